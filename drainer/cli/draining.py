@@ -28,7 +28,7 @@ from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Resuming, Status
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import hides, is_secret
+from drainer.kafka.settings import hides
 from drainer.loader import describe
 from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, nothing_to_drain
@@ -180,7 +180,7 @@ def resuming_with(context: typer.Context, plan: OffsetPlan) -> Resuming:
 
 
 def _may_be_secret(word: str, name: str, value: str) -> bool:
-    if is_secret(name) or hides(name, value) or _LOGIN.search(value):
+    if hides(name, value) or _LOGIN.search(value):
         return True
     chosen = word == "--set"
     return chosen and bool(_MAY_BE_SECRET.search(name) or _RANDOM.fullmatch(value))

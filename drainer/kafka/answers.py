@@ -142,13 +142,21 @@ _CAUSES: tuple[tuple[Callable[[Complaint], bool], str, str], ...] = (
 
 
 def unreachable(
-    servers: str, waited_s: float, complaints: Sequence[Complaint]
+    servers: str, waited_s: float, complaints: Sequence[Complaint], asked: str = ""
 ) -> BrokerUnreachable:
-    """The error for a broker that does not answer: why, by what the client complained about."""
+    """The error for a broker that does not answer: why, by what the client complained about.
+
+    ``asked`` was asked of a cluster that was there before.
+    """
     for matches, what, hint in _CAUSES:
         for complaint in filter(matches, reversed(complaints)):
             text = f"{what.format(servers=servers)}: {complaint.text}"
             return BrokerUnreachable(text, hint=hint)
+    if asked:
+        return BrokerUnreachable(
+            f"could not {asked} within {waited_s:.3g} s",
+            hint="the cluster is reachable, but slow or unsettled; try again",
+        )
     return BrokerUnreachable(
         f"no answer from {servers} in {waited_s:.3g} s",
         hint="check the address, and that no firewall is between",

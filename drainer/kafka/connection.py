@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from drainer.errors import BrokerUnreachable, Refused
+from drainer.errors import Refused
 from drainer.kafka.answers import FORBIDDEN, PASSING, Right, may_not, rejected_login, unreachable
 from drainer.kafka.log import ClientLog, Complaint
 from drainer.kafka.settings import ClientSettings
@@ -46,10 +46,7 @@ class Connection:
         self.cluster_id = ""
         self._log = ClientLog(settings.redact)
         self._retired: deque[AdminClient] = deque(maxlen=RETIRED_KEPT)
-        try:
-            self.admin = AdminClient(settings.conf(self._log))
-        except (KafkaException, TypeError, ValueError) as error:
-            raise settings.rejected(error) from None
+        self.admin = settings.admin(self._log)
 
     @classmethod
     def connect(cls, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> Self:
@@ -117,7 +114,14 @@ class Connection:
                 if answer.code() in SILENT:
                     self._renew()
                 if left <= backoff_s:
-                    raise self._unreachable(what, begun, answer) from error
+                    waited_s, said = time.monotonic() - begun, self._log.since(begun)
+                    known = f"{what} ({self.settings.redact(answer.str())})"
+                    raise unreachable(
+                        self.settings.bootstrap_servers,
+                        waited_s,
+                        said,
+                        known if self.cluster_id else "",
+                    ) from error
             time.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
 
@@ -174,17 +178,7 @@ class Connection:
         # When a broker comes back, librdkafka (2.16) now and then waits forever for the handle of
         # it that it has given up; a new client finds its way.
         self._retired.append(self.admin)
-        self.admin = AdminClient(self.settings.conf(self._log))
-
-    def _unreachable(self, what: str, begun: float, answer: KafkaError) -> BrokerUnreachable:
-        waited_s = time.monotonic() - begun
-        said = self._log.since(begun)
-        if said or not self.cluster_id:
-            return unreachable(self.settings.bootstrap_servers, waited_s, said)
-        return BrokerUnreachable(
-            f"could not {what} within {waited_s:.3g} s: {self.settings.redact(answer.str())}",
-            hint="the cluster is reachable, but slow or unsettled; try again",
-        )
+        self.admin = self.settings.admin(self._log)
 
 
 def _no_broker_there(complaints: Sequence[Complaint]) -> bool:

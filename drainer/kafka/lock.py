@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from drainer.engine.runtime import uptime_s
-from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
+from drainer.errors import DrainerError, LockHeld, LockLost, Refused
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreachable
 from drainer.kafka.cluster import Cluster, Member
 from drainer.kafka.log import ClientLog
@@ -28,7 +28,6 @@ EXPIRY_MARGIN_S = 2.0  # a broker notices a dead member a little late
 ACQUIRE_TIMEOUT_S = 30.0  # brokers hold a new group's first join back for 3 s, by default
 RELEASE_TIMEOUT_S = 3.0
 REGAIN_TIMEOUT_S = 120.0
-ATTEMPTS = 3
 LOOK_EVERY_S = 0.2
 LOOK_TIMEOUT_S = 1.0  # for a look amid polling
 POLL_S = 0.05
@@ -65,7 +64,10 @@ class GroupLock:
     ) -> None:
         self.client_id = f"drainer-{drain_id}@{socket.gethostname()}"
         self.instance_id = f"drainer-{uuid.uuid5(uuid.NAMESPACE_URL, self.client_id)}"
-        self.lost: DrainerError | None = None
+        self.lost: LockLost | None = None
+        # Since when the coordinator has not confirmed the lock, by ``uptime_s``; None while it is
+        # held for sure. It comes back by itself, or is lost after a while.
+        self.unsure_since_s: float | None = None
         self._cluster = cluster
         self._group = group
         self._topic = topic
@@ -78,15 +80,6 @@ class GroupLock:
         self._ending = False
         self._in_group = False
         self._was_out = False  # others may have taken the lock since
-        self._unsure_since_s: float | None = None
-
-    @property
-    def unsure_since_s(self) -> float | None:
-        """Since when the coordinator has not confirmed the lock, by ``uptime_s``.
-
-        None while it is held for sure. It comes back by itself, or is lost after a while.
-        """
-        return self._unsure_since_s
 
     def acquire(self) -> None:
         """Take the lock; a holder that may be dead gets its session's time to show that it isn't.
@@ -96,24 +89,13 @@ class GroupLock:
             BrokerUnreachable: when the group's coordinator does not let us in.
             Refused: when this user may not use the lock's group.
         """
-        for _ in range(ATTEMPTS):
-            self._wait_until_free()
-            alone = False
-            try:
-                self._join()
-                alone = self._alone()
-            finally:  # after Ctrl-C too: who failed to take the lock won't release it
-                if not alone:
-                    self.release()
-            if alone:
-                return
-        if others := self._others():
-            raise self._held(others)
-        raise BrokerUnreachable(
-            f"the lock on group {self._group} could not be taken in {ATTEMPTS} attempts, though"
-            " no process holds it now",
-            hint="another drain came between, or the cluster is unsettled; try again",
-        )
+        self._wait_until_free()
+        try:
+            self._join()
+            self._insist_alone()
+        except BaseException:  # Ctrl-C too: whoever failed to take the lock won't release it
+            self.release()
+            raise
 
     def release(self) -> None:
         """Give the lock back, so that the next drain need not wait. Never raises."""
@@ -139,17 +121,19 @@ class GroupLock:
                 )
             time.sleep(LOOK_EVERY_S)
 
-    def _alone(self) -> bool:
+    def _insist_alone(self) -> None:
         # Of those that joined at the same moment the first by name waits for the others to leave.
         # One among them may hold the lock: then all leave.
         until = uptime_s() + self._session_ms / 1000 + EXPIRY_MARGIN_S
-        while True:
-            names = {member.client_id for member in self._members()}
-            if names <= {self.client_id}:
-                return bool(names) and self.lost is None
-            if min(names) != self.client_id or uptime_s() > until:
-                return False
+        while self.lost is None:
+            members = self._members()
+            names = {member.client_id for member in members}
+            if names == {self.client_id}:
+                return
+            if (names and min(names) != self.client_id) or uptime_s() > until:
+                raise self._held([m for m in members if m.client_id != self.client_id])
             time.sleep(LOOK_EVERY_S)
+        raise Refused(str(self.lost), hint=self.lost.hint)
 
     def _members(self, timeout_s: float | None = None) -> Sequence[Member]:
         return self._cluster.group(lock_group(self._group), timeout_s).members
@@ -178,7 +162,7 @@ class GroupLock:
         consumer = settings.consumer(conf)
         self._joined.clear()
         self._leaving = self._ending = self._in_group = self._was_out = False
-        self._unsure_since_s = self.lost = None
+        self.unsure_since_s = self.lost = None
         begun = time.monotonic()
         # All calls are from one thread: librdkafka's Python client locks others out meanwhile.
         self._thread = threading.Thread(
@@ -186,20 +170,9 @@ class GroupLock:
         )
         self._thread.start()
         if not self._joined.wait(ACQUIRE_TIMEOUT_S):
-            raise self._no_answer(begun)
-        if self.lost is not None:
-            raise self.lost
-
-    def _no_answer(self, begun: float) -> BrokerUnreachable:
-        waited_s = time.monotonic() - begun
-        said = self._log.since(begun)
-        if said:
-            return unreachable(self._cluster.settings.bootstrap_servers, waited_s, said)
-        return BrokerUnreachable(
-            f"the coordinator of group {lock_group(self._group)} did not let this drain in"
-            f" within {waited_s:.0f} s",
-            hint="the cluster is reachable, but slow or unsettled; try again",
-        )
+            waited_s, said = time.monotonic() - begun, self._log.since(begun)
+            what = f"join group {lock_group(self._group)}"
+            raise unreachable(settings.bootstrap_servers, waited_s, said, what)
 
     def _hold(self, consumer: Consumer) -> None:
         try:
@@ -224,7 +197,7 @@ class GroupLock:
                 if self._was_out and self._in_group and now_s - looked_s > LOOK_EVERY_S:
                     self._look_for_others()
                     polled_s = looked_s = uptime_s()
-                since_s = self._unsure_since_s
+                since_s = self.unsure_since_s
                 if since_s is not None and uptime_s() - since_s > REGAIN_TIMEOUT_S:
                     self._lose(
                         f"the lock on group {self._group} was not confirmed for"
@@ -272,12 +245,12 @@ class GroupLock:
         self._revoked(consumer, partitions)
 
     def _doubt(self) -> None:
-        if self._unsure_since_s is None:
-            self._unsure_since_s = uptime_s()
+        if self.unsure_since_s is None:
+            self.unsure_since_s = uptime_s()
 
     def _settle(self) -> None:
         if self._in_group and not self._was_out:
-            self._unsure_since_s = None
+            self.unsure_since_s = None
 
     def _look_for_others(self) -> None:
         # The broker lets whoever was out in again, beside those who came since: it is theirs now.
@@ -309,18 +282,15 @@ class GroupLock:
             of_topic = answer.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
             resource = f"topic {self._topic}" if of_topic else f"group {lock_group(self._group)}"
             missing = may_not(f"hold the lock on group {self._group}", "READ", resource)
-            self._lose(str(missing), missing.hint, missing)
+            self._lose(str(missing), missing.hint)
         else:
-            hint = "resume with the plan"
+            hint = None
             if answer.code() == KafkaError.INVALID_SESSION_TIMEOUT:
                 hint = "the broker's group.min.session.timeout.ms says what session.timeout.ms fits"
             self._lose(f"the lock on group {self._group} failed: {said}", hint)
 
-    def _lose(
-        self, what: str, hint: str | None = None, at_first: DrainerError | None = None
-    ) -> None:
-        lost = LockLost(what, hint=hint)
-        self.lost = lost if self._joined.is_set() else at_first or lost
+    def _lose(self, what: str, hint: str | None = None) -> None:
+        self.lost = LockLost(what, hint=hint)
         self._joined.set()
 
 

@@ -6,13 +6,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from drainer.errors import UsageError
 from drainer.kafka.log import ClientLog
 
+Client = TypeVar("Client")
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 BOOTSTRAP = "bootstrap.servers"
@@ -38,6 +40,7 @@ _OWNED_FOR = {
     "a drain never jumps to another offset by itself": "auto.offset.reset",
     "a drain needs it to see where the backlog ends": "enable.partition.eof",
     "a drain reports itself what its clients say": "logger error_cb",
+    "a topic's properties stand beside the others": "default.topic.config",
     "the memory for fetching is set by the buffer options": """
         queued.min.messages queued.max.messages.kbytes fetch.max.bytes fetch.message.max.bytes
         max.partition.fetch.bytes receive.message.max.bytes""",
@@ -64,21 +67,9 @@ _PRODUCER_NAMES = """
     queue.buffering.max.kbytes delivery.report.only.error"""
 _OF_PRODUCERS = frozenset(_PRODUCER_NAMES.split())
 
-# Java clients need these; they mean nothing here.
-_JAVA_NAMES = """
-    key.serializer value.serializer key.deserializer value.deserializer ssl.truststore.type"""
-_OF_JAVA = frozenset(_JAVA_NAMES.split())
-_JAAS = "sasl.jaas.config"
-_JAAS_LOGIN = re.compile(r"\.(?:Plain|Scram)LoginModule\s+required\b")
-_JAAS_OPTION = re.compile(
-    r"\b(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([^\s;]+))"
-)
-_TRUSTSTORE = "ssl.truststore.location"
-
-_SECRET = re.compile(r"password|passphrase|secret|token|jaas|\.pem$|oauthbearer\.config$", re.I)
-_ANY_SECRET = re.compile(
+_SECRET = re.compile(
     r"secret|passw(or)?d|passphrase|token|credential|jaas|(access|account|api|private|encryption)"
-    r"[._-]?key",
+    r"[._-]?key|\.pem$|oauthbearer\.config$",
     re.IGNORECASE,
 )
 _NO_SECRET = re.compile(r"\.url$|\.location$|\.file$", re.I)
@@ -100,7 +91,7 @@ def is_secret(name: str) -> bool:
 def hides(name: str, value: str) -> bool:
     """Whether a setting of anything else is not to be shown: Java options and the like carry
     secrets in their values, too."""
-    return _ANY_SECRET.search(name) is not None or _ANY_SECRET.search(value) is not None
+    return _SECRET.search(name) is not None or _SECRET.search(value) is not None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -125,9 +116,8 @@ class ClientSettings:
     ) -> ClientSettings:
         """Settings from a properties file, overridden by ``name=value`` texts and ``bootstrap``.
 
-        The file may be librdkafka's or a Java client's; of the latter's own names, a JAAS login by
-        password, PEM trust stores and the (de)serializers are understood. Values are taken
-        literally: a backslash only joins lines.
+        Names are librdkafka's, values are taken literally. What else a Java client's file has, such
+        as ``sasl.jaas.config``, is refused with librdkafka's own advice.
 
         Raises:
             UsageError: when the file can't be read, a line or an override is not ``name=value``, a
@@ -135,9 +125,10 @@ class ClientSettings:
                 set; BootstrapMissing when no bootstrap servers are given. And what ``read`` raises.
         """
         properties: dict[str, str] = {}
-        for name, value in [*_of_file(config_file, read), *map(_of_option, overrides)]:
+        options = [_pair(text, "a property on the command line") for text in overrides]
+        for name, value in [*_of_file(config_file, read), *options]:
             _insist_on_allowed(name, value)
-            properties |= _translated(name, value)
+            properties[name] = value
         servers = bootstrap or properties.get(BOOTSTRAP, "")
         properties.pop(BOOTSTRAP, None)
         if not servers.strip():
@@ -219,17 +210,15 @@ class ClientSettings:
 
     def consumer(self, conf: Mapping[str, Any]) -> Consumer:
         """A consumer of such a configuration. Raises UsageError when librdkafka rejects it."""
-        try:
-            return Consumer(dict(conf))
-        except (KafkaException, TypeError, ValueError) as error:
-            raise self.rejected(error) from None  # its text may hold a secret
+        return self._made(Consumer, conf)
 
     def producer(self, conf: Mapping[str, Any]) -> Producer:
         """A producer, likewise."""
-        try:
-            return Producer(dict(conf))
-        except (KafkaException, TypeError, ValueError) as error:
-            raise self.rejected(error) from None
+        return self._made(Producer, conf)
+
+    def admin(self, log: ClientLog) -> AdminClient:
+        """A client for questions, likewise."""
+        return self._made(AdminClient, self.conf(log))
 
     def redact(self, text: str) -> str:
         """The text with the value of every secret property replaced."""
@@ -238,14 +227,16 @@ class ClientSettings:
             text = text.replace(secret, REDACTED)
         return text
 
-    def rejected(self, error: Exception) -> UsageError:
-        """What to raise when librdkafka does not build a client from these settings."""
-        said = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+    def _made(self, kind: Callable[[dict[str, Any]], Client], conf: Mapping[str, Any]) -> Client:
+        try:
+            return kind(dict(conf))
+        except (KafkaException, TypeError, ValueError) as error:
+            said = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         named = _NAMED.search(said)
         name = named[1] if named else next((n for n in self.properties if n in said), None)
         if name is not None and is_secret(name):
             said = f'librdkafka rejects the value of "{name}"'
-        return UsageError(
+        raise UsageError(
             self.redact(f"the client's properties: {said}"),
             hint="names and values are those of librdkafka's CONFIGURATION.md",
         )
@@ -272,20 +263,9 @@ def _of_file(path: Path | None, read: Callable[[Path], bytes]) -> Iterator[tuple
             hint="name one that you can read, --client-config FILE: one name=value a line, as other"
             " Kafka clients read them",
         ) from None
-    joined = ""
     for number, line in enumerate(lines, 1):
-        if not joined and (not line.strip() or line.lstrip()[0] in "#!"):
-            continue
-        joined += line.strip()
-        if joined.endswith("\\") and number < len(lines):
-            joined = joined[:-1]
-            continue
-        yield _pair(joined, f"{path}:{number}")
-        joined = ""
-
-
-def _of_option(text: str) -> tuple[str, str]:
-    return _pair(text, "a property on the command line")
+        if line.strip() and line.lstrip()[0] not in "#!":
+            yield _pair(line, f"{path}:{number}")
 
 
 def _pair(text: str, place: str) -> tuple[str, str]:
@@ -300,10 +280,9 @@ def _pair(text: str, place: str) -> tuple[str, str]:
 
 def _insist_on_allowed(name: str, value: str) -> None:
     if name in _OF_CODE:
-        instead = ", and keep a ticket fresh beside drainer, with k5start or cron"
         raise UsageError(
             f"{name} {_OF_CODE[name]}, which drainer takes from no file and no option",
-            hint=f"remove it{instead if 'kinit' in name else ''}",
+            hint="remove it",
         )
     if _IN_A_COMMAND.fullmatch(name) and not _NO_COMMAND.fullmatch(value):
         raise UsageError(
@@ -318,27 +297,3 @@ def _insist_on_allowed(name: str, value: str) -> None:
         )
     if name == ISOLATION and value not in ISOLATIONS:
         raise UsageError(f'{name} is "{value}"', hint=f"use {' or '.join(ISOLATIONS)}")
-
-
-def _translated(name: str, value: str) -> dict[str, str]:
-    if name in _OF_JAVA:
-        return {}
-    if name == _TRUSTSTORE:
-        if not value.endswith((".pem", ".crt", ".cer")):
-            raise UsageError(
-                f"{name} is a Java trust store, which librdkafka can't read",
-                hint="export its certificates to a PEM file and name that in ssl.ca.location",
-            )
-        return {"ssl.ca.location": value}
-    if name == _JAAS:
-        found = {
-            option: re.sub(r"\\(.)", r"\1", quoted) or single or bare
-            for option, quoted, single, bare in _JAAS_OPTION.findall(value)
-        }
-        if not _JAAS_LOGIN.search(value) or found.keys() != {"username", "password"}:
-            raise UsageError(
-                f"{name} is understood for a PLAIN or SCRAM login only",
-                hint="use librdkafka's sasl.* properties instead",
-            )
-        return {f"sasl.{option}": secret for option, secret in found.items()}
-    return {name: value}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.errors import Interrupted, UsageError
+from drainer.errors import Interrupted
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka import traffic
@@ -151,15 +151,6 @@ def test_a_partition_that_is_not_there_ends_the_traffic(
 
     eventually(failed, "the producer has noticed", 60)
     pacer.halt()
-
-
-def test_a_secret_that_librdkafka_rejects_is_not_shown(bootstrap: str, topic: Topic) -> None:
-    settings = ClientSettings(bootstrap, {"ssl.key.pem": "my-hush", "security.protocol": "SSL"})
-
-    with pytest.raises(UsageError) as raised:
-        producer_of(settings, topic)
-
-    assert "my-hush" not in str(raised.value)
 
 
 def test_readers_read_what_comes_after_they_began_and_commit_nothing(

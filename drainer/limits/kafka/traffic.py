@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import orjson
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from drainer.errors import Interrupted
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, REJECTED, rejected_login
@@ -112,10 +112,7 @@ class PacedProducer:
         conf |= {"delivery.report.only.error": True, "on_delivery": self._failed}
         if looks is not None:
             conf |= {"statistics.interval.ms": LOOK_MS, "stats_cb": self._look}
-        try:
-            self._producer = Producer(conf)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise settings.rejected(error) from None
+        self._producer = settings.producer(conf)
 
     @property
     def acknowledged(self) -> int:
@@ -307,10 +304,7 @@ class GroupReader:
             queued_max_messages_kbytes=READ_KBYTES,
             queued_min_messages=READ_MESSAGES,
         )
-        try:
-            self._consumer = Consumer(conf)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise settings.rejected(error) from None
+        self._consumer = settings.consumer(conf)
 
     def skip(self) -> None:
         """Goes on at the ends of the partitions as they are now.
