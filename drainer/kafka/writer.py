@@ -18,7 +18,7 @@ from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED, granting
 from drainer.kafka.cluster import Cluster, limit
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
-from drainer.policy.rate_cap import CapCurve, RateLimiter
+from drainer.policy.rate_cap import RateLimiter
 
 DELIVERY_TIMEOUT_MS = 2 * 60 * 1000  # the drain's --timeout is mostly shorter, and tries again
 LINGER_MS = 1  # a hot lane writes one record after the other, and each waits for that
@@ -37,8 +37,8 @@ _Future = asyncio.Future[KafkaError | None]  # None when the record is written
 class TopicWriter:
     """Writes to one topic of the drained cluster. For handlers: ``Context.writer``.
 
-    Idempotent, with ``acks=all``. ``write`` is for one event loop. With a ``pace`` it is held to
-    that.
+    Idempotent, with ``acks=all``. ``write`` is for one event loop. A ``pace``, which writers of
+    several topics may share, holds it to a cap.
 
     Raises:
         TopicMissing: when there is none of this name.
@@ -176,17 +176,3 @@ def _resolve(answers: list[tuple[_Future, KafkaError | None]]) -> None:
     for delivery, answer in answers:
         if not delivery.done():
             delivery.set_result(answer)
-
-
-class Writers:
-    """What handlers of one process write with; all of it is held to one share of the cap."""
-
-    def __init__(
-        self, settings: ClientSettings, limits: CapCurve | None = None, share: float = 1.0
-    ) -> None:
-        self._settings = settings
-        self.pace = None if limits is None else RateLimiter(limits, share)
-
-    def __call__(self, topic: str) -> TopicWriter:
-        """Raises as TopicWriter."""
-        return TopicWriter(self._settings, topic, self.pace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.local import LocalDrain
@@ -11,7 +12,7 @@ from drainer.engine.ports import Held, Ports, Source
 from drainer.engine.status import Summary
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
-from drainer.kafka.writer import Writers
+from drainer.kafka.writer import TopicWriter
 from drainer.operations.policy import LetterWriter
 from drainer.policy.rate_cap import RateLimiter
 from drainer.store.plan_file import PlanFile
@@ -44,10 +45,10 @@ class InProcess:
 
     def __call__(self, held: HeldDrain) -> Summary:
         plan, running, settings = held.plan, held.running, held.cluster.settings
-        pace = None
+        pace = write_pace = None
         if plan.limits is not None:
             pace = RateLimiter(plan.limits, message_bytes=held.message_bytes)
-        writers = Writers(settings, plan.limits)
+            write_pace = RateLimiter(plan.limits)
 
         def open_source(dispatcher: Dispatcher, notify: Callable[[], None]) -> Source:
             unfetched = {n: each for n, each in dispatcher.ledgers.items() if not each.complete}
@@ -72,7 +73,8 @@ class InProcess:
         if held.letters_topic is not None:
             letters = LetterWriter(settings, plan, held.letters_topic, held.runtime)
         try:
-            ports = Ports(open_source, letters, writers, pace, writers.pace)
+            write_to = partial(TopicWriter, settings, pace=write_pace)
+            ports = Ports(open_source, letters, write_to, pace, write_pace)
             summary = LocalDrain(held, ports).run()
             return replace(summary, left_alone=held.handler.left_alone)
         finally:

@@ -12,15 +12,16 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 
 from drainer.engine.loop import new_event_loop
 from drainer.errors import DrainerError
 from drainer.handler import Context
 from drainer.kafka.settings import ClientSettings
-from drainer.kafka.writer import Writers
+from drainer.kafka.writer import TopicWriter
 from drainer.loader import LoadedHandler, describe
-from drainer.policy.rate_cap import CapCurve
+from drainer.policy.rate_cap import CapCurve, RateLimiter
 from drainer.spark.shipping import Shipped
 from drainer.spark.state import State
 
@@ -149,13 +150,14 @@ def python_worker() -> PythonWorker:
 def _opened(spec: HandlerSpec) -> tuple[asyncio.AbstractEventLoop, LoadedHandler]:
     handler = spec.shipped.load()
     loop = new_event_loop()
+    pace = None if spec.limits is None else RateLimiter(spec.limits, spec.share)
     context = Context(
         topic=spec.topic,
         group=spec.group,
         drain_id=spec.drain_id,
         concurrency=spec.concurrency,
         options=dict(spec.options),
-        write_to=Writers(spec.client, spec.limits, spec.share),
+        write_to=partial(TopicWriter, spec.client, pace=pace),
     )
     try:
         loop.run_until_complete(handler.open(context))
