@@ -34,13 +34,11 @@ class BatchQueue:
         self._turns = deque(self._lines)
         self._put = dict.fromkeys(self._lines, 0)
         self._taken = dict.fromkeys(self._lines, 0)
-        self._all_put = self._all_taken = 0
 
     def put(self, batch: Batch) -> bool:
         """Queues a batch; whether it is the first in its partition's line."""
         partition = batch.origin.partition
         line = self._lines[partition]
-        self._all_put += batch.bytes
         self._put[partition] += batch.bytes
         line.append(batch)
         # Looked at after it was put there: a drain that saw the line empty before is notified.
@@ -54,7 +52,6 @@ class BatchQueue:
             line = self._lines[partition]
             if line and not passed_over(partition):
                 batch = line.popleft()
-                self._all_taken += batch.bytes
                 self._taken[partition] += batch.bytes
                 return batch
         return None
@@ -70,7 +67,7 @@ class BatchQueue:
     @property
     def bytes(self) -> int:
         """What waits in all."""
-        return self._all_put - self._all_taken
+        return sum(self._put.values()) - sum(self._taken.values())
 
 
 class FetchThread:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka import KafkaError, TopicPartition
 
@@ -24,12 +24,12 @@ from drainer.kafka.answers import (
     granting,
     unreachable,
 )
-from drainer.kafka.cluster import Cluster
+from drainer.kafka.cluster import Cluster, LogBounds
 from drainer.kafka.connection import TIMEOUT_S
 from drainer.kafka.log import ClientLog
-from drainer.kafka.settings import ClientSettings
-from drainer.message import Origin
+from drainer.kafka.settings import ClientSettings, Isolation
 
+CHECK_S = 1.0
 CONSUME_S = 0.05
 PREFETCH_BYTES = 1024 * 1024  # thrown away
 
@@ -41,45 +41,92 @@ _CUT_HINT = (
 Connect = Callable[[ClientSettings, float], Cluster]
 
 
-def check_topic(
-    settings: ClientSettings,
-    topic: str,
-    topic_id: str,
-    connect: Connect,
-    timeout_s: float,
-    ends: Mapping[int, int],
-) -> None:
-    """Make sure that the topic is there and the same, as far as the cluster says so now.
+class TopicLook:
+    """Looks at what became of a topic that is read, by a connection of its own each time.
 
-    ``ends`` are offsets by partition that its logs have to reach.
-
-    Raises:
-        TopicGone: when it was deleted, or deleted and recreated.
-        LogCut: when a log does not reach its end any more.
-        Interrupted: when this user may not look any more.
+    Args:
+        settings: how to connect.
+        topic: its name.
+        topic_id: its id when the reading began.
+        connect: makes the connection.
     """
-    try:
-        with connect(settings, timeout_s) as cluster:
-            found = cluster.topic(topic)
-            logs = cluster.log_bounds(topic, ends, settings.isolation)
-    except TopicMissing:
-        raise TopicGone(
-            f"topic {topic} was deleted while it was read",
-            hint="its backlog is gone with it; this drain can't go on",
-        ) from None
-    except BrokerUnreachable:
-        return  # an error that comes again is looked into again
-    except Refused as error:
-        raise Interrupted(str(error), hint=error.hint) from error
-    if found.topic_id != topic_id:
-        raise recreated(topic)
-    for number, end in ends.items():
-        if logs[number].end < end:
-            raise LogCut(
-                f"{topic}/{number} lost records: its log ends at {logs[number].end} now, and was to"
-                f" be read up to {end}; it was cut, as an unclean leader election does",
-                hint=_CUT_HINT,
+
+    def __init__(
+        self, settings: ClientSettings, topic: str, topic_id: str, connect: Connect
+    ) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._topic_id = topic_id
+        self._connect = connect
+
+    def check(self, ends: Mapping[int, int]) -> None:
+        """Make sure that the topic is there and the same, as far as the cluster says so now.
+
+        ``ends`` are offsets by partition that its logs have to reach.
+
+        Raises:
+            TopicGone: when it was deleted, or deleted and recreated.
+            LogCut: when a log does not reach its end any more.
+            Interrupted: when this user may not look any more.
+        """
+        try:
+            logs = self._bounds(ends, self._settings.isolation, CHECK_S)
+        except BrokerUnreachable:
+            return  # an error that comes again is looked into again
+        for number, end in ends.items():
+            if logs[number].end < end:
+                raise LogCut(
+                    f"{self._topic}/{number} lost records: its log ends at {logs[number].end} now,"
+                    f" and was to be read up to {end}; it was cut, as an unclean leader election"
+                    " does",
+                    hint=_CUT_HINT,
+                )
+
+    def out_of_range(self, number: int, position: int, said: str) -> DrainerError:
+        """The error for an offset that a partition does not hold any more, or never did."""
+        place = f"{self._topic}/{number}"
+        try:
+            log = self._bounds([number], "read_uncommitted", TIMEOUT_S)[number]
+        except TopicGone as gone:
+            return gone
+        except (Refused, Interrupted) as error:
+            return Interrupted(
+                f"{place} has no record at offset {position}, and what became of it can't be asked:"
+                f" {error}",
+                hint=error.hint,
             )
+        if position < log.start:
+            return RecordsDeleted(
+                f"retention deleted records of {place} before they were read: offsets {position} to"
+                f" {log.start - 1} are gone, the log starts at {log.start} now",
+                hint="give the topic more retention, then go on behind them: drainer resume PLAN"
+                " --accept-gap",
+            )
+        return LogCut(
+            f"{place} lost records, and offset {position} was next: its log was cut, as an unclean"
+            f" leader election does ({said})",
+            hint=_CUT_HINT,
+        )
+
+    def _bounds(
+        self, numbers: Iterable[int], isolation: Isolation, timeout_s: float
+    ) -> dict[int, LogBounds]:
+        try:
+            with self._connect(self._settings, timeout_s) as cluster:
+                found = cluster.topic(self._topic)
+                logs = cluster.log_bounds(self._topic, numbers, isolation)
+        except TopicMissing:
+            raise TopicGone(
+                f"topic {self._topic} was deleted while it was read",
+                hint="its backlog is gone with it; this drain can't go on",
+            ) from None
+        except BrokerUnreachable:
+            raise
+        except Refused as error:
+            raise Interrupted(str(error), hint=error.hint) from error
+        if found.topic_id != self._topic_id:
+            raise recreated(self._topic)
+        return logs
 
 
 def recreated(topic: str) -> TopicGone:
@@ -127,38 +174,6 @@ def cut_logs(
     finally:
         consumer.close()
     return found
-
-
-def out_of_range(
-    settings: ClientSettings, origin: Origin, position: int, said: str, connect: Connect
-) -> DrainerError:
-    """The error for an offset that the partition does not hold any more, or never did."""
-    place = f"{origin.topic}/{origin.partition}"
-    try:
-        check_topic(settings, origin.topic, origin.topic_id, connect, TIMEOUT_S, {})
-        with connect(settings, TIMEOUT_S) as cluster:
-            numbers = [origin.partition]
-            log = cluster.log_bounds(origin.topic, numbers, "read_uncommitted")[origin.partition]
-    except TopicGone as gone:
-        return gone
-    except (Refused, Interrupted) as error:
-        return Interrupted(
-            f"{place} has no record at offset {position}, and what became of it can't be asked:"
-            f" {error}",
-            hint=error.hint,
-        )
-    if position < log.start:
-        return RecordsDeleted(
-            f"retention deleted records of {place} before they were read: offsets {position} to"
-            f" {log.start - 1} are gone, the log starts at {log.start} now",
-            hint="give the topic more retention, then go on behind them: drainer resume PLAN"
-            " --accept-gap",
-        )
-    return LogCut(
-        f"{place} lost records, and offset {position} was next: its log was cut, as an unclean"
-        f" leader election does ({said})",
-        hint=_CUT_HINT,
-    )
 
 
 def unreadable(settings: ClientSettings, place: str, answer: KafkaError) -> Interrupted:

@@ -16,7 +16,7 @@ from drainer.errors import BrokerUnreachable
 from drainer.kafka.answers import NO_TOPIC, PASSING_TO_READERS, rejected_login
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.log import ClientLog
-from drainer.kafka.loss import Connect, check_topic, out_of_range, recreated, unreadable
+from drainer.kafka.loss import Connect, TopicLook, recreated, unreadable
 from drainer.kafka.record import Batch, beside_value
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
@@ -74,7 +74,7 @@ class RangeReader:
         self._topic_id = topic_id
         self._batch_bytes = batch_bytes
         self._pace = pace
-        self._connect = connect
+        self._look = TopicLook(settings, topic, topic_id, connect)
         self._clock = clock
         self._log = ClientLog(settings.redact)
         self._origins: dict[int, Origin] = {}
@@ -154,8 +154,8 @@ class RangeReader:
         for number in partitions:
             del self.paused[number]
 
-    def poll(self, most: int = BATCH_MESSAGES) -> Iterator[Batch]:
-        """The next batches, of up to ``most`` records in all; none when none came soon.
+    def poll(self) -> Iterator[Batch]:
+        """The next batches; none when none came soon.
 
         Raises:
             RecordsDeleted: when retention takes records of a range before they were read.
@@ -166,7 +166,7 @@ class RangeReader:
         asked_s = self._clock()
         # It waits for all that it is asked for: ask for no more than there can be.
         left = sum(self._ends[number] - offset for number, offset in self.open.items())
-        most = min(most, self._batch_messages, left)
+        most = min(self._batch_messages, left)
         if self._pace is not None:
             most = min(most, self._pace.allowed(asked_s))
             if not most:
@@ -213,13 +213,8 @@ class RangeReader:
             return
         # Otherwise it is known why, and to ask while brokers are away may end the process.
         if not self._log.since(since_s):
-            self._check_topic({number: self._ends[number] for number in self.open})
+            self._look.check({number: self._ends[number] for number in self.open})
         self._checked_s = self._clock()
-
-    def _check_topic(self, ends: Mapping[int, int]) -> None:
-        check_topic(
-            self._settings, self._topic, self._topic_id, self._connect, SILENCE_CHECK_S, ends
-        )
 
     def _wait_for_pace(self, pace: RateLimiter, now_s: float) -> None:
         self.starved_since_s = None
@@ -282,10 +277,9 @@ class RangeReader:
                 yield Batch(self._origins[partition], (), reached, 0)
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
             said = self._settings.redact(answer.str())
-            origin, position = self._origins[partition], self.open[partition]
-            raise out_of_range(self._settings, origin, position, said, self._connect)
+            raise self._look.out_of_range(partition, self.open[partition], said)
         elif code in NO_TOPIC:
-            self._check_topic({})
+            self._look.check({})
             self._said = answer.str()  # it is there: not all brokers know it yet
         elif code in PASSING_TO_READERS:
             self._said = self._settings.redact(answer.str())

@@ -14,13 +14,12 @@ from drainer.kafka.record import KafkaMessage
 from drainer.kafka.spans import Span, read_spans
 from drainer.message import Message
 
-WINDOWS, WINDOWS_MOST = 10, 50  # a partition is looked at in so many places, evenly apart
-WINDOW_OFFSETS = 250  # a larger sample has more windows rather than longer ones
+WINDOWS = 10  # a partition is looked at in so many places, evenly apart
+WINDOW_OFFSETS = 1000  # a larger sample has more windows rather than longer ones
 WINDOWS_OF_ALL = 400  # each is a fetch, most of which is thrown away
 READER = "drainer-sample"
 PREFETCH_BYTES = 1024 * 1024  # what is read ahead of a window is thrown away
 SAMPLE_BYTES = 256 * 1024 * 1024
-ENOUGH = 0.7  # of the messages that were asked for; with fewer, holes are made up for
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +81,28 @@ def sample_backlog(cluster: Cluster, backlog: Backlog, most: int, seed: int = 0)
     """Reads about ``most`` messages of a backlog; every message has the same chance to be read.
 
     For that a window is a number of offsets and not of messages: where a log has holes, it gives
-    fewer. When too few come in all, as many more offsets are read. Fewer come, too, when there are
-    not as many, or they are huge.
+    fewer. Fewer come, too, when there are not as many, or they are huge.
 
     Raises:
         BrokerUnreachable: when nothing arrives for a while.
         Refused: when the topic may not be read, or its log changes while it is.
     """
-    sample = _draw(cluster, backlog, most, seed)
-    found = len(sample.messages)
-    if found < ENOUGH * most and not sample.whole and sample.read_bytes < ENOUGH * SAMPLE_BYTES:
-        sample = _draw(cluster, backlog, most * most // max(1, found), seed)
-    return sample
+    ranges = {number: (part.start, part.end) for number, part in backlog.partitions.items()}
+    windows = windows_over(ranges, most, seed)
+    # Of huge messages each window has fewer.
+    most_bytes = SAMPLE_BYTES // max(1, len(windows))
+    spans = [Span(*window, most_bytes=most_bytes) for window in windows]
+    found: dict[Span, list[KafkaMessage]] = {span: [] for span in spans}
+    reached = {span: span.start for span in spans}
+    topic, topic_id = backlog.topic, backlog.topic_id
+    begun_s = time.monotonic()
+    for batch in read_spans(cluster.settings, topic, topic_id, READER, spans, PREFETCH_BYTES):
+        found[batch.span] += batch.messages
+        reached[batch.span] = batch.reached
+    read_s = time.monotonic() - begun_s
+    read = [Window(span.partition, span.start, reached[span], found[span]) for span in spans]
+    read_bytes = sum(message.size for messages in found.values() for message in messages)
+    return Sample(topic, topic_id, ranges, read, read_s, read_bytes)
 
 
 def windows_over(
@@ -117,12 +126,8 @@ def windows_over(
         if share == length:
             windows.append((number, start, end))
             continue
-        count = min(
-            share,
-            WINDOWS_MOST,
-            max(WINDOWS, share // WINDOW_OFFSETS),
-            max(1, WINDOWS_OF_ALL // len(lengths)),
-        )
+        count = max(WINDOWS, share // WINDOW_OFFSETS)
+        count = min(share, count, max(1, WINDOWS_OF_ALL // len(lengths)))
         edges = [start + length * part // count for part in range(count + 1)]
         for part in range(count):
             size = share * (part + 1) // count - share * part // count
@@ -130,22 +135,3 @@ def windows_over(
             at = edges[part] + (chance.randint(0, room) if room > 0 else 0)
             windows.append((number, at, at + size))
     return sorted(windows)
-
-
-def _draw(cluster: Cluster, backlog: Backlog, most: int, seed: int) -> Sample:
-    ranges = {number: (part.start, part.end) for number, part in backlog.partitions.items()}
-    windows = windows_over(ranges, most, seed)
-    # Of huge messages each window has fewer.
-    most_bytes = SAMPLE_BYTES // max(1, len(windows))
-    spans = [Span(*window, most_bytes=most_bytes) for window in windows]
-    found: dict[Span, list[KafkaMessage]] = {span: [] for span in spans}
-    reached = {span: span.start for span in spans}
-    topic, topic_id = backlog.topic, backlog.topic_id
-    begun_s = time.monotonic()
-    for batch in read_spans(cluster.settings, topic, topic_id, READER, spans, PREFETCH_BYTES):
-        found[batch.span] += batch.messages
-        reached[batch.span] = batch.reached
-    read_s = time.monotonic() - begun_s
-    read = [Window(span.partition, span.start, reached[span], found[span]) for span in spans]
-    read_bytes = sum(message.size for messages in found.values() for message in messages)
-    return Sample(topic, topic_id, ranges, read, read_s, read_bytes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from drainer.errors import Interrupted, Refused, Unresumable
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import recreated
-from drainer.kafka.reader import BATCH_MESSAGES, RangeReader
+from drainer.kafka.reader import RangeReader
 from drainer.kafka.record import Batch, KafkaMessage
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
@@ -25,14 +25,12 @@ SILENCE_S = 30.0
 class Span:
     """What to read of a partition: offsets ``[start, end)``, with holes or not.
 
-    It is read until one of the bounds is met: ``most`` messages, or ``most_bytes`` of them, when
-    these are given; one message is read in any case.
+    Where ``most_bytes`` is given, it is read until it has that many, and one message in any case.
     """
 
     partition: int
     start: int
     end: int
-    most: int | None = None
     most_bytes: int | None = None
 
 
@@ -98,7 +96,7 @@ def first_messages(
 
     Raises as ``read_spans``.
     """
-    spans = [Span(number, start, end, most=1) for number, (start, end) in ranges.items()]
+    spans = [Span(number, start, end, most_bytes=0) for number, (start, end) in ranges.items()]
     batches = read_spans(settings, topic, topic_id, reader, spans, HEADS_BYTES)
     return {message.partition: message for batch in batches for message in batch.messages}
 
@@ -146,23 +144,18 @@ def read_range(
 
 
 def _read(source: RangeReader, spans: Mapping[int, Span]) -> Iterator[SpanBatch]:
-    counts, sizes = dict.fromkeys(spans, 0), dict.fromkeys(spans, 0)
+    sizes = dict.fromkeys(spans, 0)
     source.assign({number: (span.start, span.end) for number, span in spans.items()})
     while source.open:
-        bounds = {number: spans[number].most for number in source.open}
-        left = [BATCH_MESSAGES if most is None else most - counts[n] for n, most in bounds.items()]
-        for batch in source.poll(sum(left)):
+        for batch in source.poll():
             number = batch.origin.partition
             span, messages = spans[number], list[KafkaMessage]()
             reached = source.open.get(number, span.end)
             for record in batch.records:
                 message = KafkaMessage(batch.origin, record, len(record.key() or b""))
                 messages.append(message)
-                counts[number] += 1
                 sizes[number] += message.size
-                if counts[number] == span.most or (
-                    span.most_bytes is not None and sizes[number] >= span.most_bytes
-                ):
+                if span.most_bytes is not None and sizes[number] >= span.most_bytes:
                     reached = message.offset + 1
                     if number in source.open:
                         source.leave(number)

@@ -12,9 +12,8 @@ from pathlib import Path
 import msgspec
 from pyspark import SparkFiles
 
-from drainer.core.listed import listed
 from drainer.core.progress import cut
-from drainer.errors import RecordsDeleted, Refused, TopicMissing, UsageError
+from drainer.errors import RecordsDeleted, Refused, UsageError
 from drainer.kafka.backlog import OF_GROUPS, Bound, freeze, parse_from, parse_until
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ISOLATION, ISOLATIONS, ClientSettings
@@ -159,12 +158,7 @@ def _frozen(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
 
 def _named(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
     topic, ranges = cluster.topic(options.topic), options.ranges or {}
-    if missing := [number for number in ranges if number not in topic.partitions]:
-        raise TopicMissing(
-            f"{listed([f'{topic.name}/{number}' for number in missing])} does not exist",
-            hint=f"topic {topic.name} has partitions {topic.partitions[0]} to"
-            f" {topic.partitions[-1]}",
-        )
+    topic.chosen(ranges)
     logs = cluster.log_bounds(topic.name, ranges, cluster.settings.isolation)
     for number, (start, end) in ranges.items():
         log, place = logs[number], f"{topic.name}/{number}"

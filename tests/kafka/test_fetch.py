@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 import pytest
 
-from core.limit_samples import limits
 from drainer.errors import Interrupted, LogCut, RecordsDeleted, TopicGone
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.fetch import BatchQueue, FetchThread
+from drainer.kafka.fetch import BatchQueue
 from drainer.kafka.record import Batch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
-from drainer.policy.rate_cap import RateLimiter
 from drainer.sandbox import Broker
 from kafka.reader import MIB, Bounds, Reader, numbered
 from kafka.topic import PASSWORD, USER, Topic, eventually
@@ -184,31 +181,6 @@ def test_it_stops_at_once_with_a_full_queue(settings: ClientSettings, large: Top
         assert time.monotonic() - begun < 5
         assert reader.fetch.failure is None
         assert not reader.fetch.done
-
-
-def test_it_stops_while_a_pace_holds_it_back(settings: ClientSettings, large: Topic) -> None:
-    pace = RateLimiter(limits({100: 0.001}))
-    with Cluster.connect(settings) as cluster:
-        topic_id = cluster.topic(large.name).topic_id
-    fetch = FetchThread(
-        settings,
-        "r",
-        large.name,
-        topic_id,
-        {0: (0, 500)},
-        queue_bytes=MIB,
-        prefetch_bytes=MIB,
-        partition_load=lambda _: 0,
-        load_bytes=MIB,
-        notify=lambda: None,
-        pace=pace,
-    )
-    fetch.start()
-    eventually(lambda: pace.flowed > 0, "the first has come")
-    eventually(lambda: pace.binds(0.0) or pace.allowed(0.0) == 0, "it is held back")
-    fetch.stop()
-    assert "drainer-fetch" not in {thread.name for thread in threading.enumerate()}
-    assert fetch.trouble is None
 
 
 # What it ends with.

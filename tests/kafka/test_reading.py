@@ -47,7 +47,7 @@ def by_span(cluster: Cluster, topic: Topic, spans: list[Span]) -> dict[Span, lis
         found[batch.span] += [message.offset for message in batch.messages]
         assert batch.reached >= reached[batch.span]
         reached[batch.span] = batch.reached
-    assert all(reached[span] == span.end or span.most or span.most_bytes for span in spans)
+    assert all(reached[span] == span.end or span.most_bytes for span in spans)
     return found
 
 
@@ -134,7 +134,7 @@ def test_spans_of_one_partition_and_of_others_are_each_read_to_their_bounds(
         topic.produce([str(n) for n in range(3000)], partition=partition)
     spans = [
         Span(0, 10, 20),
-        Span(0, 2000, 2900, most=7),
+        Span(0, 2000, 2900, most_bytes=28),
         Span(0, 15, 1500),
         Span(1, 2999, 3000),
         Span(1, 5, 5),
@@ -158,16 +158,13 @@ def test_spans_of_one_partition_and_of_others_are_each_read_to_their_bounds(
 def test_what_is_deleted_before_it_is_read_is_an_error_and_no_gap(
     cluster: Cluster, topic: Topic
 ) -> None:
-    topic.produce(numbered(60, size=900_000))
-    stream = read_range(cluster.settings, origin_of(cluster, topic), 0, 60, reader="a-test")
-    read = [message.offset for message in next(stream).messages]
-    topic.delete_before(59)
+    topic.produce("abc")
+    topic.delete_before(2)
 
-    with pytest.raises(RecordsDeleted, match=f"{topic.name}/0 before they were read"):
-        read.extend(message.offset for batch in stream for message in batch.messages)
-    assert read == list(range(len(read)))
+    with pytest.raises(RecordsDeleted, match="offsets 0 to 1 are gone"):
+        messages(cluster, topic, 0, 3)
     with pytest.raises(Refused, match=f"{topic.name}/0 before they were read") as raised:
-        by_span(cluster, topic, [Span(0, 0, 60)])
+        by_span(cluster, topic, [Span(0, 0, 3)])
     assert "resume" not in (raised.value.hint or "")
 
 
@@ -192,13 +189,6 @@ def test_a_topic_that_was_recreated_is_not_read(cluster: Cluster, topic: Topic) 
 
     with pytest.raises(TopicGone, match=f"{topic.name} was deleted and recreated"):
         next(read_range(cluster.settings, origin, 0, 3, reader="a-test"))
-
-
-def test_no_broker_is_reported_before_the_first_record() -> None:
-    nowhere = ClientSettings.load("127.0.0.1:1")
-
-    with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1"):
-        next(read_range(nowhere, Origin("orders", "id", 0), 0, 3, reader="a-test"))
 
 
 def test_a_message_that_is_let_go_holds_nothing_of_its_record(

@@ -89,25 +89,6 @@ def test_a_sample_as_large_as_the_backlog_is_all_of_it(
     assert (window.start, window.end) == (0, 5)
 
 
-def test_holes_in_a_backlog_are_made_up_for(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    topic = Topic(bootstrap, topic_name)
-    for part in range(8):
-        topic.produce([f"{part}-{n}" for n in range(10)])
-        topic.transact(["gone"] * 9, commit=False)  # and a marker
-    backlog = freeze(cluster, topic_name, "nobody", from_=EARLIEST)
-
-    sample = sample_backlog(cluster, backlog, 32, seed=1)
-
-    assert backlog.offsets == 160
-    assert not sample.whole
-    assert 22 <= len(sample.messages) <= 56  # half of 32 without more offsets
-    # Those beside a hole are no longer than the others, and give fewer messages.
-    assert len({window.end - window.start for window in sample.windows}) <= 2
-    assert len({len(window.messages) for window in sample.windows}) > 2
-
-
 def test_of_huge_messages_each_window_has_fewer(
     cluster: Cluster, bootstrap: str, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.letters import Sample, as_record, mutated_letters
 from drainer.errors import BrokerUnreachable, NotADeadLetter, TopicMissing
-from drainer.kafka import spans
+from drainer.kafka import reader, spans
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.overview import overview_of
@@ -67,8 +67,8 @@ def test_a_topic_or_partition_that_is_not_there_is_told(
 def test_a_broker_that_falls_silent_is_told(
     own_broker: Broker, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spans, "SILENCE_S", 0.5)
-    monkeypatch.setattr(spans, "BATCH_MESSAGES", 10)
+    monkeypatch.setattr(spans, "SPAN_SILENCE_S", 0.5)
+    monkeypatch.setattr(reader, "BATCH_MESSAGES", 10)
     monkeypatch.setattr(spans, "PREFETCH_BYTES", 1)
     topic = Topic(own_broker.bootstrap_servers, topic_name)
     topic.produce("x" * 10_000 for _ in range(1000))
