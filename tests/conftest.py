@@ -15,10 +15,10 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
+from drainer.demo.fill import create_topic
 from drainer.errors import SandboxRefused
 from drainer.java import find_java
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.fill import create_topic
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker, BrokerPorts
 from drainer.sandbox.jars import kafka_jars

@@ -17,13 +17,13 @@ from drainer.demo.emergency import (
     Reindex,
     values,
 )
+from drainer.demo.fill import create_topic, delete_topic, fill
 from drainer.engine.loop import hurried_interpreter
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import EXIT_INTERRUPTED, DrainerError
 from drainer.insight.forecast.simulate import simulate
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.fill import create_topic, delete_topic, fill
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.message import Message, Origin, SubMessage

@@ -371,7 +371,7 @@ def _ages(cluster: Cluster, backlog: Backlog, oldest_ms: int, now_ms: int) -> tu
     shares = [0.0]
     for part in range(1, AGE_BINS):
         at_ms = round(now_ms - part * step_s * 1000)
-        found = cluster.offset_at(backlog.topic, dict.fromkeys(backlog.partitions, at_ms))
+        found = cluster.offset_at(backlog.topic, backlog.partitions, at_ms)
         younger = 0
         for number, bounds in backlog.partitions.items():
             first = found[number]

@@ -144,9 +144,7 @@ def outlook(cluster: Cluster, backlog: Backlog, config: Mapping[str, str]) -> Ou
             limit(config.get("retention.bytes")),
         ),
         _heads(cluster, backlog),
-        cluster.offset_at(
-            backlog.topic, dict.fromkeys(backlog.partitions, taken_ms - ARRIVALS_S * 1000)
-        ),
+        cluster.offset_at(backlog.topic, backlog.partitions, taken_ms - ARRIVALS_S * 1000),
         taken_ms,
     )
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from drainer.core.listed import listed
 from drainer.core.plan import OffsetPlan
-from drainer.core.transaction import HeldBack, told_of
+from drainer.core.transaction import HeldBack, describe_held
 from drainer.errors import OffsetMissing, Refused, UsageError
 from drainer.kafka.cluster import Cluster, LogBounds
-from drainer.kafka.settings import ISOLATION, Isolation
-from drainer.kafka.spans import first_messages
-
-READER = "drainer-transactions"
+from drainer.kafka.settings import Isolation
 
 _TIME_HINT = "times are ISO 8601, local unless they say otherwise: @2026-11-20T18:00, @...T18:00Z"
 
@@ -84,10 +81,7 @@ class PartitionBacklog:
     @property
     def skipped_before(self) -> int:
         """How many offsets before the start the group has not handled, and this drain won't."""
-        behind = self.log_start
-        if self.committed is not None:
-            behind = max(behind, self.committed)
-        return max(0, self.start - behind)
+        return max(0, self.start - max(self.log_start, self.committed or 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +152,12 @@ def freeze(
         )
     info = cluster.topic(topic)
     numbers = info.chosen(partitions)
-    _insist_on_bound(numbers, "--from", from_)
-    _insist_on_bound(numbers, "--until", until)
+    for option, bound in (("--from", from_), ("--until", until)):
+        if bound.offset is not None and len(numbers) > 1:
+            raise UsageError(
+                f"{option} {bound} can't be the offset of {len(numbers)} partitions",
+                hint="choose one partition, or give a time (@...), which fits all of them",
+            )
     if without := [number for number in numbers if not info.leaders[number]]:
         raise Refused(
             f"partition {listed(without)} of {topic} has no leader: its brokers are down",
@@ -169,39 +167,29 @@ def freeze(
     if group is not None:
         committed = cluster.committed(group, topic, numbers)
     logs = cluster.log_bounds(topic, numbers, isolation)
-    _insist_on_log(topic, group, committed, logs)
+    remarks = [
+        *_lost(topic, group, from_, committed, logs),
+        *_uncommitted(cluster, topic, group, from_, committed, logs),
+    ]
     starts = _places(cluster, topic, from_, committed if from_ in OF_GROUPS else {}, logs)
     ends = _places(cluster, topic, until, {}, logs)
-    remarks: list[str] = []
-    if group is not None and from_ in OF_GROUPS:
-        remarks = _insist_on_committed(cluster, topic, group, from_, committed, logs)
-    else:
-        _insist_on_start(topic, group, from_, starts, committed, logs)
-        if lost := _lost(topic, group, committed, logs):
-            remarks = [lost]
     for number, log in logs.items():
+        _insist_on_start(f"{topic}/{number}", group, from_, starts[number], committed[number], log)
         if until.offset is not None and until.offset > log.end:
             raise Refused(
                 f"--until {until} is beyond the end of {topic}/{number}, which is {log.end}",
                 hint="a backlog is what is there now: leave --until out to drain all of it",
             )
+    ends = {n: max(starts[n], end) for n, end in ends.items()}
     taken = {
-        number: PartitionBacklog(
-            number,
-            starts[number],
-            max(starts[number], ends[number]),
-            committed[number],
-            log.start,
-            log.end,
-            log.leader_epoch,
+        n: PartitionBacklog(
+            n, starts[n], ends[n], committed[n], log.start, log.end, log.leader_epoch
         )
-        for number, log in logs.items()
+        for n, log in logs.items()
     }
-    topic_id = info.topic_id
-    held = held_back(cluster, topic, topic_id, logs, {n: part.end for n, part in taken.items()})
-    if held:
-        remarks.append(told_of(held))
-    return Backlog(cluster.cluster_id, topic, topic_id, isolation, taken, tuple(remarks), held)
+    if held := held_back(topic, logs, ends):
+        remarks.append(describe_held(held))
+    return Backlog(cluster.cluster_id, topic, info.topic_id, isolation, taken, tuple(remarks), held)
 
 
 def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
@@ -209,49 +197,31 @@ def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
     isolation = cluster.settings.isolation
     logs = cluster.log_bounds(plan.topic, tuple(plan.partitions), isolation)
     left = {
-        number: PartitionBacklog(
-            number,
-            min(plan.watermark(number), part.end),
+        n: PartitionBacklog(
+            n,
+            min(plan.watermark(n), part.end),
             part.end,
             part.committed,
-            logs[number].start,
-            logs[number].end,
+            logs[n].start,
+            logs[n].end,
             part.leader_epoch,
         )
-        for number, part in plan.partitions.items()
+        for n, part in plan.partitions.items()
     }
     return Backlog(plan.cluster_id, plan.topic, plan.topic_id, isolation, left)
 
 
 def held_back(
-    cluster: Cluster,
-    topic: str,
-    topic_id: str,
-    logs: Mapping[int, LogBounds],
-    ends: Mapping[int, int],
+    topic: str, logs: Mapping[int, LogBounds], ends: Mapping[int, int]
 ) -> tuple[HeldBack, ...]:
     """Where ``ends``, by partition, are at an open transaction: what stands behind it.
 
     ``logs`` are the bounds as the isolation level shows them.
     """
-    held = {n: log for n, log in logs.items() if ends[n] == log.end < log.high_watermark}
-    # Its records are shown to who reads uncommitted ones too.
-    properties = {**cluster.settings.properties, ISOLATION: "read_uncommitted"}
-    settings = replace(cluster.settings, properties=properties)
-    ranges = {n: (log.end, log.high_watermark) for n, log in held.items()}
-    try:
-        first = first_messages(settings, topic, topic_id, READER, ranges)
-    except Refused:
-        first = {}  # since when is not worth an error
     return tuple(
-        HeldBack(
-            topic,
-            n,
-            log.end,
-            log.high_watermark - log.end,
-            first[n].timestamp if n in first else None,
-        )
-        for n, log in sorted(held.items())
+        HeldBack(topic, number, log.end, log.high_watermark - log.end)
+        for number, log in sorted(logs.items())
+        if ends[number] == log.end < log.high_watermark
     )
 
 
@@ -273,56 +243,6 @@ def _parse(option: str, text: str, words: Sequence[Bound]) -> Bound:
     raise UsageError(f"{option} {text!r} is neither {known}, an offset nor a time", hint=_TIME_HINT)
 
 
-def _insist_on_bound(numbers: Sequence[int], option: str, bound: Bound) -> None:
-    if bound.offset is not None and len(numbers) > 1:
-        raise UsageError(
-            f"{option} {bound} can't be the offset of {len(numbers)} partitions",
-            hint="choose one partition, or give a time (@...), which fits all of them",
-        )
-
-
-def _insist_on_log(
-    topic: str,
-    group: str | None,
-    committed: Mapping[int, int | None],
-    logs: Mapping[int, LogBounds],
-) -> None:
-    for number, offset in committed.items():
-        if offset is not None and offset > logs[number].high_watermark:
-            raise Refused(
-                f"group {group} committed offset {offset} on {topic}/{number}, but its log ends at"
-                f" {logs[number].high_watermark}: the topic was truncated, or recreated",
-                hint="find out which records are lost; then reset the group's offset",
-            )
-
-
-def _insist_on_answers(
-    cluster: Cluster,
-    topic: str,
-    bound: Bound,
-    found: Mapping[int, int | None],
-    logs: Mapping[int, LogBounds],
-) -> None:
-    """Refuse where a broker may be wrong about it that no record is so late.
-
-    Compaction leaves the time of a record that it removed in the index. The broker looks only into
-    the first segment whose index reaches a time, and finds none there.
-    """
-    unnamed = [n for n, log in logs.items() if found[n] is None and log.start < log.end]
-    if not unnamed:
-        return
-    policy = cluster.topic_config(topic).get("cleanup.policy")
-    if policy is not None and "compact" not in policy:
-        return
-    why = "is compacted" if policy else "may be compacted, and this user may not look"
-    raise Refused(
-        f"the brokers name no record of {bound} or later on partition {listed(unnamed)} of {topic},"
-        f" which {why}: they may be wrong",
-        hint="name an offset instead of a time, or say --until end"
-        + ("" if policy else f"; or grant DESCRIBE_CONFIGS on topic {topic} to this user"),
-    )
-
-
 def _places(
     cluster: Cluster,
     topic: str,
@@ -332,101 +252,117 @@ def _places(
 ) -> dict[int, int]:
     if bound.offset is not None:
         return dict.fromkeys(logs, bound.offset)
-    found: Mapping[int, int | None] = committed
     if bound.time_ms is not None:
-        found = cluster.offset_at(topic, dict.fromkeys(logs, bound.time_ms))
+        found = cluster.offset_at(topic, logs, bound.time_ms)
         _insist_on_answers(cluster, topic, bound, found, logs)
-    places: dict[int, int] = {}
-    for number, log in logs.items():
-        at = found.get(number)
-        if bound in (EARLIEST, COMMITTED_OR_EARLIEST):
-            at = max(at or 0, log.start)
-        elif at is None:
-            at = log.end
         # What lies at a time behind an open transaction is not shown yet.
-        places[number] = at if bound.time_ms is None else min(at, log.end)
-    return places
+        return {
+            n: min(log.end if (at := found[n]) is None else at, log.end) for n, log in logs.items()
+        }
+    if bound in (EARLIEST, COMMITTED_OR_EARLIEST):
+        return {n: max(committed.get(n) or 0, log.start) for n, log in logs.items()}
+    return {n: log.end if (at := committed.get(n)) is None else at for n, log in logs.items()}
 
 
-def _insist_on_committed(
+def _insist_on_answers(
     cluster: Cluster,
     topic: str,
-    group: str,
+    bound: Bound,
+    found: Mapping[int, int | None],
+    logs: Mapping[int, LogBounds],
+) -> None:
+    # Compaction leaves the time of a record that it removed in the index. The broker looks only
+    # into the first segment whose index reaches a time, and finds none there.
+    unnamed = [n for n, log in logs.items() if found[n] is None and log.start < log.end]
+    if unnamed and "compact" in cluster.topic_config(topic).get("cleanup.policy", "compact"):
+        raise Refused(
+            f"the brokers name no record of {bound} or later on partition {listed(unnamed)} of"
+            f" {topic}, and may be wrong: it is compacted, or this user may not see whether it is",
+            hint="name an offset instead of a time, or say --until end",
+        )
+
+
+def _insist_on_start(
+    place: str,
+    group: str | None,
+    from_: Bound,
+    start: int,
+    committed: int | None,
+    log: LogBounds,
+) -> None:
+    if committed is not None and committed > log.high_watermark:
+        raise Refused(
+            f"group {group} committed offset {committed} on {place}, but its log ends at"
+            f" {log.high_watermark}: the topic was truncated, or recreated",
+            hint="find out which records are lost; then reset the group's offset",
+        )
+    if not log.start <= start <= log.high_watermark:
+        raise Refused(
+            f"--from {from_} is outside of {place}, which holds offsets {log.start} to"
+            f" {log.high_watermark}",
+            hint="use --from committed-or-earliest",
+        )
+    if committed is not None and start < committed:
+        raise Refused(
+            f"--from {from_} is offset {start} on {place}, before the offset {committed} that group"
+            f" {group} has committed: a drain never moves a group backwards",
+            hint="say --from committed-or-earliest to begin where the group stands, or at the"
+            " earliest record; to handle records again, drain with another group",
+        )
+
+
+def _uncommitted(
+    cluster: Cluster,
+    topic: str,
+    group: str | None,
     from_: Bound,
     committed: Mapping[int, int | None],
     logs: Mapping[int, LogBounds],
 ) -> list[str]:
-    """What is to be said of a start at committed offsets; what can't be is refused."""
-    remarks = []
-    if lost := _lost(topic, group, committed, logs):
-        if from_ != COMMITTED_OR_EARLIEST:
-            raise Refused(lost, hint="to drain what is left, say --from committed-or-earliest")
-        remarks.append(lost)
+    # A remark on where partitions begin that have no committed offset to begin at.
     missing = [n for n, log in logs.items() if committed[n] is None and log.start < log.end]
-    if missing and len(missing) < len(logs):
+    if group is None or from_ not in OF_GROUPS or not missing:
+        return []
+    if len(missing) < len(logs):
         named = listed([f"{topic}/{number}" for number in missing])
         where = f"{len(missing):,} of {len(logs):,} partitions ({named})"
-    elif missing:
+    else:
         near = cluster.near_groups(group)
         where = f"{topic}{f' (groups of a like name: {listed(near)})' if near else ''}"
-    if missing and from_ == COMMITTED:
+    said = f"group {group} has no committed offset on {where}"
+    if from_ == COMMITTED:
         raise OffsetMissing(
-            f"group {group} has no committed offset on {where}: where shall the drain start?",
+            f"{said}: where shall the drain start?",
             hint="check the group's name, or say where these begin: --from committed-or-earliest,"
             " committed-or-end, earliest, OFFSET or @TIME",
         )
-    if missing:
-        begins = "the end" if from_ == COMMITTED_OR_END else "the earliest record"
-        remarks.append(
-            f"group {group} has no committed offset on {where}: the backlog begins at {begins}"
-            " there"
-        )
-    return remarks
-
-
-def _insist_on_start(
-    topic: str,
-    group: str | None,
-    from_: Bound,
-    starts: Mapping[int, int],
-    committed: Mapping[int, int | None],
-    logs: Mapping[int, LogBounds],
-) -> None:
-    for number, start in starts.items():
-        log, known = logs[number], committed[number]
-        if not log.start <= start <= log.high_watermark:
-            raise Refused(
-                f"--from {from_} is outside of {topic}/{number}, which holds offsets {log.start} to"
-                f" {log.high_watermark}",
-                hint="use --from committed-or-earliest",
-            )
-        if known is not None and start < known:
-            raise Refused(
-                f"--from {from_} is offset {start} on {topic}/{number}, before the offset {known}"
-                f" that group {group} has committed: a drain never moves a group backwards",
-                hint="say --from committed-or-earliest to begin where the group stands, or at the"
-                " earliest record; to handle records again, drain with another group",
-            )
+    begins = "the end" if from_ == COMMITTED_OR_END else "the earliest record"
+    return [f"{said}: the backlog begins at {begins} there"]
 
 
 def _lost(
     topic: str,
     group: str | None,
+    from_: Bound,
     committed: Mapping[int, int | None],
     logs: Mapping[int, LogBounds],
-) -> str | None:
+) -> list[str]:
+    # A remark on records that retention took before the group handled them.
     lost = {
-        number: (offset, logs[number].start)
-        for number, offset in committed.items()
-        if offset is not None and offset < logs[number].start
+        n: (offset, logs[n].start)
+        for n, offset in committed.items()
+        if offset is not None and offset < logs[n].start
     }
     if not lost:
-        return None
+        return []
     count = sum(start - offset for offset, start in lost.values())
     where = [
         f"{topic}/{n} (offsets {offset} to {start - 1})" for n, (offset, start) in lost.items()
     ]
-    return (
+    said = (
         f"retention has deleted up to {count:,} record{'' if count == 1 else 's'} that group"
         f" {group} never handled: {listed(where)}"
     )
+    if from_ in (COMMITTED, COMMITTED_OR_END):
+        raise Refused(said, hint="to drain what is left, say --from committed-or-earliest")
+    return [said]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from confluent_kafka import (
+    Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -36,13 +38,11 @@ from drainer.kafka.answers import (
     may_not,
 )
 from drainer.kafka.connection import TIMEOUT_S, Connection
-from drainer.kafka.log import url_safe
-from drainer.kafka.offsets import OffsetReader
+from drainer.kafka.log import ClientLog, url_safe
 from drainer.kafka.settings import ClientSettings
 
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-OFFSETS_RETENTION = "offsets.retention.minutes"
 MISSING_CONFIRM_S = 0.3
 NEAR_NAMES = 3
 HINT_TIMEOUT_S = 2.0
@@ -139,6 +139,15 @@ class GroupInfo:
         """Whether consumers are in it, or on their way in or out; then a drain must not commit."""
         return self.state not in {"empty", "dead"} or bool(self.members)
 
+    def in_use(self) -> GroupActive:
+        """The error for one that is active, with its members."""
+        members = listed(sorted(set(map(str, self.members)))) or "its members come or go"
+        return GroupActive(
+            f"group {self.name} is in use: {members} (state {self.state})",
+            hint="stop these consumers first; Kafka takes no commits from outside a live group, and"
+            " two readers would handle messages twice and out of order",
+        )
+
 
 class Cluster(Connection):
     """One connection to the cluster for questions and commits.
@@ -150,7 +159,7 @@ class Cluster(Connection):
 
     def __init__(self, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
         super().__init__(settings, timeout_s)
-        self._offsets_of = OffsetReader(settings)
+        self._offsets_of = _OffsetReader(settings)
 
     def close(self) -> None:
         """Let the connection go."""
@@ -237,13 +246,9 @@ class Cluster(Connection):
     def group_active(self, name: str) -> GroupActive:
         """The error that names the group's members, to be raised where they are in the way."""
         try:
-            members = ", ".join(str(member) for member in self.group(name).members)
+            return self.group(name).in_use()
         except Refused:
-            members = ""
-        return GroupActive(
-            f"group {name} has members: {members or 'they left in the meantime'}",
-            hint="make sure that no consumer of this group runs, then try again",
-        )
+            return GroupInfo(name, "unknown", ()).in_use()
 
     def near_groups(self, name: str) -> list[str]:
         """Groups with names like this one: a hint, empty when no answer comes soon."""
@@ -319,30 +324,42 @@ class Cluster(Connection):
             for n in numbers
         }
 
-    def offset_at(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
+    def offset_at(
+        self, topic: str, partitions: Iterable[int], time_ms: int
+    ) -> dict[int, int | None]:
         """By partition, what the broker takes for the first record of a time or later; None for
         none.
 
         On a compacted topic that may be wrong: the time of a record that compaction removed stays
         in the index, and the broker looks only into the first segment whose index reaches it.
         """
-        specs = {n: OffsetSpec.for_timestamp(time_ms) for n, time_ms in times_ms.items()}
+        specs = dict.fromkeys(partitions, OffsetSpec.for_timestamp(time_ms))
         found = self._offsets(topic, specs, "read_uncommitted")
         return {number: None if offset < 0 else offset for number, (offset, _) in found.items()}
 
-    def create_topic(self, new: NewTopic, kind: str = "", *, only_look: bool = False) -> None:
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        replicas: int = -1,
+        kind: str = "",
+        only_look: bool = False,
+    ) -> None:
         """Make a topic, or ``only_look`` whether it could be made; one that is there is left alone.
 
-        ``kind`` says what for.
+        There are as many ``replicas`` as the broker makes by default; ``kind`` says what for.
         """
+        new = NewTopic(name, partitions, replicas, config=dict(config or {}))
 
         def attempt(left: float) -> object:
             asked = self.admin.create_topics([new], request_timeout=left, validate_only=only_look)
-            return self.wait(asked[new.topic], left)
+            return self.wait(asked[name], left)
 
         there = {KafkaError.TOPIC_ALREADY_EXISTS}
-        needs: tuple[Right, str] = ("CREATE", f"topic {new.topic}")
-        self.find(f"make the {kind}topic {new.topic}", attempt, there, needs=needs)
+        needs: tuple[Right, str] = ("CREATE", f"topic {name}")
+        self.find(f"make the {kind}topic {name}", attempt, there, needs=needs)
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic; nothing happens when it does not exist."""
@@ -355,7 +372,7 @@ class Cluster(Connection):
             needs=("DELETE", f"topic {name}"),
         )
 
-    def delete_group(self, name: str, timeout_s: float | None = None) -> None:
+    def delete_group(self, name: str) -> None:
         """Remove an empty group; nothing happens when it does not exist."""
         self.find(
             f"remove group {name}",
@@ -363,7 +380,6 @@ class Cluster(Connection):
                 self.admin.delete_consumer_groups([name], request_timeout=left)[name], left
             ),
             {KafkaError.GROUP_ID_NOT_FOUND},
-            timeout_s,
             needs=("DELETE", f"group {name}"),
         )
 
@@ -416,6 +432,76 @@ class Cluster(Connection):
             return list(map(str, self.admin.list_topics(timeout=HINT_TIMEOUT_S).topics))
         except KafkaException:
             return []  # only a hint
+
+
+class _OffsetReader:
+    """Asks for committed offsets; keeps the client of the group that it was asked for last.
+
+    Not AdminClient.list_consumer_group_offsets: when the coordinator moves, it takes the whole
+    process down (librdkafka issue 5040, seen with 2.16).
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._log = ClientLog(settings.redact)
+        self._group = ""
+        self._consumer: Consumer | None = None
+        self._busy = threading.Lock()
+
+    def read(
+        self, group: str, topic: str, partitions: Sequence[int], timeout_s: float
+    ) -> dict[int, int | None]:
+        """The committed offset by partition, None where there is none.
+
+        Offsets that a transaction is about to commit are waited for. Raises KafkaException.
+        """
+        with self._busy:
+            if self._consumer is None or group != self._group:
+                self._drop()
+                self._consumer, self._group = self._connect(group), group
+            places = [TopicPartition(topic, number) for number in partitions]
+            try:
+                found = self._consumer.committed(places, timeout=timeout_s)
+            except KafkaException as error:
+                forbidden = self._forbidden()
+                self._drop()  # a new client finds a broker that came back, or moved
+                raise forbidden or error from None
+            self._consumer.poll(0)  # so that it logs
+        for place in found:
+            if place.error is not None:
+                raise KafkaException(place.error)
+        return {place.partition: place.offset if place.offset >= 0 else None for place in found}
+
+    def _forbidden(self) -> KafkaException | None:
+        # Who may not look for the coordinator is not answered: the client waits until time is up,
+        # and has said why among its events.
+        while self._consumer is not None and (event := self._consumer.poll(0)) is not None:
+            answer = event.error()
+            if answer is not None and answer.code() in FORBIDDEN:
+                return KafkaException(answer)
+        return None
+
+    def close(self) -> None:
+        """Let the connection go, unless an abandoned thread is still asking."""
+        if self._busy.acquire(blocking=False):
+            try:
+                self._drop()
+            finally:
+                self._busy.release()
+
+    def _drop(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _connect(self, group: str) -> Consumer:
+        conf = self._settings.conf(
+            self._log,
+            group_id=group,
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+        )
+        return self._settings.consumer(conf)
 
 
 def limit(value: str | None) -> int | None:

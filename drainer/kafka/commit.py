@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 
 from drainer.errors import (
@@ -28,25 +28,17 @@ class Committer:
     from another: so what is found must be what this drain wrote. When the answer to a write is
     lost, it remembers that both values may be found from then on.
 
-    Brokers drop the offsets of a group that has been empty for long: these are written again, and
-    ``say`` gets a sentence about it, once.
+    Brokers drop the offsets of a group that has been empty for long: these are written again.
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        group: str,
-        topic: str,
-        timeout_s: float = CALL_TIMEOUT_S,
-        say: Callable[[str], None] = lambda text: None,
+        self, cluster: Cluster, group: str, topic: str, timeout_s: float = CALL_TIMEOUT_S
     ) -> None:
         self.group = group
         self.topic = topic
         self._cluster = cluster
         self._timeout_s = timeout_s
-        self._say = say
         self._in_doubt: dict[int, set[int]] = {}
-        self._expired = False
 
     def commit(
         self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
@@ -73,7 +65,7 @@ class Committer:
             for partition, offset in found.items():
                 allowed = set(expected[partition]) | self._in_doubt.get(partition, set())
                 if offset is None and None not in allowed:
-                    self._note_expired(partition)
+                    self._cluster.topic(self.topic)  # a deleted topic takes its offsets with it
                 elif offset not in allowed:
                     raise self._moved(partition, offset, allowed, "before a commit")
             moves = {p: o for p, o in offsets.items() if (was := found[p]) is None or o > was}
@@ -86,7 +78,6 @@ class Committer:
             found |= (read_back := self._read(moves))
             for partition, wrote in moves.items():
                 if read_back[partition] is None:  # the broker had not yet come to drop it
-                    self._note_expired(partition)
                     raise CommitDelayed(f"{self.topic}/{partition}: offset {wrote} expired at once")
                 if read_back[partition] != wrote:
                     moved = self._moved(partition, read_back[partition], {wrote}, "after a commit")
@@ -107,8 +98,8 @@ class Committer:
             found = self._cluster.topic(self.topic)
             if found.topic_id != topic_id:
                 raise self._gone(f"was deleted and recreated (id {found.topic_id}, not {topic_id})")
-            if self._cluster.group(self.group).active:
-                raise self._cluster.group_active(self.group)
+            if (group := self._cluster.group(self.group)).active:
+                raise group.in_use()
 
     def _read(self, partitions: Mapping[int, int]) -> dict[int, int | None]:
         return self._cluster.committed(self.group, self.topic, partitions, self._timeout_s)
@@ -126,16 +117,6 @@ class Committer:
             raise CommitDelayed(str(error), hint=error.hint) from error
         except Refused as error:
             raise Interrupted(str(error), hint=error.hint) from error
-
-    def _note_expired(self, partition: int) -> None:
-        self._cluster.topic(self.topic)  # a deleted topic takes its offsets with it
-        if not self._expired:
-            self._expired = True
-            self._say(
-                f"group {self.group} has no offset on {self.topic}/{partition} any more: brokers"
-                " drop the offsets of a group that has been empty for long"
-                " (offsets.retention.minutes); this drain writes them again"
-            )
 
     def _moved(
         self, partition: int, found: int | None, expected: Set[int | None], when: str

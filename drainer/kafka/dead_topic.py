@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from confluent_kafka.cimpl import NewTopic
-
 from drainer.errors import BrokerUnreachable, Refused, RightMissing, TopicMissing
 from drainer.kafka.answers import granting
 from drainer.kafka.cluster import Cluster, limit
@@ -96,9 +94,8 @@ def make_dead_letter_topic(cluster: Cluster, name: str, partitions: int) -> None
 
 
 def _create(cluster: Cluster, name: str, partitions: int, *, only_look: bool) -> None:
-    new = NewTopic(name, num_partitions=partitions, config=CONFIG)
     try:
-        cluster.create_topic(new, "dead-letter ", only_look=only_look)
+        cluster.create_topic(name, partitions, CONFIG, kind="dead-letter ", only_look=only_look)
     except RightMissing as error:
         hint = f"{granting('CREATE and WRITE', f'topic {name}')}, have it made, or {_CHOOSE}"
         raise RightMissing(str(error), hint=hint) from error

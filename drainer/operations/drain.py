@@ -61,7 +61,7 @@ def drain(
             handler=prepared.handler,
             running=running,
             cluster=cluster,
-            committer=Committer(cluster, plan.group, plan.topic, say=say),
+            committer=Committer(cluster, plan.group, plan.topic),
             lock=lock,
             read_committed=lambda: cluster.committed(plan.group, plan.topic, list(plan.partitions)),
             letters_topic=None if topic is None else topic.name,

@@ -9,7 +9,7 @@ from drainer.core.listed import listed, name_lost
 from drainer.core.plan import OffsetPlan
 from drainer.errors import DrainerError, GroupActive, PlanRefused, TopicMissing
 from drainer.escape import command
-from drainer.kafka.cluster import OFFSETS_RETENTION, Cluster
+from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import cut_logs
 from drainer.operations.group import check_inactive
 from drainer.store.plan_file import LoadedPlan
@@ -186,7 +186,8 @@ def changes(cluster: Cluster, plan: OffsetPlan, committed: Mapping[int, int | No
         where = listed([f"{plan.topic}/{number}" for number in gone])
         found.append(
             f"group {plan.group} has no offset on {where} any more: brokers drop the offsets of a"
-            f" group that has been empty for long ({OFFSETS_RETENTION}); a drain writes them again"
+            " group that has been empty for long (offsets.retention.minutes); a drain writes them"
+            " again"
         )
     return found
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from drainer.core.listed import listed
 from drainer.core.plan import OffsetPlan
-from drainer.errors import GroupActive
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock
 from drainer.store.plan_file import LoadedPlan, PlanFile
@@ -16,15 +14,9 @@ from drainer.store.plan_file import LoadedPlan, PlanFile
 def check_inactive(cluster: Cluster, group: str) -> str:
     """The group's state, if it has no members. Raises GroupActive, which names the members."""
     found = cluster.group(group)
-    if not found.active:
-        return found.state
-    members = listed(sorted({f"{member.client_id}@{member.host}" for member in found.members}))
-    members = members or "its members are joining"
-    raise GroupActive(
-        f"group {group} is in use: {members} (state {found.state})",
-        hint="stop these consumers first; Kafka takes no commits from outside a live group, and two"
-        " readers would handle messages twice and out of order",
-    )
+    if found.active:
+        raise found.in_use()
+    return found.state
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import replace
 from drainer.core.listed import name_lost
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Range
-from drainer.core.transaction import told_of
+from drainer.core.transaction import describe_held
 from drainer.engine.preview import PartitionAction
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.settings import LocalSettings
@@ -54,7 +54,7 @@ def prepare_resume(
     gaps = plan.gaps({n: log.start for n, log in logs.items()}) if accept_gap else {}
     plan = plan.past(gaps)
     ends = {number: part.end for number, part in plan.partitions.items()}
-    held = held_back(cluster, plan.topic, plan.topic_id, logs, ends)
+    held = held_back(plan.topic, logs, ends)
     failures = failures or plan.failures
     rules = plan.rules if rules is None else rules
     handler = load(plan.handler)
@@ -106,7 +106,7 @@ def prepare_resume(
         checks=tuple(text for text, _ in checks),
         warnings=(
             *_gap_warning(gaps),
-            *([told_of(held)] if held else []),
+            *([describe_held(held)] if held else []),
             *policy.warnings,
             *_parked_warning(parked),
             *changes(cluster, plan, committed),

@@ -24,8 +24,8 @@ from typing import Any
 import orjson
 
 from drainer import sandbox
+from drainer.demo.fill import create_topic, delete_topic, fill
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.fill import create_topic, delete_topic, fill
 from drainer.kafka.settings import ClientSettings
 
 HANDLERS = Path(__file__).with_name("handlers.py")

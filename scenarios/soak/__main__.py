@@ -25,7 +25,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from drainer.cli.values import parse_size
-from drainer.kafka.fill import create_topic, fill
+from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import orjson
 
-from drainer.kafka.fill import create_topic, fill
+from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 from scenarios.side_by_side.workloads import Workload

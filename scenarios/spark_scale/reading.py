@@ -14,8 +14,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from drainer.demo.fill import create_topic, fill
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import read_range
 from drainer.message import Origin

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 from confluent_kafka import Producer
 
+from drainer.demo.fill import create_topic
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.fill import create_topic
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.reading import read_letters
 from drainer.policy.dead_letter import default_dead_letter_topic

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from drainer.kafka.fill import create_topic, fill
+from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from scenarios.trust.case import Stage, case, insist
 

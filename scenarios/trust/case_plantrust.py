@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from drainer.kafka.fill import create_topic, fill
+from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from drainer.store.plan_file import PlanFile
 from scenarios.trust.case import NotHeld, Stage, case, insist

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from drainer.kafka.fill import create_topic, fill
+from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from drainer.mask import VARIABLE
 from scenarios.trust.case import Stage, case, insist

@@ -10,9 +10,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from drainer.demo.fill import create_topic, delete_topic, fill
 from drainer.engine.meter import lane_time_s
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.fill import create_topic, delete_topic, fill
 from drainer.kafka.settings import ClientSettings
 from scenarios.trust.case import Stage, case, insist
 

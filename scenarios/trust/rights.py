@@ -25,10 +25,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
     ResourceType,
 )
 
+from drainer.demo.fill import create_topic, fill
 from drainer.errors import Refused, RightMissing
 from drainer.kafka.answers import Right as Operation
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import find_test_topics, new_topic_name
 from drainer.sandbox import Broker

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -95,7 +94,6 @@ def test_an_open_transaction_ends_the_backlog_and_what_it_holds_back_is_told(
 
     (held,) = drained.answer["held"]
     assert (held["partition"], held["offset"], held["offsets"]) == (0, 5, 50)
-    assert abs(held["since_ms"] / 1000 - time.time()) < 60
     assert "warning: an open transaction holds back 50 offsets" in looked.err
     assert "warning: an open transaction holds back 50 offsets" in drained.err  # the preview
     assert "Nothing to drain" in again.err

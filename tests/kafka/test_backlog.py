@@ -170,7 +170,6 @@ def test_an_open_transaction_ends_it_unless_uncommitted_records_are_wanted(
     assert span(backlog) == (0, 10)
     [held] = backlog.held
     assert (held.offset, held.offsets) == (10, 2)
-    assert held.since_ms is not None
     level = ["isolation.level=read_uncommitted"]
     with Cluster.connect(ClientSettings.load(bootstrap, None, level)) as uncommitted:
         assert span(freeze(uncommitted, topic.name, group, from_=EARLIEST)) == (0, 12)

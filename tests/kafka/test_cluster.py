@@ -12,7 +12,7 @@ from drainer.errors import BrokerUnreachable, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
-from kafka.topic import PASSWORD, USER, Topic, eventually
+from kafka.topic import USER, Topic, eventually
 
 AT_MOST_S = 10.5
 SASL = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}")
@@ -42,14 +42,6 @@ def test_why_no_broker_answers_is_reported_within_seconds(broker: Broker) -> Non
     for error, (what, hint) in zip(errors, cases.values(), strict=True):
         assert what in str(error)
         assert hint in (error.hint or "")
-
-
-def test_the_right_password_gets_in(broker: Broker) -> None:
-    settings = ClientSettings.load(
-        broker.sasl_bootstrap_servers, None, [*SASL, f"sasl.password={PASSWORD}"]
-    )
-    with Cluster.connect(settings) as cluster:
-        assert cluster.cluster_id
 
 
 def test_a_frozen_broker_is_told_within_the_time_given(own_broker: Broker) -> None:

@@ -13,10 +13,10 @@ import orjson
 
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
+from drainer.demo.fill import create_topic, fill
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.operations.drain import drain

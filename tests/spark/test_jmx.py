@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from drainer.demo.fill import create_topic
 from drainer.errors import Refused, UsageError
-from drainer.kafka.fill import create_topic
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.spark.jmx import BrokerMetrics, Jmx, Reading
 from drainer.sandbox import Broker

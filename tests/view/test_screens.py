@@ -75,7 +75,7 @@ HALTED = replace(
     rules=RuleStatus({"a": 1, "b": 4_800_000}, {"n > 5": 136}, {"n > 5": "no field"}),
     engine="spark",
     engine_counts={"waves": 12},
-    held=(HeldBack("orders", 3, 700, 50, 1_772_366_400_000), HeldBack("orders", 4, 9, 1, None)),
+    held=(HeldBack("orders", 3, 700, 50), HeldBack("orders", 4, 9, 1)),
     left_alone={"its payload can't be written": 1, "not asked for": 2},
     latency=LATENCY,
     write_cap=CapStatus(1_000.0, 100_000.0, 100.0, 990.0, binds=True),

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.cimpl import NewTopic
 
 from drainer.errors import RightMissing
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, Right, may_not
@@ -73,9 +72,9 @@ def create_test_topic(
         "max.message.bytes": str(max(MESSAGE_BYTES_LEAST, message_bytes_most) + BATCH_BYTES),
         "min.insync.replicas": str(max(1, replicas - 1)),
     }
-    new = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=config)
     with _needing("CREATE"):
-        cluster.create_topic(new, "test ")  # no other process has this name
+        # No other process has this name.
+        cluster.create_topic(name, partitions, config, replicas=replicas, kind="test ")
     until_s = time.monotonic() + cluster.timeout_s
     while (
         len(cluster.topic(name, "DESCRIBE").partitions) < partitions and time.monotonic() < until_s

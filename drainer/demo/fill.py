@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from confluent_kafka import Producer
-from confluent_kafka.cimpl import NewTopic
-
 from drainer.errors import DrainerError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.log import ClientLog
@@ -19,7 +16,7 @@ QUEUE_MESSAGES = 100_000
 def create_topic(settings: ClientSettings, topic: str, partitions: int = 1) -> None:
     """Raises as ``Cluster.create_topic``."""
     with Cluster.connect(settings) as cluster:
-        cluster.create_topic(NewTopic(topic, num_partitions=partitions))
+        cluster.create_topic(topic, partitions)
 
 
 def delete_topic(settings: ClientSettings, topic: str) -> None:
@@ -35,15 +32,10 @@ def fill(
 
     Returns how many; raises DrainerError when one of them was not taken.
     """
-    producer = Producer(
-        settings.conf(
-            ClientLog(settings.redact),
-            acks="all",
-            linger_ms=20,
-            enable_idempotence=True,
-            queue_buffering_max_messages=QUEUE_MESSAGES,
-        )
+    conf = settings.produce_conf(
+        ClientLog(settings.redact), linger_ms=20, queue_buffering_max_messages=QUEUE_MESSAGES
     )
+    producer = settings.producer(conf)
     failures: list[str] = []
 
     def delivered(error: object, _: object) -> None:
