@@ -22,6 +22,7 @@ CARELESS = [
     "partitioner=random",
     "transactional.id=theirs",
     "linger.ms=60000",
+    "retries=0",
     "isolation.level=read_uncommitted",
     "fetch.wait.max.ms=5",
     "check.crcs=true",

@@ -18,9 +18,6 @@ from drainer.policy.rate_cap import RateLimiter
 from drainer.sandbox import Broker
 from kafka.topic import Topic
 
-# What a shared properties file may say of producers.
-CARELESS = ["acks=0", "partitioner=random", "linger.ms=60000", "retries=0"]
-
 
 @pytest.fixture
 def settings(broker: Broker) -> ClientSettings:
@@ -74,13 +71,6 @@ def test_many_at_once_keep_the_order_of_who_waits_for_each(
             found.setdefault(message.key() or b"", []).append(int(message.value() or b""))
         assert all(steps == list(range(20)) for steps in found.values())
         assert len(found) == 25
-
-
-def test_properties_for_other_producers_do_not_weaken_it(broker: Broker, topic: Topic) -> None:
-    careless = ClientSettings.load(broker.bootstrap_servers, None, CARELESS)
-    with writing(careless, topic) as writer:
-        asyncio.run(writer.write(b"v", b"k", partition=0))
-    assert len(topic.read_all(1)) == 1
 
 
 def test_one_that_is_too_large_is_refused_and_takes_no_others_with_it(
