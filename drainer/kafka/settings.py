@@ -238,7 +238,9 @@ class ClientSettings:
             said = f'librdkafka rejects the value of "{name}"'
         raise UsageError(
             self.redact(f"the client's properties: {said}"),
-            hint="names and values are those of librdkafka's CONFIGURATION.md",
+            hint="write sasl.username and sasl.password instead of sasl.jaas.config"
+            if "JAAS" in said
+            else "names and values are those of librdkafka's CONFIGURATION.md",
         )
 
     def _validate(self) -> None:

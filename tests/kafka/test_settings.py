@@ -92,7 +92,7 @@ def test_a_plain_principal_and_keytab_are_taken() -> None:
 @pytest.mark.parametrize(
     ("line", "advice"),
     [
-        ('sasl.jaas.config=x.PlainLoginModule required password="hush";', "Using-SASL"),
+        ('sasl.jaas.config=x.PlainLoginModule required password="hush";', "sasl.username"),
         ("ssl.truststore.location=/etc/hush.jks", "ssl.ca.location"),
     ],
 )
@@ -100,8 +100,9 @@ def test_what_only_java_clients_know_is_refused_with_the_way_out(
     properties: Path, line: str, advice: str
 ) -> None:
     properties.write_text(line)
-    with pytest.raises(UsageError, match=advice) as raised:
+    with pytest.raises(UsageError) as raised:
         ClientSettings.load("a:1", properties)
+    assert advice in f"{raised.value} {raised.value.hint}"
     assert "hush" not in str(raised.value)
 
 
