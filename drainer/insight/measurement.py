@@ -245,16 +245,15 @@ def _split_sample(sample: Sample, handler: LoadedHandler, rules: RuleSettings) -
                 sub.message, sub.index = message, index
             if rule_filter is not None:
                 subs = _passed(rule_filter, subs, each_stands_for, skipped)
-            if foldable is not None:
-                foldable.look_at(subs)
+            folds = frozenset[int]() if foldable is None else foldable.look_at(subs)
             if rule_filter is not None or foldable is not None:
                 rest_s += time.perf_counter() - split_at_s
-            shapes.append(keys.shape(message, subs))
+            shapes.append(keys.shape(message, subs, folds))
         messages_split += len(shapes)
         stretches.append(Neighbours(window.partition, shapes, stand_for))
     by_rule = {name: round(number) for name, number in skipped.items()}
     return SplitSample(
-        Workload(stretches, keys, 0.0 if foldable is None else foldable.share),
+        Workload(stretches, keys),
         split_s / max(1, messages_split),
         rest_s / max(1, messages_split),
         Skipped(round(sub_messages), by_rule) if rules else None,
@@ -272,20 +271,14 @@ class _Foldable:
         self._coalesce = coalesce
         # By sub-key: the operation so far, the first sub-message in it, and how many they are.
         self._ends: dict[Hashable, tuple[SubMessage, SubMessage, int]] = {}
-        self._seen = self._folded = 0
 
-    @property
-    def share(self) -> float:
-        """Of the sub-messages that have one before them in their lane, those that are folded."""
-        return self._folded / max(1, self._seen)
-
-    def look_at(self, subs: Sequence[SubMessage]) -> None:
-        """Raises HandleFailed when ``coalesce`` fails."""
-        for sub in subs:
+    def look_at(self, subs: Sequence[SubMessage]) -> frozenset[int]:
+        """The indexes of those that are folded. Raises HandleFailed when ``coalesce`` fails."""
+        folds = []
+        for index, sub in enumerate(subs):
             if isinstance(sub, Barrier) or sub.keys is not None:
                 continue
             before, first, count = self._ends.get(sub.key, (None, sub, FOLD_MOST))
-            self._seen += before is not None
             into = None
             if before is not None and count < FOLD_MOST:
                 into = fold(self._coalesce, before, sub, first)
@@ -294,8 +287,9 @@ class _Foldable:
                 continue
             if into.message is None:
                 into.message, into.index = sub.message, sub.index
-            self._folded += 1
+            folds.append(index)
             self._ends[sub.key] = (into, first, count + 1)
+        return frozenset(folds)
 
 
 def _passed(

@@ -106,39 +106,57 @@ def test_it_says_what_binds() -> None:
     assert forecast(workload, held, Order.SUB_KEY, 1000).bound == RATE
 
 
-def folding(count: int, share: float) -> Workload:
-    """One lane, of which such a share is folded."""
-    keys = Keys()
-    shapes = [keys.shape(message_at(n, 0, b"one"), [SubMessage("hot")]) for n in range(count)]
-    return Workload([Neighbours(0, shapes, count)], keys, share)
+def folding(keys_of: list[str], folds: set[str]) -> Workload:
+    """A sub-message of each sub-key; those of some are folded into the one before on theirs."""
+    keys, seen, shapes = Keys(), set[str](), []
+    for n, key in enumerate(keys_of):
+        found = {0} if key in folds & seen else set[int]()
+        shapes.append(keys.shape(message_at(n, 0, b"one"), [SubMessage(key)], found))
+        seen.add(key)
+    return Workload([Neighbours(0, shapes, len(shapes))], keys)
 
 
 FOLDING = replace(TEN_MS, bundling=Bundling(lambda earlier, later: later))
 
 
 def test_a_hot_row_that_is_folded_is_no_serial_bound() -> None:
-    apart = forecast(folding(10_000, 0.0), FOLDING, Order.SUB_KEY, 10)
-    folded = forecast(folding(10_000, 1.0), FOLDING, Order.SUB_KEY, 10)
+    apart = forecast(folding(["hot"] * 10_000, set()), FOLDING, Order.SUB_KEY, 10)
+    folded = forecast(folding(["hot"] * 10_000, {"hot"}), FOLDING, Order.SUB_KEY, 10)
     assert apart.serial_s == pytest.approx(100.0)
     assert apart.seconds >= 100
     assert apart.folded == 0
-    assert folded.serial_s == pytest.approx(0.1)  # a thousand at once
+    assert folded.serial_s == pytest.approx(0.11, rel=0.01)  # one, and 9,999 a thousand at once
     assert folded.seconds < 0.3
     assert folded.folded + folded.calls == 10_000
-    half = forecast(folding(10_000, 0.5), FOLDING, Order.SUB_KEY, 10)
-    assert half.serial_s == pytest.approx(50, rel=0.01)
-    assert half.seconds == pytest.approx(50, rel=0.1)
+
+
+def test_which_sub_key_folds_makes_the_difference() -> None:
+    both = ["hot", "warm"] * 1_000
+    for folds in ("hot", "warm"):
+        found = forecast(folding(both, {folds}), FOLDING, Order.SUB_KEY, 10)
+        assert found.hottest is not None
+        assert {found.hottest.key, folds} == {"hot", "warm"}
+        assert found.serial_s == pytest.approx(10)
+        assert found.seconds == pytest.approx(10, rel=0.01)
+
+
+def test_in_the_lane_of_a_partition_only_neighbours_fold() -> None:
+    found = forecast(folding(["a", "b"] * 1_000, {"a", "b"}), FOLDING, Order.PARTITION, 10)
+    assert found.folded == 0
+    assert found.bound == LANE
+    assert found.serial_s == pytest.approx(20)
 
 
 def test_sub_keys_that_recur_now_and_then_are_not_folded_for_being_drawn_again() -> None:
-    chance, keys = Random(1), Keys()
-    shapes = [
-        keys.shape(message_at(n, 0, b"one"), [SubMessage(chance.randrange(8_000))])
-        for n in range(20_000)
-    ]
+    chance, keys, seen, shapes = Random(1), Keys(), set[int](), []
+    for n in range(20_000):
+        key = chance.randrange(8_000)
+        folds = {0} if key in seen else set[int]()
+        shapes.append(keys.shape(message_at(n, 0, b"one"), [SubMessage(key)], folds))
+        seen.add(key)
     windows = [shapes[at : at + 250] for at in range(0, 20_000, 250)]
-    sampled = Workload([Neighbours(0, window, 250 * 10) for window in windows], keys, 1.0)
-    whole = Workload([Neighbours(0, shapes, 20_000)], keys, 1.0)
+    sampled = Workload([Neighbours(0, window, 250 * 10) for window in windows], keys)
+    whole = Workload([Neighbours(0, shapes, 20_000)], keys)
     told = forecast(sampled, FOLDING, Order.SUB_KEY, 100)
     true = forecast(whole, FOLDING, Order.SUB_KEY, 100)
     assert told.folded / 10 == pytest.approx(true.folded, rel=0.1)

@@ -6,9 +6,9 @@ Only the keys of a sample are kept, as small numbers, so that a million sub-mess
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any, cast
 
 from drainer.core.bundles import FOLD_MOST, BatchOf, Bundling
@@ -25,11 +25,15 @@ Lanes = int | tuple[int, ...] | None  # of a sub-message: its sub-key, several o
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One message of a sample: its key, its bytes, and the lanes of its sub-messages."""
+    """One message of a sample: its key, its bytes, and the lanes of its sub-messages.
+
+    ``folds`` has the indexes of those that the handler folds into the one before it on its sub-key.
+    """
 
     key: int
     size: int
     lanes: tuple[Lanes, ...]
+    folds: Set[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +62,13 @@ class Workload:
 
     A key that recurs in the sample keeps its share of the backlog. One that doesn't is another one
     each time that its stretch is drawn again: what is rare in a sample is rare in the backlog, and
-    has no long lane. ``folded`` is the share of sub-messages that the handler's ``coalesce`` folds
-    into the one before them in their lane.
+    has no long lane.
     """
 
-    def __init__(self, stretches: Iterable[Neighbours], keys: Keys, folded: float = 0.0) -> None:
+    def __init__(self, stretches: Iterable[Neighbours], keys: Keys) -> None:
         self.stretches = tuple(each for each in stretches if each.shapes)
         self._keys = keys
         self._ids = len(keys.of)
-        self._folded = folded
         self.messages = round(sum(each.messages for each in self.stretches))
         self.sampled_messages = sum(len(each.shapes) for each in self.stretches)
         self._sub_keys: Counter[int] = Counter()
@@ -104,14 +106,17 @@ class Workload:
         """The lane that takes the most calls for the whole backlog; None when there is none."""
         if order is Order.NONE:
             return Hottest(NO_KEY, 1.0, 1.0) if self.sub_messages else None
-        lanes = self._lanes(order)
+        lanes, folded = self._lanes(order)
         run = bundling.most if bundling is not None and bundling.of is BatchOf.LANE else 1
-        in_a_call = run / (1 - self._folded + self._folded / FOLD_MOST)
-        number = max(lanes, key=lambda each: lanes[each], default=None)
+        calls = {
+            number: max(1.0, (count - folded[number] + folded[number] / FOLD_MOST) / run)
+            for number, count in lanes.items()
+        }
+        number = max(calls, key=lambda each: calls[each], default=None)
         if number is None:
             return None
         key = f"partition {number}" if order is Order.PARTITION else self._keys.of[number]
-        return Hottest(key, lanes[number], max(1.0, lanes[number] / in_a_call))
+        return Hottest(key, lanes[number], calls[number])
 
     def draw(self, messages: int) -> Iterator[tuple[Message, list[SubMessage]]]:
         """So many messages that are like the backlog; all of it when that is what was sampled.
@@ -139,7 +144,6 @@ class Workload:
         origin = Origin("", "", number)
         rare_sub_keys, rare_keys = self._rare(self._sub_keys), self._rare(self._message_keys)
         offset = drawn = 0
-        folds = 0.0
         for stretch, count in parts:
             left = count
             while left > 0:
@@ -151,11 +155,8 @@ class Workload:
                     message.size = shape.size
                     offset += 1
                     subs = _sub_messages(shape, rare_sub_keys, shift)
-                    for sub in subs if self._folded else ():
-                        folds += self._folded
-                        if folds >= 1:
-                            folds -= 1
-                            sub.payload = FOLDS
+                    for index in shape.folds:
+                        subs[index].payload = FOLDS
                     yield message, subs
                 left -= len(stretch.shapes)
                 drawn += 1 if left > 0 else 0
@@ -165,17 +166,25 @@ class Workload:
             return frozenset()
         return frozenset(key for key, count in counts.items() if count < RECURS)
 
-    def _lanes(self, order: Order) -> dict[int, float]:
-        """Sub-messages of the backlog by lane."""
+    def _lanes(self, order: Order) -> tuple[dict[int, float], dict[int, float]]:
+        """Sub-messages of the backlog by lane, and how many of them may be folded."""
         counts = self._message_keys if order is Order.KEY else self._sub_keys
         rare = frozenset() if order is Order.PARTITION else self._rare(counts)
         found: dict[int, float] = {}
+        folded: dict[int, float] = {}
+        last: dict[int, Lanes] = {}
         for stretch in self.stretches:
             share = stretch.messages / len(stretch.shapes)
             for shape in stretch.shapes:
-                for number in _lane_numbers(shape, order, stretch.partition):
-                    found[number] = found.get(number, 0.0) + (1 if number in rare else share)
-        return found
+                for index, lanes in enumerate(shape.lanes):
+                    for number in _lane_numbers(shape, lanes, order, stretch.partition):
+                        times = 1 if number in rare else share
+                        found[number] = found.get(number, 0.0) + times
+                        # Only neighbours are: in a lane of messages others may stand between them.
+                        folds = index in shape.folds and last.get(number) == lanes
+                        folded[number] = folded.get(number, 0.0) + folds * times
+                        last[number] = lanes
+        return found, folded
 
 
 class Keys:
@@ -192,7 +201,9 @@ class Keys:
             self.of.append(key)
         return number
 
-    def shape(self, message: Message, subs: Iterable[SubMessage]) -> Shape:
+    def shape(
+        self, message: Message, subs: Iterable[SubMessage], folds: Set[int] = frozenset()
+    ) -> Shape:
         """What is kept of a message."""
         number = self.number
         return Shape(
@@ -200,6 +211,7 @@ class Keys:
             number(message.key),
             message.size,
             tuple([self._lanes(sub) for sub in subs]),
+            folds,
         )
 
     def _lanes(self, sub: SubMessage) -> Lanes:
@@ -223,7 +235,7 @@ def _sub_messages(shape: Shape, rare: frozenset[int], shift: int) -> list[SubMes
 
 
 def as_sampled(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
-    """The ``coalesce`` of drawn sub-messages: it folds as many as the handler's did."""
+    """The ``coalesce`` of drawn sub-messages: it folds as the handler's did in the sample."""
     return later if later.payload is FOLDS else None
 
 
@@ -241,16 +253,11 @@ def _shifted(lanes: Lanes, rare: frozenset[int], shift: int) -> Lanes:
     return tuple(each + shift if each in rare else each for each in lanes)
 
 
-def _lane_numbers(shape: Shape, order: Order, partition: int) -> Iterator[int]:
-    """The lane of each sub-message of a message; several of one with several sub-keys."""
+def _lane_numbers(shape: Shape, lanes: Lanes, order: Order, partition: int) -> tuple[int, ...]:
+    """The lanes of a sub-message: several of one with several sub-keys, none of a barrier."""
     if order is not Order.SUB_KEY:
-        yield from repeat(shape.key if order is Order.KEY else partition, len(shape.lanes))
-        return
-    for lanes in shape.lanes:
-        if type(lanes) is int:
-            yield lanes
-        elif lanes is not None:
-            yield from cast(tuple[int, ...], lanes)
+        return (shape.key if order is Order.KEY else partition,)
+    return lanes if isinstance(lanes, tuple) else () if lanes is None else (lanes,)
 
 
 def _shared_out(shares: Sequence[float], total: int) -> list[int]:
