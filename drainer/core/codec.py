@@ -11,7 +11,9 @@ import msgspec
 
 Kind = TypeVar("Kind")
 
-Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # an offset or a count
+WHOLE_MOST = 2**63 - 1
+Whole = Annotated[int, msgspec.Meta(ge=0, le=WHOLE_MOST)]  # an offset or a count
+Milliseconds = Annotated[int, msgspec.Meta(ge=-WHOLE_MOST, le=WHOLE_MOST)]  # since 1970, or before
 
 
 class JsonRecord:

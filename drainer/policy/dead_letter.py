@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from drainer.core import codec
-from drainer.core.codec import JsonRecord, Whole
+from drainer.core.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
 from drainer.core.naming import name_of
 from drainer.errors import NotADeadLetter
 from drainer.mask import MASKED, key_repr, mask_text, masking
@@ -97,7 +97,7 @@ class Provenance(JsonRecord):
     time: str
     redrives: Whole
     message_key: bytes | None
-    timestamp: int | None
+    timestamp: Milliseconds | None
     message_headers: Whole
 
     def as_header(self) -> Header:
@@ -278,7 +278,7 @@ def dead_letter(
         sub_key_exact=exact,
         payload_encoding=encoding,
         whole=sub.payload is message.value if former is None else former.whole,
-        attempts=attempts,
+        attempts=min(attempts, WHOLE_MOST),  # whoever may write a letter can say any number
         reason=reason,
         error_type=None if error is None else type(error).__name__[:TYPE_CHARACTERS],
         error_text=None if error is None else _text_of(error),

@@ -95,10 +95,19 @@ def from_literal(text: str) -> Any:
 def _is_same(one: Any, other: Any) -> bool:
     """Whether two values are equal, and of the same built-in types all the way down.
 
-    ``==`` takes 1 for True and for 1.0. marshal writes those types alone, and each in its own way;
-    its format 2 writes equal values as equal bytes.
+    ``==`` takes 1 for True and for 1.0. marshal writes those types alone, and each in its own way,
+    but for a class derived from bytes, which it writes as bytes. Its format 2 writes equal values
+    as equal bytes. Raises RecursionError when they are nested too deeply.
     """
     try:
-        return marshal.dumps(one, 2) == marshal.dumps(other, 2)
+        return marshal.dumps(one, 2) == marshal.dumps(other, 2) and _has_plain_bytes(one)
     except ValueError:
         return False
+
+
+def _has_plain_bytes(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = list(value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(_has_plain_bytes, value))
+    return type(value) is bytes or not isinstance(value, bytes)

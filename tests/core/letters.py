@@ -34,6 +34,7 @@ class Sample:
     topic: str = "orders"
     time: str = TIME
     partition: int = 2
+    attempts: int = 3
     sub: SubMessage | None = None
 
     def letter(self, former: Letter | None = None) -> DeadLetter:
@@ -49,7 +50,7 @@ class Sample:
             sub,
             reason=self.reason,
             error=self.error,
-            attempts=3,
+            attempts=self.attempts,
             group=self.group,
             handler=self.handler,
             drain_id="20260314-180212-9f3a1c",
@@ -75,7 +76,7 @@ _BASES = [
 ]
 _NASTY: st.SearchStrategy[Any] = st.sampled_from(
     [
-        *(None, "", "0", -1, 1.5, 2**62, 10**30, True, [], {}),
+        *(None, "", "0", -1, 1.5, 2**63 - 1, 10**30, True, [], {}),
         *("'\\ud800'", "()", "{'a'}", "['a']", "('a', 'a')", "1e999", "-" * 9000 + "1"),
         *("(" * 3000, "open('f')", "literal", "json", "repr", "left-out", "barrier"),
         *("9999-12-31T23:59:59+00:00", "\n\u202e", "[" * 9000),
