@@ -69,9 +69,10 @@ _OF_PRODUCERS = frozenset(_PRODUCER_NAMES.split())
 
 _SECRET = re.compile(
     r"secret|passw(or)?d|passphrase|token|credential|jaas|(access|account|api|private|encryption)"
-    r"[._-]?key|\.pem$|oauthbearer\.config$",
+    r"[._-]?key",
     re.IGNORECASE,
 )
+_HOLDS_SECRETS = re.compile(r"\.pem$|oauthbearer\.config$", re.I)  # properties, whatever they say
 _NO_SECRET = re.compile(r"\.url$|\.location$|\.file$", re.I)
 _NAMED = re.compile(r'(?:No such configuration property:|configuration property) "([^"]+)"')
 
@@ -85,13 +86,14 @@ class BootstrapMissing(UsageError):
 
 def is_secret(name: str) -> bool:
     """Whether a property's value must never be shown."""
-    return bool(_SECRET.search(name)) and not _NO_SECRET.search(name)
+    found = _SECRET.search(name) or _HOLDS_SECRETS.search(name)
+    return found is not None and not _NO_SECRET.search(name)
 
 
 def hides(name: str, value: str) -> bool:
     """Whether a setting of anything else is not to be shown: Java options and the like carry
     secrets in their values, too."""
-    return _SECRET.search(name) is not None or _SECRET.search(value) is not None
+    return is_secret(name) or any(map(_SECRET.search, (name, value)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -64,6 +64,7 @@ def test_a_redrive_and_a_resume_say_theirs() -> None:
         (["--set", "Authorization=Basic hush"], "--set Authorization=…"),
         (["--set", "index=9f86d081884c7d659a2feaa0c55ad015"], "--set index=…"),
         (["-X", "sasl.password=hush"], "-X sasl.password=…"),
+        (["-X", "ssl.key.pem=hush"], "-X ssl.key.pem=…"),
         (["--spark-conf", "spark.ssl.keyPassword=hush"], "--spark-conf spark.ssl.keyPassword=…"),
     ],
 )
@@ -71,6 +72,11 @@ def test_what_may_be_secret_is_named_without_its_value(words: list[str], needs: 
     plain = ["--set", "key=customer.id", "--set", "index=orders-2026-11-22"]
     found = given(*words, *plain)
     assert found == Resuming(tuple(plain), (needs,))
+
+
+def test_a_path_of_a_certificate_is_no_secret() -> None:
+    found = given("-X", "ssl.ca.location=/etc/ssl/ca.pem")
+    assert found == Resuming(("-X", "ssl.ca.location=/etc/ssl/ca.pem"), ())
 
 
 def test_what_variables_gave_is_said_too(monkeypatch: pytest.MonkeyPatch) -> None:
