@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from drainer.engine.runtime import uptime_s
-from drainer.errors import DrainerError, LockHeld, LockLost, Refused
+from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreachable
 from drainer.kafka.cluster import Cluster, Member
 from drainer.kafka.log import ClientLog
@@ -130,8 +130,14 @@ class GroupLock:
             names = {member.client_id for member in members}
             if names == {self.client_id}:
                 return
-            if (names and min(names) != self.client_id) or uptime_s() > until:
+            late = uptime_s() > until
+            if names and (late or min(names) != self.client_id):
                 raise self._held([m for m in members if m.client_id != self.client_id])
+            if late:
+                raise BrokerUnreachable(
+                    f"group {lock_group(self._group)} has no members, not even this drain",
+                    hint="the cluster is reachable, but slow or unsettled; try again",
+                )
             time.sleep(LOOK_EVERY_S)
         raise Refused(str(self.lost), hint=self.lost.hint)
 

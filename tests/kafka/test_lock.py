@@ -10,11 +10,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message
 
 from drainer.engine.runtime import uptime_s
-from drainer.errors import LockHeld, LockLost, Refused
+from drainer.errors import BrokerUnreachable, LockHeld, LockLost, Refused
 from drainer.kafka import lock as lock_module
 from drainer.kafka import settings as settings_module
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock, lock_group
+from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 from kafka.conftest import SESSION_TIMEOUT_MS
 from kafka.topic import Topic, eventually
@@ -202,6 +203,15 @@ def test_one_that_looked_before_the_holder_came_gives_way(
     assert late.client_id not in str(raised.value)
     eventually(lambda: holder.unsure_since_s is None, "the holder is sure again")
     assert holder.lost is None
+
+
+def test_nobody_is_said_to_hold_a_lock_that_nobody_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = GroupLock(Cluster(ClientSettings("localhost:1")), "g", "orders", "d")
+    monkeypatch.setattr(lock, "_join", lambda: None)
+    monkeypatch.setattr(lock, "_members", lambda: ())  # which a coordinator that has moved may say
+    monkeypatch.setattr(lock, "_session_ms", -1000 * lock_module.EXPIRY_MARGIN_S)
+    with pytest.raises(BrokerUnreachable, match="has no members"):
+        lock.acquire()
 
 
 def test_a_machine_that_slept_is_not_sure_of_its_lock_until_it_has_looked(
