@@ -113,7 +113,12 @@ def _changed(jars: Iterable[Path]) -> str:
 
 def _fetch(cache: Path, say: Say) -> None:
     java = find_java()
-    ivy = max(_pyspark_jars().glob("ivy-*.jar"))
+    ivy = max(_pyspark_jars().glob("ivy-*.jar"), default=None)
+    if ivy is None:  # PySpark's client alone has no jars
+        raise SandboxRefused(
+            f"this PySpark has no Ivy in {_pyspark_jars()}, which fetches Kafka's jars",
+            hint="Install drainer[spark].",
+        )
     log = cache.with_name(f"{cache.name}.fetch.log")
     prefix = f"{cache.name}.part-"
     for leftover in cache.parent.glob(f"{prefix}*"):

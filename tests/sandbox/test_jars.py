@@ -62,6 +62,15 @@ def _leftovers(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.parent.iterdir() if path.is_dir())
 
 
+def test_a_pyspark_without_jars_is_refused(
+    fake_java: FakeJava, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_java("")
+    monkeypatch.setattr(jars, "_pyspark_jars", lambda: tmp_path)
+    with pytest.raises(SandboxRefused, match="no Ivy"):
+        kafka_jars(cache=tmp_path / "kafka")
+
+
 def test_an_old_java_is_refused_by_its_release(no_java: Path) -> None:
     script = no_java / "java"
     script.write_text('#!/bin/sh\necho openjdk version \\"1.8.0_402\\" >&2\n')
