@@ -129,6 +129,7 @@ def going_on(prepared: Prepared, loaded: LoadedPlan, now: str) -> Prepared:
     begun = replace(
         loaded.plan,
         partitions=plan.partitions,
+        bootstrap_servers=plan.bootstrap_servers,
         generation=loaded.last_generation,
         failures=plan.failures,
         handler_code=plan.handler_code,
