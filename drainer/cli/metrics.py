@@ -46,7 +46,7 @@ class Watching:
     )
     metrics_host: str = option(
         default="127.0.0.1",
-        help="Address to serve on. Whoever reaches it reads the hottest sub-keys.",
+        help="Address to serve on. Whoever reaches it reads the metrics.",
     )
     metrics_linger_s: float = option(
         default="0s",
