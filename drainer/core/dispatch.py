@@ -46,7 +46,7 @@ class Dispatcher:
     ``parked`` are the lanes (``repr`` of their keys) that an earlier run parked behind a dead
     letter, and the partitions that it parked behind a barrier. What ``selects`` says no to stays
     pending, and holds back nothing. ``named`` is what that run reported of lanes. What a rule of
-    ``sieve`` takes out never enters a lane.
+    ``rule_filter`` takes out never enters a lane.
 
     ``others`` is what claims other than "all" have finished. ``elsewhere`` has a bit for each of a
     message's sub-messages that is another drain's to handle. Neither is read, pending or finished

@@ -229,7 +229,6 @@ class Failures:
                     hint=_STUCK_HINT,
                 )
             )
-
         if calls:
             self._changed()
 
