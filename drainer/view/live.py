@@ -185,7 +185,7 @@ def _title(status: Status, width: int) -> Pieces:
     left = f"Draining {status.topic} for group {status.group}"
     right = f"{figures.duration(status.elapsed_s)} so far"
     gap = max(2, width - len(right))
-    return [(set_cell_size(left, gap), Tone.STRONG), (right, Tone.QUIET)]
+    return [(f"{set_cell_size(left, gap - 2)}  ", Tone.STRONG), (right, Tone.QUIET)]
 
 
 def _total(status: Status, width: int) -> Pieces:

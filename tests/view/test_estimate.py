@@ -79,7 +79,7 @@ def test_how_long_and_what_binds_come_first() -> None:
     [
         ((3_600, 2_600, 28), Tone.GOOD, ", in 1h 00m, with 43m 20s to spare; 28 at once would do"),
         ((900, -100, 300), Tone.BAD, ", in 15m 00s: 1m 40s too late; it takes --concurrency 300"),
-        ((400, -600, None), Tone.BAD, ": 10m 00s too late, and no concurrency is enough"),
+        ((400, -600, None), Tone.BAD, ": 10m 00s too late; 300 at once would not do either"),
     ],
 )
 def test_a_deadline_is_met_or_not_and_what_would_do(

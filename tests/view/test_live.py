@@ -43,7 +43,9 @@ def test_a_frame_fits_its_screen(size: tuple[int, int], partitions: int) -> None
     err = samples.Screen()
     long = {"trouble": "no broker answers " * 20, "stopping": "x" * 200, "topic": "t" * 249}
     status = samples.status(partitions, **long, **UNHAPPY)
-    assert len(words_of(status, min(width, 110), height)) < height
+    words = words_of(status, min(width, 110), height)
+    assert len(words) < height
+    assert re.search(r"  \S+( \S+)? so far$", words[0])
     with LiveView(Terminal(stderr=err, width=width, height=height)) as view:
         view.update(status)
     assert max(map(len, ANSI.sub("", err.getvalue()).splitlines())) <= width

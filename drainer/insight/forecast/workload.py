@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, cast
 
 from drainer.core.bundles import FOLD_MOST, BatchOf, Bundling
@@ -69,6 +69,7 @@ class Workload:
         self.stretches = tuple(each for each in stretches if each.shapes)
         self._keys = keys
         self._ids = len(keys.of)
+        self._folds = any(shape.folds for each in self.stretches for shape in each.shapes)
         self.messages = round(sum(each.messages for each in self.stretches))
         self.sampled_messages = sum(len(each.shapes) for each in self.stretches)
         self._sub_keys: Counter[int] = Counter()
@@ -108,15 +109,16 @@ class Workload:
             return Hottest(NO_KEY, 1.0, 1.0) if self.sub_messages else None
         lanes, folded = self._lanes(order)
         run = bundling.most if bundling is not None and bundling.of is BatchOf.LANE else 1
-        calls = {
-            number: max(1.0, (count - folded[number] + folded[number] / FOLD_MOST) / run)
-            for number, count in lanes.items()
-        }
-        number = max(calls, key=lambda each: calls[each], default=None)
+
+        def calls(number: int) -> float:
+            folds = folded.get(number, 0.0)
+            return (lanes[number] - folds + folds / FOLD_MOST) / run
+
+        number = max(lanes, key=calls, default=None)
         if number is None:
             return None
         key = f"partition {number}" if order is Order.PARTITION else self._keys.of[number]
-        return Hottest(key, lanes[number], calls[number])
+        return Hottest(key, lanes[number], max(1.0, calls(number)))
 
     def draw(self, messages: int) -> Iterator[tuple[Message, list[SubMessage]]]:
         """So many messages that are like the backlog; all of it when that is what was sampled.
@@ -176,13 +178,14 @@ class Workload:
         for stretch in self.stretches:
             share = stretch.messages / len(stretch.shapes)
             for shape in stretch.shapes:
-                for index, lanes in enumerate(shape.lanes):
-                    for number in _lane_numbers(shape, lanes, order, stretch.partition):
-                        times = 1 if number in rare else share
-                        found[number] = found.get(number, 0.0) + times
-                        # Only neighbours are: in a lane of messages others may stand between them.
-                        folds = index in shape.folds and last.get(number) == lanes
-                        folded[number] = folded.get(number, 0.0) + folds * times
+                for index, number in _lane_numbers(shape, order, stretch.partition):
+                    times = 1 if number in rare else share
+                    found[number] = found.get(number, 0.0) + times
+                    if self._folds:
+                        lanes = shape.lanes[index]
+                        # Only neighbours: in a lane of messages others may stand between them.
+                        if index in shape.folds and last.get(number) == lanes:
+                            folded[number] = folded.get(number, 0.0) + times
                         last[number] = lanes
         return found, folded
 
@@ -253,11 +256,18 @@ def _shifted(lanes: Lanes, rare: frozenset[int], shift: int) -> Lanes:
     return tuple(each + shift if each in rare else each for each in lanes)
 
 
-def _lane_numbers(shape: Shape, lanes: Lanes, order: Order, partition: int) -> tuple[int, ...]:
-    """The lanes of a sub-message: several of one with several sub-keys, none of a barrier."""
+def _lane_numbers(shape: Shape, order: Order, partition: int) -> Iterator[tuple[int, int]]:
+    """The index of each sub-message of a message, and its lane; several of one with several
+    sub-keys."""
     if order is not Order.SUB_KEY:
-        return (shape.key if order is Order.KEY else partition,)
-    return lanes if isinstance(lanes, tuple) else () if lanes is None else (lanes,)
+        lane = shape.key if order is Order.KEY else partition
+        yield from zip(range(len(shape.lanes)), repeat(lane), strict=False)
+        return
+    for index, lanes in enumerate(shape.lanes):
+        if type(lanes) is int:
+            yield index, lanes
+        elif lanes is not None:
+            yield from zip(repeat(index), cast(tuple[int, ...], lanes), strict=False)
 
 
 def _shared_out(shares: Sequence[float], total: int) -> list[int]:

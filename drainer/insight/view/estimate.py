@@ -153,7 +153,8 @@ def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Line:
     late = f"not drained {by}: {figures.duration(-found.margin_s)} too late"
     if least is not None:
         return Line(f"{late}; it takes --concurrency {least}", Tone.BAD, BAD)
-    return Line(f"{late}, and no concurrency is enough", Tone.BAD, BAD)
+    most = figures.count(max(each.concurrency for each in estimate.table))
+    return Line(f"{late}; {most} at once would not do either", Tone.BAD, BAD)
 
 
 def _orders(estimate: Estimate) -> Table:
