@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ DELIVERY_TIMEOUT_MS = 5 * 60 * 1000  # a broker that doesn't answer is waited fo
 SILENCE_S = 3.0
 POLL_S = 0.1
 PURGE_S = 1.0
-QUEUE_KBYTES = 2**31 - 1  # never full: letters are of what is pending, which --buffer bounds
-LETTER_BYTES_MAX = 50_000_000  # must fit into a request (100 MiB by default)
+QUEUE_KBYTES = 64 * 1024  # the client has a copy of each payload, also of one that many share
+LETTER_BYTES_MAX = 50_000_000  # must fit into the queue, and into a request (100 MiB by default)
 
 _ENDED = "the drain ended before the broker acknowledged it"
 
@@ -56,12 +57,12 @@ class DeadLetterTopic:
             # A batch that is too large is refused as a whole, with letters that would have fit.
             batch_num_messages=1,
             queue_buffering_max_kbytes=QUEUE_KBYTES,
-            queue_buffering_max_messages=0,  # no limit
             message_max_bytes=chosen,
         )
         self._producer = settings.producer(conf)
         self._lock = runtime.lock()
         self._under_way: set[_Sent] = set()
+        self._line: deque[_Sent] = deque()  # what the client's queue has no room for
         self._moved_s: float | None = None  # the last acknowledgement while some are under way
         self._closed = False
         self._stopping = runtime.event()
@@ -99,7 +100,8 @@ class DeadLetterTopic:
             if not self._under_way:
                 self._moved_s = self._clock()
             self._under_way.add(sent)
-        self._produce(sent)
+            self._line.append(sent)
+        self._produce()
 
     def close(self, timeout_s: float) -> None:
         """Waits up to so long for what is under way, then gives the rest up; all are told."""
@@ -110,6 +112,11 @@ class DeadLetterTopic:
         until = self._clock() + timeout_s
         while self._under_way and (left := until - self._clock()) > 0:
             self._stopping.wait(min(left, 0.01))
+        with self._lock:
+            never_sent = list(self._line)
+            self._line.clear()
+        for sent in never_sent:
+            self._end(sent, self._unsure(_ENDED))
         if self._under_way:
             self._producer.purge(blocking=False)
             until = self._clock() + PURGE_S
@@ -123,19 +130,28 @@ class DeadLetterTopic:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._producer.poll(POLL_S)
+            self._produce()
 
-    def _produce(self, sent: _Sent) -> None:
-        letter = sent.letter
-        try:
-            self._producer.produce(
-                self.topic,
-                letter.value,
-                letter.key,
-                headers=list(letter.headers),
-                on_delivery=partial(self._delivered, sent),
-            )
-        except KafkaException as error:
-            self._heed(sent, error.args[0])
+    def _produce(self) -> None:
+        refused: list[tuple[_Sent, KafkaError]] = []
+        with self._lock:
+            while self._line:
+                sent = self._line[0]
+                try:
+                    self._producer.produce(
+                        self.topic,
+                        sent.letter.value,
+                        sent.letter.key,
+                        headers=list(sent.letter.headers),
+                        on_delivery=partial(self._delivered, sent),
+                    )
+                except BufferError:
+                    break  # there is room when some of them are acknowledged
+                except KafkaException as error:
+                    refused.append((sent, error.args[0]))
+                self._line.popleft()
+        for sent, answer in refused:
+            self._heed(sent, answer)
 
     def _delivered(self, sent: _Sent, answer: KafkaError | None, _: Any) -> None:
         if answer is None:
@@ -146,7 +162,9 @@ class DeadLetterTopic:
     def _heed(self, sent: _Sent, answer: KafkaError) -> None:
         if answer.code() == KafkaError.MSG_SIZE_TOO_LARGE and sent.letter.value is not None:
             sent.letter = sent.letter.without_payload()
-            self._produce(sent)
+            with self._lock:
+                self._line.append(sent)
+            self._produce()
         else:
             self._end(sent, self._not_written(answer))
 

@@ -6,6 +6,7 @@ import pytest
 
 from core.letters import Sample
 from drainer.errors import DeadLetterNotWritten, DrainerError
+from drainer.kafka import dead_letters
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.exact_json import Encoding
 from drainer.sandbox import Broker
@@ -108,6 +109,28 @@ def test_a_letter_that_is_too_large_even_so_is_an_error(
     assert isinstance(error, DeadLetterNotWritten)
     assert "max.message.bytes" in (error.hint or "")
     assert nothing is None
+
+
+def test_more_than_the_client_s_queue_takes_waits_and_stays_in_order(
+    settings: ClientSettings, dead: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "QUEUE_KBYTES", 64)
+    with sending(settings, dead.name) as sender:
+        for number in range(300):
+            sender.send(Sample("hot", payload=f"{number}".rjust(2000)).letter())
+        assert set(sender.all_told()) == {None}
+    found = letters_in(dead.bootstrap, dead.name)
+    assert [int(letter.payload) for letter in found] == list(range(300))
+
+
+def test_what_waits_when_it_is_closed_is_told_once_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "QUEUE_KBYTES", 64)
+    with sending(ClientSettings("localhost:1"), "dead") as sender:
+        for number in range(50):
+            sender.send(Sample("hot", payload=f"{number}".rjust(10_000)).letter())
+        sender.writer.close(0)
+        told = sender.all_told()
+    assert {"ended before" in str(error) for error in told} == {True}
 
 
 def test_what_a_shared_file_says_of_clients_does_not_weaken_it(
