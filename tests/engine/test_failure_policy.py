@@ -20,7 +20,7 @@ from made_up_kafka import (
 )
 
 from drainer.engine.settings import LocalSettings
-from drainer.errors import Interrupted, LockLost
+from drainer.errors import DeadLetterNotWritten, Interrupted, LockLost
 from drainer.handler import Fatal, Retry, Skip
 from drainer.message import SubMessage
 from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
@@ -57,9 +57,6 @@ def test_a_letter_that_is_not_acknowledged_is_pending_and_its_lane_waits(tmp_pat
         if len(handler.account.finished) == 91 and rehearsal.letters.written:
             rehearsal.lock.lost = Interrupted("enough")
 
-    async def watch(sub: SubMessage) -> None:
-        await asyncio.sleep(0)
-
     rehearsal.observe = stop_when_the_rest_is_done
     summary = rehearsal.drain(handler)
 
@@ -72,6 +69,19 @@ def test_a_letter_that_is_not_acknowledged_is_pending_and_its_lane_waits(tmp_pat
     again = handler_of(OnTheLoop, poison())
     assert rehearsal.drain(again).exit_code == 0
     assert {(0, n, 0) for n in range(13, 100, 10)} <= set(again.account.finished)
+
+
+def test_a_letter_that_is_refused_stops_the_drain_and_stays_pending(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(
+        tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=0)
+    )
+    rehearsal.letters.failure = DeadLetterNotWritten("no room", hint="make some")
+    handler = handler_of(OnTheLoop, poison(13))
+    summary = rehearsal.drain(handler)
+    assert (summary.exit_code, summary.error) == (4, "no room")
+    assert summary.sub_messages.dead == 0
+    assert (0, 23, 0) not in handler.account.began
+    assert (rehearsal.group.committed[0] or 0) <= 13
 
 
 @pytest.mark.parametrize(
