@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -74,8 +75,10 @@ def resume(
         if limits is not None:
             curve = None if limits.strip().lower() == "none" else load_limits(limits)
         with kafka.connect_by_plan(terminal, plan, known, yes=yes, loads=True) as cluster:
+            if kafka.client_config is not None:  # its login goes with where this resume connects
+                known = replace(known, client_config=str(kafka.client_config.absolute()))
             prepared = prepare_resume(
-                cluster, file, loaded, running, failures, rules=ruled, accept_gap=accept_gap
+                cluster, file, loaded, running, failures, known, rules=ruled, accept_gap=accept_gap
             )
             prepared = settle_cap(cluster, prepared, curve)
             prepared = engines.settle(prepared, spark, running)

@@ -130,6 +130,7 @@ def going_on(prepared: Prepared, loaded: LoadedPlan, now: str) -> Prepared:
         loaded.plan,
         partitions=plan.partitions,
         bootstrap_servers=plan.bootstrap_servers,
+        client_config=plan.client_config,
         generation=loaded.last_generation,
         failures=plan.failures,
         handler_code=plan.handler_code,

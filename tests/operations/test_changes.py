@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from drainer.operations.examine import changes
+from drainer.operations.resume import going_on
+from drainer.operations.start import Prepared
+from drainer.store.plan_file import LoadedPlan
 from kafka.topic import WAIT_S
 from operations.conftest import Story
+from view import samples
 
 
 def add_partitions(story: Story, count: int) -> None:
@@ -25,6 +32,23 @@ def test_partitions_that_the_topic_has_got_since_are_named(story: Story) -> None
 
     told = "has got partitions 1 to 2 since the plan was made"
     assert [text for text in prepared.action.warnings if told in text]
+
+
+def test_a_resume_that_takes_over_tasks_keeps_what_it_was_told() -> None:
+    seen = samples.plan()
+    said = replace(seen, bootstrap_servers="other:9092", client_config="/etc/other.properties")
+    prepared = Prepared(
+        samples.action(plan=said),
+        handler=None,  # type: ignore[arg-type]
+        seen=LoadedPlan(Path("p"), seen, seen, 0, False, 1),
+        policy=None,  # type: ignore[arg-type]
+    )
+    reported = replace(seen, parked_lanes=replace(seen.parked_lanes, total=1))
+
+    plan = going_on(prepared, LoadedPlan(Path("p"), seen, reported, 1, False, 1), "now").plan
+
+    assert plan.updated == "now"
+    assert (plan.bootstrap_servers, plan.client_config) == ("other:9092", "/etc/other.properties")
 
 
 def test_partitions_that_were_left_out_on_purpose_are_not_among_them(story: Story) -> None:
