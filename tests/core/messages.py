@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from drainer.core.claims import ALL
@@ -10,13 +10,10 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.merge import StateReference
 from drainer.core.plan import OffsetPlan, PartitionPlan
-from drainer.core.progress import (
-    Partial,
-    Progress,
-    decode_ranges,
-    encode_ranges,
-)
-from drainer.message import Message, Origin, SubMessage
+from drainer.core.progress import Partial, Progress, decode_ranges, encode_ranges
+from drainer.message import Barrier, Message, Origin, SubMessage
+
+Place = tuple[int, int, int]  # partition, offset, index
 
 
 def message_at(offset: int, partition: int = 0, key: bytes | None = None) -> Message:
@@ -25,6 +22,17 @@ def message_at(offset: int, partition: int = 0, key: bytes | None = None) -> Mes
 
 def subs_of(*keys: Hashable) -> list[SubMessage]:
     return [SubMessage(key) for key in keys]
+
+
+def sub_of(spec: str | Sequence[str] | None) -> SubMessage:
+    """One with this sub-key, or with several of them; a barrier for None."""
+    if spec is None:
+        return Barrier()
+    return SubMessage(spec) if isinstance(spec, str) else SubMessage(keys=spec)
+
+
+def place_of(sub: SubMessage) -> Place:
+    return sub.message.partition, sub.message.offset, sub.index
 
 
 def one_partition(start: int, end: int, progress: Progress | None = None) -> Dispatcher:

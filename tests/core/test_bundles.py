@@ -18,7 +18,7 @@ from drainer.core.progress import Counts, Outcome
 from drainer.errors import HandleFailed
 from drainer.message import Barrier, SubMessage
 
-from .messages import message_at, one_partition
+from .messages import message_at, one_partition, sub_of
 
 Place = tuple[int, int]  # offset, index
 
@@ -162,12 +162,6 @@ one_key = st.sampled_from("abc")
 specs = st.one_of(
     one_key, one_key, one_key, st.lists(one_key, min_size=2, max_size=3, unique=True), st.none()
 )
-
-
-def sub_of(spec: str | list[str] | None) -> SubMessage:
-    if spec is None:
-        return Barrier([])
-    return SubMessage(keys=spec) if isinstance(spec, list) else SubMessage(spec, [])
 
 
 @given(

@@ -18,15 +18,9 @@ from drainer.core.order import Order
 from drainer.core.parked import KEY_LENGTH, NAMED_MOST
 from drainer.core.progress import Counts, Outcome, Progress, ranges_of
 from drainer.errors import SplitFailed
-from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.message import Barrier, Message, SubMessage
 
-from .messages import (
-    deliver,
-    message_at,
-    one_partition,
-    subs_of,
-    take_all,
-)
+from .messages import deliver, message_at, one_partition, subs_of, take_all
 
 
 def finish_all(dispatcher: Dispatcher) -> list[str]:
@@ -193,10 +187,6 @@ def test_without_order_a_parked_one_takes_no_other_with_it() -> None:
 # --- messages that are one sub-message each ---
 
 
-def of_one_key(offset: int, key: int) -> Message:
-    return Message(Origin("orders", "topic-id", 0), offset, b"%d" % key, b"value")
-
-
 def one_by_one(dispatcher: Dispatcher, messages: Sequence[Message]) -> None:
     for message in messages:
         if dispatcher.wants(message):
@@ -238,7 +228,7 @@ def test_delivering_whole_messages_at_once_is_delivering_them_one_by_one(
             both, (Dispatcher.deliver_whole, one_by_one), strict=True
         ):
             some = offsets[begin : begin + chunk]
-            deliver_all(dispatcher, [of_one_key(offset, keys[offset]) for offset in some])
+            deliver_all(dispatcher, [message_at(o, key=b"%d" % keys[o]) for o in some])
             if gate_at in some and dispatcher.wants(message_at(some[-1] + 1)):
                 dispatcher.deliver(message_at(some[-1] + 1), [Barrier()])
         chance = Random(seed + begin)
@@ -256,7 +246,5 @@ def test_delivering_whole_messages_at_once_is_delivering_them_one_by_one(
         assert both[0].progress() == both[1].progress()
         assert both[0].counts() == both[1].counts()
         assert both[0].resting == both[1].resting
-        assert (both[0].lanes.ready, len(both[0].lanes)) == (
-            both[1].lanes.ready,
-            len(both[1].lanes),
-        )
+        assert both[0].lanes.ready == both[1].lanes.ready
+        assert len(both[0].lanes) == len(both[1].lanes)

@@ -16,39 +16,37 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.messages import message_at, plan_of, written_and_read
+from core.messages import (
+    message_at,
+    place_of,
+    plan_of,
+    says_finished,
+    sub_of,
+    written_and_read,
+)
 from drainer.core.claims import ALL, Claim, Places
 from drainer.core.dispatch import Dispatcher
+from drainer.core.identity import identify
 from drainer.core.ledger import Ledger
 from drainer.core.merge import Record, fold, merged
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Outcome, Partial, Progress, Range, join_ranges, ranges_of
 from drainer.errors import DrainerError
-from drainer.message import Barrier, Message, SubMessage
+from drainer.message import Message, SubMessage
 from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
 from drainer.spark.aggregation import Aggregation, WaveSlice, insist_conserved
 
 Sub = tuple[int, int, int]  # partition, offset, index
+Op = str | tuple[str, ...] | None  # a sub-key, several of them, or a barrier
 PLACES = Places(Order.SUB_KEY)
 
 
-def stretch_of(
-    number: int, start: int, end: int, claims: tuple[str, ...], **subs: int
-) -> WaveSlice:
-    return WaveSlice(
-        number,
-        {0: (start, end)},
-        claims,
-        {0: ((start, end),)},
-        dict(zip(claims, subs.values(), strict=True)) if subs else dict.fromkeys(claims, 0),
-    )
-
-
-def halves(plan: OffsetPlan | None = None) -> Aggregation:
-    aggregation = Aggregation(plan or plan_of(100), "/state", 1)
-    aggregation.begin(stretch_of(1, 0, 10, ("0/2", "1/2"), one=3, other=3))
+def halves() -> Aggregation:
+    aggregation = Aggregation(plan_of(100), "/state", 1)
+    meant = {"0/2": 3, "1/2": 3}
+    aggregation.begin(WaveSlice(1, {0: (0, 10)}, tuple(meant), {0: ((0, 10),)}, meant))
     return aggregation
 
 
@@ -57,21 +55,15 @@ def told(*ranges: Range, done: int, **fields: object) -> dict[int, Progress]:
     return {0: replace(progress, **fields)}  # type: ignore[arg-type]
 
 
-def counted(done: int, subs: int | None = None) -> tuple[Counts, Counts]:
-    return Counts(done, done), Counts(*[done if subs is None else subs] * 2)
+def counted(done: int, subs: int) -> tuple[Counts, Counts]:
+    return Counts(done, done), Counts(subs, subs)
 
 
 def test_folding_again_changes_nothing() -> None:
+    later = Progress(0, ((4, 5),), {}, Counts(), Counts(2, 1, 0, 1))
     told = [
         (ALL, Record({0: Progress(0, ((2, 4),), {}, *counted(2, 7))}, ("'a'",))),
-        (
-            "2/8",
-            Record(
-                {0: Progress(0, ((4, 5),), {}, Counts(), Counts(2, 1, 0, 1))},
-                (),
-                RuleAccount({"r": 1}),
-            ),
-        ),
+        ("2/8", Record({0: later}, (), RuleAccount({"r": 1}))),
     ]
     once = fold(plan_of(10), told)
     assert fold(once, told) == once
@@ -145,7 +137,7 @@ class Backlog:
 
     def __init__(self, draw: Random) -> None:
         self.ends = {n: draw.randrange(25) for n in range(draw.choice((1, 1, 2)))}
-        self.subs: dict[tuple[int, int], list[object]] = {}
+        self.subs: dict[tuple[int, int], list[Op]] = {}
         for number, end in self.ends.items():
             for offset in range(end):
                 if draw.random() < 0.85:
@@ -153,7 +145,7 @@ class Backlog:
                     self.subs[number, offset] = [self._op(draw) for _ in range(count)]
 
     @staticmethod
-    def _op(draw: Random) -> object:
+    def _op(draw: Random) -> Op:
         kind = draw.random()
         if kind < 0.03:
             return None  # a barrier
@@ -162,17 +154,11 @@ class Backlog:
         return draw.choice("abcdefgh")
 
     def message(self, number: int, offset: int) -> tuple[Message, list[SubMessage]]:
-        message = message_at(offset, number)
-        subs: list[SubMessage] = []
-        for op in self.subs[number, offset]:
-            if op is None:
-                subs.append(Barrier())
-            elif isinstance(op, tuple):
-                subs.append(SubMessage(keys=op))
-            else:
-                subs.append(SubMessage(op))
-        for index, sub in enumerate(subs):
-            sub.message, sub.index = message, index
+        return message_at(offset, number), [sub_of(op) for op in self.subs[number, offset]]
+
+    def identified(self, number: int, offset: int) -> tuple[Message, list[SubMessage]]:
+        message, subs = self.message(number, offset)
+        identify(message, subs)
         return message, subs
 
     @property
@@ -186,7 +172,7 @@ class Backlog:
             for index, op in enumerate(ops):
                 other = (number, offset, index)
                 if number == sub[0] and other < sub:
-                    shared = set(op or ()) & set(own or ())  # type: ignore[call-overload]
+                    shared = set(op or ()) & set(own or ())
                     if op is None or own is None or shared:
                         yield other
 
@@ -260,22 +246,16 @@ class Task:
             self._whole = True
             return
         message, subs = self._backlog.message(*row[:2])
-        for sub in subs:
-            sub.message = None  # type: ignore[assignment]
         if self.dispatcher.wants(message):
             self.dispatcher.deliver(message, subs)
-            out = (
-                self.dispatcher.rule_filter.left_out
-                if isinstance(self.dispatcher.rule_filter, Noting)
-                else ()
-            )
-            self.since.update(out)
+            if isinstance(self.dispatcher.rule_filter, Noting):
+                self.since |= self.dispatcher.rule_filter.left_out
 
     def _handle(self) -> None:
         sub = self.dispatcher.take()
         if sub is None:
             return
-        place = (sub.message.partition, sub.message.offset, sub.index)
+        place = place_of(sub)
         fate = self._draw.random()
         if fate < 0.06:
             self.dispatcher.park(sub)
@@ -290,15 +270,8 @@ class Task:
         for number, found in changes.items():
             start = self._starts[number]
             below = [(start, found.watermark)] if found.watermark > start else []
-            partial = {
-                offset: Partial.decode(part.encode()) for offset, part in found.partial.items()
-            }
-            told[number] = replace(
-                found,
-                watermark=0,
-                finished=join_ranges([*below, *found.finished]),
-                partial=partial,
-            )
+            finished = join_ranges([*below, *found.finished])
+            told[number] = replace(written_and_read(found), watermark=0, finished=finished)
         return Record(told, ruled=ruled)
 
 
@@ -312,7 +285,7 @@ class Noting(RuleFilter):
     def skips(self, sub: SubMessage) -> str | None:
         name = super().skips(sub)
         if name is not None:
-            self.left_out.add((sub.message.partition, sub.message.offset, sub.index))
+            self.left_out.add(place_of(sub))
         return name
 
 
@@ -354,19 +327,17 @@ class Play:
                         dispatcher.skip_to(number, end)
                     continue
                 message, subs = self.backlog.message(*row)
-                for sub in subs:
-                    sub.message = None  # type: ignore[assignment]
                 if dispatcher.wants(message):
                     dispatcher.deliver(message, subs)
             elif what == "take" and (taken := dispatcher.take()) is not None:
-                place = (taken.message.partition, taken.message.offset, taken.index)
+                place = place_of(taken)
                 assert place not in known, "finished, and handled again"
                 self._insist_on_order([place])
                 running.append(taken)
             elif what == "finish" and running:
                 ended = running.pop(draw.randrange(len(running)))
                 dispatcher.finish(ended)
-                since.add((ended.message.partition, ended.message.offset, ended.index))
+                since.add(place_of(ended))
                 self.handled |= since
             elif what in ("note", "save"):
                 changes = dispatcher.changes()
@@ -447,12 +418,12 @@ class Play:
         elsewhere = plan.elsewhere()
         said: set[Sub] = set()
         for number, offset in self.backlog.subs:
-            message, subs = self.backlog.message(number, offset)
+            message, subs = self.backlog.identified(number, offset)
             known = plan.claims[ALL][number]
             bits = 0 if elsewhere is None else elsewhere.finished(message, subs)
             if offset in known.partial:
                 bits |= known.partial[offset].bits
-            whole = offset < known.watermark or any(a <= offset < z for a, z in known.finished)
+            whole = says_finished(known, offset)
             said |= {(number, offset, i) for i in range(len(subs)) if whole or bits >> i & 1}
         messages, subs_counted = plan.counts()
         assert messages.conserved
@@ -474,12 +445,11 @@ class Play:
             start, end = ranges.get(number, (0, 0))
             if not start <= offset < end:
                 continue
-            _, subs = self.backlog.message(number, offset)
+            if says_finished(self.plan.claims[ALL][number], offset):
+                continue
+            _, subs = self.backlog.identified(number, offset)
             every = (1 << len(subs)) - 1
             done = sum(1 << i for i in range(len(subs)) if (number, offset, i) in self.known)
-            known = self.plan.claims[ALL][number]
-            if offset < known.watermark or any(a <= offset < z for a, z in known.finished):
-                continue
             shares = PLACES.divide(subs, of, done)
             if shares is None:
                 return None
@@ -591,10 +561,6 @@ def test_whatever_tasks_and_drivers_do_the_plan_says_what_is_finished(
         play.run() if draw.random() < 0.7 else play.run_in_one()
 
 
-def keys_of(op: object) -> tuple[object, ...]:
-    return () if op is None else op if isinstance(op, tuple) else (op,)
-
-
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 2**32), most=st.integers(1, 6))
 def test_whatever_tasks_and_drivers_do_a_limit_is_exact(seed: int, most: int) -> None:
@@ -608,16 +574,15 @@ def test_whatever_tasks_and_drivers_do_a_limit_is_exact(seed: int, most: int) ->
     if len(play.backlog.ends) > 1:  # which of two partitions comes first may change
         passed: Counter[object] = Counter()
         for partition, offset, index in play.handled - play.left_out:
-            passed.update(keys_of(play.backlog.subs[partition, offset][index]))
+            passed.update(play.backlog.subs[partition, offset][index] or ())
         for partition, offset, index in play.left_out:
-            for key in keys_of(play.backlog.subs[partition, offset][index]):
+            for key in play.backlog.subs[partition, offset][index] or ():
                 assert passed[key] >= most
         return
     limit = KeyLimit(most)
     over = {
         place
         for place in sorted(play.backlog.everything)
-        for keys in [keys_of(play.backlog.subs[place[:2]][place[2]])]
-        if keys and not limit.passes(keys)
+        if (keys := play.backlog.subs[place[:2]][place[2]]) and not limit.passes(tuple(keys))
     }
     assert play.left_out == over

@@ -23,13 +23,19 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.progress import Counts, Outcome, Progress
-from drainer.message import Barrier, Message, SubMessage
+from drainer.message import Message, SubMessage
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
 
-from .messages import finished_subs, message_at, says_finished, written_and_read
-
-Place = tuple[int, int, int]  # partition, offset, index
+from .messages import (
+    Place,
+    finished_subs,
+    message_at,
+    place_of,
+    says_finished,
+    sub_of,
+    written_and_read,
+)
 
 Spec = tuple[str, ...]  # the sub-keys of a sub-message; none for a barrier
 
@@ -45,13 +51,7 @@ class Record:
     specs: tuple[Spec, ...]
 
     def split(self) -> list[SubMessage]:
-        return [self._sub(spec) for spec in self.specs]
-
-    @staticmethod
-    def _sub(spec: Spec) -> SubMessage:
-        if not spec:
-            return Barrier()
-        return SubMessage(spec[0]) if len(spec) == 1 else SubMessage(keys=spec)
+        return [sub_of(spec[0] if len(spec) == 1 else spec or None) for spec in self.specs]
 
 
 @dataclass(frozen=True)
@@ -159,26 +159,25 @@ class Play:
 
     # What the model knows.
 
-    def lanes_of(self, place: Place) -> frozenset[Hashable]:
+    def spec_at(self, place: Place) -> Spec:
         partition, offset, index = place
-        record = self.logs[partition].records[offset]
-        if not record.specs[index]:
-            return frozenset()
-        if self.order is Order.SUB_KEY:
-            return frozenset(record.specs[index])
+        return self.logs[partition].records[offset].specs[index]
+
+    def lanes_of(self, place: Place) -> frozenset[Hashable]:
+        partition, offset, _ = place
+        spec = self.spec_at(place)
+        if not spec or self.order is Order.SUB_KEY:
+            return frozenset(spec)
         if self.order is Order.KEY:
-            return frozenset([record.key])
+            return frozenset([self.logs[partition].records[offset].key])
         return frozenset([partition if self.order is Order.PARTITION else place])
 
     def is_selected(self, place: Place) -> bool:
-        partition, offset, index = place
-        spec = self.logs[partition].records[offset].specs[index]
-        return not self.unselected or spec != (self.unselected,)
+        return not self.unselected or self.spec_at(place) != (self.unselected,)
 
     def ruled_out_by(self, place: Place) -> str | None:
         """The rule that takes it out when it is delivered; of several sub-keys all must fit."""
-        partition, offset, index = place
-        spec = self.logs[partition].records[offset].specs[index]
+        spec = self.spec_at(place)
         if KEY_RULE in self.ruling.skip and spec and set(spec) <= set(KEY_RULE.keys):
             return KEY_RULE.name
         return BARRIER_RULE.name if BARRIER_RULE in self.ruling.skip and not spec else None
@@ -196,8 +195,7 @@ class Play:
         return place in self.running or place in self.held
 
     def is_barrier(self, place: Place) -> bool:
-        partition, offset, index = place
-        return not self.logs[partition].records[offset].specs[index]
+        return not self.spec_at(place)
 
     def pending(self, partition: int) -> list[Place]:
         """What is delivered and not finished, in order."""
@@ -317,7 +315,7 @@ class Play:
             sub = self.dispatcher.finish_and_take(sub)
             self.check_taken(sub)
             if sub is not None:
-                place = (sub.message.partition, sub.message.offset, sub.index)
+                place = place_of(sub)
 
     def hold(self) -> None:
         if not self.running:
@@ -441,11 +439,7 @@ class Play:
         if taken is None:
             assert not self.must_start(), "something may start and nothing was taken"
             return
-        partition, offset, index = place = (
-            taken.message.partition,
-            taken.message.offset,
-            taken.index,
-        )
+        partition, offset, index = place = place_of(taken)
         assert place not in self.finished, "handed out again"
         assert not self.is_out(place), "handed out twice"
         assert not self.ruled_out_by(place), "handed out against a rule"

@@ -52,9 +52,6 @@ def test_a_message_is_done_when_all_of_it_is_and_dead_when_any_of_it_is(
     assert ledger.counts()[0] == counts
 
 
-# --- what is written down ---
-
-
 # --- resuming ---
 
 
@@ -139,17 +136,14 @@ def test_how_a_part_ended_is_known_after_a_resume(by_journal: bool) -> None:
     """A message of which a part died before a stop is dead, whoever does the rest of it."""
     first = Ledger(0, 3)
     began = first.progress()
-    message = message_at(1)
-    first.deliver(message, ["a", "b", "c"], 1)
+    message = deliver(first, 1, *"abc")
     first.finish(message, 0, Outcome.SKIPPED)
     first.finish(message, 1, Outcome.DEAD)
     changes = first.changes()
     assert changes is not None
     known = began.merge(changes) if by_journal else first.progress()
     second = Ledger(0, 3, written_and_read(known))
-    again = message_at(1)
-    second.deliver(again, ["a", "b", "c"], 1)
-    second.finish(again, 2)
+    second.finish(deliver(second, 1, *"abc"), 2)
     messages, subs = second.counts()
     assert (messages.done, messages.dead, messages.skipped) == (0, 1, 0)
     assert (subs.done, subs.dead, subs.skipped) == (1, 1, 1)

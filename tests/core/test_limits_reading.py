@@ -9,15 +9,7 @@ import pytest
 from drainer.limits.search.reading import Report, TrafficReading, changing_share
 from drainer.limits.search.trial import Point
 
-QUIET = Report(
-    at_s=0.0,
-    order=1,
-    ready=True,
-    acknowledged=0,
-    errors=0,
-    consumed=(0, 0),
-    busy_s=0.0,
-)
+QUIET = Report(at_s=0.0, order=1, ready=True, acknowledged=0, errors=0, consumed=(0, 0), busy_s=0.0)
 
 
 def report(

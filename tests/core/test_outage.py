@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,7 @@ from drainer.policy.failures import Decision, FailurePolicy, FailureSettings, Fa
 from .messages import deliver, one_partition
 
 Bad = Callable[[int, float], bool]  # of an offset, at a time: whether the attempt fails
+POLICY = FailureSettings(retries=3, on_failure=OnFailure.DEAD_LETTER)
 
 
 @dataclass
@@ -32,7 +34,7 @@ class Run:
     count: int = 400
     concurrency: int = 8
     latency_s: float = 0.01
-    policy: FailureSettings = field(default_factory=lambda: policy())  # noqa: PLW0108 - it is below
+    policy: FailureSettings = POLICY
     now_s: float = 0.0
     given_up: dict[int, float] = field(default_factory=dict)  # by offset, when
     halted: str | None = None
@@ -118,8 +120,8 @@ def either(*each: Bad) -> Bad:
     return lambda offset, now_s: any(bad(offset, now_s) for bad in each)
 
 
-def policy(**named: object) -> FailureSettings:
-    return FailureSettings(**({"retries": 3, "on_failure": OnFailure.DEAD_LETTER} | named))  # type: ignore[arg-type]
+def policy(**named: Any) -> FailureSettings:
+    return replace(POLICY, **named)
 
 
 @settings(deadline=None)

@@ -40,10 +40,7 @@ def offsets_in(ranges: Iterable[Range]) -> set[int]:
 
 
 def test_settled_counts_leave_out_what_is_pending() -> None:
-    settled = Counts(10, 5, 1, 1, 3).settled()
-
-    assert settled == Counts(7, 5, 1, 1, 0)
-    assert settled.conserved
+    assert Counts(10, 5, 1, 1, 3).settled() == Counts(7, 5, 1, 1, 0)
 
 
 # --- ranges ---
@@ -56,16 +53,7 @@ def test_ranges_read_as_a_person_writes_them() -> None:
     assert decode_ranges("") == ()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "1-x",
-        "5-4",
-        "1-2-3",
-        "3 2",
-        "1-5 5-9",
-    ],
-)
+@pytest.mark.parametrize("text", ["1-x", "5-4", "1-2-3", "3 2", "1-5 5-9"])
 def test_ranges_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(ValueError):
         decode_ranges(text)

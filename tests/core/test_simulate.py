@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from drainer.core.bundles import Bundling
 from drainer.core.order import Order
 from drainer.insight.forecast.simulate import Costs, Simulated, simulate
-from drainer.message import Barrier, Message, SubMessage
+from drainer.message import Message, SubMessage
 
-from .messages import message_at
+from .messages import message_at, sub_of
 
 Spec = list[str | list[str] | None]  # sub-keys, several of them, or a barrier
 
@@ -25,17 +25,7 @@ SPECS = st.lists(st.lists(st.one_of(KEYS, st.lists(KEYS, min_size=1, max_size=3)
 
 def backlog(specs: list[Spec], partitions: int = 1) -> list[tuple[Message, list[SubMessage]]]:
     return [
-        (
-            message_at(offset, offset % partitions, b"one"),
-            [
-                Barrier()
-                if spec is None
-                else SubMessage(keys=spec)
-                if isinstance(spec, list)
-                else SubMessage(spec)
-                for spec in message
-            ],
-        )
+        (message_at(offset, offset % partitions, b"one"), [sub_of(spec) for spec in message])
         for offset, message in enumerate(specs)
     ]
 

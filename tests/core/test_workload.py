@@ -11,14 +11,7 @@ import pytest
 from drainer.core.bundles import Bundling
 from drainer.core.order import Order
 from drainer.insight.forecast.distribution import Distribution
-from drainer.insight.forecast.forecast import (
-    CONCURRENCY,
-    CPU,
-    LANE,
-    RATE,
-    Setting,
-    forecast,
-)
+from drainer.insight.forecast.forecast import CONCURRENCY, CPU, LANE, RATE, Setting, forecast
 from drainer.insight.forecast.simulate import Costs, simulate
 from drainer.insight.forecast.workload import Keys, Neighbours, Workload
 from drainer.message import Message, SubMessage
@@ -46,17 +39,8 @@ def with_a_hot_key(
     count: int, share: float, seed: int = 1
 ) -> list[tuple[Message, list[SubMessage]]]:
     chance = Random(seed)
-    return [
-        (
-            message_at(n, 0, b"one"),
-            [SubMessage("hot" if chance.random() < share else chance.randrange(10**9))],
-        )
-        for n in range(count)
-    ]
-
-
-def drawn_keys(workload: Workload, messages: int) -> Counter[object]:
-    return Counter(sub.key for _, subs in workload.draw(messages) for sub in subs)
+    keys = ["hot" if chance.random() < share else chance.randrange(10**9) for _ in range(count)]
+    return [(message_at(n, 0, b"one"), [SubMessage(key)]) for n, key in enumerate(keys)]
 
 
 def test_the_forecast_of_a_whole_backlog_is_its_exact_drain() -> None:
@@ -71,7 +55,7 @@ def test_the_forecast_of_a_whole_backlog_is_its_exact_drain() -> None:
 
 def test_a_hot_key_keeps_its_share_and_rare_ones_stay_distinct() -> None:
     workload = made_of(with_a_hot_key(5_000, 0.05), stand_for=1_000_000, parts=10)
-    keys = drawn_keys(workload, 50_000)
+    keys = Counter(sub.key for _, subs in workload.draw(50_000) for sub in subs)
     (_, hottest), (_, next_one) = keys.most_common(2)
     assert hottest == pytest.approx(2_500, rel=0.1)
     assert next_one == 1  # though each stretch was drawn ten times
@@ -85,13 +69,8 @@ def test_what_is_scaled_is_near_what_is_simulated_as_a_whole() -> None:
     for share, concurrency in ((0.0, 100), (0.05, 10), (0.05, 100)):
         messages = with_a_hot_key(24_000, share)
         exact = forecast(made_of(messages), TEN_MS, Order.SUB_KEY, concurrency)
-        scaled = forecast(
-            made_of(messages[::6], stand_for=24_000, parts=10),
-            TEN_MS,
-            Order.SUB_KEY,
-            concurrency,
-            most=4_000,
-        )
+        sampled = made_of(messages[::6], stand_for=24_000, parts=10)
+        scaled = forecast(sampled, TEN_MS, Order.SUB_KEY, concurrency, most=4_000)
         assert scaled.bound == exact.bound == (LANE if share * concurrency > 1 else CONCURRENCY)
         assert scaled.seconds == pytest.approx(exact.seconds, rel=0.08)
 

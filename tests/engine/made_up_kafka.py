@@ -17,7 +17,7 @@ from typing import Any, Never
 import orjson
 import pytest
 
-from core.messages import plan_of
+from core.messages import Place, finished_subs, place_of, plan_of, sub_of
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
@@ -38,7 +38,6 @@ QUICK = LocalSettings(concurrency=8, plan_interval_s=0.02, grace_s=5.0)
 HANG_S = 60  # no drain here takes as long; one that does has hung
 
 Spec = str | list[str] | None  # a sub-key, several of them, or a barrier
-Place = tuple[int, int, int]  # partition, offset, index
 
 
 @dataclass(frozen=True)
@@ -54,6 +53,11 @@ def log_of(*records: Sequence[Spec], start: int = 0, holes: int = 0) -> Log:
     """Messages on successive offsets, with some holes behind them."""
     by_offset = {start + number: record for number, record in enumerate(records)}
     return Log(by_offset, start, start + len(records) + holes)
+
+
+def in_lanes(count: int, lanes: int | None = None) -> dict[int, Log]:
+    """Messages of one sub-message each; they take turns in so many lanes, or each has its own."""
+    return {0: log_of(*([f"k{n % (lanes or count)}"] for n in range(count)))}
 
 
 @dataclass(frozen=True)
@@ -239,10 +243,6 @@ class Account:
             places.append(place_of(sub))
 
 
-def place_of(sub: SubMessage) -> Place:
-    return sub.message.partition, sub.message.offset, sub.index
-
-
 def _keys(sub: SubMessage) -> set[Hashable]:
     if isinstance(sub, Barrier):
         return set()
@@ -251,13 +251,7 @@ def _keys(sub: SubMessage) -> set[Hashable]:
 
 def split_specs(message: Message) -> Iterator[SubMessage]:
     assert message.value is not None
-    for spec in orjson.loads(message.value):
-        if spec is None:
-            yield Barrier()
-        elif isinstance(spec, list):
-            yield SubMessage(keys=spec)
-        else:
-            yield SubMessage(spec)
+    return map(sub_of, orjson.loads(message.value))
 
 
 class Accounting(Handler):
@@ -306,9 +300,11 @@ class OnThreads(Accounting):
                 self._step(sub)
 
 
-def handler_of(
-    kind: type[OnTheLoop | OnThreads], step: Callable[[SubMessage], float | None]
-) -> OnTheLoop | OnThreads:
+Kind = type[OnTheLoop | OnThreads]
+both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
+
+
+def handler_of(kind: Kind, step: Callable[[SubMessage], float | None]) -> OnTheLoop | OnThreads:
     """One of this kind. ``step`` gives the seconds that it takes after it."""
 
     async def on_the_loop(sub: SubMessage) -> None:
@@ -418,20 +414,23 @@ class Rehearsal:
             self.file.release()
             self.check_plan_against(handler)
 
+    def resumes_exactly(self, before: Accounting) -> None:
+        """A resume begins all that had not finished and nothing else."""
+        finished = set(before.account.finished)
+        again = OnTheLoop()
+        assert self.drain(again).exit_code == 0
+        assert sorted(again.account.began) == sorted(self.places - finished)
+        assert again.account.breaches == before.account.breaches == []
+        assert self.group.committed == {number: log.end for number, log in self.logs.items()}
+
     def finished_by_the_plan(self) -> set[Place]:
         """Every sub-message that the plan and journal on disk say is finished, read naively."""
-        found = set()
-        for number, progress in self.file.load().plan.claims[ALL].items():
-            for place in (p for p in self.places if p[0] == number):
-                _, offset, index = place
-                part = progress.partial.get(offset)
-                if (
-                    offset < progress.watermark
-                    or any(first <= offset < end for first, end in progress.finished)
-                    or (part is not None and part.bits >> index & 1)
-                ):
-                    found.add(place)
-        return found
+        return {
+            (number, offset, index)
+            for number, progress in self.file.load().plan.claims[ALL].items()
+            for offset, specs in self.logs[number].records.items()
+            for index in finished_subs(progress, offset, len(specs))
+        }
 
     def check_plan_against(self, handler: Handler) -> None:
         if isinstance(handler, Accounting) and not handler.account.breaches:

@@ -7,7 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, handler_of, log_of, split_specs, tick
+from made_up_kafka import (
+    Kind,
+    OnTheLoop,
+    OnThreads,
+    Rehearsal,
+    both_kinds,
+    handler_of,
+    in_lanes,
+    split_specs,
+    tick,
+)
 
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
@@ -19,8 +29,6 @@ from drainer.policy.failures import FailureSettings
 
 MOST = 40
 AUTO = LocalSettings(concurrency=Concurrency.auto(MOST), plan_interval_s=0.02)
-both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
-Kind = type[OnTheLoop | OnThreads]
 
 
 class Scripted(ConcurrencyLimit):
@@ -89,7 +97,7 @@ def test_no_more_begin_than_the_limit_of_the_moment(script: Script, tmp_path: Pa
         await tick()
         running -= 1
 
-    rehearsal = Rehearsal(tmp_path, {0: log_of(*([f"k{n}"] for n in range(6_000)))}, AUTO)
+    rehearsal = Rehearsal(tmp_path, in_lanes(6_000), AUTO)
     rehearsal.drain(OnTheLoop(count))
 
     assert most[3] <= 3
@@ -113,7 +121,7 @@ def test_threads_are_made_and_ended_with_the_limit(script: Script, tmp_path: Pat
         with lock:
             busy -= 1
 
-    rehearsal = Rehearsal(tmp_path, {0: log_of(*([f"k{n}"] for n in range(2_000)))}, AUTO)
+    rehearsal = Rehearsal(tmp_path, in_lanes(2_000), AUTO)
     summary = rehearsal.drain(OnThreads(count))
 
     assert summary.exit_code == 0
@@ -134,7 +142,7 @@ def test_what_is_measured_is_what_was_done(kind: Kind, script: Script, tmp_path:
     drains: list[LocalDrain] = []
     rehearsal = Rehearsal(
         tmp_path,
-        {0: log_of(*([f"k{n}"] for n in range(1_000)))},
+        in_lanes(1_000),
         AUTO,
         prepare=drains.append,
         failures=FailureSettings(retries=2, retry_delay_s=0.001, breaker=False),
@@ -151,7 +159,7 @@ def test_what_is_measured_is_what_was_done(kind: Kind, script: Script, tmp_path:
 
 def test_status_and_summary_tell_where_it_stands(script: Script, tmp_path: Path) -> None:
     script(33)
-    rehearsal = Rehearsal(tmp_path, {0: log_of(*([f"k{n}"] for n in range(2_000)))}, AUTO)
+    rehearsal = Rehearsal(tmp_path, in_lanes(2_000), AUTO)
 
     summary = rehearsal.drain(handler_of(OnTheLoop, lambda sub: 0.001))
 
@@ -167,9 +175,8 @@ def test_calls_with_several_are_counted_as_calls(
     kind: type[TogetherOnTheLoop | TogetherOnThreads], script: Script, tmp_path: Path
 ) -> None:
     made = script(20)
-    log = log_of(*([f"k{n}"] for n in range(4_000)))
     handler = kind()
-    summary = Rehearsal(tmp_path, {0: log}, AUTO).drain(handler)
+    summary = Rehearsal(tmp_path, in_lanes(4_000), AUTO).drain(handler)
 
     heard = made[0].heard
     assert summary.exit_code == 0

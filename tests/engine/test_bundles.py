@@ -8,15 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_up_kafka import Accounting, Rehearsal, log_of
+from made_up_kafka import Accounting, Rehearsal, in_lanes
 
 from drainer.handler import Skip
 from drainer.message import SubMessage
 from drainer.policy import breaker
 from drainer.policy.failures import FailureSettings, OnFailure
 
-LOG = log_of(*([f"k{n % 10}"] for n in range(100)))  # offset n is in lane n % 10
-HOT = log_of(*(["hot"] for _ in range(300)))
+HOT = in_lanes(300, 1)
 QUICK = FailureSettings(retries=2, retry_delay_s=0.001, retry_max_delay_s=0.004)
 
 Step = Callable[[Sequence[SubMessage]], None]
@@ -77,7 +76,7 @@ def poison(*offsets: int) -> Step:
 
 def test_a_hot_row_takes_a_few_calls_when_it_is_folded(tmp_path: Path) -> None:
     handler = Folding()
-    summary = Rehearsal(tmp_path, {0: HOT}).drain(handler)
+    summary = Rehearsal(tmp_path, HOT).drain(handler)
 
     assert summary.exit_code == 0
     assert summary.sub_messages.done == 300
@@ -90,9 +89,8 @@ def test_the_bad_ones_of_a_batch_are_found_and_the_others_are_done(
     kind: type[Together], tmp_path: Path
 ) -> None:
     handler = kind(poison(3, 55))
-    rehearsal = Rehearsal(
-        tmp_path, {0: LOG}, failures=replace(QUICK, on_failure=OnFailure.DEAD_LETTER)
-    )
+    failures = replace(QUICK, on_failure=OnFailure.DEAD_LETTER)
+    rehearsal = Rehearsal(tmp_path, in_lanes(100, 10), failures=failures)
     summary = rehearsal.drain(handler)
 
     assert summary.exit_code == 6
@@ -111,7 +109,7 @@ def test_a_coalesce_that_fails_halts_and_what_was_done_counts(
                 raise ValueError("no")
 
     handler = CannotFold()
-    rehearsal = Rehearsal(tmp_path, {0: HOT})
+    rehearsal = Rehearsal(tmp_path, HOT)
     summary = rehearsal.drain(handler)
 
     assert summary.exit_code == 5
@@ -135,9 +133,9 @@ def test_a_folded_call_that_is_skipped_shows_that_the_downstream_is_back(
                 raise Skip("only one by one")
             self.note([sub])
 
-    log = log_of(*([f"k{n % 100}"] for n in range(3000)))
-    handler = SkippingTheFolded()
-    summary = Rehearsal(tmp_path, {0: log}, failures=replace(QUICK, retries=5)).drain(handler)
+    failures = replace(QUICK, retries=5)
+    rehearsal = Rehearsal(tmp_path, in_lanes(3000, 100), failures=failures)
+    summary = rehearsal.drain(SkippingTheFolded())
 
     assert summary.exit_code == 0
     assert summary.failures.outages == 1

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import made_up_kafka
 import pytest
-from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of
+from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, in_lanes, log_of
 
 from drainer.core.progress import Counts
 from drainer.engine import pump
@@ -25,15 +24,6 @@ from drainer.policy.failures import FailureSettings, OnFailure
 QUICK = FailureSettings(retry_delay_s=0.001, retry_max_delay_s=0.004, max_doubt_s=0)
 
 
-def poison(*offsets: int) -> Callable[[SubMessage], Any]:
-    async def step(sub: SubMessage) -> None:
-        await asyncio.sleep(0)
-        if sub.message.offset in offsets and sub.key not in ("b", "c"):
-            raise ValueError("no good")
-
-    return step
-
-
 def test_a_drain_that_is_done_is_failed_when_its_account_does_not_add_up() -> None:
     right, wrong = Counts(3, 3), Counts(3, 2)
     assert concluded(None, right, right, gave_up=0, lost=False) == ("done", 0, None)
@@ -44,16 +34,12 @@ def test_a_drain_that_is_done_is_failed_when_its_account_does_not_add_up() -> No
 
 
 LATE = FailureSettings(timeout_s=0.05, max_outage_s=3600)
+ONE = LocalSettings(concurrency=1, plan_interval_s=0.02, grace_s=0.1)
 
 
 def test_threads_that_never_return_halt_the_drain_when_none_is_left(tmp_path: Path) -> None:
     let_go = threading.Event()
-    rehearsal = Rehearsal(
-        tmp_path,
-        {0: log_of(*([f"k{n}"] for n in range(50)))},
-        failures=replace(LATE, max_outage_s=0.1),
-    )
-    rehearsal.settings = LocalSettings(concurrency=1, plan_interval_s=0.02, grace_s=0.1)
+    rehearsal = Rehearsal(tmp_path, in_lanes(50), ONE, failures=replace(LATE, max_outage_s=0.1))
     summary = rehearsal.drain(OnThreads(lambda sub: let_go.wait(30)))
     let_go.set()
 
@@ -74,8 +60,7 @@ def test_a_handler_that_can_not_be_cancelled_halts_the_drain(tmp_path: Path) -> 
                 if rehearsal.source.stopped:
                     let_go.set()
 
-    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"], ["b"])}, failures=LATE)
-    rehearsal.settings = LocalSettings(concurrency=1, plan_interval_s=0.02, grace_s=0.1)
+    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"], ["b"])}, ONE, failures=LATE)
     summary = rehearsal.drain(OnTheLoop(step))
 
     assert summary.exit_code == 5
@@ -84,37 +69,33 @@ def test_a_handler_that_can_not_be_cancelled_halts_the_drain(tmp_path: Path) -> 
     assert summary.sub_messages.done == 0
 
 
-def test_with_a_rate_what_comes_later_is_started_when_its_time_has_come(tmp_path: Path) -> None:
+def test_with_a_rate_what_comes_later_is_started_when_its_time_has_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def step(sub: SubMessage) -> None:
         rehearsal.source.stalled = False
 
-    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"], ["b"])}, failures=replace(QUICK, rate=2.0))
-    rehearsal.source_options = {"batch": 1}
-
-    def stall_after_the_first(drain: object) -> None:
-        def next_batch(source: made_up_kafka.BacklogSource) -> made_up_kafka.Slice | None:
-            found = plain(source)
-            source.stalled = True
-            return found
-
-        monkeypatch.setattr(made_up_kafka.BacklogSource, "next_batch", next_batch)
+    def next_batch(source: made_up_kafka.BacklogSource) -> made_up_kafka.Slice | None:
+        found = plain(source)
+        source.stalled = True
+        return found
 
     plain = made_up_kafka.BacklogSource.next_batch
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        rehearsal.prepare = stall_after_the_first
-        stall_after_the_first(None)
-        summary = rehearsal.drain(OnTheLoop(step))
+    monkeypatch.setattr(made_up_kafka.BacklogSource, "next_batch", next_batch)
+    rehearsal = Rehearsal(tmp_path, in_lanes(2), failures=replace(QUICK, rate=2.0))
+    rehearsal.source_options = {"batch": 1}
+    summary = rehearsal.drain(OnTheLoop(step))
 
     assert (summary.exit_code, summary.sub_messages.done) == (0, 2)
 
 
 def test_an_answer_of_the_dead_letter_topic_lets_its_lane_go_on_at_its_rate(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(
-        tmp_path,
-        {0: log_of(["a"], ["a"])},
-        failures=replace(QUICK, rate=2.0, on_failure=OnFailure.DEAD_LETTER),
-    )
-    summary = rehearsal.drain(OnTheLoop(poison(0)))
+    async def step(sub: SubMessage) -> None:
+        if sub.message.offset == 0:
+            raise ValueError("no good")
+
+    failures = replace(QUICK, rate=2.0, on_failure=OnFailure.DEAD_LETTER)
+    summary = Rehearsal(tmp_path, in_lanes(2, 1), failures=failures).drain(OnTheLoop(step))
     assert (summary.exit_code, summary.sub_messages.dead, summary.sub_messages.done) == (6, 1, 1)
 
 

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, handler_of, log_of
+from made_up_kafka import Kind, OnTheLoop, OnThreads, Rehearsal, both_kinds, handler_of, log_of
 
 from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES
 from drainer.engine import lifecycle
@@ -17,15 +17,13 @@ from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
 from drainer.message import SubMessage
 
-both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
-
 MIB = 1024 * 1024
 
 
 @pytest.mark.parametrize("message_bytes", [100, 4_000])
 @both_kinds
 def test_pending_memory_stays_below_the_buffer(
-    kind: type[OnTheLoop | OnThreads], message_bytes: int, tmp_path: Path
+    kind: Kind, message_bytes: int, tmp_path: Path
 ) -> None:
     drains: list[LocalDrain] = []
     most = 0
@@ -65,9 +63,7 @@ def test_a_message_larger_than_the_buffer_is_still_handled(
 
 
 @both_kinds
-def test_waiting_takes_no_cpu(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_takes_no_cpu(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While handlers are slow and the source stalls, nobody asks it thousands of times."""
     monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
     go_on = threading.Event()

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_up_kafka import QUICK as QUICKLY
 from made_up_kafka import (
+    Kind,
     Letters,
     OnTheLoop,
     OnThreads,
-    Place,
     Rehearsal,
+    both_kinds,
     handler_of,
-    log_of,
+    in_lanes,
 )
 
+from core.messages import Place
 from drainer.engine.settings import LocalSettings
 from drainer.errors import DeadLetterNotWritten, Interrupted, LockLost
 from drainer.handler import Fatal, Retry, Skip
@@ -26,11 +29,10 @@ from drainer.message import SubMessage
 from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
 
 QUICK = FailureSettings(retries=2, retry_delay_s=0.001, retry_max_delay_s=0.004)
-both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
-Kind = type[OnTheLoop | OnThreads]
 
-# Ten lanes: offset n is one sub-message of lane n % 10.
-LOG = log_of(*([f"k{n % 10}"] for n in range(100)))
+LOGS = in_lanes(100, 10)  # offset n is in lane n % 10
+DEAD = replace(QUICK, on_failure=OnFailure.DEAD_LETTER, retries=0)
+LATE = replace(QUICK, timeout_s=0.05)
 
 
 def poison(*offsets: int) -> Callable[[SubMessage], None]:
@@ -46,11 +48,9 @@ def places(*offsets: int) -> set[Place]:
 
 
 def test_a_letter_that_is_not_acknowledged_is_pending_and_its_lane_waits(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(
-        tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=0)
-    )
+    settings = LocalSettings(concurrency=8, plan_interval_s=0.02, grace_s=0.1)
+    rehearsal = Rehearsal(tmp_path, LOGS, settings, failures=DEAD)
     rehearsal.letters.keeps_silent = True
-    rehearsal.settings = LocalSettings(concurrency=8, plan_interval_s=0.02, grace_s=0.1)
     handler = handler_of(OnTheLoop, poison(13))
 
     def stop_when_the_rest_is_done(status: object) -> None:
@@ -91,11 +91,9 @@ def test_letters_under_way_are_not_waited_for_once_the_group_is_another_s(
     why: Interrupted, grace_s: float, tmp_path: Path
 ) -> None:
     """Whoever has it handles what died here too."""
-    rehearsal = Rehearsal(
-        tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=0)
-    )
+    settings = LocalSettings(concurrency=8, plan_interval_s=0.02, grace_s=0.3)
+    rehearsal = Rehearsal(tmp_path, LOGS, settings, failures=DEAD)
     rehearsal.letters.keeps_silent = True
-    rehearsal.settings = LocalSettings(concurrency=8, plan_interval_s=0.02, grace_s=0.3)
 
     def stop_when_it_died(status: object) -> None:
         if rehearsal.letters.written:
@@ -109,8 +107,7 @@ def test_letters_under_way_are_not_waited_for_once_the_group_is_another_s(
 
 
 def test_a_lane_parked_behind_a_dead_letter_stays_so_in_the_next_run(tmp_path: Path) -> None:
-    settings = _with(on_failure=OnFailure.DEAD_LETTER, after_dead=AfterDead.PARK, retries=0)
-    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=settings)
+    rehearsal = Rehearsal(tmp_path, LOGS, failures=replace(DEAD, after_dead=AfterDead.PARK))
     summary = rehearsal.drain(handler_of(OnTheLoop, poison(13)))
 
     assert summary.exit_code == 5
@@ -137,7 +134,7 @@ def test_a_handler_may_skip_ask_for_later_and_halt(kind: Kind, tmp_path: Path) -
         if sub.message.offset == 94:
             raise Fatal("wrong database")
 
-    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.SKIP, retries=2))
+    rehearsal = Rehearsal(tmp_path, LOGS, failures=replace(QUICK, on_failure=OnFailure.SKIP))
     handler = handler_of(kind, step)
 
     summary = rehearsal.drain(handler)
@@ -151,16 +148,18 @@ def test_a_handler_may_skip_ask_for_later_and_halt(kind: Kind, tmp_path: Path) -
     assert handler.account.failed.count((0, 94, 0)) == 1
 
 
+def staying_at(offset: int, let_go: threading.Event) -> OnThreads:
+    def step(sub: SubMessage) -> None:
+        if sub.message.offset == offset:
+            let_go.wait(8)
+
+    return OnThreads(step)
+
+
 def test_a_thread_that_takes_too_long_keeps_its_lane_and_others_go_on(tmp_path: Path) -> None:
     let_go = threading.Event()
-
-    def step(sub: SubMessage) -> None:
-        if sub.message.offset == 13:
-            assert let_go.wait(8)
-
-    handler = OnThreads(step)
-    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(timeout_s=0.05))
-    rehearsal.settings = LocalSettings(concurrency=2, plan_interval_s=0.02, grace_s=5)
+    handler = staying_at(13, let_go)
+    rehearsal = Rehearsal(tmp_path, LOGS, replace(QUICKLY, concurrency=2), failures=LATE)
     lane = places(*range(13, 100, 10))
 
     def observe(status: object) -> None:
@@ -178,15 +177,9 @@ def test_a_thread_that_takes_too_long_keeps_its_lane_and_others_go_on(tmp_path: 
 
 def test_a_thread_that_returns_while_the_drain_ends_is_waited_for(tmp_path: Path) -> None:
     let_go = threading.Event()
-
-    def step(sub: SubMessage) -> None:
-        if sub.message.offset == 93:  # the last of its lane
-            assert let_go.wait(8)
-
-    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(timeout_s=0.05))
-    rehearsal.settings = LocalSettings(concurrency=2, plan_interval_s=0.02, grace_s=5)
+    rehearsal = Rehearsal(tmp_path, LOGS, replace(QUICKLY, concurrency=2), failures=LATE)
     rehearsal.source_options = {"during_stop": let_go.set}
-    summary = rehearsal.drain(OnThreads(step))
+    summary = rehearsal.drain(staying_at(93, let_go))  # the last of its lane
 
     assert (summary.exit_code, summary.failures.timeouts) == (0, 1)
     assert rehearsal.group.committed == {0: 100}
@@ -194,15 +187,9 @@ def test_a_thread_that_returns_while_the_drain_ends_is_waited_for(tmp_path: Path
 
 def test_a_thread_that_never_returns_ends_the_drain_when_all_else_is_done(tmp_path: Path) -> None:
     let_go = threading.Event()
-
-    def step(sub: SubMessage) -> None:
-        if sub.message.offset == 13:
-            let_go.wait(30)
-
-    handler = OnThreads(step)
-    rehearsal = Rehearsal(tmp_path, {0: LOG}, failures=_with(timeout_s=0.05))
-    rehearsal.settings = LocalSettings(concurrency=2, plan_interval_s=0.02, grace_s=0.1)
-    summary = rehearsal.drain(handler)
+    settings = replace(QUICKLY, concurrency=2, grace_s=0.1)
+    rehearsal = Rehearsal(tmp_path, LOGS, settings, failures=LATE)
+    summary = rehearsal.drain(staying_at(13, let_go))
     let_go.set()
 
     assert summary.exit_code == 5
@@ -212,15 +199,13 @@ def test_a_thread_that_never_returns_ends_the_drain_when_all_else_is_done(tmp_pa
     assert summary.conserved
 
 
-WIDE = log_of(*([f"k{n}"] for n in range(3_000)))
-
-
 def test_an_outage_that_lasts_too_long_halts(tmp_path: Path) -> None:
     def step(sub: SubMessage) -> None:
         if sub.message.offset >= 500:
             raise ConnectionError("refused")
 
-    rehearsal = Rehearsal(tmp_path, {0: WIDE}, failures=_with(max_outage_s=0.3))
+    failures = replace(QUICK, max_outage_s=0.3)
+    rehearsal = Rehearsal(tmp_path, in_lanes(3_000), failures=failures)
     summary = rehearsal.drain(handler_of(OnTheLoop, step))
     assert summary.exit_code == 5
     assert "--max-outage" in (summary.error or "")
@@ -229,14 +214,10 @@ def test_an_outage_that_lasts_too_long_halts(tmp_path: Path) -> None:
 
 
 def test_nothing_is_started_while_the_lock_is_not_confirmed(tmp_path: Path) -> None:
-    log = log_of(*([f"k{n}"] for n in range(2_000)))
-    rehearsal = Rehearsal(tmp_path, {0: log})
+    rehearsal = Rehearsal(tmp_path, in_lanes(2_000))
     begun: list[int] = []
 
-    async def slowly(sub: SubMessage) -> None:
-        await asyncio.sleep(0.002)
-
-    handler = OnTheLoop(slowly)
+    handler = handler_of(OnTheLoop, lambda sub: 0.002)
 
     def observe(status: object) -> None:
         begun.append(len(handler.account.began))
@@ -249,8 +230,3 @@ def test_nothing_is_started_while_the_lock_is_not_confirmed(tmp_path: Path) -> N
     _, first, second, *_ = begun
     assert second - first == 0, "from half a second after it, nothing begins"
     assert summary.sub_messages.done == 2_000
-
-
-def _with(**named: object) -> FailureSettings:
-    settings = {f: getattr(QUICK, f) for f in FailureSettings.__dataclass_fields__}
-    return FailureSettings(**{**settings, **named})

@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 from made_up_kafka import (
+    Kind,
     OnTheLoop,
     OnThreads,
     Rehearsal,
+    both_kinds,
     handler_of,
     log_of,
-    place_of,
     split_specs,
     tick,
 )
 
+from core.messages import place_of
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Interrupted, Refused
 from drainer.message import Message, SubMessage
-
-both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
 
 WIDE = log_of(*([f"k{n}", f"k{(n * 3) % 40}", f"x{n}"] for n in range(200)))
 
@@ -45,7 +45,7 @@ WIDE = log_of(*([f"k{n}", f"k{(n * 3) % 40}", f"x{n}"] for n in range(200)))
 )
 @both_kinds
 def test_whatever_a_handler_raises_is_a_failure(
-    kind: type[OnTheLoop | OnThreads], error: BaseException, tmp_path: Path
+    kind: Kind, error: BaseException, tmp_path: Path
 ) -> None:
     def fail(sub: SubMessage) -> float:
         if (sub.message.offset, sub.index) == (7, 1):
@@ -62,9 +62,7 @@ def test_whatever_a_handler_raises_is_a_failure(
     assert summary.conserved
     assert handler.closed == 1
     assert (rehearsal.group.committed[0] or 0) <= 7
-    mended = kind()
-    assert rehearsal.drain(mended).exit_code == 0
-    assert sorted(mended.account.began) == sorted(rehearsal.places - set(handler.account.finished))
+    rehearsal.resumes_exactly(handler)
 
 
 class WithSplit(OnTheLoop):
@@ -110,9 +108,7 @@ def test_a_wrong_split_halts_and_names_the_offset(
     assert summary.conserved
     assert not {place for place in handler.account.began if place[1] >= 60}, "of it or behind it"
     assert (rehearsal.group.committed[0] or 0) <= 60
-    mended = OnTheLoop()
-    assert rehearsal.drain(mended).exit_code == 0
-    assert set(mended.account.began) == rehearsal.places - set(handler.account.finished)
+    rehearsal.resumes_exactly(handler)
 
 
 async def forgotten(sub: SubMessage) -> None:
@@ -135,7 +131,7 @@ async def streamed(sub: SubMessage) -> AsyncIterator[None]:
     ids=["coroutine", "generator", "future", "coroutine on threads", "future on threads"],
 )
 def test_a_handle_that_gives_back_what_nobody_waits_for_halts(
-    kind: type[OnTheLoop | OnThreads], give: Callable[[SubMessage], object], tmp_path: Path
+    kind: Kind, give: Callable[[SubMessage], object], tmp_path: Path
 ) -> None:
     class Forgetful(OnTheLoop):
         async def handle(self, sub: SubMessage) -> object:  # type: ignore[override]
@@ -186,9 +182,7 @@ def test_an_exit_inside_a_task_of_the_handler_halts_and_is_saved(
     assert handler.closed == 1
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
     assert rehearsal.group.committed[0] == summary.partitions[0].watermark
-    mended = OnTheLoop()
-    assert rehearsal.drain(mended).exit_code == 0
-    assert set(mended.account.began) == rehearsal.places - set(handler.account.finished)
+    rehearsal.resumes_exactly(handler)
 
 
 def test_an_open_that_raises_refuses_and_touches_nothing(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from made_up_kafka import Log, OnTheLoop, Rehearsal
+from made_up_kafka import OnTheLoop, Rehearsal, log_of
 
 from drainer.engine.latencies import JUDGE_S, RECENT_S, Latencies
 from drainer.engine.settings import LocalSettings
@@ -138,10 +138,6 @@ def test_recent_is_what_the_last_seconds_were_like(latencies: Latencies, clock: 
     assert latencies.recent() is None
 
 
-def backlog(keys: list[str]) -> dict[int, Log]:
-    return {0: Log({n: [key] for n, key in enumerate(keys)}, 0, len(keys))}
-
-
 def test_a_drain_tells_the_latency_of_attempts_that_returned(tmp_path: Path) -> None:
     async def sleep(sub: SubMessage) -> None:
         if sub.attempt == 1 and sub.key == "bad":
@@ -150,7 +146,7 @@ def test_a_drain_tells_the_latency_of_attempts_that_returned(tmp_path: Path) -> 
 
     rehearsal = Rehearsal(
         tmp_path,
-        backlog([f"k{n}" for n in range(60)] + ["bad"]),
+        {0: log_of(*([f"k{n}"] for n in range(60)), ["bad"])},
         LocalSettings(concurrency=10, plan_interval_s=0.05),
         failures=FailureSettings(retries=2, retry_delay_s=0.001),
     )
@@ -177,7 +173,7 @@ def test_an_attempt_that_was_cancelled_for_its_time_has_no_latency(tmp_path: Pat
 
     rehearsal = Rehearsal(
         tmp_path,
-        backlog(["hangs", "a", "b"]),
+        {0: log_of(["hangs"], ["a"], ["b"])},
         LocalSettings(concurrency=2, plan_interval_s=0.05),
         failures=FailureSettings(retries=1, retry_delay_s=0.001, timeout_s=0.05),
     )

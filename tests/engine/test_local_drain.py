@@ -9,13 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from made_up_kafka import (
-    OnTheLoop,
-    OnThreads,
-    Rehearsal,
-    Spec,
-    log_of,
-)
+from made_up_kafka import Kind, OnTheLoop, OnThreads, Rehearsal, Spec, both_kinds, in_lanes, log_of
 
 from drainer.core.progress import Progress
 from drainer.engine import coroutines, lifecycle
@@ -25,15 +19,11 @@ from drainer.message import SubMessage
 from drainer.policy.rules.settings import RuleAccount
 from drainer.store.plan_file import PlanFile
 
-both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
-
 MANY = log_of(*([f"k{n % 7}", f"k{n % 11}"] for n in range(500)))
 
 
 @both_kinds
-def test_a_drain_handles_everything_once_and_commits_its_end(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path
-) -> None:
+def test_a_drain_handles_everything_once_and_commits_its_end(kind: Kind, tmp_path: Path) -> None:
     rehearsal = Rehearsal(tmp_path, {0: MANY, 3: log_of(["a"], ["b"], start=10)})
     handler = kind()
 
@@ -61,7 +51,7 @@ AT_ONCE = [f"k{n}" for n in range(8)]
 )
 @both_kinds
 def test_all_that_a_finish_makes_ready_starts_at_once(
-    kind: type[OnTheLoop | OnThreads],
+    kind: Kind,
     slice_s: float,
     records: Sequence[Sequence[Spec]],
     tmp_path: Path,
@@ -117,7 +107,7 @@ def test_handlers_that_hold_the_loop_leave_little_unwritten(
     monkeypatch.setattr(PlanFile, "append", note)
     rehearsal = Rehearsal(
         tmp_path,
-        {0: log_of(*([f"k{n}"] for n in range(count)))},
+        in_lanes(count),
         LocalSettings(concurrency=50),
         source_options={"batch": 2000},
     )

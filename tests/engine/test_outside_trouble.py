@@ -5,21 +5,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from made_up_kafka import (
     Accounting,
+    Kind,
     OnTheLoop,
-    OnThreads,
     Rehearsal,
+    both_kinds,
     handler_of,
+    in_lanes,
     log_of,
-    place_of,
     tick,
 )
 
+from core.messages import place_of
 from drainer.engine import checkpointer, lifecycle
 from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
@@ -36,8 +38,6 @@ from drainer.errors import (
 from drainer.message import SubMessage
 from drainer.policy.failures import FailureSettings, OnFailure
 from drainer.store.plan_file import PlanFile
-
-both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
 
 BACKLOG = log_of(*([f"k{n % 30}", f"x{n}"] for n in range(300)))
 FINISHED = {0: 300}
@@ -226,25 +226,13 @@ def test_offsets_that_can_not_be_read_back_are_told_as_this_drain_knows_them(
 # A disk that is full.
 
 
-def full_at_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(self: PlanFile, plan: object) -> None:
-        raise PlanNotWritten("disk full", hint="make room, then resume")
-
-    monkeypatch.setattr(PlanFile, "write", write)
+def full(file: PlanFile, *written: object) -> None:
+    raise PlanNotWritten("disk full", hint="make room, then resume")
 
 
-def full_at_append(monkeypatch: pytest.MonkeyPatch) -> None:
-    def append(self: PlanFile, *written: object) -> None:
-        raise PlanNotWritten("disk full", hint="make room, then resume")
-
-    monkeypatch.setattr(PlanFile, "append", append)
-
-
-@pytest.mark.parametrize("break_it", [full_at_write, full_at_append])
+@pytest.mark.parametrize("call", ["write", "append"])
 def test_a_plan_that_can_not_be_written_ends_the_drain(
-    break_it: Callable[[pytest.MonkeyPatch], None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So that some is unwritten at the end.
     settings = LocalSettings(concurrency=8, plan_interval_s=0.02, journal_interval_s=60)
@@ -252,7 +240,7 @@ def test_a_plan_that_can_not_be_written_ends_the_drain(
 
     async def break_at(sub: SubMessage) -> None:
         if place_of(sub) == (0, 20, 0):
-            break_it(monkeypatch)
+            monkeypatch.setattr(PlanFile, call, full)
         await asyncio.sleep(0.005)
 
     handler = OnTheLoop(break_at)
@@ -272,9 +260,7 @@ def test_a_plan_that_can_not_be_written_ends_the_drain(
 
 @pytest.mark.parametrize("lanes", [1, 300])
 @both_kinds
-def test_an_outage_without_retries_gives_nothing_up(
-    kind: type[OnTheLoop | OnThreads], lanes: int, tmp_path: Path
-) -> None:
+def test_an_outage_without_retries_gives_nothing_up(kind: Kind, lanes: int, tmp_path: Path) -> None:
     """With ``--retries 0`` too: what fails in it is tried again once the downstream is back."""
     away: list[float] = []
 
@@ -284,9 +270,8 @@ def test_an_outage_without_retries_gives_nothing_up(
             if away[-1] - away[0] < 0.3:
                 raise ConnectionError("refused")
 
-    log = log_of(*([f"k{n % lanes}"] for n in range(300)))
     settings = FailureSettings(retries=0, retry_delay_s=0.001, on_failure=OnFailure.DEAD_LETTER)
-    rehearsal = Rehearsal(tmp_path, {0: log}, failures=settings)
+    rehearsal = Rehearsal(tmp_path, in_lanes(300, lanes), failures=settings)
     handler = handler_of(kind, step)
 
     summary = rehearsal.drain(handler)
@@ -309,7 +294,7 @@ def test_a_plan_that_can_not_be_written_at_the_end_is_told_beside_the_handler_s_
 
     async def fail(sub: SubMessage) -> None:
         if place_of(sub) == (0, 40, 0):
-            full_at_write(monkeypatch)
+            monkeypatch.setattr(PlanFile, "write", full)
             raise ValueError("no such document")
         await tick()
 

@@ -17,16 +17,18 @@ from typing import Any
 import pytest
 from made_up_kafka import (
     Accounting,
+    Kind,
     OnTheLoop,
     OnThreads,
-    Place,
     Rehearsal,
+    both_kinds,
     handler_of,
+    in_lanes,
     log_of,
-    place_of,
     tick,
 )
 
+from core.messages import Place, place_of
 from drainer.core.plan import OffsetPlan
 from drainer.engine import checkpointer, lifecycle
 from drainer.engine.settings import LocalSettings
@@ -34,8 +36,6 @@ from drainer.engine.status import Status
 from drainer.errors import CommitDelayed, LockLost
 from drainer.message import SubMessage
 from drainer.store.plan_file import PlanFile
-
-both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
 
 AT: Place = (0, 40, 0)  # where the signal comes
 BACKLOG = log_of(*([f"k{n % 30}", f"x{n}"] for n in range(300)))
@@ -48,9 +48,7 @@ def interrupt(number: signal.Signals = signal.SIGINT) -> None:
     os.kill(os.getpid(), number)
 
 
-def staying(
-    kind: type[OnTheLoop | OnThreads], at_the_place: Callable[[], None]
-) -> tuple[Accounting, threading.Event]:
+def staying(kind: Kind, at_the_place: Callable[[], None]) -> tuple[Accounting, threading.Event]:
     """A handler that stays in one sub-message, until the event is set on threads."""
     leave = threading.Event()
 
@@ -69,20 +67,8 @@ def staying(
     return (OnTheLoop(step) if kind is OnTheLoop else OnThreads(step_on_a_thread)), leave
 
 
-def resumes_exactly(rehearsal: Rehearsal, before: Accounting) -> None:
-    """A resume begins all that had not finished and nothing else."""
-    finished = list(before.account.finished)
-    again = OnTheLoop()
-    assert rehearsal.drain(again).exit_code == 0
-    assert sorted(again.account.began) == sorted(rehearsal.places - set(finished))
-    assert again.account.breaches == before.account.breaches == []
-    assert rehearsal.group.committed == {0: 300}
-
-
 @both_kinds
-def test_one_signal_lets_what_is_in_the_handler_finish(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path
-) -> None:
+def test_one_signal_lets_what_is_in_the_handler_finish(kind: Kind, tmp_path: Path) -> None:
     def step(sub: SubMessage) -> float:
         if place_of(sub) == AT:
             interrupt()
@@ -103,12 +89,12 @@ def test_one_signal_lets_what_is_in_the_handler_finish(
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
     assert rehearsal.group.committed[0] == summary.partitions[0].watermark
     assert [path.name for path in tmp_path.iterdir()] == ["orders.plan.json"]
-    resumes_exactly(rehearsal, handler)
+    rehearsal.resumes_exactly(handler)
 
 
 @both_kinds
 def test_two_signals_stop_at_once_and_the_journal_has_the_rest(
-    kind: type[OnTheLoop | OnThreads], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
 
@@ -125,7 +111,7 @@ def test_two_signals_stop_at_once_and_the_journal_has_the_rest(
     assert summary.elapsed_s < 5
     assert "SIGINT" in (summary.error or "")
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
-    resumes_exactly(rehearsal, handler)
+    rehearsal.resumes_exactly(handler)
     leave.set()
 
 
@@ -156,7 +142,7 @@ def test_two_signals_during_a_slow_write_of_the_plan_begin_no_other_beside_it(
     assert summary.exit_code == 4
     assert beside == []
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
-    resumes_exactly(rehearsal, handler)
+    rehearsal.resumes_exactly(handler)
 
 
 @pytest.mark.parametrize("signals", [1, 2])
@@ -270,7 +256,7 @@ def test_what_a_swallowed_cancellation_ends_is_not_done(grace_s: float, tmp_path
     assert AT not in handler.account.finished
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
     assert (rehearsal.group.committed[0] or 0) <= AT[1]
-    resumes_exactly(rehearsal, handler)
+    rehearsal.resumes_exactly(handler)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +287,7 @@ def test_a_sighup_beside_another_signal_is_not_asking_twice(
     assert (summary.status, summary.exit_code) == ("interrupted", 4)
     assert AT in rehearsal.finished_by_the_plan(), "it was not let finish"
     assert sorted(handler.account.began) == sorted(handler.account.finished)
-    resumes_exactly(rehearsal, handler)
+    rehearsal.resumes_exactly(handler)
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
@@ -337,7 +323,7 @@ def test_a_cancelled_handler_that_goes_on_is_given_nothing_more(tmp_path: Path) 
     """Some libraries swallow a cancellation: their handler then ends as if all were well."""
     rehearsal = Rehearsal(
         tmp_path,
-        {0: log_of(*([f"k{n}"] for n in range(50)))},
+        in_lanes(50),
         LocalSettings(concurrency=1, plan_interval_s=60),
     )
     calls = 0
@@ -374,7 +360,7 @@ def test_threads_begin_nothing_that_waited_once_the_lock_is_lost(tmp_path: Path)
 
     rehearsal = Rehearsal(
         tmp_path,
-        {0: log_of(*([f"k{n}"] for n in range(50)))},
+        in_lanes(50),
         LocalSettings(concurrency=1, plan_interval_s=60),
         source_options={"during_stop": let_them_go},
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of
+from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, in_lanes
 
 import drainer
 from drainer.engine import watchdog
@@ -19,32 +19,17 @@ from drainer.message import SubMessage
 
 def drained(handler: OnTheLoop | OnThreads, folder: Path, count: int) -> Summary:
     """Of ``count`` sub-messages with keys of their own."""
-    rehearsal = Rehearsal(
-        folder, {0: log_of(*([f"k{n}"] for n in range(count)))}, LocalSettings(concurrency=100)
-    )
+    rehearsal = Rehearsal(folder, in_lanes(count), LocalSettings(concurrency=100))
     return rehearsal.drain(handler)
 
 
+@pytest.mark.parametrize("file", [__file__, f"{Path(drainer.__file__).parent}_acme/handler.py"])
 def test_an_async_handler_that_blocks_is_named_with_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also in a package whose name begins with drainer."""
     monkeypatch.setattr(watchdog, "EVERY_S", 0.01)
     monkeypatch.setattr(watchdog, "BLOCKED", 2)
-
-    async def fetch(sub: SubMessage) -> None:
-        time.sleep(0.2)  # noqa: ASYNC251
-
-    found = drained(OnTheLoop(fetch), tmp_path, 10).blocked_by
-
-    assert found == f"{__file__}:{fetch.__code__.co_firstlineno + 1} in fetch"
-
-
-def test_a_handler_in_a_package_whose_name_begins_with_drainer_is_named_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watchdog, "EVERY_S", 0.01)
-    monkeypatch.setattr(watchdog, "BLOCKED", 2)
-    file = f"{Path(drainer.__file__).parent}_acme/handler.py"
     source = "import time\nasync def fetch(sub):\n    time.sleep(0.2)\n"
     names: dict[str, Any] = {}
     exec(compile(source, file, "exec"), names)

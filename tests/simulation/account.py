@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf
 
+from core.messages import Place, finished_subs, place_of, says_finished
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Counts, Outcome
@@ -13,14 +14,10 @@ from drainer.engine.local import LocalDrain
 from drainer.message import SubMessage
 from drainer.policy.admission import BURST_S
 from drainer.policy.failures import JITTER, AfterDead, FailureSettings, OnFailure
-from simulation.backlog import Act, Backlog, Place, Script
+from simulation.backlog import Act, Backlog, Script
 from simulation.world import World
 
 INSTANT_S = 1e-6  # sums of floats differ by less
-
-
-def place_of(sub: SubMessage) -> Place:
-    return sub.message.partition, sub.message.offset, sub.index
 
 
 class Account:
@@ -130,9 +127,16 @@ class Account:
         self.leave(place, "done")
         self._finished(place, Outcome.DONE)
 
-    def fail(self, place: Place, what: str) -> None:
-        """The handler raises."""
-        self.leave(place, what)
+    def fail_call(self, places: Sequence[Place], what: str) -> None:
+        """The handler raises: of a call with several, nobody knows for which of them."""
+        for place in places:
+            self.leave(place, what)
+        if len(places) == 1:
+            self._failed(places[0])
+        else:
+            self._begin_again(places)
+
+    def _failed(self, place: Place) -> None:
         policy = self.policy
         failures = self._failed_now[place] = self._failed_now[place] + 1
         self.given_up[place] += failures > policy.retries
@@ -142,12 +146,6 @@ class Account:
         if not policy.breaker:  # otherwise it may be the probe
             whole_s = min(policy.retry_max_delay_s, policy.retry_delay_s * 2 ** (failures - 1))
             self._not_before_s[place] = self._world.now_s + JITTER * whole_s
-
-    def fail_together(self, places: Sequence[Place], what: str) -> None:
-        """The handler raises in a call with several: which of them it was for, nobody knows."""
-        for place in places:
-            self.leave(place, what)
-        self._begin_again(places)
 
     def ask_for_later(self, places: Sequence[Place], after_s: float | None) -> None:
         """The handler raises Retry."""
@@ -263,10 +261,7 @@ class Account:
         ruled_out = sum(p in self._backlog.ruled_out for p in found if p not in self.forgotten)
         by_rules = plan.ruled.skipped_by
         insist(sum(by_rules.values()) == ruled_out, f"{by_rules}, and {ruled_out} are ruled out")
-        counted = sum(
-            offset < plan.claims[ALL][number].watermark or _in_range(plan, number, offset)
-            for number, offset in self._backlog.parts
-        )
+        counted = sum(says_finished(plan.claims[ALL][n], at) for n, at in self._backlog.parts)
         counted -= self.forgotten_messages
         insist(messages.finished == counted, f"the files count {messages}, {counted} are finished")
         if not self.forgotten_messages:
@@ -277,7 +272,7 @@ class Account:
         """A message ended as the worst of its parts, whichever process had them."""
         fates: Counter[Outcome] = Counter()
         for (number, offset), places in self._backlog.parts.items():
-            if offset < plan.claims[ALL][number].watermark or _in_range(plan, number, offset):
+            if says_finished(plan.claims[ALL][number], offset):
                 ends = [self.known[place] for place in places]
                 fates[max(ends, key=list(Outcome).index, default=Outcome.DONE)] += 1
         found = {each: getattr(messages, each.value) for each in Outcome}
@@ -360,19 +355,8 @@ class Account:
 
 def finished_by(plan: OffsetPlan, backlog: Backlog) -> list[Place]:
     """The sub-messages that a plan says are finished, read naively."""
-    found = []
-    for place in backlog.specs:
-        partition, offset, index = place
-        progress = plan.claims[ALL][partition]
-        part = progress.partial.get(offset)
-        if (
-            offset < progress.watermark
-            or _in_range(plan, partition, offset)
-            or (part is not None and part.bits >> index & 1)
-        ):
-            found.append(place)
-    return found
-
-
-def _in_range(plan: OffsetPlan, partition: int, offset: int) -> bool:
-    return any(first <= offset < end for first, end in plan.claims[ALL][partition].finished)
+    return [
+        (number, offset, index)
+        for (number, offset), places in backlog.parts.items()
+        for index in finished_subs(plan.claims[ALL][number], offset, len(places))
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from core.messages import Place
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Outcome
 from drainer.engine.settings import JOURNAL_INTERVAL_S
@@ -27,7 +28,6 @@ from drainer.errors import (
 )
 from drainer.store.plan_file import PlanFile
 from simulation.account import INSTANT_S
-from simulation.backlog import Place
 from simulation.world import EPOCH_S
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from enum import Enum
 from math import inf
 from random import Random
 
-from drainer.message import Barrier, Message, SubMessage
+from core.messages import Place, sub_of
+from drainer.message import Message, SubMessage
 from drainer.policy.rules.settings import RuleSettings, SkipRule
 
 TOPIC, TOPIC_ID, GROUP = "orders", "0pBNPmLQTQ6kMBJIlPOBWg", "billing"
 ORDERS = ["sub-key"] * 6 + ["key", "key", "partition", "none"]
 
-Place = tuple[int, int, int]  # partition, offset, index
 Spec = tuple[str, ...]  # the sub-keys of a sub-message; none for a barrier
 
 
@@ -108,17 +108,10 @@ class Backlog:
             default=0,
         )
 
-    @property
-    def from_(self) -> str:
-        return "earliest" if None in self.committed.values() else "committed"
-
     def split(self, message: Message) -> Iterator[SubMessage]:
         for place in self.parts[message.partition, message.offset]:
             spec = self.specs[place]
-            if len(spec) == 1:
-                yield SubMessage(spec[0])
-            else:
-                yield SubMessage(keys=spec) if spec else Barrier()
+            yield sub_of(spec[0] if len(spec) == 1 else spec or None)
 
     def add_later(self, number: int, random: Random) -> None:
         """Producers go on; what they write now is not in the backlog."""

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, cast
 
+from core.messages import Place
 from drainer.handler import Fatal, Handler, Retry, Skip
 from drainer.message import Message, SubMessage
 from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
 from simulation.account import Account
-from simulation.backlog import Act, Backlog, Place
+from simulation.backlog import Act, Backlog
 from simulation.world import World
 
 HANG_S = 1.5  # where there is no timeout
@@ -90,42 +91,25 @@ class Downstream:
 
     def conclude(self, places: Sequence[Place], act: Act) -> None:
         """Ends a call, as the scripts say."""
-        if len(places) == 1:
-            self._conclude(places[0], act)
-            return
-        account = self.account
-        if act is Act.SUCCEED:
-            self.world.tally["together"] += 1
+        account, alone = self.account, len(places) == 1
+        if act is Act.SUCCEED or (alone and act is Act.HANG):
+            self.world.tally["together"] += not alone
             for place in places:
                 account.finish(place)
             return
-        self.world.tally["apart"] += 1
-        if act is Act.LATER:
-            after_s = self.random.choice([None, 0.05, 0.5])
-            account.ask_for_later(places, after_s)
-            raise Retry(after=after_s)
-        account.fail_together(places, act.value)
+        self.world.tally["apart"] += not alone
+        match act:
+            case Act.LATER:
+                after_s = self.random.choice([None, 0.05, 0.5])
+                account.ask_for_later(places, after_s)
+                raise Retry(after=after_s)
+            case Act.SKIP if alone:
+                account.skip(places[0])
+            case _:
+                account.fail_call(places, act.value)
         if act is Act.FATAL:
             raise Fatal("a script says so")
         raise Skip("a script says so") if act is Act.SKIP else Failing(f"{places} fail")
-
-    def _conclude(self, place: Place, act: Act) -> None:
-        account = self.account
-        match act:
-            case Act.FAIL:
-                account.fail(place, "failed")
-                raise Failing(f"{place} fails")
-            case Act.LATER:
-                after_s = self.random.choice([None, 0.05, 0.5])
-                account.ask_for_later([place], after_s)
-                raise Retry(after=after_s)
-            case Act.SKIP:
-                account.skip(place)
-                raise Skip("its script says so")
-            case Act.FATAL:
-                account.fail(place, "fatal")
-                raise Fatal("its script says so")
-        account.finish(place)
 
     def together(self, kind: Any) -> type[Handler]:
         """The same, with what was drawn of folding and batches."""
@@ -171,10 +155,7 @@ def _on_the_loop(downstream: Downstream) -> type[Handler]:
                 try:
                     await asyncio.sleep(downstream.latency(act))
                 except asyncio.CancelledError:
-                    if len(places) == 1:
-                        account.fail(places[0], "cancelled")
-                    else:
-                        account.fail_together(places, "cancelled")
+                    account.fail_call(places, "cancelled")
                     raise
             downstream.conclude(places, act)
 

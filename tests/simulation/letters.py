@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError
 
+from core.messages import Place
 from drainer.message import Message, Origin
 from drainer.policy.dead_letter import Header, read_letter
-from simulation.backlog import TOPIC_ID, Place
+from simulation.backlog import TOPIC_ID
 from simulation.cluster import Broker
 
 DELIVERY_S = 10.0  # the real one waits for minutes
@@ -94,10 +96,10 @@ class SimProducer:
             self._answers.append((letter, error))
 
 
+@dataclass(eq=False)
 class _Letter:
-    def __init__(self, place: Place, on_delivery: OnDelivery) -> None:
-        self.place = place
-        self.on_delivery = on_delivery
+    place: Place
+    on_delivery: OnDelivery
 
 
 def _place(value: bytes | None, key: bytes | None, headers: Sequence[Header]) -> Place:

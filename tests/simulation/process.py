@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import filelock
 
+from core.messages import place_of
 from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Outcome
 from drainer.engine import threads
@@ -24,7 +25,7 @@ from drainer.policy import breaker
 from drainer.policy.concurrency import FIRST, Concurrency
 from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
 from drainer.store import atomic_file, journal, plan_file
-from simulation.account import Account, place_of
+from simulation.account import Account
 from simulation.cluster import SimCluster, SimConsumer, SimLock
 from simulation.disk import DiskPath
 from simulation.letters import SimProducer

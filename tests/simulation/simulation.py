@@ -31,7 +31,7 @@ from drainer.operations.start import Request, prepare
 from drainer.policy.failures import AfterDead, Limit
 from drainer.store.plan_file import PlanFile
 from simulation.account import Account
-from simulation.aftermath import Aftermath
+from simulation.aftermath import SLOW_DISK_S, Aftermath
 from simulation.backlog import GROUP, TOPIC, Act, Backlog
 from simulation.cluster import Broker, Commits, SimCluster
 from simulation.disk import Disk, DiskPath
@@ -49,7 +49,6 @@ CLIENTS = {
     True: ClientSettings.load("sim:9092"),
     False: ClientSettings.load("sim:9092", None, ["isolation.level=read_uncommitted"]),
 }
-SLOW_DISK_S = 0.02
 
 
 class Simulation:
@@ -160,9 +159,7 @@ class Simulation:
         """A person mends the handler, and resumes so that nothing is left over."""
         self.downstream.mended = True
         self.account.policy = replace(
-            self.account.policy,
-            after_dead=AfterDead.CONTINUE,
-            max_dead=Limit(),
+            self.account.policy, after_dead=AfterDead.CONTINUE, max_dead=Limit()
         )
 
     def _command(self) -> Summary | None:
@@ -180,7 +177,7 @@ class Simulation:
                 load=lambda reference: self.handler,
             )
         else:
-            nowhere = any(commit is None for commit in self.broker.committed.values())
+            nowhere = None in self.broker.committed.values()
             request = Request(
                 topic=TOPIC,
                 group=GROUP,

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from plans import END, PLAN, START, mode_of, progress
 
+from core.messages import says_finished
 from drainer.core.merge import Record
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Partial
@@ -63,7 +64,7 @@ def finished(plan: OffsetPlan) -> set[tuple[int, int]]:
         (number, offset)
         for number, found in plan.claims[ALL].items()
         for offset in range(plan.partitions[number].start, plan.partitions[number].end)
-        if offset < found.watermark or any(a <= offset < b for a, b in found.finished)
+        if says_finished(found, offset)
     }
 
 
