@@ -72,9 +72,7 @@ def test_a_letter_that_is_not_acknowledged_is_pending_and_its_lane_waits(tmp_pat
 
 
 def test_a_letter_that_is_refused_stops_the_drain_and_stays_pending(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(
-        tmp_path, {0: LOG}, failures=_with(on_failure=OnFailure.DEAD_LETTER, retries=0)
-    )
+    rehearsal = Rehearsal(tmp_path, LOGS, failures=DEAD)
     rehearsal.letters.failure = DeadLetterNotWritten("no room", hint="make some")
     handler = handler_of(OnTheLoop, poison(13))
     summary = rehearsal.drain(handler)

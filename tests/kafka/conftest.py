@@ -10,14 +10,26 @@ import pytest
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
+from kafka.topic import Topic
 from scenarios.trust import rights
 
 SESSION_TIMEOUT_MS = 1500  # of a lock; brokers allow 6000 at least, unless told otherwise
 
 
 @pytest.fixture
-def cluster(broker: Broker) -> Iterator[Cluster]:
-    with Cluster.connect(ClientSettings.load(broker.bootstrap_servers)) as connected:
+def settings(bootstrap: str) -> ClientSettings:
+    return ClientSettings.load(bootstrap)
+
+
+@pytest.fixture
+def topic(bootstrap: str, topic_name: str) -> Topic:
+    """Of one partition."""
+    return Topic(bootstrap, topic_name)
+
+
+@pytest.fixture
+def cluster(settings: ClientSettings) -> Iterator[Cluster]:
+    with Cluster.connect(settings) as connected:
         yield connected
 
 

@@ -31,14 +31,12 @@ def committed(cluster: Cluster, committer: Committer) -> int | None:
     return cluster.committed(committer.group, committer.topic, [0])[0]
 
 
-def test_a_commit_moves_the_group(cluster: Cluster, committer: Committer) -> None:
+def test_a_commit_moves_the_group_and_never_backwards_nor_twice(
+    cluster: Cluster, committer: Committer
+) -> None:
     assert committer.commit({0: 3, 1: 0}, {0: {None}, 1: {None}}) == {0: 3, 1: 0}
     assert committer.commit({0: 7}, {0: {3}}) == {0: 7}
     assert committed(cluster, committer) == 7
-
-
-def test_a_group_is_never_moved_backwards_nor_twice(cluster: Cluster, committer: Committer) -> None:
-    committer.commit({0: 7}, {0: {None}})
     assert committer.commit({0: 5}, {0: {7}}) == {0: 7}
     assert committer.commit({0: 7}, {0: {7}}) == {0: 7}
     assert committed(cluster, committer) == 7

@@ -96,13 +96,3 @@ def test_a_topic_that_is_deleted_is_gone(settings: ClientSettings, topic: Topic)
     eventually(lambda: watch.failure is not None, "it is seen", WAIT_S)
     assert topic.name in str(watch.failure)
     watch.close()
-
-
-@pytest.fixture
-def topic(broker: Broker, topic_name: str) -> Topic:
-    return Topic(broker.bootstrap_servers, topic_name)
-
-
-@pytest.fixture
-def settings(broker: Broker) -> ClientSettings:
-    return ClientSettings.load(broker.bootstrap_servers)

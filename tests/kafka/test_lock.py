@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message
@@ -16,7 +17,6 @@ from drainer.kafka import settings as settings_module
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock, lock_group
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
 from kafka.conftest import SESSION_TIMEOUT_MS
 from kafka.topic import Topic, eventually
 
@@ -25,12 +25,11 @@ MakeLock = Callable[..., GroupLock]
 
 
 @pytest.fixture
-def lock(quick_cluster: Cluster, broker: Broker, group: str, topic_name: str) -> Iterator[MakeLock]:
-    Topic(broker.bootstrap_servers, topic_name, partitions=2).produce("abc")
+def lock(quick_cluster: Cluster, group: str, topic: Topic) -> Iterator[MakeLock]:
     made: list[GroupLock] = []
 
     def make(drain_id: str, **named: object) -> GroupLock:
-        made.append(GroupLock(quick_cluster, group, topic_name, drain_id, **named))  # type: ignore[arg-type]
+        made.append(GroupLock(quick_cluster, group, topic.name, drain_id, **named))  # type: ignore[arg-type]
         return made[-1]
 
     yield make
@@ -53,27 +52,16 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def join_as(
-    broker: Broker, group: str, topic: str, client_id: str, instance_id: str = "drainer-other"
+    topic: Topic, group: str, client_id: str, instance_id: str = "drainer-other"
 ) -> Consumer:
     """The membership of another drain, or of an earlier process of one."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": lock_group(group),
-            "group.instance.id": instance_id,
-            "client.id": client_id,
-            "session.timeout.ms": SESSION_TIMEOUT_MS,
-            "heartbeat.interval.ms": 500,
-        }
+    return topic.live_member(
+        lock_group(group),
+        client_id,
+        group_instance_id=instance_id,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=500,
     )
-    consumer.subscribe([topic])
-
-    def joined() -> bool:
-        consumer.poll(0.05)
-        return bool(consumer.assignment())
-
-    eventually(joined, "the other one is in the lock's group")
-    return consumer
 
 
 def took_s(call: Callable[[], object]) -> float:
@@ -113,10 +101,10 @@ def test_a_second_drain_is_refused_and_told_who_holds_the_lock(lock: MakeLock, g
 
 
 def test_a_dead_drain_s_lock_passes_when_its_session_is_over(
-    lock: MakeLock, broker: Broker, group: str, topic_name: str
+    lock: MakeLock, group: str, topic: Topic
 ) -> None:
     # Like one that is killed, a static member that closes does not leave.
-    join_as(broker, group, topic_name, "drainer-dead@elsewhere").close()
+    join_as(topic, group, "drainer-dead@elsewhere").close()
     said: list[str] = []
     begun = time.monotonic()
     lock("b", say=said.append).acquire()
@@ -125,20 +113,20 @@ def test_a_dead_drain_s_lock_passes_when_its_session_is_over(
 
 
 def test_a_resumed_drain_takes_its_own_lock_over_at_once(
-    lock: MakeLock, broker: Broker, group: str, topic_name: str
+    lock: MakeLock, group: str, topic: Topic
 ) -> None:
     resumed = lock("a")
-    join_as(broker, group, topic_name, resumed.client_id, resumed.instance_id).close()
+    join_as(topic, group, resumed.client_id, resumed.instance_id).close()
     assert took_s(resumed.acquire) < AT_ONCE_S
     assert resumed.lost is None
 
 
 def test_a_drain_is_told_when_one_of_its_own_name_takes_its_place(
-    lock: MakeLock, broker: Broker, group: str, topic_name: str
+    lock: MakeLock, group: str, topic: Topic
 ) -> None:
     fenced = lock("a")
     fenced.acquire()
-    other = join_as(broker, group, topic_name, fenced.client_id, fenced.instance_id)
+    other = join_as(topic, group, fenced.client_id, fenced.instance_id)
     eventually(lambda: fenced.lost is not None, "the earlier one is told", 3)
     assert isinstance(fenced.lost, LockLost)
     assert took_s(fenced.release) < AT_ONCE_S
@@ -179,17 +167,13 @@ def test_of_some_at_the_same_moment_one_takes_it_and_never_two(
         except LockHeld as error:
             refused.append(error)
 
-    threads = [threading.Thread(target=take, args=[one]) for one in locks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(locks)) as pool:
+        list(pool.map(take, locks))
     (holder,) = holding
     assert len(refused) == 2
     assert holder.lost is None
-    assert [m.client_id for m in quick_cluster.group(lock_group(group)).members] == [
-        holder.client_id
-    ]
+    (member,) = quick_cluster.group(lock_group(group)).members
+    assert member.client_id == holder.client_id
 
 
 def test_one_that_looked_before_the_holder_came_gives_way(

@@ -20,11 +20,6 @@ from kafka.reader import numbered
 from kafka.topic import Topic, eventually
 
 
-@pytest.fixture
-def topic(bootstrap: str, topic_name: str) -> Topic:
-    return Topic(bootstrap, topic_name)
-
-
 def origin_of(cluster: Cluster, topic: Topic) -> Origin:
     return Origin(topic.name, cluster.topic(topic.name).topic_id, 0)
 

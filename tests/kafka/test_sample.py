@@ -73,13 +73,12 @@ def test_a_sample_of_a_backlog_keeps_to_it_and_tells_what_it_read(
         assert 400 + 60 * part <= window.start < window.end <= 400 + 60 * (part + 1)
 
 
-def test_a_sample_as_large_as_the_backlog_is_all_of_it(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    topic = Topic(bootstrap, topic_name)
+def test_a_sample_as_large_as_the_backlog_is_all_of_it(cluster: Cluster, topic: Topic) -> None:
+    none = sample_backlog(cluster, freeze(cluster, topic.name, "nobody", from_=EARLIEST), 100)
+    assert (none.messages, none.whole, none.offsets) == ([], True, 0)
     topic.transact(["a", "b"], commit=True)
     topic.transact(["gone"], commit=False)
-    backlog = freeze(cluster, topic_name, "nobody", from_=EARLIEST)
+    backlog = freeze(cluster, topic.name, "nobody", from_=EARLIEST)
 
     sample = sample_backlog(cluster, backlog, 100)
 
@@ -90,24 +89,12 @@ def test_a_sample_as_large_as_the_backlog_is_all_of_it(
 
 
 def test_of_huge_messages_each_window_has_fewer(
-    cluster: Cluster, bootstrap: str, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampling, "SAMPLE_BYTES", 1_000_000)
-    topic = Topic(bootstrap, topic_name)
     topic.produce(b"x" * 50_000 for _ in range(200))
-    backlog = freeze(cluster, topic_name, "nobody", from_=EARLIEST)
+    backlog = freeze(cluster, topic.name, "nobody", from_=EARLIEST)
 
     sample = sample_backlog(cluster, backlog, 100)
 
     assert [len(window.messages) for window in sample.windows] == [2] * 10
-
-
-def test_an_empty_backlog_is_an_empty_sample(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    Topic(bootstrap, topic_name)
-    backlog = freeze(cluster, topic_name, "nobody", from_=EARLIEST)
-
-    sample = sample_backlog(cluster, backlog, 100)
-
-    assert (sample.messages, sample.whole, sample.offsets) == ([], True, 0)

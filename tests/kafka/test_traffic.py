@@ -19,11 +19,6 @@ POINT = Point(200, 1, 1000.0)
 
 
 @pytest.fixture
-def settings(bootstrap: str) -> ClientSettings:
-    return ClientSettings.load(bootstrap)
-
-
-@pytest.fixture
 def topic(bootstrap: str, topic_name: str) -> Topic:
     return Topic(bootstrap, topic_name, 4)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -20,21 +19,14 @@ from kafka.topic import Topic
 
 
 @pytest.fixture
-def settings(broker: Broker) -> ClientSettings:
-    return ClientSettings.load(broker.bootstrap_servers)
+def topic(bootstrap: str, topic_name: str) -> Topic:
+    return Topic(bootstrap, topic_name, partitions=2)
 
 
-@pytest.fixture
-def topic(broker: Broker, topic_name: str) -> Topic:
-    return Topic(broker.bootstrap_servers, topic_name, partitions=2)
-
-
-@contextmanager
 def writing(
     settings: ClientSettings, topic: Topic, pace: RateLimiter | None = None
-) -> Iterator[TopicWriter]:
-    with closing(TopicWriter(settings, topic.name, pace)) as writer:
-        yield writer
+) -> closing[TopicWriter]:
+    return closing(TopicWriter(settings, topic.name, pace))
 
 
 def test_a_record_is_there_when_the_call_returns(settings: ClientSettings, topic: Topic) -> None:
@@ -74,9 +66,9 @@ def test_many_at_once_keep_the_order_of_who_waits_for_each(
 
 
 def test_one_that_is_too_large_is_refused_and_takes_no_others_with_it(
-    settings: ClientSettings, broker: Broker, topic_name: str
+    settings: ClientSettings, bootstrap: str, topic_name: str
 ) -> None:
-    topic = Topic(broker.bootstrap_servers, topic_name, config={"max.message.bytes": "2000"})
+    topic = Topic(bootstrap, topic_name, config={"max.message.bytes": "2000"})
     with writing(settings, topic) as writer:
 
         async def write() -> list[BaseException | None]:

@@ -146,8 +146,7 @@ class Topic:
     def _undecided(self, partition: int) -> bool:
         ends = [
             self._admin.list_offsets(
-                {TopicPartition(self.name, partition): LATEST},
-                isolation_level=isolation,
+                {TopicPartition(self.name, partition): LATEST}, isolation_level=isolation
             )
             for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
         ]
@@ -156,12 +155,8 @@ class Topic:
 
     def open_transaction(self, values: Iterable[str], partition: int = 0) -> Producer:
         """Produce in a transaction and leave it open."""
-        producer = Producer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "transactional.id": f"{self.name}-{time.monotonic_ns()}",
-            }
-        )
+        name = f"{self.name}-{time.monotonic_ns()}"
+        producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": name})
         _retried(lambda: producer.init_transactions(WAIT_S))
         producer.begin_transaction()
         for value in values:
@@ -169,14 +164,17 @@ class Topic:
         assert producer.flush(WAIT_S) == 0
         return producer
 
-    def live_member(self, group: str, client_id: str = "a-live-consumer") -> Consumer:
-        """A consumer that is in the group; close it."""
+    def live_member(
+        self, group: str, client_id: str = "a-live-consumer", **more: str | int
+    ) -> Consumer:
+        """A consumer that is in the group; close it. Of names, ``_`` stands for a dot."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
                 "group.id": group,
                 "client.id": client_id,
                 "enable.auto.commit": False,
+                **{name.replace("_", "."): value for name, value in more.items()},
             }
         )
         consumer.subscribe([self.name])
