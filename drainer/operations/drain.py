@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from drainer.errors import (
     PlanNotWritten,
     PlanRefused,
 )
+from drainer.kafka.backlog import held_back
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
 from drainer.kafka.lock import GroupLock
@@ -89,9 +91,14 @@ def drain(
 
 
 def _drain(prepared: Prepared, held: HeldDrain) -> Summary:
+    cluster, plan = held.cluster, held.plan
     summary = prepared.engine(held)
-    if summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS):
-        return replace(summary, held=prepared.action.held)
+    if prepared.action.held and summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS):
+        # What was open at the preview may have ended since.
+        ends = {number: part.end for number, part in plan.partitions.items()}
+        with suppress(DrainerError):  # all is done and committed, whatever becomes of this
+            logs = cluster.log_bounds(plan.topic, ends, plan.isolation)
+            return replace(summary, held=held_back(plan.topic, logs, ends))
     return summary
 
 

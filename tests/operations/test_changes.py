@@ -12,7 +12,7 @@ from drainer.operations.examine import changes
 from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
 from drainer.store.plan_file import LoadedPlan
-from kafka.topic import WAIT_S
+from kafka.topic import WAIT_S, eventually
 from operations.conftest import Story
 from view import samples
 
@@ -49,6 +49,16 @@ def test_a_resume_that_takes_over_tasks_keeps_what_it_was_told() -> None:
 
     assert plan.updated == "now"
     assert (plan.bootstrap_servers, plan.client_config) == ("other:9092", "/etc/other.properties")
+
+
+def test_a_transaction_that_ended_meanwhile_holds_nothing_back_at_the_end(story: Story) -> None:
+    producer = story.topic.open_transaction(["late"])
+    prepared = story.prepared()
+    producer.abort_transaction(WAIT_S)
+    eventually(lambda: not story.prepared().action.held, "the transaction's marker is written")
+
+    assert prepared.action.held
+    assert story.drain(prepared).held == ()
 
 
 def test_partitions_that_were_left_out_on_purpose_are_not_among_them(story: Story) -> None:
