@@ -25,6 +25,8 @@ TRIAL_S, TRIAL_MOST_S = 0.3, 1.5  # of a trial, for downstreams that answer with
 ROUNDS, ROUNDS_MOST = 3, 4  # and how often each worker has finished one, for slower ones
 ENDED_MOST = 200  # and how many have ended, for few workers
 EXACT = 0.02  # relative standard error at which a trial need not go on
+HOPELESS = 0.5  # of the best throughput; with less, a higher limit need not be known better
+HOPELESS_TRIALS = 2  # or so many times as long as the longest trial before: calls may hang there
 
 ERRORS_WEIGH = 2  # where 5% of the attempts fail, what is done is worth a tenth less
 FULL = 0.85  # of one processor: this process itself is the bottleneck
@@ -61,11 +63,15 @@ class _Trial:
         self._wait = wait
         self._looks = self._loose = 0
         self.seconds = self._busy_s = 0.0
+        self.elapsed_s = 0.0  # waiting too
+        self._done_since = 0  # in that time
         self._done = self._failed = self._ended = 0
         self._rates: list[float] = []
 
     def add(self, interval: Interval) -> None:
         self._looks += 1
+        self.elapsed_s += interval.seconds
+        self._done_since += interval.done
         self._loose += interval.in_flight < BOUND * self.limit
         if self._wait > 0:
             self._wait -= interval.ended
@@ -92,6 +98,11 @@ class _Trial:
         mean = sum(self._rates) / len(self._rates)
         spread = sum((rate - mean) ** 2 for rate in self._rates)
         return sqrt(spread) / len(self._rates) <= EXACT * mean
+
+    @property
+    def done_per_s(self) -> float:
+        """From its beginning, when calls may have ended that were begun under another limit."""
+        return self._done_since / self.elapsed_s
 
     @property
     def worth(self) -> float:
@@ -127,6 +138,7 @@ class ConcurrencyLimit:
         self._step = FIRST_STEP
         self._tried: dict[int, float] = {}  # limits and what they are worth, in this search
         self._busy = 0.0  # the most, in this search
+        self._took_s = 0.0  # the longest trial of this search
         self._trial = _Trial(self.limit, wait=self.limit)
         self._strange = 0  # trials in a row that are far from what was found
         self._rests_s = 0.0
@@ -151,6 +163,10 @@ class ConcurrencyLimit:
         elif trial.over and self.searching:
             self._tried[self.limit] = trial.worth
             self._busy = max(self._busy, trial.busy)
+            self._took_s = max(self._took_s, trial.elapsed_s)
+            self._search()
+        elif self._hopeless(trial):
+            self._tried[self.limit] = trial.done_per_s
             self._search()
         elif trial.over:
             self._look_after(trial)
@@ -159,6 +175,15 @@ class ConcurrencyLimit:
     def _try(self, limit: int, why: str) -> None:
         self._trial = _Trial(limit, wait=max(limit, self.limit))
         self.limit, self._why = limit, why
+
+    def _hopeless(self, trial: _Trial) -> bool:
+        # Past what a downstream bears, calls may time out, and three rounds of that take minutes.
+        return (
+            self.searching
+            and self.limit > max(self._tried, default=self.limit)
+            and trial.elapsed_s >= max(TRIAL_MOST_S, HOPELESS_TRIALS * self._took_s)
+            and trial.done_per_s < HOPELESS * max(self._tried.values())
+        )
 
     def _search(self) -> None:
         tried, best = self._tried, max(self._tried.values())
@@ -196,17 +221,18 @@ class ConcurrencyLimit:
             self._strange = 0
             self._settled_worth += 0.3 * (trial.worth - self._settled_worth)
             if self._rests_s >= max(self._look_again_s, LOOK_AGAIN_TRIALS * trial.seconds):
-                self._begin_again(STEP, self._settled_worth)
+                self._begin_again(STEP, self._settled_worth, trial.elapsed_s)
                 self._search()
             return
         self._strange += 1
         if self._strange == 2:
-            self._begin_again(FIRST_STEP, trial.worth)
+            self._begin_again(FIRST_STEP, trial.worth, trial.elapsed_s)
             if ratio > 1:
                 self._search()
             else:  # no queue is built meanwhile
                 self._try(max(self.least, self.limit // 2), "throughput fell: looking again")
 
-    def _begin_again(self, step: float, worth: float) -> None:
+    def _begin_again(self, step: float, worth: float, took_s: float) -> None:
         self.searching = True
         self._step, self._tried, self._busy = step, {self.limit: worth}, 0.0
+        self._took_s = took_s

@@ -139,6 +139,17 @@ def test_settles_within_20_percent_of_a_downstreams_best(
     judge(good)
 
 
+def test_where_calls_time_out_past_the_best_it_does_not_wait_for_them() -> None:
+    search, limits, ended = ConcurrencyLimit(20, 2_000), [], 0.0
+    for _ in range(3_000):
+        bears_it = search.limit <= 100
+        ended = ended % 1 + search.limit * LOOK_S / (0.1 if bears_it else 30.0)
+        done, failed = (int(ended), 0) if bears_it else (0, int(ended))
+        limits.append(search.hear(Interval(LOOK_S, done, failed, search.limit)))
+    assert sum(limit > 100 for limit in limits) < 0.1 * len(limits)
+    assert 80 <= (search.settled or 0) <= 100
+
+
 def test_a_downstream_that_never_saturates_gets_the_most_and_no_more() -> None:
     seen = Watched(Flow(slots(10**6, 0.01), seed=1), most=500).watch(60)
 
