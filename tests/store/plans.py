@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from core.messages import plan_of
 from drainer.core.latency import Latency
 from drainer.core.parked import ParkedLane, ParkedLanes
 from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
@@ -39,21 +40,10 @@ def progress(
     )
 
 
-PLAN = OffsetPlan(
-    drain_id="20260101-180000-abcdef",
-    created="2026-01-01T18:00:00.000+00:00",
-    updated="2026-01-01T18:00:07.000+00:00",
+PLAN = plan_of(
     generation=7,
-    cluster_id="MkU3OEVBNTcwNTJENDM2Qk",
-    bootstrap_servers="kafka-1:9092,kafka-2:9092",
     client_config="/etc/drainer/client.properties",
-    isolation="read_committed",
-    topic="orders",
-    topic_id="dIkSx5TTQh6HQ0uPNjkvDA",
-    topic_partitions=3,
-    group="billing",
-    handler="/srv/handlers.py:Reindex",
-    order="sub-key",
+    state=None,
     partitions={
         0: PartitionPlan(
             START, END, prior=START, committed=120, leader_epoch=3, lost=((105, 107),)
@@ -123,12 +113,6 @@ def put(body: Any, path: tuple[str, ...], value: Any) -> None:
     for name in path[:-1]:
         body = body[name]
     body[path[-1]] = value
-
-
-def remove(body: Any, path: tuple[str, ...]) -> None:
-    for name in path[:-1]:
-        body = body[name]
-    del body[path[-1]]
 
 
 def mode_of(path: Path) -> int:
