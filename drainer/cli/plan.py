@@ -18,7 +18,8 @@ from drainer.operations import plan as operation
 from drainer.operations.examine import changes, examine, group_offsets
 from drainer.operations.plan import take_plan, undo_moves
 from drainer.store.plan_file import NotOwnPlan, PlanFile
-from drainer.view.plan import plan_page, show_checks
+from drainer.view.page import Line
+from drainer.view.plan import plan_page, show_before_connecting, show_checks
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(
@@ -84,6 +85,11 @@ def take(
     file, target = PlanFile(plan), PlanFile(to or plan)
     loaded = file.load(anybodys=True)
     terminal.present(plan_page(loaded.plan))
+    if terminal.quiet and not yes:  # what a person answers for is shown
+        known = loaded.plan
+        config = Path(known.client_config) if known.client_config else None
+        servers = known.bootstrap_servers
+        show_before_connecting(terminal, known, plan, servers, config, loads=True)
     insist_on_yes(terminal, "Take this plan as your own?", yes=yes)
     mine = load_handler(handler).absolute_reference if handler else None
     take_plan(file, loaded, target, mine)
@@ -147,7 +153,8 @@ def undo(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> None
         if moves:
             for each in moves:
                 found = "none" if each.found is None else each.found
-                terminal.say(f"partition {each.partition}: {found} -> {each.target}")
+                move = Line(f"partition {each.partition}: {found} -> {each.target}")
+                terminal.items(move, urgent=not yes)
             insist_on_yes(terminal, "Put the group back to these offsets?", yes=yes)
             operation.undo(cluster, file, loaded, moves, terminal.say)
             terminal.say(f"group {group} moved, and read back")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from drainer.cli.app import app
+from view.samples import plan
 
 COMMAND = typer.main.get_command(app)
 NO_BROKER = ["--topic", "t", "--group", "g", "--handler", "count", "-b", "127.0.0.1:1"]
@@ -85,3 +87,15 @@ def test_the_help_names_every_command_and_exit_code() -> None:
         assert f" {name} " in text
     for code in (0, 1, 2, 3, 4, 5, 6, 8):
         assert f" {code} " in text
+
+
+def test_what_a_person_is_asked_about_is_shown_even_when_quiet(tmp_path: Path) -> None:
+    path = tmp_path / "orders.plan.json"
+    path.write_bytes(plan().encode())
+    path.chmod(0o600)
+
+    found = CliRunner().invoke(app, ["plan", "take", str(path), "--quiet"])
+
+    assert found.exit_code == 3
+    assert plan().bootstrap_servers in found.stderr
+    assert plan().handler in found.stderr
