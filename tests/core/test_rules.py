@@ -219,12 +219,15 @@ def test_a_limit_with_too_many_sub_keys_halts_before_the_next_message(
 
 
 def test_a_journal_is_told_of_the_limit_only_what_is_new() -> None:
-    dispatcher = ruled_by(limit=1)
+    known = RuleAccount(asked_by={"1/2": {1: 9}})
+    rules = RuleFilter(RuleSettings(limit_per_key=1), known)
+    dispatcher = Dispatcher({0: Ledger(0, END)}, rule_filter=rules)
     deliver(dispatcher, 0, "a", "a")
     found = dispatcher.newly_ruled()
     assert found == RuleAccount({LIMIT: 1}, {0: 1}, {"'a'": 1})
     deliver(dispatcher, 1, "a")
     assert dispatcher.newly_ruled() == RuleAccount({LIMIT: 2}, {0: 2})
+    assert dispatcher.ruled().asked_by == known.asked_by
 
 
 @pytest.mark.parametrize(

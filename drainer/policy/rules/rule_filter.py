@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 
 from drainer.core.claims import Claim, Places
@@ -151,10 +152,9 @@ class RuleFilter:
 
     def account(self, positions: Mapping[int, int]) -> RuleAccount:
         """All that the plan keeps; ``positions`` are below what was delivered, by partition."""
-        limit = self._limit
-        return self._account(
-            positions, self._before.counts if limit is None else dict(limit.counts)
-        )
+        counts = self._before.counts if self._limit is None else dict(self._limit.counts)
+        account = self._account(positions, counts)
+        return replace(account, asked_by=asked_beyond(account.asked_below, [self._before.asked_by]))
 
     def changes(self, positions: Mapping[int, int]) -> RuleAccount | None:
         """What a journal's record needs; None when nothing is ever taken out."""
@@ -166,8 +166,7 @@ class RuleFilter:
         below = self._asked_below
         if self._limit is not None:
             below = greater(below, positions)
-        by = asked_beyond(below, [self._before.asked_by])
-        return RuleAccount(dict(self.skipped_by), below, counts, by, dict(self.skipped_for))
+        return RuleAccount(dict(self.skipped_by), below, counts, {}, dict(self.skipped_for))
 
     def _was_asked(self, sub: SubMessage, message: Message) -> bool:
         """Whether the task that had its claim has asked about it."""
