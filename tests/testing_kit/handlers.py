@@ -146,7 +146,7 @@ class Appends(Documents):
         self.documents.setdefault(str(sub.key), []).append(sub.payload["at"])
 
 
-class AppendsOnce(Documents):
+class AppendsOnce(Appends):
     """Remembers what it has done: that makes an append fit to be repeated."""
 
     def open(self, context: Context) -> None:
@@ -156,7 +156,7 @@ class AppendsOnce(Documents):
     async def handle(self, sub: SubMessage) -> None:
         if sub.id not in self.seen:
             self.seen.add(sub.id)
-            self.documents.setdefault(str(sub.key), []).append(sub.payload["at"])
+            await super().handle(sub)
 
 
 class Copies(Documents):

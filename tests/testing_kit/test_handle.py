@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from collections.abc import Callable
 
@@ -145,10 +146,7 @@ def test_what_names_the_same_sub_key_is_never_swapped() -> None:
 
 
 def test_partitions_with_barriers_are_looked_at_one_by_one() -> None:
-    sample = [
-        testing.message([None, "a"], partition=0),
-        testing.message([None, "b"], partition=1),
-    ]
+    sample = [testing.message([None, key], partition=n) for n, key in enumerate("ab")]
 
     assert broken(handlers.Newest, sample) == {}
 
@@ -171,14 +169,10 @@ def test_without_a_state_function_nothing_is_handled() -> None:
 
 
 def test_instances_modules_and_functions_that_make_one_will_do() -> None:
-    def make() -> handlers.Newest:
-        return handlers.Newest()
-
-    made = handlers.Newest()
     sample = testing.messages([["a"], ["b"]])
 
-    assert "commutes" in broken(made, sample)
-    assert "commutes" in broken(make, sample)
+    for handler in (handlers.Newest(), lambda: handlers.Newest()):  # noqa: PLW0108 - not a class
+        assert "commutes" in broken(handler, sample)
 
 
 def test_messages_out_of_order_are_refused() -> None:
@@ -188,15 +182,12 @@ def test_messages_out_of_order_are_refused() -> None:
         testing.check_commutes(handlers.Documents, sample, handlers.state)
 
 
-async def _inside() -> None:
-    testing.check_split(handlers.Documents, SAMPLE, processes=0)
-
-
 def test_inside_of_an_event_loop_it_says_what_to_do() -> None:
-    import asyncio  # noqa: PLC0415
+    async def inside() -> None:
+        testing.check_split(handlers.Documents, SAMPLE, processes=0)
 
     with pytest.raises(RuntimeError, match="plain `def test_"):
-        asyncio.run(_inside())
+        asyncio.run(inside())
 
 
 def test_two_that_do_not_commute_are_found_among_hundreds_that_do() -> None:
