@@ -111,6 +111,13 @@ class Setting:
         return sub
 
 
+def test_what_starts_is_taken_off_the_rate() -> None:
+    setting = Setting(rate=10.0, lanes=50)
+    setting.now_s = 1.0
+    started = sum(setting.admission.take() is not None for _ in range(50))
+    assert started == Rate(10.0, 0.0).allowed(1.0)
+
+
 def test_when_all_lanes_wait_for_a_retry_the_first_of_those_is_the_probe() -> None:
     setting = Setting(lanes=2)
     first, second = setting.take(), setting.take()

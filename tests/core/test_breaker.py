@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from drainer.message import SubMessage
@@ -79,6 +79,7 @@ def test_a_probe_that_asks_to_be_called_later_decides_nothing() -> None:
     ),
     st.sampled_from([0.0, 0.01, 0.5, 0.9]),
 )
+@example([("ok", 0.0), ("first", 0.0)] * FAILURES, 0.0)
 def test_it_opens_only_when_enough_of_the_last_first_attempts_failed(
     events: list[tuple[str, float]], calm: float
 ) -> None:
