@@ -68,7 +68,10 @@ def parse_deadline(text: str, now: datetime | None = None) -> datetime:
     match = _NUMBER.match(word)
     if match is None or not match[2]:
         raise UsageError(f"{text!r} is not a time", hint="say 08:00 (the next one), or 6h from now")
-    return now.astimezone() + timedelta(seconds=parse_duration(word))
+    try:
+        return now.astimezone() + timedelta(seconds=parse_duration(word))
+    except OverflowError:
+        raise UsageError(f"{text!r} is too far away", hint="say 08:00, or 6h from now") from None
 
 
 def parse_pairs(texts: Iterable[str]) -> dict[str, str]:

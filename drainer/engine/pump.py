@@ -61,6 +61,8 @@ class Pump:
         self._messages: Iterator[Message] = iter(())
         self._deliver_some = self._deliver_whole if split is None else self._deliver_split
         self._whole = SLICE_CHECK
+        # Rules take some microseconds for each sub-message, so the clock is looked at more often.
+        self._slice_check = 1 if dispatcher.rule_filter.settings else SLICE_CHECK
         self._scheduled = False
         self._stopped = self._cut_off = False
         self._loop = asyncio.get_running_loop()
@@ -139,7 +141,7 @@ class Pump:
         assert self._split is not None
         split, dispatcher = self._split, self._dispatcher
         room = self._capacity_bytes - dispatcher.pending_bytes
-        left = SLICE_CHECK
+        left = self._slice_check
         for message in self._messages:
             left -= 1
             if dispatcher.wants(message):
