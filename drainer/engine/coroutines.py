@@ -68,6 +68,7 @@ class AsyncWorkers:
         self._late = False  # this turn of the loop has lasted long enough
         self._slice_end = 0.0
         self._tasks: list[asyncio.Task[None]] = []
+        self._watcher: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
@@ -197,7 +198,7 @@ class AsyncWorkers:
                     self._tasks[number].cancel()
 
     def _watch_no_more(self) -> None:
-        if self._timeout_s:
+        if self._watcher is not None:
             self._watcher.cancel()
 
     async def _cancelled(self, number: int) -> TimedOut:

@@ -56,12 +56,14 @@ class ThreadWorkers:
         self._idle = idle
         self._begun: dict[int, tuple[SubMessage, float]] = {}  # what each thread is at, since when
         self._threads = 0  # ever begun
+        self._leaves: list[list[bool]] = []  # in the inbox; whoever empties one has taken it
         self._stopping = False
         self._out = 0  # handed to the threads and not handed back
         self._inbox = runtime.queue()
         self._outbox: deque[tuple[SubMessage, BaseException | None]] = deque()
         self._called = False  # whether the loop is about to look into the outbox
         self._drained = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
@@ -83,9 +85,13 @@ class ThreadWorkers:
         more = most - self._concurrency
         self._concurrency = most
         for _ in range(more):
-            self._start_one()
+            # Who is yet to leave stays: with another one beside it there would be too many.
+            if not (self._leaves and _taken(self._leaves.pop())):
+                self._start_one()
         for _ in range(-more):  # the thread that gets it ends
-            self._inbox.put(None)
+            leave = [True]
+            self._leaves.append(leave)
+            self._inbox.put(leave)
         self.wake()
 
     def wake(self) -> None:
@@ -107,8 +113,8 @@ class ThreadWorkers:
         self._stopping = True
         with suppress(Empty):
             while True:  # what no thread has begun
-                if self._inbox.get_nowait() is not None:
-                    self._out -= 1
+                waiting = self._inbox.get_nowait()
+                self._out -= waiting is not None and waiting.__class__ is not list
         for _ in range(self._threads):
             self._inbox.put(None)
 
@@ -136,13 +142,17 @@ class ThreadWorkers:
             self._judge.overdue(late, stuck=len(late) >= self._concurrency)
 
     def _watch_no_more(self) -> None:
-        if self._timeout_s:
+        if self._watcher is not None:
             self._watcher.cancel()
 
     def _work(self, number: int) -> None:
         clock = self._clock
         handled = gap = measure_at = 0  # counted in those that returned
         while (sub := self._inbox.get()) is not None:
+            if sub.__class__ is list:
+                if _taken(sub):
+                    return
+                continue
             error: BaseException | None = None
             begun_s = clock()
             self._begun[number] = (sub, begun_s)
@@ -179,3 +189,11 @@ class ThreadWorkers:
             self._starter.finish(sub)
         else:
             self._judge.failed(sub, error)
+
+
+def _taken(leave: list[bool]) -> bool:
+    """Takes a leave, or takes it back; False when it has been taken. Of two threads one gets it."""
+    try:
+        return leave.pop()
+    except IndexError:
+        return False

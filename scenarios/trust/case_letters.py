@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -97,10 +98,18 @@ def hostile_letters(stage: Stage) -> str:
     insist(answer["letters"] == 1, f"{answer['letters']} letters instead of 1")
     with Cluster.connect(ClientSettings.load(stage.bootstrap)) as cluster:
         (letter,) = read_letters(cluster, dead)
-    made_up = {"headers": b"9" * 5000, "redrives": b"-5", "offset": b"9" * 200, "sub-keys": b"()"}
-    for name, value in made_up.items():
-        headers = [(n, value if n == f"drainer.{name}" else v) for n, v in letter.headers]
-        produce(stage, dead, (b"bad", headers))
+    (name, provenance), *headers = letter.headers
+    told = json.loads(provenance or b"")
+    digits = int("9" * 200)
+    for made_up in (
+        {"message_headers": digits},
+        {"redrives": -5},
+        {"message_offset": digits},
+        {"several": True, "sub_key": "()"},
+    ):
+        insist(set(made_up) <= set(told), f"a letter has {sorted(told)}")
+        header = (name, json.dumps(told | made_up).encode())
+        produce(stage, dead, (b"bad", [header, *headers]))
     produce(stage, dead, (b"bad", []))
     answer = listed(stage, dead)
     insist((answer["letters"], answer["foreign"]) == (1, 5), f"the list has {answer}")

@@ -33,7 +33,7 @@ def draw_policy(random: Random) -> FailureSettings:
         after_dead=random.choice(list(AfterDead)),
         max_dead=random.choice([Limit(share=0.5), Limit(), Limit(count=1)]),
         breaker=random.random() < 0.6,
-        max_outage_s=random.choice([2.0, 3600.0]),
+        max_outage_s=random.choice([2.0, 600.0]),
         rate=random.choice([None, None, None, None, 50.0]),
         max_doubt_s=random.choice([0.0, 0.0, 0.0, 1.0, 60.0]),
     )
