@@ -130,7 +130,9 @@ def test_threads_are_made_and_ended_with_the_limit(script: Script, tmp_path: Pat
 
 
 def test_threads_are_never_more_than_the_limits_were(script: Script, tmp_path: Path) -> None:
-    script(*[10, 20] * 5_000)  # it begins with 20; who is to leave may be busy still when the limit rises again
+    script(
+        *[10, 20] * 5_000
+    )  # it begins with 20; who is to leave may be busy still when the limit rises again
     busy, most = 0, 0
     lock = threading.Lock()
 
