@@ -88,10 +88,7 @@ class ThreadWorkers:
             # Who is yet to leave stays: with another one beside it there would be too many.
             if not (self._leaves and _taken(self._leaves.pop())):
                 self._start_one()
-        for _ in range(-more):  # the thread that gets it ends
-            leave = [True]
-            self._leaves.append(leave)
-            self._inbox.put(leave)
+        self._let_go(-more)
         self.wake()
 
     def wake(self) -> None:
@@ -113,10 +110,8 @@ class ThreadWorkers:
         self._stopping = True
         with suppress(Empty):
             while True:  # what no thread has begun
-                waiting = self._inbox.get_nowait()
-                self._out -= waiting is not None and waiting.__class__ is not list
-        for _ in range(self._threads):
-            self._inbox.put(None)
+                self._out -= self._inbox.get_nowait().__class__ is not list
+        self._let_go(self._threads)
 
     async def drain(self) -> None:
         if self._out > 0:
@@ -126,6 +121,11 @@ class ThreadWorkers:
     async def abandon(self) -> None:
         """Waits for the threads no longer."""
         self._watch_no_more()
+
+    def _let_go(self, threads: int) -> None:
+        for _ in range(threads):  # a thread that gets one ends
+            self._leaves.append(leave := [True])
+            self._inbox.put(leave)
 
     def _start_one(self) -> None:
         number = self._threads
@@ -148,7 +148,8 @@ class ThreadWorkers:
     def _work(self, number: int) -> None:
         clock = self._clock
         handled = gap = measure_at = 0  # counted in those that returned
-        while (sub := self._inbox.get()) is not None:
+        while True:
+            sub = self._inbox.get()
             if sub.__class__ is list:
                 if _taken(sub):
                     return
