@@ -81,7 +81,7 @@ def elsewhere(state: State, what: str) -> StateRefused:
     return StateRefused(
         f"{what.format(state.uri)}: it is not the same place everywhere",
         hint="name one that all of them and this machine reach with --state: s3://, gs://,"
-        " hdfs://, or a folder that is mounted everywhere",
+        " abfs://, or a folder that is mounted everywhere",
     )
 
 

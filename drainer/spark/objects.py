@@ -1,7 +1,7 @@
 """Objects: small files in a folder, or in an object store, each written whole or not at all.
 
 Here the driver and the tasks of a drain on Spark exchange what they know. A folder that all
-of them see is one; what pyarrow can reach (S3, Google Cloud Storage, HDFS, …) is another.
+of them see is one; an object store (S3, Google Cloud Storage, Azure) is another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from drainer.ownership import NotOwn, insist_own
 from drainer.store.atomic_file import NEW, new_beside, open_new
 from drainer.wings import Extra, insist_on
 
-REMOTE = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+REMOTE = ("s3", "gs", "gcs", "abfs", "abfss")
 SPARKS_NAMES = {"s3a": "s3", "s3n": "s3"}  # what Spark calls them
 SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
 
@@ -44,6 +44,12 @@ def check_uri(uri: str) -> None:
                 hint="three slashes begin a path on this one: file:///var/drainer",
             )
         return
+    if scheme in ("hdfs", "viewfs"):
+        raise UsageError(
+            f"drainer keeps no state in {scheme}://: a file there can't be replaced in one step, so"
+            " tasks would take its absence for the end of the drain",
+            hint="Name an object store, as in s3://bucket/path, or a folder mounted everywhere.",
+        )
     if scheme not in REMOTE:
         raise UsageError(
             f"drainer keeps no state in {parts.scheme}://",

@@ -113,7 +113,7 @@ class SparkSettings(SparkLook):
                 f"on {self.master} the tasks run on other machines, and need a place to say what"
                 " they finished",
                 hint="name one that all of them and this machine reach: --state s3://bucket/path,"
-                " gs://, hdfs://, or a folder that is mounted everywhere",
+                " gs://, abfs://, or a folder that is mounted everywhere",
             )
         for archive in self.archives:
             _check_archive(archive)

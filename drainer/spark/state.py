@@ -132,7 +132,8 @@ class State:
 
     def control(self) -> Control | None:
         """None when no driver has said anything, or the state was removed. Raises StateLost."""
-        control = self._body(CONTROL, Control)
+        # Asked twice: where a file is replaced over a network it may be absent for a moment.
+        control = self._body(CONTROL, Control) or self._body(CONTROL, Control)
         if control is not None:
             self._heed(control)
         return control

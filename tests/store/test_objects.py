@@ -204,7 +204,6 @@ def test_sparks_name_for_s3_is_understood(monkeypatch: pytest.MonkeyPatch) -> No
         "s3://bucket/d?region=x&access_key=secret",
         "s3://bucket/d?session-TOKEN=secret",
         "abfs://name:secret@account/d",
-        "hdfs://me:secret@name:9000/d",
     ],
 )
 def test_credentials_in_a_uri_are_refused_and_not_shown(uri: str) -> None:
@@ -220,6 +219,13 @@ def test_what_is_no_place_for_a_state_is_refused(uri: str) -> None:
     with pytest.raises(UsageError) as caught:
         Objects.open(uri)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("uri", ["hdfs://name:9000/d", "viewfs://cluster/d"])
+def test_hdfs_is_refused_with_the_reason(uri: str) -> None:
+    with pytest.raises(UsageError, match="can't be replaced in one step") as caught:
+        Objects.open(uri)
+    assert "s3://" in (caught.value.hint or "")
 
 
 def test_what_pyarrow_can_not_use_is_refused() -> None:

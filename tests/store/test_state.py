@@ -66,6 +66,15 @@ def test_control_is_what_was_said_last(state: State) -> None:
     assert state.control() == Control(2, stop="Ctrl-C", paused=True)
 
 
+def test_control_that_is_absent_for_a_moment_is_not_the_end(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get, answers = state.objects.get, [None]
+    monkeypatch.setattr(state.objects, "get", lambda name: answers.pop() if answers else get(name))
+    assert state.control() == Control(1)
+    assert not answers
+
+
 def test_each_record_is_news_once_and_in_order(state: State) -> None:
     driver = State(state.objects, DRAIN)
     assert driver.news() == []
