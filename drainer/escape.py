@@ -35,6 +35,11 @@ def is_printable(text: str) -> bool:
     return text.isprintable() and not _UNSEEN.search(text)
 
 
+def encodable(text: str) -> str:
+    """The text with its half surrogate pairs spelled out, which neither UTF-8 nor JSON has."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def command(verb: str, *words: str | Path, options: Sequence[str] = ()) -> str:
     """``drainer resume 'my plan.json'``, ready to be copied into a shell; a path that begins with a
     dash stays a path."""

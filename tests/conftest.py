@@ -124,6 +124,16 @@ def bootstrap(broker: Broker) -> str:
 
 
 @pytest.fixture
+def cluster(bootstrap: str) -> Iterator[Cluster]:
+    """The session's broker, asked as the command asks it."""
+    with Cluster.connect(ClientSettings.load(bootstrap), 60) as connected:
+        # Waits for the coordinator: to be asked for offsets before it works, librdkafka dies of
+        # (confluentinc/librdkafka#5040).
+        connected.group("any")
+        yield connected
+
+
+@pytest.fixture
 def topic_name() -> str:
     """A name that no other test uses."""
     return f"t-{uuid.uuid4().hex[:12]}"

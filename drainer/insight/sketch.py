@@ -15,6 +15,8 @@ from heapq import nsmallest
 from math import sqrt
 from typing import Any
 
+from drainer.escape import encodable
+
 TALLIED = 50_000  # different things between two visits to the sketches
 CAPACITY_LOG2 = 15  # of the frequent items: it is off by 0.01% of the total at most
 REMEMBERED = 200  # of each cluster, to compare clusters by
@@ -74,11 +76,6 @@ def ratio(
     spread = sum((p - found * w) ** 2 for p, w in zip(parts, wholes, strict=True))
     variance = (1 - fraction) * count / (count - 1) * spread / whole**2
     return found, STUDENT_T * sqrt(variance)
-
-
-def encodable(text: str) -> str:
-    """The text without lone surrogates, which are no text to the sketches."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 class Heavy:
@@ -173,7 +170,7 @@ class Heavy:
         text, add, see = self._text, self._items.update, self._distinct.update
         cluster = self._cluster
         for thing, count in self._tally.items():
-            name = encodable(text(thing))
+            name = encodable(text(thing))  # half surrogate pairs are no text to the sketches
             add(name, count)
             see(name or "\0")  # the sketch passes over an empty text
             cluster[name] += count

@@ -10,16 +10,12 @@ from collections.abc import Iterator
 
 from drainer.core.progress import Outcome
 from drainer.engine.status import Metric, Row, Status, at
+from drainer.escape import encodable
 
 COMMON_LABELS = ("topic", "group")
 QUANTILES = (0.5, 0.95, 0.99)
 STATES = ("starting", "running", "stopping", "done", "empty", "interrupted", "halted", "failed")
 _gauge, _counter = Metric[Status].gauge, Metric[Status].counter
-
-
-def _label(rule: str) -> str:
-    # Whole, for two that were cut could be one. Half a surrogate pair would fail a scrape.
-    return rule.encode(errors="backslashreplace").decode()
 
 
 def _by_partition(name: str, path: str, meaning: str) -> Metric[Status]:
@@ -37,11 +33,12 @@ def _by_outcome(name: str, path: str, meaning: str) -> Metric[Status]:
 
 
 def _ruled_out(status: Status) -> Iterator[Row]:
-    return (((_label(rule),), count) for rule, count in status.rules.skipped_by.items())
+    # The whole name, for two that were cut could be one. Half a surrogate pair would fail a scrape.
+    return (((encodable(rule),), count) for rule, count in status.rules.skipped_by.items())
 
 
 def _undecided(status: Status) -> Iterator[Row]:
-    return (((_label(rule),), count) for rule, count in status.rules.undecided.items())
+    return (((encodable(rule),), count) for rule, count in status.rules.undecided.items())
 
 
 def _errors(status: Status) -> Iterator[Row]:

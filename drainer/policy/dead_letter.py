@@ -10,6 +10,7 @@ from drainer.core import codec
 from drainer.core.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
 from drainer.core.naming import name_of
 from drainer.errors import NotADeadLetter
+from drainer.escape import encodable
 from drainer.mask import MASKED, key_repr, mask_text, masking
 from drainer.message import Barrier, HeadersUnreadable, Message, Origin, SubMessage
 from drainer.policy.exact_json import (
@@ -273,7 +274,7 @@ def dead_letter(
         group=group,
         handler=handler,
         kind=_KINDS.get(type(sub), type(sub).__name__),
-        sub_key=_unicode(key),
+        sub_key=encodable(key),
         several=sub.keys is not None,
         sub_key_exact=exact,
         payload_encoding=encoding,
@@ -343,13 +344,8 @@ def _text_of(error: BaseException) -> str:
         text = str(error)
     except Exception:  # it is the user's own code
         text = ""
-    line = _unicode(" ".join(text[: 4 * ERROR_CHARACTERS].split()))
+    line = encodable(" ".join(text[: 4 * ERROR_CHARACTERS].split()))
     return line if len(line) <= ERROR_CHARACTERS else line[: ERROR_CHARACTERS - 1] + "…"
-
-
-def _unicode(text: str) -> str:
-    # Text of the user's may hold half of a surrogate pair, which JSON can't.
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _split_headers(message: Message) -> tuple[Provenance, tuple[Header, ...]]:

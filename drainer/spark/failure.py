@@ -13,6 +13,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.errors import PySparkException
 
 from drainer.errors import DrainerError, Interrupted, Refused, UsageError
+from drainer.escape import encodable
 
 _MARK = "drainer-error "  # before the JSON that an error is made from again
 _TRACE_MOST = 6000  # characters of what led to it; its end says most
@@ -112,8 +113,7 @@ class Carried(Exception):
         said = said_of(error)
         text = str(error) if error.hint is None else f"{error}\nhint: {error.hint}"
         # What can't be encoded would keep PySpark from telling any of it.
-        text = text.encode("utf-8", "backslashreplace").decode()
-        super().__init__(f"{text}\n{_MARK}{json.dumps(said)}")
+        super().__init__(f"{encodable(text)}\n{_MARK}{json.dumps(said)}")
 
 
 def said_of(error: DrainerError) -> dict[str, Any]:

@@ -48,12 +48,6 @@ def is_refused(command: Command, outcome: Outcome) -> None:
 
 
 @pytest.fixture
-def cluster(bootstrap: str) -> Iterator[Cluster]:
-    with Cluster.connect(ClientSettings.load(bootstrap), 60) as connected:
-        yield connected
-
-
-@pytest.fixture
 def command(tmp_path: Path, bootstrap: str) -> Iterator[Command]:
     made = Command(tmp_path, bootstrap)
     yield made

@@ -107,11 +107,12 @@ class Redrives:
 
 
 @pytest.fixture
-def redrives(bootstrap: str, tmp_path: Path) -> Iterator[Redrives]:
-    topic = Topic(bootstrap, f"t-{uuid.uuid4().hex[:12]}")
-    with Cluster.connect(ClientSettings.load(bootstrap), 60) as cluster:
-        cluster.group(f"drainer.redrive.{topic.name}")  # waits for the coordinator
-        yield Redrives(cluster, topic, tmp_path)
+def redrives(
+    cluster: Cluster, bootstrap: str, topic_name: str, tmp_path: Path
+) -> Iterator[Redrives]:
+    topic = Topic(bootstrap, topic_name)
+    cluster.group(default_group(topic_name))  # waits for its coordinator
+    yield Redrives(cluster, topic, tmp_path)
     topic.delete()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from drainer.engine.status import Summary
 from drainer.handler import Handler
 from drainer.handlers import Count
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.operations.drain import drain
 from drainer.operations.resume import prepare_resume
@@ -90,22 +88,12 @@ class Story:
 
 
 @pytest.fixture
-def story(bootstrap: str, tmp_path: Path) -> Iterator[Story]:
-    topic = Topic(bootstrap, f"t-{uuid.uuid4().hex[:12]}")
+def story(cluster: Cluster, bootstrap: str, topic_name: str, tmp_path: Path) -> Iterator[Story]:
+    topic = Topic(bootstrap, topic_name)
     topic.produce([str(n) for n in range(MESSAGES)])
     folder = tmp_path / "work"
     folder.mkdir()
-    with Cluster.connect(ClientSettings.load(bootstrap), 60) as cluster:
-        made = Story(cluster, topic, PlanFile(folder / "orders.plan.json"))
-        # Waits for the coordinator: to be asked for offsets before it works, librdkafka dies of
-        # (confluentinc/librdkafka#5040).
-        cluster.group(made.group)
-        yield made
+    made = Story(cluster, topic, PlanFile(folder / "orders.plan.json"))
+    cluster.group(made.group)  # waits for its coordinator
+    yield made
     topic.delete()
-
-
-@pytest.fixture
-def cluster(bootstrap: str) -> Iterator[Cluster]:
-    with Cluster.connect(ClientSettings.load(bootstrap), 60) as connected:
-        connected.group("any")  # waits for the coordinator, as above
-        yield connected

@@ -12,7 +12,6 @@ import pytest
 
 from drainer.errors import Interrupted, LimitsRefused, Refused
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import ClientSettings
 from drainer.limits import measure as operation
 from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import delete_test_topics, find_test_topics
@@ -22,12 +21,6 @@ from drainer.limits.trials import LimitsStatus
 from kafka.topic import eventually
 
 from .modelled import ModelledCluster
-
-
-@pytest.fixture
-def cluster(bootstrap: str) -> Iterator[Cluster]:
-    with Cluster.connect(ClientSettings.load(bootstrap), 60) as connected:
-        yield connected
 
 
 @pytest.fixture(autouse=True)

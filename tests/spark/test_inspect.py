@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +61,6 @@ class DiesOnce(Documents):
 
 # What tells when it was looked, or how long that took.
 _OF_THE_MOMENT = {"taken_ms", "age_s", "ages", "reading"}
-
-
-@pytest.fixture
-def cluster(bootstrap: str) -> Iterator[Cluster]:
-    with Cluster.connect(ClientSettings.load(bootstrap), 60) as connected:
-        connected.group("any")  # waits for the coordinator
-        yield connected
 
 
 @pytest.fixture

@@ -30,12 +30,12 @@ from drainer.insight.view.estimate import (
     show_canary,
     show_way_on,
 )
-from drainer.insight.view.inspect import expiry_warning
 from drainer.kafka.backlog import Backlog, remaining
 from drainer.kafka.cluster import Cluster
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.store.plan_file import PlanFile
 from drainer.view.live import progress_view
+from drainer.view.page import Page
 from drainer.view.preview import preview_page
 from drainer.view.report.file import ReportFile, write_page
 from drainer.view.summary import show_summary
@@ -131,8 +131,9 @@ def estimate_and_show(
 ) -> Estimate:
     """Samples the backlog, simulates, and shows what came of it. Raises Refused."""
     found = _estimated(terminal, cluster, backlog, request, question)
-    terminal.present(estimate_page(found))
-    _write_report(terminal, report, found)
+    page = estimate_page(found)
+    terminal.present(page)
+    _write_report(terminal, report, page)
     return found
 
 
@@ -144,8 +145,8 @@ def _estimated(
     return make_estimate(backlog, measured, request, question, terminal.say)
 
 
-def _write_report(terminal: Terminal, file: ReportFile | None, found: Estimate) -> None:
-    write_page(terminal, file, lambda now: replace(estimate_page(found), times=(now,)))
+def _write_report(terminal: Terminal, file: ReportFile | None, page: Page) -> None:
+    write_page(terminal, file, lambda now: replace(page, times=(now,)))
 
 
 def estimate_dry_run(
@@ -170,20 +171,19 @@ def estimate_dry_run(
         terminal.say("")
         terminal.warn(f"no estimate: {error}")
         return action, {"estimate": None}
-    too_near = expiry_warning(found.measured.expiry, found.asked.seconds)
-    if too_near is not None:
-        action = replace(action, warnings=(too_near, *action.warnings))
+    page = estimate_page(found)
+    action = replace(action, warnings=(*page.warnings, *action.warnings))
     terminal.present(preview_page(action))
     terminal.say("")
     if action.engine.is_spark:
         terminal.warn("the times below are those of this process: for Spark there is no estimate")
-    terminal.present(replace(estimate_page(found), warnings=()))
+    terminal.present(replace(page, warnings=()))
     if question.source == ASSUMED_SOURCE:
         terminal.hint(
             f"{ASSUMED} a call is assumed: say how long the handler takes, with --latency or"
             " --latency-from PLAN"
         )
-    _write_report(terminal, report, found)
+    _write_report(terminal, report, page)
     return action, {"estimate": found.as_json()}
 
 
