@@ -1,137 +1,132 @@
-"""Objects where pyarrow reaches them: in S3, Google Cloud Storage, Azure, HDFS."""
+"""Objects in an object store: S3 and what speaks its protocol, Google Cloud Storage, Azure.
+
+By obstore: one client for all of them, with conditional puts, which pyarrow's file systems lack.
+"""
 
 from __future__ import annotations
 
-import errno
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
-from pyarrow.fs import FileSelector, FileSystem, FileType
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import from_url
 
-from drainer.errors import PlanNotWritten, StateRefused
-from drainer.spark.objects import SPARKS_NAMES, Objects, out_of_reach
-from drainer.store.atomic_file import NEW
+from drainer.errors import StateRefused
+from drainer.spark.objects import SECRET_WORDS, STORES, Objects, out_of_reach
 
-WRITTEN_AT_ONCE = ("s3", "gcs", "abfs")  # by their type_name: an object is there when it is whole
-SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_KEY")
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig
+
+# Short against a lease: a task that gets no answer asks again while it is still sure. No store is
+# asked without TLS unless its endpoint, or that of AWS_ENDPOINT_URL, begins with http://.
+REQUEST = timedelta(seconds=5)
+CLIENT: ClientConfig = {"timeout": REQUEST, "allow_http": True}
+RETRIES: RetryConfig = {"max_retries": 2, "retry_timeout": REQUEST}
+REMOVE_TRIES = 5  # while another process removes the same
+
+VENDORS = ("AWS_", "AZURE_", "GOOGLE_")  # begin names of the variables that obstore reads
+NO_BUCKET = ("NoSuchBucket", "specified bucket does not exist", "ContainerNotFound")
+MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)  # of a store's answer
 REASON_LENGTH = 300
-LIST_TRIES = 5  # while folders are removed
 
 T = TypeVar("T")
 
 
 class Bucket(Objects):
-    """Objects where pyarrow reaches them."""
+    """Objects below a place in an object store."""
 
     is_local = False
 
-    def __init__(self, filesystem: FileSystem, path: str, uri: str) -> None:
-        self._filesystem = filesystem
-        self._path = path.rstrip("/")
+    def __init__(self, store: ObjectStore, uri: str) -> None:
         self.uri = uri
-        self._at_once = filesystem.type_name in WRITTEN_AT_ONCE
+        self._store = store
 
     def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
-        path = self._at(name)
+        self._do("written", lambda: self._store.put(name, data, use_multipart=False))
 
-        def put() -> None:
-            if self._at_once:
-                self._write(path, data)
-                return
-            # Elsewhere a file is there from its first byte on, and its folder has to be.
-            self._filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-            self._write(path + NEW, data)
-            self._filesystem.move(path + NEW, path)
+    def create(self, name: str, data: bytes) -> bool:
+        def create() -> bool:
+            try:
+                self._store.put(name, data, mode="create")
+            except AlreadyExistsError:
+                return False
+            return True
 
-        self._do("written", put)
+        # The answer to an earlier try may have been lost.
+        return self._do("written", create) or self.get(name) == data
 
     def get(self, name: str) -> bytes | None:
         def get() -> bytes | None:
             try:
-                with self._filesystem.open_input_stream(self._at(name), compression=None) as file:
-                    return bytes(file.read())
-            except FileNotFoundError:
+                return bytes(self._store.get(name).bytes())
+            except FileNotFoundError as error:
+                if any(words in str(error) for words in NO_BUCKET):
+                    raise
                 return None
 
         return self._do("read", get)
 
     def names(self, prefix: str) -> list[str]:
-        return sorted(self._below(prefix, recursive=True))
+        found = self._do("listed", lambda: self._store.list(prefix or None).collect())
+        return sorted(each["path"] for each in found)
 
     def children(self, prefix: str) -> list[str]:
-        before = len(prefix) + 1 if prefix else 0
-        return sorted(name[before:] for name in self._below(prefix, recursive=False))
+        found = self._do("listed", lambda: self._store.list_with_delimiter(prefix or None))
+        names = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
+        return sorted(name.rpartition("/")[2] for name in names)
 
     def remove(self, prefix: str) -> None:
-        path = self._at(prefix)
-
         def remove() -> None:
-            with suppress(FileNotFoundError):
-                kind = self._filesystem.get_file_info(path).type
-                if kind == FileType.Directory:
-                    self._filesystem.delete_dir(path)
-                elif kind == FileType.File:
-                    self._filesystem.delete_file(path)
+            for _ in range(REMOVE_TRIES):
+                with suppress(FileNotFoundError):  # removed by another process meanwhile
+                    self._store.delete(self.names(prefix) or [prefix])
+                    return
 
         self._do("removed", remove)
-
-    def _below(self, prefix: str, *, recursive: bool) -> list[str]:
-        selector = FileSelector(self._at(prefix), allow_not_found=True, recursive=recursive)
-
-        def listed() -> Any:  # pyarrow has no types
-            for _ in range(LIST_TRIES):
-                with suppress(FileNotFoundError):  # a folder of hdfs went while it was listed
-                    return self._filesystem.get_file_info(selector)
-            return self._filesystem.get_file_info(selector)
-
-        found = self._do("listed", listed)
-        return [
-            info.path[len(self._path) + 1 :]
-            for info in found
-            if (not recursive or info.type == FileType.File) and not info.path.endswith(NEW)
-        ]
-
-    def _write(self, path: str, data: bytes) -> None:
-        with self._filesystem.open_output_stream(path, compression=None) as file:
-            file.write(data)
-
-    def _at(self, name: str) -> str:
-        return f"{self._path}/{name}" if name else self._path
 
     def _do(self, what: str, call: Callable[[], T]) -> T:
         try:
             return call()
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise PlanNotWritten(
-                    f"the state at {self.uri} can't be {what}: {_reason(error)}",
-                    hint="what is in it stays true; make room, then resume",
-                ) from error
-            raise out_of_reach(f"it can't be {what}: {_reason(error)}", self.uri) from error
-        except (ValueError, NotImplementedError) as error:  # what pyarrow's own derive from
+        except (BaseError, OSError, ValueError) as error:
             raise out_of_reach(f"it can't be {what}: {_reason(error)}", self.uri) from error
 
 
 def open_bucket(uri: str) -> Bucket:
-    """For a URI that ``check_uri`` lets pass. Raises StateRefused when it can't be used."""
-    scheme, _, rest = uri.partition("://")
-    uri = f"{SPARKS_NAMES.get(scheme.lower(), scheme.lower())}://{rest}"
+    """For a URI that ``check_uri`` lets pass; its query holds options of obstore's, by their names.
+
+    Raises StateRefused when it can't be used.
+    """
+    parts = urlsplit(uri)
+    uri = parts._replace(scheme=STORES[parts.scheme]).geturl()
+    options: Any = dict(parse_qsl(parts.query))
     try:
-        filesystem, path = FileSystem.from_uri(uri)
-    except (OSError, ValueError, NotImplementedError) as error:
+        store = from_url(
+            uri.partition("?")[0], config=options, client_options=CLIENT, retry_config=RETRIES
+        )
+    except (BaseError, OSError, ValueError) as error:
         raise StateRefused(
             f"the state at {uri} can't be used: {_reason(error)}",
-            hint="see pyarrow.fs for how URIs are written, and what must be installed for them",
+            hint="Write it as in s3://bucket/path?region=eu-west-1, gs://bucket/path or"
+            " abfs://container@account.dfs.core.windows.net/path.",
         ) from error
-    return Bucket(filesystem, path, uri)
+    return Bucket(store, uri)
 
 
 def _reason(error: Exception) -> str:
     """What went wrong, in one line and without what only this process should know."""
-    text = " ".join(str(error).split())[:REASON_LENGTH]
-    for name in SECRETS:
-        secret = os.environ.get(name)
-        text = text.replace(secret, "***") if secret else text
+    text = str(error).partition("\n\nDebug source:")[0]
+    answer = MESSAGE.search(text)
+    text = " ".join((answer[1] if answer else text).split())[:REASON_LENGTH]
+    for name, value in os.environ.items():
+        if (
+            value
+            and name.startswith(VENDORS)
+            and any(word in name.lower() for word in SECRET_WORDS)
+        ):
+            text = text.replace(value, "***")
     return text

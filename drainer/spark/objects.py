@@ -20,8 +20,14 @@ from drainer.ownership import NotOwn, insist_own
 from drainer.store.atomic_file import NEW, new_beside, open_new
 from drainer.wings import Extra, insist_on
 
-REMOTE = ("s3", "gs", "gcs", "abfs", "abfss")
-SPARKS_NAMES = {"s3a": "s3", "s3n": "s3"}  # what Spark calls them
+STORES = {  # schemes, and what obstore calls them
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfss",
+}
 SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
 
 
@@ -36,7 +42,7 @@ def check_uri(uri: str) -> None:
         parts = urlsplit(uri)
     except ValueError:
         raise UsageError("the state is not at a URI", hint="as in s3://bucket/path") from None
-    scheme = SPARKS_NAMES.get(parts.scheme, parts.scheme)
+    scheme = parts.scheme
     if scheme == "file":
         if parts.netloc not in ("", "localhost"):
             raise UsageError(
@@ -50,20 +56,20 @@ def check_uri(uri: str) -> None:
             " tasks would take its absence for the end of the drain",
             hint="Name an object store, as in s3://bucket/path, or a folder mounted everywhere.",
         )
-    if scheme not in REMOTE:
+    if scheme not in STORES:
         raise UsageError(
-            f"drainer keeps no state in {parts.scheme}://",
-            hint=f"name a folder, or a URI that begins with one of {', '.join(REMOTE)}",
+            f"drainer keeps no state in {scheme}://",
+            hint=f"name a folder, or a URI that begins with one of {', '.join(STORES)}",
         )
     name, at, _ = parts.netloc.rpartition("@")
-    is_secret = ":" in name or (at and scheme == "s3")
+    is_secret = ":" in name or (at and STORES[scheme] == "s3")
     for option, _ in parse_qsl(parts.query, keep_blank_values=True):
         is_secret = is_secret or any(word in option.lower() for word in SECRET_WORDS)
     if is_secret:
         raise UsageError(
             "the state's URI holds credentials, and it is written into the plan",
-            hint="leave them out: they are found in the environment (AWS_ACCESS_KEY_ID, …), in the"
-            " cloud's own configuration files, or by the role of the machine",
+            hint="Leave them out: they are found in the environment (AWS_ACCESS_KEY_ID, …), or"
+            " by the role of the machine.",
         )
 
 
@@ -75,7 +81,7 @@ class Objects(ABC):
 
     @staticmethod
     def open(uri: str) -> Objects:
-        """What is at a path, a ``file://`` URI, or a URI that pyarrow understands.
+        """What is at a path, a ``file://`` URI, or the URI of an object store.
 
         Nothing is made before something is put there. Raises UsageError when the URI can't be
         understood or holds credentials, StateRefused when what it names can't be used.
@@ -87,7 +93,7 @@ class Objects(ABC):
         if parts.scheme == "file":
             return Folder(Path(unquote(parts.path)))
         insist_on(Extra.SPARK, f"a state at {parts.scheme}://")
-        from drainer.spark.bucket import open_bucket  # noqa: PLC0415 - pyarrow is slow to import
+        from drainer.spark.bucket import open_bucket  # noqa: PLC0415 - not in every installation
 
         return open_bucket(uri)
 

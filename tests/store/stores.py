@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+from obstore.store import LocalStore
 
 from drainer.core.progress import Counts, Partial, Progress, Range
 from drainer.errors import PlanNotWritten, StateLost
@@ -20,10 +20,9 @@ def folder(path: Path) -> Objects:
 
 
 def bucket(path: Path) -> Objects:
-    """An object store, as far as drainer sees one: all goes through pyarrow."""
-    (path / "store").mkdir(exist_ok=True)
-    filesystem = SubTreeFileSystem(str(path / "store"), LocalFileSystem())
-    return Bucket(filesystem, "bucket/drains", "s3://bucket/drains")
+    """An object store, as far as drainer sees one: all goes through obstore."""
+    store = LocalStore(path / "store", mkdir=True, automatic_cleanup=True)
+    return Bucket(store, "s3://bucket/drains")
 
 
 class Failing(Objects):

@@ -295,7 +295,7 @@ def killed_process(state: State, attempt: Attempt) -> None:
 
 
 def _store_of(state: State) -> Path:
-    return Path(state.objects._filesystem.base_path).parent  # type: ignore[attr-defined]
+    return Path(state.objects._store.prefix).parent  # type: ignore[attr-defined]
 
 
 def test_nobody_waits_for_a_process_that_was_killed(state: State) -> None:
