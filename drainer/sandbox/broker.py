@@ -8,7 +8,7 @@ import os
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,11 +24,18 @@ STOP_TIMEOUT_S = 20.0
 FORMAT_TIMEOUT_S = 60.0
 PROBE_EVERY_S = 0.05
 TAIL_LINES = 15
-NODE_ID = 1
+REPLICAS_MOST = 3
+
+
+def new_cluster_id() -> str:
+    """An id as Kafka's own tools make it."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 class Broker:
-    """A one-node Kafka on 127.0.0.1: broker and controller in one process, data in ``folder``.
+    """A node of Kafka on 127.0.0.1: broker and controller in one process, data in ``folder``.
+
+    Alone it is a whole cluster; ``Brokers`` are several that make one.
 
     It can be stopped, killed, paused and started again, on the same ports and with its data. As a
     context manager it starts, and stops at the end. The folder stays; it is the caller's.
@@ -44,6 +51,12 @@ class Broker:
             port of its own. The first listener still takes anyone.
         properties: further server properties; they have the last word.
         jmx: open its metrics (JMX) to anyone on this machine, on a port of their own.
+        jmx_login: a file with one line, ``user password``, which only its owner may read: then the
+            metrics are for whoever knows that.
+        cluster_id: of a new cluster; made up unless given.
+        cluster: the ports of all its brokers, in the order of their node ids; only itself unless
+            given.
+        classes: a folder of further Java classes.
         heap_mib: the most that its Java heap grows to.
         die_with_parent: don't outlive this process, even if it is killed.
         say: told what goes on, a line at a time.
@@ -57,6 +70,10 @@ class Broker:
         sasl_users: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
         jmx: bool = False,
+        jmx_login: Path | None = None,
+        cluster_id: str = "",
+        cluster: Sequence[BrokerPorts] = (),
+        classes: Path | None = None,
         heap_mib: int = 512,
         die_with_parent: bool = False,
         say: Say = quiet,
@@ -65,6 +82,10 @@ class Broker:
         self.ports = ports or BrokerPorts.free(sasl=bool(sasl_users), jmx=jmx)
         self.sasl_users = dict(sasl_users or {})
         self.properties = dict(properties or {})
+        self.jmx_login = jmx_login
+        self.cluster_id = cluster_id
+        self.cluster = tuple(cluster) or (self.ports,)
+        self.classes = classes
         self.heap_mib = heap_mib
         self.die_with_parent = die_with_parent
         self.mark: ProcessMark | None = None
@@ -123,6 +144,8 @@ class Broker:
             return
         java = find_java()
         path = classpath(kafka_jars(say=self._say))
+        if self.classes is not None:
+            path = os.pathsep.join([path, str(self.classes)])
         if taken := self.ports.taken():
             raise SandboxRefused(
                 f"port {taken[0]} on {HOST} is in use by another process",
@@ -213,7 +236,11 @@ class Broker:
     def _write_settings(self) -> None:
         self._scratch.mkdir(parents=True, exist_ok=True)
         text = server_properties(
-            data=self._data, ports=self.ports, sasl_users=self.sasl_users, extra=self.properties
+            data=self._data,
+            ports=self.ports,
+            cluster=self.cluster,
+            sasl_users=self.sasl_users,
+            extra=self.properties,
         )
         # It may hold passwords.
         settings = os.open(self._settings, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -245,12 +272,23 @@ class Broker:
             "com.sun.management.jmxremote.ssl": "false",
             "java.rmi.server.hostname": HOST,
         }
+        if self.jmx_login is not None:
+            user = self.jmx_login.read_text(encoding="utf-8").split()[0]
+            access = self.folder / "jmx.access"
+            access.write_text(f"{user} readonly\n", encoding="utf-8")
+            opened |= {
+                "com.sun.management.jmxremote.authenticate": "true",
+                "com.sun.management.jmxremote.password.file": str(self.jmx_login),
+                # Java would write hashes in place of the passwords, which then nobody can read.
+                "com.sun.management.jmxremote.password.toHashes": "false",
+                "com.sun.management.jmxremote.access.file": str(access),
+            }
         return [f"-D{name}={value}" for name, value in opened.items()]
 
     def _format(self, java: Path, path: str) -> None:
         # The tool writes meta.properties last, and takes a folder without it for a new one: a
         # format that was cut short is simply done again.
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = self.cluster_id or new_cluster_id()
         tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}"]
         formatted = subprocess.run(
             self._java(java, path, *tool, "--config", str(self._settings)),
@@ -303,6 +341,7 @@ def server_properties(
     *,
     data: Path,
     ports: BrokerPorts,
+    cluster: Sequence[BrokerPorts],
     sasl_users: Mapping[str, str],
     extra: Mapping[str, str],
 ) -> str:
@@ -311,6 +350,7 @@ def server_properties(
     Args:
         data: the folder of its partitions.
         ports: where it listens, on 127.0.0.1.
+        cluster: the ports of all brokers, its own among them; node ids count from 1.
         sasl_users: passwords by user name, for the SASL listener.
         extra: further server properties.
     """
@@ -320,10 +360,12 @@ def server_properties(
         listeners["SASL"] = ports.sasl
         security["SASL"] = "SASL_PLAINTEXT"
     addresses = {name: f"{name}://{HOST}:{port}" for name, port in listeners.items()}
+    voters = (f"{number}@{HOST}:{each.controller}" for number, each in enumerate(cluster, 1))
+    replicas = str(min(REPLICAS_MOST, len(cluster)))
     properties = {
         "process.roles": "broker,controller",
-        "node.id": str(NODE_ID),
-        "controller.quorum.voters": f"{NODE_ID}@{HOST}:{ports.controller}",
+        "node.id": str(cluster.index(ports) + 1),
+        "controller.quorum.voters": ",".join(voters),
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAIN",
         "listeners": ",".join(addresses.values()),
@@ -335,11 +377,11 @@ def server_properties(
         ),
         "log.dirs": str(data),
         "auto.create.topics.enable": "false",
-        "default.replication.factor": "1",
-        "offsets.topic.replication.factor": "1",
-        "transaction.state.log.replication.factor": "1",
+        "default.replication.factor": replicas,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": "1",
-        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": "1",
         # 50 partitions each would make the first group and the first transaction wait.
         "offsets.topic.num.partitions": "5",

@@ -9,11 +9,12 @@ import typer
 
 from drainer import sandbox
 from drainer.cli.groups import command, option, without
+from drainer.sandbox.sandbox import BROKERS_MOST
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="A real one-node Kafka on this machine. Needs Java 17 or newer.",
+    help="A real Kafka on this machine. Needs Java 17 or newer.",
 )
 
 Folder: TypeAlias = Annotated[
@@ -27,24 +28,55 @@ Folder: TypeAlias = Annotated[
 ]
 
 
+BrokerCount: TypeAlias = Annotated[
+    int | None,
+    option(
+        "--brokers",
+        default=None,
+        envvar="DRAINER_SANDBOX_BROKERS",
+        min=1,
+        max=BROKERS_MOST,
+        help="How many; topics have up to three replicas. Default: 1.",
+    ),
+]
+
+Metrics: TypeAlias = Annotated[
+    bool,
+    option(
+        "--jmx",
+        default=False,
+        envvar="DRAINER_SANDBOX_JMX",
+        help="Open the brokers' metrics, behind a login.",
+    ),
+]
+
+
 @app.command()
 @command
-def up(folder: Folder, terminal: Terminal) -> None:
+def up(folder: Folder, brokers: BrokerCount, jmx: Metrics, terminal: Terminal) -> None:
     """Start the sandbox, or print where it runs.
 
     The first time it fetches Kafka (43 MB) into your cache folder.
 
-    Example: `export DRAINER_BOOTSTRAP_SERVER=$(drainer sandbox up)`
+    Examples:
+
+    - `export DRAINER_BOOTSTRAP_SERVER=$(drainer sandbox up)`
+    - `drainer sandbox up --brokers 3 --jmx`
     """
-    state = sandbox.up(folder, say=terminal.say)
+    state = sandbox.up(folder, brokers=brokers, jmx=jmx, say=terminal.say)
     if terminal.json:
         terminal.data(
             {
                 "bootstrap_servers": state.bootstrap_servers,
                 "folder": str(state.folder),
+                "jmx": state.jmx_addresses,
+                "jmx_login": None if state.jmx_login is None else str(state.jmx_login),
             }
         )
         return
+    if state.jmx_login is not None:
+        addresses = " ".join(f"--jmx {address}" for address in state.jmx_addresses)
+        terminal.say(f"metrics: {addresses} --jmx-login {state.jmx_login}")
     terminal.say(f"the sandbox runs in {state.folder}; `drainer sandbox down` removes it")
     typer.echo(state.bootstrap_servers)
 

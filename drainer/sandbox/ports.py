@@ -37,15 +37,24 @@ class BrokerPorts:
     @classmethod
     def free(cls, *, sasl: bool = False, jmx: bool = False) -> BrokerPorts:
         """Pick ports that are free now."""
+        return cls.free_of(1, sasl=sasl, jmx=jmx)[0]
+
+    @classmethod
+    def free_of(
+        cls, brokers: int, *, sasl: bool = False, jmx: bool = False
+    ) -> tuple[BrokerPorts, ...]:
+        """Pick ports for several brokers that are free now."""
         picked: set[int] = set()
-        while len(picked) < 2 + sasl + jmx:
+        while len(picked) < brokers * (2 + sasl + jmx):
             picked.add(_free_port())
-        client, controller, *rest = picked
-        return cls(
-            client=client,
-            controller=controller,
-            sasl=rest.pop() if sasl else None,
-            jmx=rest.pop() if jmx else None,
+        return tuple(
+            cls(
+                client=picked.pop(),
+                controller=picked.pop(),
+                sasl=picked.pop() if sasl else None,
+                jmx=picked.pop() if jmx else None,
+            )
+            for _ in range(brokers)
         )
 
     def taken(self) -> tuple[int, ...]:

@@ -1,9 +1,11 @@
-"""The sandbox of a person: one broker that stays up between commands, until ``down``."""
+"""The sandbox of a person: brokers that stay up between commands, until ``down``."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,14 +15,16 @@ from platformdirs import user_cache_path, user_state_path
 from drainer.core.codec import decode, encode
 from drainer.errors import SandboxRefused
 from drainer.java import find_java
-from drainer.sandbox.broker import STOP_TIMEOUT_S, Broker
+from drainer.sandbox.brokers import Brokers, end_all
 from drainer.sandbox.jars import Say, kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts
 from drainer.sandbox.process import ProcessMark
 
 FOLDER_VARIABLE = "DRAINER_SANDBOX"
 STATE_FILE = "sandbox.json"
-FORMAT = "drainer-sandbox/1"
+JMX_LOGIN = "jmx.login"
+FORMAT = "drainer-sandbox/2"
+BROKERS_MOST = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +33,41 @@ class SandboxState:
 
     Attributes:
         folder: where all of it is; ``down`` removes it whole.
-        ports: where its broker listens.
-        process: the broker's process; None when it never came so far.
+        ports: where each of its brokers listens.
+        processes: the brokers' processes; None for one that never came so far.
     """
 
     folder: Path
-    ports: BrokerPorts
-    process: ProcessMark | None
+    ports: tuple[BrokerPorts, ...]
+    processes: tuple[ProcessMark | None, ...]
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect: ``host:port``."""
-        return f"{HOST}:{self.ports.client}"
+        """Where clients connect: ``host:port``, with commas between."""
+        return ",".join(f"{HOST}:{each.client}" for each in self.ports)
+
+    @property
+    def jmx_addresses(self) -> tuple[str, ...]:
+        """Where metrics are read: ``host:port`` of each broker; none where they are not open."""
+        return tuple(f"{HOST}:{each.jmx}" for each in self.ports if each.jmx is not None)
+
+    @property
+    def jmx_login(self) -> Path | None:
+        """The file with the user and password for metrics."""
+        return self.folder / JMX_LOGIN if self.jmx_addresses else None
 
     @property
     def running(self) -> bool:
-        """Whether its process runs; if not, these are the leftovers of a dead broker, which ``up``
-        starts again with their data."""
-        return self.process is not None and self.process.alive()
+        """Whether all of its processes run; if not, these are leftovers of dead brokers, which
+        ``up`` starts again with their data."""
+        return all(process is not None and process.alive() for process in self.processes)
 
 
 @dataclass(frozen=True, slots=True)
 class _StateFile:
     format: str
-    ports: BrokerPorts
-    process: ProcessMark | None = None
+    ports: tuple[BrokerPorts, ...]
+    processes: tuple[ProcessMark | None, ...]
 
 
 def default_folder() -> Path:
@@ -63,29 +77,37 @@ def default_folder() -> Path:
 
 
 def up(
-    folder: Path | None = None, *, say: Say = quiet, die_with_parent: bool = False
+    folder: Path | None = None,
+    *,
+    brokers: int | None = None,
+    jmx: bool = False,
+    say: Say = quiet,
+    die_with_parent: bool = False,
 ) -> SandboxState:
     """Start the sandbox, and return once it answers; a running one is left as it is.
 
-    The leftovers of a dead broker are started again, with their data and on their ports.
+    The leftovers of dead brokers are started again, with their data and on their ports. A new one
+    has one broker unless ``brokers`` says otherwise, and with ``jmx`` metrics behind a login.
 
     Raises:
-        SandboxRefused: when the folder holds something else, or when the broker does not start;
-            what it leaves in the folder then is its log, and ``down`` removes it.
+        SandboxRefused: when the folder holds something else, or another sandbox than was asked
+            for, or when a broker does not start; what it leaves in the folder then is its log, and
+            ``down`` removes it.
     """
     folder = _resolved(folder)
     with _locked():
         found = find(folder)
-        if found is not None and found.running:
-            say(f"the sandbox is already up on {found.bootstrap_servers}")
-            return found
         if found is None:
             _require_unused(folder)
-            ports = BrokerPorts.free()
+            ports = BrokerPorts.free_of(brokers or 1, jmx=jmx)
+            found = SandboxState(folder, ports, (None,) * len(ports))
         else:
+            _insist_on_shape(found, brokers, jmx)
+            if found.running:
+                say(f"the sandbox is already up on {found.bootstrap_servers}")
+                return found
             say(f"starting the sandbox in {folder} again, with its data")
-            ports = found.ports
-        return _start(folder, ports, say, die_with_parent)
+        return _start(found, say, die_with_parent)
 
 
 def down(folder: Path | None = None, *, say: Say = quiet) -> bool:
@@ -100,42 +122,72 @@ def down(folder: Path | None = None, *, say: Say = quiet) -> bool:
         if found is None:
             _require_unused(folder)
             return False
-        if found.process is not None and found.running:
-            say(f"stopping the sandbox on {found.bootstrap_servers}")
-            if not found.process.end(grace_s=STOP_TIMEOUT_S):
-                raise SandboxRefused(
-                    f"the sandbox's broker (process {found.process.pid}) can't be ended",
-                    hint="end it by hand, then try again",
-                )
+        say(f"stopping the sandbox on {found.bootstrap_servers}")
+        if (left := end_all(found.processes)) is not None:
+            raise SandboxRefused(
+                f"the sandbox's broker (process {left.pid}) can't be ended",
+                hint="end it by hand, then try again",
+            )
         try:
             shutil.rmtree(folder)
         except OSError as error:
             raise SandboxRefused(
                 f"can't remove the sandbox's folder {folder}: {error}",
-                hint="its broker is stopped; remove the folder by hand",
+                hint="its brokers are stopped; remove the folder by hand",
             ) from error
         say(f"removed {folder}")
         return True
 
 
-def _start(folder: Path, ports: BrokerPorts, say: Say, die_with_parent: bool) -> SandboxState:
+def _insist_on_shape(found: SandboxState, brokers: int | None, jmx: bool) -> None:
+    has = len(found.ports)
+    if brokers not in (None, has):
+        what = f"{has} broker{'s' if has > 1 else ''}, not {brokers}"
+    elif jmx and not found.jmx_addresses:
+        what = "no metrics (JMX)"
+    else:
+        return
+    raise SandboxRefused(
+        f"the sandbox in {found.folder} has {what}",
+        hint="remove it with `drainer sandbox down`, or name another folder with --folder",
+    )
+
+
+def _start(state: SandboxState, say: Say, die_with_parent: bool) -> SandboxState:
     # What is most often missing is missed before there is a folder to clear away.
     find_java()
     kafka_jars(say=say)
-    state = SandboxState(folder, ports, None)
     # Written before there is anything to lose: whatever happens now, `down` knows the folder.
     _write(state)
-    broker = Broker(folder, ports=ports, die_with_parent=die_with_parent, say=say)
-    broker.launch()
+    if state.jmx_login is not None:
+        _write_login(state.jmx_login)
+    brokers = Brokers(
+        state.folder,
+        state.ports,
+        jmx_login=state.jmx_login,
+        die_with_parent=die_with_parent,
+        say=say,
+    )
+    for broker, process in zip(brokers.each, state.processes, strict=True):
+        broker.mark = process
     try:
-        # Before it answers: if this process is killed meanwhile, `down` must know the broker.
-        state = replace(state, process=broker.mark)
-        _write(state)
-        broker.wait_ready()
+        for broker in brokers.each:
+            broker.launch()
+            # Before it answers: if this process is killed meanwhile, `down` must know the broker.
+            state = replace(state, processes=tuple(each.mark for each in brokers.each))
+            _write(state)
+        brokers.wait_ready()
     except BaseException:
-        broker.kill()
+        brokers.kill()
         raise
     return state
+
+
+def _write_login(path: Path) -> None:
+    with suppress(FileExistsError):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(file, "w", encoding="ascii") as login:
+            login.write(f"drainer {secrets.token_urlsafe(16)}\n")
 
 
 def _resolved(folder: Path | None) -> Path:
@@ -169,7 +221,7 @@ def _write(state: SandboxState) -> None:
     try:
         state.folder.mkdir(parents=True, exist_ok=True)
         written = file.with_suffix(".tmp")
-        written.write_bytes(encode(_StateFile(FORMAT, state.ports, state.process)))
+        written.write_bytes(encode(_StateFile(FORMAT, state.ports, state.processes)))
         written.replace(file)
     except OSError as error:
         raise SandboxRefused(
@@ -185,7 +237,7 @@ def find(folder: Path) -> SandboxState | None:
         found = decode(file.read_bytes(), _StateFile)
         if found.format != FORMAT:
             raise ValueError(f"its format is {found.format}")
-        return SandboxState(folder, found.ports, found.process)
+        return SandboxState(folder, found.ports, found.processes)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:

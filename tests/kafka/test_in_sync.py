@@ -1,8 +1,7 @@
-"""Replicas that fall out of sync are seen, on a cluster of two brokers."""
+"""Replicas that fall out of sync are seen, on a cluster of three brokers."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import create_test_topic, new_topic_name
 from drainer.limits.kafka.watch import InSyncWatch
 from drainer.limits.search.reading import changing_share
-from drainer.sandbox import Broker, BrokerPorts
-from drainer.sandbox.ports import HOST
+from drainer.sandbox import BrokerPorts, Brokers
 from kafka.topic import Topic, eventually
 
 ALL = (0.0, float("inf"))
@@ -22,53 +20,34 @@ WAIT_S = 60.0
 
 
 @pytest.fixture
-def pair(
-    kafka_installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Broker, Broker]]:
-    """Two brokers of one cluster; the first is the controller."""
-    one_cluster = uuid.uuid4()
-    monkeypatch.setattr("drainer.sandbox.broker.uuid.uuid4", lambda: one_cluster)
-    ports = BrokerPorts.free()
-    with Broker(tmp_path / "first", die_with_parent=True) as first:
-        address = f"PLAIN://{HOST}:{ports.client}"
-        joining = {
-            "process.roles": "broker",
-            "node.id": "2",
-            "controller.quorum.voters": f"1@{HOST}:{first.ports.controller}",
-            "listeners": address,
-            "advertised.listeners": address,
-        }
-        second = Broker(tmp_path / "second", ports=ports, properties=joining, die_with_parent=True)
-        with second:
-            yield first, second
+def brokers(kafka_installed: None, tmp_path: Path) -> Iterator[Brokers]:
+    with Brokers(tmp_path, BrokerPorts.free_of(3), die_with_parent=True) as running:
+        yield running
 
 
 @pytest.mark.long
-def test_a_broker_that_goes_is_a_change_for_as_long_as_it_is_away(
-    pair: tuple[Broker, Broker],
-) -> None:
-    first, second = pair
-    settings = ClientSettings.load(first.bootstrap_servers)
+def test_a_broker_that_goes_is_a_change_for_as_long_as_it_is_away(brokers: Brokers) -> None:
+    settings = ClientSettings.load(brokers.bootstrap_servers)
     name = new_topic_name()
     with Cluster.connect(settings, WAIT_S) as cluster:
-        create_test_topic(cluster, name, 4, 1000)
+        create_test_topic(cluster, name, 6, 1000)
         leaders = list(cluster.topic(name).leaders.values())
-        assert sorted(leaders.count(address) for address in set(leaders)) == [2, 2]
+        assert sorted(leaders.count(address) for address in set(leaders)) == [2, 2, 2]
     watch = InSyncWatch(settings, name)
     watch.start()
     eventually(lambda: len(watch.within(*ALL)) > 1, "it looks", WAIT_S)
-    assert watch.usual == {number: {1, 2} for number in range(4)}
+    assert watch.usual == {number: {1, 2, 3} for number in range(6)}
     assert changing_share(watch.within(*ALL), watch.usual) == 0
 
-    second.stop()
+    brokers.each[2].stop()
 
     def alone() -> bool:
         looks = watch.within(*ALL)
-        return len(looks) > 1 and set(looks[-2][1].values()) == {frozenset({1})} == set(
+        return len(looks) > 1 and set(looks[-2][1].values()) == {frozenset({1, 2})} == set(
             looks[-1][1].values()
         )
 
-    eventually(alone, "one replica is left", WAIT_S)
+    eventually(alone, "two replicas are left", WAIT_S)
     last = watch.within(*ALL)[-2:]
     assert changing_share(last, watch.usual) == 1
     watch.close()

@@ -123,6 +123,7 @@ def test_properties_of_the_caller_have_the_last_word(tmp_path: Path) -> None:
     text = server_properties(
         data=tmp_path / "back\\slash",
         ports=BrokerPorts(client=1, controller=2),
+        cluster=(BrokerPorts(client=1, controller=2),),
         sasl_users={},
         extra={"offsets.topic.num.partitions": "7", "note": " ü"},
     )
