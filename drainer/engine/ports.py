@@ -109,6 +109,7 @@ class Held:
     Attributes:
         read_committed: gives the group's offsets; it may raise DrainerError.
         observe: called with the status about twice a second.
+        say: called with a line on what is waited for while there is no status yet.
         give_up: called, from another thread, when a second signal asks to stop at once and the
             handler blocks the event loop: nothing but ending the process helps. What finished is
             in the journal.
@@ -122,6 +123,7 @@ class Held:
     lock: Lock
     read_committed: Callable[[], Mapping[int, int | None]]
     observe: Callable[[Status], None] = lambda status: None
+    say: Callable[[str], None] = lambda text: None
     give_up: Callable[[], None] = lambda: None
     runtime: Runtime = THIS_PROCESS
 

@@ -69,6 +69,7 @@ def drain(
             letters_topic=None if topic is None else topic.name,
             message_bytes=1.0 if cap is None else cap.message_bytes,
             observe=observe,
+            say=say,
             give_up=give_up,
             runtime=runtime,
         )

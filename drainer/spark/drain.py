@@ -62,7 +62,8 @@ class SparkDrain:
         with ExitStack() as opened:
             try:
                 with refusing():
-                    on = opened.enter_context(drain_session(self._spark, self._plan.drain_id))
+                    starting = drain_session(self._spark, self._plan.drain_id, self._held.say)
+                    on = opened.enter_context(starting)
             except KeyboardInterrupt:
                 raise Signalled(
                     "interrupted while Spark was starting; nothing was handled"

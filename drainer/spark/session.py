@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import re
-import signal
+import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from py4j import java_gateway  # type: ignore[import-untyped]
 from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
@@ -20,7 +22,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from drainer.errors import DrainerError
+from drainer.errors import DrainerError, Refused
 from drainer.kafka.settings import hides
 from drainer.spark.failure import spark_failures
 from drainer.spark.settings import (
@@ -54,28 +56,45 @@ LOCAL_CONF = {
 LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _SAID_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
+_AT = re.compile(r"(?:k8s|spark)://(?:https?://)?([^/]+)")
 FAILURES_MOST = 4  # of one task, as on a cluster
 EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2  # for executors to come; no more come, it seems
 READERS = 8  # of so many slots one reads ahead while the others handle
+TELL_S = 4.0  # without an answer of Spark's: then what is waited for is said
+REACH_S = 3.0  # for a master to take a connection
+
+T = TypeVar("T")
+Say = Callable[[str], None]
 
 
 @contextmanager
 def session_on(
-    look: SparkLook, name: str, conf: Mapping[str, str] | None = None
+    look: SparkLook, name: str, conf: Mapping[str, str] | None = None, say: Say = lambda text: None
 ) -> Iterator[tuple[SparkSession, int]]:
     """The session that runs in this process, or a new one that ends with the block; and how many
     tasks of it can run at once.
 
-    Raises UsageError and Refused as ``spark_session`` does.
+    ``say`` gets a line when Spark has not answered for some seconds. Raises UsageError and Refused
+    as ``spark_session`` does, and Refused when no master answers.
     """
-    owned = SparkSession.getActiveSession() is None
+    owned = SparkContext._active_spark_context is None
     conf = {**(conf or {}), **(LOCAL_CONF if look.is_local else {}), **look.conf}
     java = LOCAL_JAVA if look.is_local else ""
+    if owned:
+        _insist_on_master(look.master)
+
+    def start() -> SparkSession:
+        return spark_session(look.master, name, conf, log="off", java=java)
+
     with spark_failures():
-        session = spark_session(look.master, name, conf, log="off", java=java)
+        try:
+            session = _waiting(start, lambda: f"Spark on {look.master} is still starting", say)
+        except KeyboardInterrupt:
+            _kill_jvm()
+            raise
     try:
         with spark_failures():
-            slots = slots_of(session.sparkContext, wait=owned and not look.is_local)
+            slots = slots_of(session.sparkContext, wait=owned and not look.is_local, say=say)
         yield session, slots
     finally:
         if owned:
@@ -85,7 +104,7 @@ def session_on(
 
 @contextmanager
 def drain_session(
-    settings: SparkSettings, drain_id: str
+    settings: SparkSettings, drain_id: str, say: Say
 ) -> Iterator[tuple[SparkSession, int, int]]:
     """A session as ``session_on``, how many tasks of it are to handle at once, and how many of any
     kind can run.
@@ -98,16 +117,17 @@ def drain_session(
         cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
         master = f"local[{cores + 1},{local[2] or FAILURES_MOST}]"
         settings = replace(settings, master=master)
-    with session_on(settings, f"drainer {drain_id}", _OF_DRAINS) as (session, slots):
+    with session_on(settings, f"drainer {drain_id}", _OF_DRAINS, say) as (session, slots):
         yield session, settings.tasks or max(1, slots - max(1, slots // READERS)), slots
 
 
-def slots_of(context: SparkContext, *, wait: bool) -> int:
+def slots_of(context: SparkContext, *, wait: bool, say: Say) -> int:
     """How many tasks can run at once; executors of a cluster come one after the other."""
     known: int = context.defaultParallelism
     if not wait:
         return known
-    context.parallelize([0], 1).count()  # comes back when there is the first
+    first = context.parallelize([0], 1)
+    _waiting(first.count, lambda: _without_slots(context), say)
     until_s = time.monotonic() + EXECUTORS_S
     changed_s = time.monotonic()
     while changed_s + QUIET_S > time.monotonic() < until_s:
@@ -115,6 +135,71 @@ def slots_of(context: SparkContext, *, wait: bool) -> int:
         if context.defaultParallelism != known:
             known, changed_s = context.defaultParallelism, time.monotonic()
     return known
+
+
+def _without_slots(context: SparkContext) -> str:
+    """Why no task has begun, as far as Spark says it."""
+    executors = len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1  # one is the driver
+    if executors:
+        return f"no slot of Spark's {executors} executors is free: other jobs have them"
+    conf = context.getConf()
+    asked = f"{conf.get('spark.executor.memory', '1g')} of memory"
+    if cores := conf.get("spark.executor.cores", None):
+        asked = f"{cores} cores and {asked}"
+    return f"Spark has no executor yet: each is to have {asked}; has {context.master} as much free?"
+
+
+def _waiting(call: Callable[[], T], why: Callable[[], str], say: Say) -> T:
+    """What a call of Spark's gives, which is made in another thread: so Ctrl-C is a
+    KeyboardInterrupt here, where nothing of py4j's is torn by it."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="spark-call", daemon=True).start()
+    told = ""
+    while True:
+        try:
+            return answer.result(TELL_S)
+        except TimeoutError:
+            if answer.done():
+                raise
+        if (text := why()) != told:
+            say(text)
+            told = text
+
+
+def _insist_on_master(master: str) -> None:
+    """Raises Refused when nothing listens there: Spark itself would try for a minute."""
+    found = _AT.match(master)
+    failed: OSError | None = None
+    for place in found[1].split(",") if found else ():
+        host, _, port = place.rpartition(":")
+        if not port.isdecimal():
+            return  # Spark says what is wrong with it
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
+        except OSError as error:
+            failed = error
+        else:
+            return
+    if failed is not None:
+        raise Refused(
+            f"Spark's master does not answer at {master}: {failed}",
+            hint="Name the address that its web page shows as URL.",
+        )
+
+
+def _kill_jvm() -> None:
+    """The one that is starting. What it is asked meanwhile is answered by an error."""
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.proc.kill()
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 def spark_session(
@@ -183,10 +268,7 @@ def _begin_context(master: str, name: str, settings: Mapping[str, str]) -> None:
         shown = [(key, value) for key, value in settings.items() if not hides(key, value)]
         launched = SparkConf(loadDefaults=False).setAll(shown)
         SparkContext._ensure_initialized(gateway=_launch(launched), conf=conf)
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     SparkContext(conf=conf)
-    if ignored:  # as it was when the process began; Spark puts its own handler there
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _launch(conf: SparkConf) -> JavaGateway:

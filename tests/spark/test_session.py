@@ -10,10 +10,13 @@ import threading
 
 import pytest
 from py4j import java_gateway, protocol  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from drainer.errors import Refused, UsageError
 from drainer.spark import spark_session
+from drainer.spark.session import session_on
+from drainer.spark.settings import SparkLook
 
 
 @pytest.mark.parametrize("key", ["spark.speculation", "spark.sql.adaptive.skewJoin.enabled"])
@@ -29,6 +32,21 @@ def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(Refused, match="Spark needs Java") as raised:
         spark_session()
     assert "JDK" in (raised.value.hint or "")
+
+
+def test_a_master_that_is_not_there_is_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    master = f"spark://127.0.0.1:{port}"
+
+    with (
+        pytest.raises(Refused, match=f"Spark's master does not answer at {master}"),
+        session_on(SparkLook(master), "tests"),
+    ):
+        pass
 
 
 def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:

@@ -1,0 +1,61 @@
+"""A standalone cluster of Spark's on this machine, from the jars that PySpark brings."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+
+from kafka.topic import eventually
+
+SPARK_CLASS = Path(pyspark.__file__).with_name("bin") / "spark-class"
+STARTS_WITHIN_S = 60.0
+
+
+class Standalone:
+    """A master that answers; ``worker`` adds a worker, whose process is given."""
+
+    def __init__(self, folder: Path, opened: ExitStack) -> None:
+        self._folder = folder
+        self._opened = opened
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.url = f"spark://127.0.0.1:{port}"
+        self._start("master.Master", "--port", str(port))
+        eventually(lambda: _answers(port), "the master answers", STARTS_WITHIN_S)
+
+    def worker(self, cores: int = 1, memory: str = "1g") -> subprocess.Popen[bytes]:
+        work = ("--work-dir", str(self._folder / "work"))
+        return self._start(
+            "worker.Worker", "--cores", str(cores), "--memory", memory, *work, self.url
+        )
+
+    def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+        where = ("--host", "127.0.0.1", "--webui-port", "0")
+        with (self._folder / "cluster.log").open("ab") as log:
+            process = subprocess.Popen(
+                [str(SPARK_CLASS), f"org.apache.spark.deploy.{name}", *where, *words],
+                stdout=log,
+                stderr=log,
+            )
+        self._opened.callback(process.wait)
+        self._opened.callback(process.kill)
+        return process
+
+
+@contextmanager
+def standalone(folder: Path) -> Iterator[Standalone]:
+    with ExitStack() as opened:
+        yield Standalone(folder, opened)
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
