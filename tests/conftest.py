@@ -23,6 +23,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker, BrokerPorts
 from drainer.sandbox.jars import kafka_jars
 from kafka.topic import PASSWORD, USER, settle
+from s3 import INSTALL, LOGIN, S3, running, versitygw
 
 # Brokers and Spark live for seconds here: compiling their code as for days takes longer than it
 # saves. What a caller asks of Java comes later, and wins.
@@ -108,6 +109,24 @@ def broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> I
             fcntl.flock(users, fcntl.LOCK_EX)
             ports.unlink()
             running.kill()
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """An S3-compatible server, with the login for it in the environment."""
+    program = versitygw()
+    if program is None:
+        reason = f"versitygw is not installed (hint: {INSTALL})"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        running(program, tmp_path_factory.mktemp("s3")) as s3,
+    ):
+        for name, value in LOGIN.items():
+            patched.setenv(name, value)
+        yield s3
 
 
 def _of_all_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:

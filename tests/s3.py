@@ -1,0 +1,76 @@
+"""A real S3-compatible server on this machine: versitygw over a folder, with its access log."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+BUCKET = "drains"
+LOGIN = {"AWS_ACCESS_KEY_ID": "drainer", "AWS_SECRET_ACCESS_KEY": "drainers-secret"}
+INSTALL = "go install github.com/versity/versitygw/cmd/versitygw@latest"
+START_S = 20.0
+
+
+def versitygw() -> str | None:
+    """Where it is installed."""
+    return shutil.which("versitygw") or shutil.which(Path.home() / "go/bin/versitygw")
+
+
+@dataclass(frozen=True, slots=True)
+class S3:
+    """A server that runs. Its clients have ``LOGIN`` in their environment."""
+
+    endpoint: str
+    log: Path
+
+    def uri(self, path: str) -> str:
+        return f"s3://{BUCKET}/{path}?region=us-east-1&endpoint={self.endpoint}"
+
+    def requests(self) -> list[str]:
+        """A line each, with operation and name, as in ``s3_PutObject a/b/x``."""
+        return [line for line in self.log.read_text().splitlines() if " s3_" in line]
+
+
+@contextmanager
+def running(program: str, folder: Path) -> Iterator[S3]:
+    """A server with an empty bucket; it ends with the block."""
+    (folder / "data" / BUCKET).mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        address = f"127.0.0.1:{found.getsockname()[1]}"
+    log = folder / "access.log"
+    keys = ["--access", LOGIN["AWS_ACCESS_KEY_ID"], "--secret", LOGIN["AWS_SECRET_ACCESS_KEY"]]
+    options = ["--port", address, *keys, "--quiet", "--access-log", str(log), "--health", "/health"]
+    with (folder / "output").open("w") as output:
+        server = subprocess.Popen(
+            [program, *options, "posix", str(folder / "data")],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"HOME": str(folder)},
+        )
+    try:
+        _wait_for(f"http://{address}/health", server)
+        yield S3(f"http://{address}", log)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
+    until_s = time.monotonic() + START_S
+    while True:
+        try:
+            with urlopen(url):
+                return
+        except URLError:
+            if server.poll() is not None or time.monotonic() > until_s:
+                raise
+            time.sleep(0.05)
