@@ -87,6 +87,19 @@ def parse_window(text: str) -> float:
     return seconds
 
 
+def read_login(path: str) -> tuple[str, str]:
+    """The user and password in the one line of a file. Raises UsageError."""
+    try:
+        user, password = Path(path).read_text(encoding="utf-8").split()
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}") from None
+    except ValueError:
+        raise UsageError(
+            f"{path} does not hold a login", hint="one line, as in Java's file: user password"
+        ) from None
+    return user, password
+
+
 @options("What is sent")
 class Sent:
     """What is sent; each a field of ``LimitSettings``."""
@@ -175,6 +188,12 @@ class Hosts(Engines):
         help="Metrics of a broker, to see how busy its request handlers are; repeat for all of"
         " them. Without, what clients see decides.",
     )
+    jmx_login: tuple[str, str] | None = option(
+        default=None,
+        parse=read_login,
+        metavar="FILE",
+        help="Holds `user password`, for metrics behind a login.",
+    )
     shared_cluster: bool = option(
         "--shared-cluster",
         default=False,
@@ -201,7 +220,9 @@ def limits(
     kafka: Kafka,
     sent: Sent,
     searching: Searching,
-    hosts: Annotated[Hosts, only("master", "spark_conf", "tasks", "jmx", "shared_cluster", "out")],
+    hosts: Annotated[
+        Hosts, only("master", "spark_conf", "tasks", "jmx", "jmx_login", "shared_cluster", "out")
+    ],
     report: Report,
     yes: Yes,
     terminal: Terminal,
@@ -236,7 +257,7 @@ def limits(
             from drainer.limits.spark.traffic import TrafficHost  # noqa: PLC0415
 
             terminal.say(f"starting Spark at {place.master} ...")
-            host = TrafficHost(place, settings, hosts.jmx)
+            host = TrafficHost(place, settings, hosts.jmx, hosts.jmx_login)
             with SearchView(terminal, found) as view:
                 found, left = measure_limits(cluster, prepared, host, view.update)
             if left is not None:

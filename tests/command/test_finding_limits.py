@@ -29,6 +29,7 @@ PATIENCE_S = 180.0
         (("--precision", "0.1%"), "--precision 0.1% is out of reach"),
         (("--safe-share", "120%"), "--safe-share '120%' is not a share"),
         (("--window", "2s"), "--window 2s is too short"),
+        (("--jmx-login", "/dev/null"), "--jmx-login /dev/null does not hold a login"),
         (("--max-mb-per-s", "inf"), "--max-mb-per-s inf bounds nothing"),
         (("--master", "sc://here"), "Spark Connect"),
         (("--spark-conf", "spark.speculation=true"), "spark.speculation"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -12,8 +13,9 @@ from pyspark.sql import SparkSession
 from drainer.demo.fill import create_topic
 from drainer.errors import Refused, UsageError
 from drainer.kafka.settings import ClientSettings
+from drainer.limits.cli import read_login
 from drainer.limits.spark.jmx import BrokerMetrics, Jmx, Reading
-from drainer.sandbox import Broker
+from drainer.sandbox import Broker, BrokerPorts, Brokers
 from kafka.topic import eventually
 
 
@@ -72,6 +74,27 @@ def test_brokers_are_looked_at_all_the_time(spark: SparkSession, broker: Broker)
     assert 0 <= (jmx.handlers_idle(0, float("inf")) or 0) <= 1
     assert jmx.handlers_idle(0, 1e-9) is None
     jmx.close()
+
+
+@pytest.mark.long
+def test_metrics_behind_a_login_are_for_whoever_has_it(
+    spark: SparkSession, kafka_installed: None, tmp_path: Path
+) -> None:
+    login = tmp_path / "jmx.login"
+    login.write_text("ann secret-1\n")
+    login.chmod(0o600)
+    with Brokers(
+        tmp_path, BrokerPorts.free_of(3, jmx=True), jmx_login=login, die_with_parent=True
+    ) as three:
+        addresses = [broker.jmx_address for broker in three.each]
+        with pytest.raises(Refused, match="no metrics of a broker") as refused:
+            BrokerMetrics(spark, addresses[0], ("ann", "a guess"))
+        assert "--jmx-login" in str(refused.value.hint)
+        assert "a guess" not in str(refused.value)
+        jmx = Jmx(spark, addresses, read_login(str(login)))
+        jmx.start()
+        eventually(lambda: jmx.handlers_idle(0, float("inf")) is not None, "there are two looks")
+        jmx.close()
 
 
 def test_where_no_metrics_are_it_says_so(spark: SparkSession, bootstrap: str) -> None:

@@ -28,18 +28,21 @@ _POOL = "kafka.server:type=KafkaRequestHandlerPool,name="
 _OF_BROKER = f"{_POOL}BrokerRequestHandlerAvgIdlePercent"
 _OF_ALL = f"{_POOL}RequestHandlerAvgIdlePercent"
 
+Login = tuple[str, str]  # user and password
 Reading = tuple[float, int]  # seconds of the monotonic clock, and the nanoseconds idle until then
 
 
 class BrokerMetrics:
     """How idle the request handlers of one broker are, by its metrics at ``host:port``.
 
+    ``login`` is for metrics that are not open to all.
+
     Raises:
         UsageError: when that is not an address.
         BrokerUnreachable: when nothing there speaks JMX, or it is not a broker.
     """
 
-    def __init__(self, session: SparkSession, address: str) -> None:
+    def __init__(self, session: SparkSession, address: str, login: Login | None = None) -> None:
         self.address = address
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
@@ -49,11 +52,17 @@ class BrokerMetrics:
             socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
         except OSError as error:
             raise self._refused(error.strerror or str(error)) from None
-        self._management: Any = session.sparkContext._jvm.javax.management  # type: ignore[union-attr]
+        context: Any = session.sparkContext
+        self._management = context._jvm.javax.management
         with self._failing():
             remote = self._management.remote
             url = remote.JMXServiceURL(f"service:jmx:rmi:///jndi/rmi://{address}/jmxrmi")
-            self._connector = remote.JMXConnectorFactory.connect(url)
+            known_as = context._jvm.java.util.HashMap()
+            if login is not None:
+                words = context._gateway.new_array(context._jvm.java.lang.String, len(login))
+                words[0], words[1] = login
+                known_as.put("jmx.remote.credentials", words)
+            self._connector = remote.JMXConnectorFactory.connect(url, known_as)
             self._beans = self._connector.getMBeanServerConnection()
             names = [self._name(name) for name in (_OF_BROKER, _OF_ALL)]
             known = [name for name in names if self._beans.isRegistered(name)]
@@ -99,17 +108,19 @@ class BrokerMetrics:
     def _refused(self, why: str) -> BrokerUnreachable:
         return BrokerUnreachable(
             f"no metrics of a broker at {self.address}: {why}",
-            hint="a broker started with JMX_PORT=9999 has them; without --jmx, what clients see"
-            " decides",
+            hint="a broker started with JMX_PORT=9999 has them, and --jmx-login names the file of"
+            " their login; without --jmx, what clients see decides",
         )
 
 
 class Jmx:
     """Looks at the metrics of all brokers. A broker that doesn't answer for a while is left out."""
 
-    def __init__(self, session: SparkSession, addresses: Sequence[str]) -> None:
+    def __init__(
+        self, session: SparkSession, addresses: Sequence[str], login: Login | None = None
+    ) -> None:
         """Raises UsageError and Refused as ``BrokerMetrics``."""
-        brokers = [BrokerMetrics(session, address) for address in addresses]
+        brokers = [BrokerMetrics(session, address, login) for address in addresses]
         for broker in brokers:
             broker.calibrate()
         self._watches = [(broker, Watch("jmx", broker.look)) for broker in brokers]

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Self
 
 from pyspark.sql import SparkSession
@@ -20,7 +21,7 @@ from drainer.limits.kafka.watch import InSyncWatch
 from drainer.limits.search.reading import Report, TrafficReading, changing_share
 from drainer.limits.search.trial import Point, Signals
 from drainer.limits.spark.hosting import HOSTED_SCHEMA, REPORT_S, Hosting
-from drainer.limits.spark.jmx import Jmx
+from drainer.limits.spark.jmx import Jmx, Login
 from drainer.limits.spark.traffic_coordinator import TrafficCoordinator, TrafficOrder
 from drainer.limits.trials import Observe
 from drainer.loader import describe
@@ -53,10 +54,17 @@ class TrafficHost:
         UsageError, Refused: as ``spark_session``.
     """
 
-    def __init__(self, place: SparkLook, client: ClientSettings, jmx: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        place: SparkLook,
+        client: ClientSettings,
+        jmx: tuple[str, ...] = (),
+        jmx_login: Login | None = None,
+    ) -> None:
         self._place = place
         self._client = client
         self._jmx = jmx
+        self._jmx_login = jmx_login
 
     def __enter__(self) -> Self:
         self._opened = ExitStack()
@@ -75,7 +83,9 @@ class TrafficHost:
                 f"{self._place.master} runs {slots} tasks at once, and --tasks asks for {tasks}",
                 hint="all of them have to run at once: ask for fewer, or leave it out",
             )
-        return SparkTraffic(self._session, self._client, topic, groups, tasks, self._jmx)
+        return SparkTraffic(
+            self._session, self._client, topic, groups, tasks, self._jmx, self._jmx_login
+        )
 
 
 class SparkTraffic:
@@ -91,7 +101,7 @@ class SparkTraffic:
         topic: the test topic, whose payloads mean nothing.
         groups: how many consumers read all of it.
         tasks: how many host; all of them have to run at once.
-        jmx: ``host:port`` of brokers' metrics.
+        jmx: ``host:port`` of brokers' metrics, which ``jmx_login`` opens.
     """
 
     def __init__(
@@ -102,13 +112,14 @@ class SparkTraffic:
         groups: int,
         tasks: int,
         jmx: tuple[str, ...] = (),
+        jmx_login: Login | None = None,
     ) -> None:
         self._session = session
         self._client = client
         self._topic = topic
         self._groups = groups
         self._tasks = tasks
-        self._jmx_addresses = jmx
+        self._metrics = partial(Jmx, session, jmx, jmx_login)
         self._reading = TrafficReading(tasks, groups)
         self._reports: deque[tuple[float, int, Report]] = deque()
         self._job_name = f"drainer limits: {topic}"
@@ -127,7 +138,7 @@ class SparkTraffic:
         with ExitStack() as opened:
             self._in_sync = InSyncWatch(self._client, self._topic)
             opened.callback(self._in_sync.close)
-            self._jmx = Jmx(self._session, self._jmx_addresses)
+            self._jmx = self._metrics()
             opened.callback(self._jmx.close)
             bind, host = _addresses(self._session)
             self._coordinator = TrafficCoordinator(bind, self._tasks, self._take)
