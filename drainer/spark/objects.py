@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -107,6 +108,14 @@ class Objects(ABC):
         """
 
     @abstractmethod
+    def create(self, name: str, data: bytes) -> bool:
+        """Writes an object, whole or not at all, unless there is one by this name.
+
+        Gives whether what is there is these bytes: of two that write different ones, one gets True.
+        Raises as ``put``.
+        """
+
+    @abstractmethod
     def get(self, name: str) -> bytes | None:
         """What was put there; None when nothing was. Raises StateLost."""
 
@@ -135,6 +144,29 @@ class Folder(Objects):
             insist_private(self.path, self.uri)
 
     def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
+        self._place(name, data, Path.replace, beside=beside)
+
+    def create(self, name: str, data: bytes) -> bool:
+        def link(new: Path, path: Path) -> None:
+            path.hardlink_to(new)  # which replaces nothing
+            new.unlink()
+
+        try:
+            self._place(name, data, link)
+        except FileExistsError:
+            return self.get(name) == data
+        return True
+
+    def _place(
+        self,
+        name: str,
+        data: bytes,
+        place: Callable[[Path, Path], object],
+        *,
+        beside: bool = False,
+    ) -> None:
+        """Writes a file by another name, and puts it where it belongs. Raises as ``put``, and
+        FileExistsError."""
         path = self.path / name
         new = new_beside(path)
         try:
@@ -145,10 +177,12 @@ class Folder(Objects):
                 _write_all(file, data)
             finally:
                 os.close(file)
-            new.replace(path)
+            place(new, path)
         except OSError as error:
             with suppress(OSError):
                 new.unlink()
+            if isinstance(error, FileExistsError):
+                raise
             if error.errno in (errno.ENOENT, errno.ESTALE):
                 raise out_of_reach(f"{path.parent} is not there any more", self.uri) from error
             raise PlanNotWritten(

@@ -48,6 +48,10 @@ class Failing(Objects):
             raise StateLost("no answer")
         self.inner.put(name, data, beside=beside)
 
+    def create(self, name: str, data: bytes) -> bool:
+        self._pass()
+        return self.inner.create(name, data)
+
     def get(self, name: str) -> bytes | None:
         self._pass()
         return self.inner.get(name)

@@ -74,15 +74,6 @@ def test_of_several_processes_that_create_one_object_one_does(s3: S3) -> None:
             racer.communicate()
 
 
-def test_one_that_was_created_may_be_created_again_as_it_was(s3: S3) -> None:
-    """Its answer may have been lost on the way."""
-    objects = Objects.open(s3.uri("again"))
-    assert objects.create("x", b"one")
-    assert objects.create("x", b"one")
-    assert not objects.create("x", b"two")
-    assert objects.get("x") == b"one"
-
-
 def test_a_bucket_that_is_missing_is_no_empty_one(s3: S3) -> None:
     objects = Objects.open(s3.uri("x").replace("s3://drains", "s3://another"))
     for call in (lambda: objects.get("x"), lambda: objects.children("x")):

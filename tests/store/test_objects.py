@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,6 +35,19 @@ def test_what_was_put_is_there(make: Make, tmp_path: Path) -> None:
     assert objects.get("a/c") == b"\x00\n"
     assert objects.get("a/b/2") is None
     assert objects.get("nowhere/at/all") is None
+
+
+@EITHER
+def test_of_those_that_create_one_name_one_does(make: Make, tmp_path: Path) -> None:
+    objects = make(tmp_path)
+    names, racers = [f"d/{number}" for number in range(50)], [b"a" * 5_000, b"b" * 5_000]
+    with ThreadPoolExecutor(len(racers)) as pool:
+        first, second = pool.map(lambda data: [objects.create(n, data) for n in names], racers)
+
+    assert [a + b for a, b in zip(first, second, strict=True)] == [1] * len(names)
+    assert [objects.get(name) == racers[0] for name in names] == first
+    assert objects.names("") == sorted(names)
+    assert objects.create("d/0", racers[0]) == first[0]  # as after a lost answer
 
 
 @EITHER
