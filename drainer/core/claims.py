@@ -20,7 +20,8 @@ from drainer.message import Barrier, Message, SubMessage
 
 ALL = "all"  # the selector of the claim that every sub-key falls in
 
-_SELECTOR = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
+BETWEEN = "+"  # in the place of a claim's number: what falls in none of the others
+_SELECTOR = re.compile(r"(\d{1,9}|\+)/(\d{1,9})", re.ASCII)
 _LONG = 0xFFFF_FFFF_FFFF_FFFF
 _NONE_PLACE = crc32(b"none")
 
@@ -54,21 +55,22 @@ def place_of(key: Hashable) -> int:
 class Claim:
     """The sub-keys whose place modulo ``of`` is ``number``.
 
-    Its text is ``"2/8"``; that of the one claim that has them all is ``"all"``.
+    Its text is ``"2/8"``; that of the one claim that has them all is ``"all"``. Beside claims 0 to
+    7 of 8 there is ``"+/8"``, whose number is 8: it has barriers, and sub-messages with lanes in
+    several of the others.
     """
 
     number: int
     of: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.number < self.of:
+        if not (0 <= self.number < self.of or self.number == self.of > 1):
             raise ValueError(f"claim {self.number} of {self.of} is none of 0 to {self.of - 1}")
 
     def __str__(self) -> str:
-        return ALL if self.of == 1 else f"{self.number}/{self.of}"
-
-    def has(self, place: int) -> bool:
-        return place % self.of == self.number
+        if self.of == 1:
+            return ALL
+        return f"{BETWEEN if self.number == self.of else self.number}/{self.of}"
 
     @classmethod
     def parse(cls, text: str) -> Claim:
@@ -76,7 +78,10 @@ class Claim:
         if text == ALL:
             return EVERYTHING
         match = _SELECTOR.fullmatch(text)
-        claim = None if match is None else cls(int(match[1]), int(match[2]))
+        claim = None
+        if match is not None:
+            of = int(match[2])
+            claim = cls(of if match[1] == BETWEEN else int(match[1]), of)
         if str(claim) != text:  # 02/8 and 2/8 would be two claims with the same sub-keys
             raise ValueError(f"{text!r} is not a claim: neither {ALL!r} nor NUMBER/OF")
         assert claim is not None
@@ -92,18 +97,18 @@ class Places:
     def __init__(self, order: Order) -> None:
         self._lane_of = LANE_OF.get(order)  # None: its sub-keys
 
-    def number(self, sub: SubMessage, of: int) -> int | None:
-        """Which of the ``of`` claims has the sub-message and all of its lanes; None when none."""
+    def number(self, sub: SubMessage, of: int) -> int:
+        """Which of the ``of`` claims has the sub-message and all of its lanes; ``of`` when none."""
         if of == 1:
             return 0
         if isinstance(sub, Barrier):
-            return None
+            return of
         if self._lane_of is not None:
             return place_of(self._lane_of(sub)) % of
         if sub.keys is None:
             return place_of(sub.key) % of
         numbers = {place_of(key) % of for key in sub.keys}
-        return numbers.pop() if len(numbers) == 1 else None
+        return numbers.pop() if len(numbers) == 1 else of
 
     def divide(self, subs: Sequence[SubMessage], of: int, done: int = 0) -> list[int] | None:
         """For each claim from 0 to ``of`` - 1 the bits of the sub-messages that are its.
@@ -120,10 +125,10 @@ class Places:
             key = sub.key
             # The most common kind, without a call: a backlog has millions of them.
             if by_sub_key and type(key) is str and key.isascii() and sub.keys is None:
-                number: int | None = crc32(key.encode()) % of
+                number = crc32(key.encode()) % of
             else:
                 number = self.number(sub, of)
-            if number is None:
+            if number == of > 1:
                 return None
             shares[number] |= 1 << index
         return shares
@@ -132,8 +137,8 @@ class Places:
 class Elsewhere:
     """What claims other than "all" have finished.
 
-    A sub-message is a claim's when all of its lanes are. So what falls in none, as barriers do, is
-    only finished when "all" says so.
+    A sub-message is a claim's when all of its lanes are; what falls in none of a division, as
+    barriers do, is that of "+".
     """
 
     def __init__(self, claims: Claims, places: Places) -> None:
@@ -170,7 +175,7 @@ class Elsewhere:
             bits: dict[int, int] = {}
             for index, sub in enumerate(subs):
                 number = self._places.number(sub, of)
-                if number is None or number not in by_number:
+                if number not in by_number:
                     continue
                 if number not in bits:
                     bits[number] = _finished_bits(*by_number[number], offset)

@@ -47,7 +47,7 @@ def in_share(values: list[str], offsets: range) -> set[tuple[int, int, int]]:
         (0, offset, index)
         for offset in offsets
         for index, key in enumerate(json.loads(values[offset]))
-        if SHARE.has(place_of(key))
+        if place_of(key) % SHARE.of == SHARE.number
     }
 
 
