@@ -18,6 +18,7 @@ from drainer.escape import encodable
 _MARK = "drainer-error "  # before the JSON that an error is made from again
 _TRACE_MOST = 6000  # characters of what led to it; its end says most
 _LINE_MOST = 300  # characters of a text that is not drainer's
+SEND_ALONG = "Send it along with --archive (spark-submit: --py-files), or install it there."
 
 # What Spark puts before what happened.
 _BEFORE = re.compile(
@@ -39,6 +40,11 @@ class SparkBroke(DrainerError):
 
 # A symptom in Spark's words, what to raise, what to say ({} is what Spark says), and the way out.
 # The first that fits.
+_OTHER_DRAINER = (
+    UsageError,
+    "the Python of Spark's workers has another version of drainer: {}",
+    "Install the driver's version there, or name the Python that has it by spark.pyspark.python.",
+)
 _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
     (
         "Python worker exited unexpectedly",
@@ -48,11 +54,20 @@ _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
         " (spark.executor.memoryOverhead on a cluster); the handler may have ended it, too",
     ),
     (
+        "Cannot run program",
+        UsageError,
+        "Spark's workers have no such Python: {}",
+        "Name one that each executor has by spark.pyspark.python.",
+    ),
+    (
         "No module named 'drainer'",
         UsageError,
         "the Python of Spark's workers has no drainer",
         "install it there, or name the Python that has it by spark.pyspark.python",
     ),
+    ("No module named 'drainer.", *_OTHER_DRAINER),
+    ("on <module 'drainer.", *_OTHER_DRAINER),
+    ("No module named ", UsageError, "an executor lacks a module: {}", SEND_ALONG),
     (
         "PYTHON_VERSION_MISMATCH",
         UsageError,
@@ -96,13 +111,25 @@ _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
         "Spark's JVM did not start",
         "what it said is above; is JAVA_HOME a Java 17 or later, and --spark-conf right?",
     ),
-)
-# What stands for itself, and is no bug of drainer's either.
-_BREAKS = (
-    ("No space left on device", SparkBroke, "name a larger place by spark.local.dir"),
-    ("spark.driver.maxResultSize", SparkBroke, "raise spark.driver.maxResultSize"),
-    ("SparkContext was shut down", Interrupted, "repeat the command"),
-    ("SPARK_JOB_CANCELLED", Interrupted, "repeat the command; was it ended in Spark's UI?"),
+    (
+        "No space left on device",
+        SparkBroke,
+        "Spark: {}",
+        "name a larger place by spark.local.dir",
+    ),
+    (
+        "spark.driver.maxResultSize",
+        SparkBroke,
+        "Spark: {}",
+        "raise spark.driver.maxResultSize",
+    ),
+    ("SparkContext was shut down", Interrupted, "Spark: {}", "repeat the command"),
+    (
+        "SPARK_JOB_CANCELLED",
+        Interrupted,
+        "Spark: {}",
+        "repeat the command; was it ended in Spark's UI?",
+    ),
 )
 
 
@@ -184,9 +211,6 @@ def failure_of(raised: BaseException) -> DrainerError:
     for symptom, kind, message, hint in _KNOWN:
         if symptom in text:
             return kind(message.replace("{}", telling), hint=hint, cause=cause)
-    for symptom, kind, hint in _BREAKS:
-        if symptom in text:
-            return kind(f"Spark: {telling}", hint=hint, cause=cause)
     if isinstance(raised, ConnectionError | Py4JError) and not isinstance(raised, Py4JJavaError):
         return SparkBroke(
             f"Spark's JVM is gone: {telling}",

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from zipfile import ZIP_DEFLATED, ZipFile
 
-from drainer import mask
-from drainer.errors import Refused
+from drainer import __version__, mask
+from drainer.errors import Refused, UsageError
 from drainer.loader import LoadedHandler, load_handler, place_and_name
+from drainer.spark.failure import SEND_ALONG
 from drainer.spark.settings import is_local
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-
-FOLDER_BYTES_MOST = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,32 +25,46 @@ class Shipped:
 
     ``file`` is the name of a file that was sent along, whose handler is ``name``. With it travels
     what keys are masked with: tasks report keys and errors, too.
+
+    ``version`` is that of the driver's drainer.
     """
 
     reference: str
     file: str | None = None
     name: str = ""
     mask: str = field(default_factory=mask.secret, repr=False)
+    version: str = __version__
 
     def load(self) -> LoadedHandler:
-        """Raises UsageError or Refused as ``load_handler`` does."""
+        """Raises UsageError or Refused as ``load_handler`` does, and Refused when this drainer is
+        not of the driver's version."""
+        if self.version != __version__:
+            raise Refused(
+                f"{_here()} runs drainer {__version__}, and the driver {self.version}",
+                hint="Install the driver's version there.",
+            )
         mask.use(self.mask)
-        if self.file is None:
-            return load_handler(self.reference)
-        from pyspark import SparkFiles  # noqa: PLC0415 - only in a task
+        reference = self.reference
+        if self.file is not None:
+            from pyspark import SparkFiles  # noqa: PLC0415 - only in a task
 
-        path = SparkFiles.get(self.file)
-        return load_handler(f"{path}:{self.name}" if self.name else path)
+            path = SparkFiles.get(self.file)
+            reference = f"{path}:{self.name}" if self.name else path
+        try:
+            return load_handler(reference)
+        except (Refused, UsageError) as error:
+            # The driver has loaded it.
+            if not isinstance(error.__cause__, ImportError | None):
+                raise
+            raise Refused(f"{_here()}: {error}", hint=SEND_ALONG) from error.__cause__
 
 
 def ship(context: SparkContext, handler: LoadedHandler, archives: Sequence[str] = ()) -> Shipped:
     """Sends along what the executors need to load the handler.
 
     On this machine that is nothing: they see the same files. A handler's file is sent as it is, a
-    package in a folder as a zip; what is installed has to be installed
-    there, too, or be among the archives.
-
-    Raises Refused when a folder is too large to be sent.
+    package in a folder as a zip; what is installed has to be installed there, too, or be among the
+    archives.
     """
     for archive in archives:
         context.addPyFile(archive)
@@ -63,28 +77,15 @@ def ship(context: SparkContext, handler: LoadedHandler, archives: Sequence[str] 
         context.addFile(str(path))
         return Shipped(reference, path.name, name)
     if "/" in place:  # package.module in a folder
-        top = path.name.partition(".")[0]
-        source = path.parent / top
+        source = path.parent / path.name.partition(".")[0]
         if source.is_dir():
-            context.addPyFile(str(_zipped(source, Path(context._temp_dir))))
-        elif source.with_suffix(".py").is_file():
-            context.addPyFile(str(source.with_suffix(".py")))
+            zipped = str(Path(context._temp_dir) / source.name)
+            context.addPyFile(shutil.make_archive(zipped, "zip", source.parent, source.name))
+        else:
+            context.addPyFile(f"{source}.py")
         return Shipped(f"{path.name}:{name}" if name else path.name)
     return Shipped(reference)
 
 
-def _zipped(package: Path, folder: Path) -> Path:
-    files = [
-        path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    ]
-    size = sum(path.stat().st_size for path in files)
-    if size > FOLDER_BYTES_MOST:
-        raise Refused(
-            f"the handler's package {package} has {size / 2**20:.0f} MiB, too much to send along",
-            hint="install it on the executors, or name an archive of what is needed with --archive",
-        )
-    zipped = folder / f"{package.name}.zip"
-    with ZipFile(zipped, "w", ZIP_DEFLATED) as archive:
-        for path in files:
-            archive.write(path, path.relative_to(package.parent))
-    return zipped
+def _here() -> str:
+    return f"the executor on {socket.gethostname()}"

@@ -100,3 +100,35 @@ def test_what_spark_puts_before_what_happened_is_left_out() -> None:
 
     assert str(error) == "Spark: No space left on device"
     assert error.hint == "name a larger place by spark.local.dir"
+
+
+def test_a_python_that_an_executor_has_not_is_named() -> None:
+    error = failure_of(
+        RuntimeError(
+            "org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 0.0"
+            " failed 4 times, most recent failure: Lost task 1.3 in stage 0.0 (TID 13) (192.0.2.2"
+            ' executor driver): java.io.IOException: Cannot run program "/opt/py/python3":'
+            " error=2, No such file or directory\n\tat java.base/java.lang.ProcessBuilder"
+        )
+    )
+
+    assert 'Spark\'s workers have no such Python: Cannot run program "/opt/py/python3"' in str(
+        error
+    )
+    assert "spark.pyspark.python" in (error.hint or "")
+
+
+def test_another_drainer_on_an_executor_is_told_from_a_module_that_is_missing() -> None:
+    def error_of(line: str) -> DrainerError:
+        return failure_of(
+            RuntimeError(f'Traceback (most recent call last):\n  File "w.py", line 1, in f\n{line}')
+        )
+
+    for line in (
+        "ModuleNotFoundError: No module named 'drainer.spark.slices'",
+        "AttributeError: Can't get attribute 'Slice' on <module 'drainer.spark.jobs' from 'x'>",
+    ):
+        assert "another version of drainer" in str(error_of(line))
+    missing = error_of("ModuleNotFoundError: No module named 'elasticsearch'")
+    assert "an executor lacks a module: ModuleNotFoundError: No module named 'elast" in str(missing)
+    assert "--archive" in (missing.hint or "")

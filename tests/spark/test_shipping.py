@@ -1,0 +1,38 @@
+"""A handler on an executor: what it lacks there is said, with what helps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from drainer.errors import Refused
+from drainer.spark.shipping import Shipped
+
+
+def test_an_executor_with_another_version_of_drainer_is_refused() -> None:
+    shipped = replace(Shipped("print"), version="0.0.9")
+
+    with pytest.raises(Refused, match=r"runs drainer \d.*, and the driver 0\.0\.9"):
+        shipped.load()
+
+
+@pytest.mark.parametrize("reference", ["absent_package.handlers:H", "{folder}/needs.py:H"])
+def test_what_an_executor_can_t_import_says_how_it_gets_there(
+    reference: str, tmp_path: Path
+) -> None:
+    (tmp_path / "needs.py").write_text("import absent_package\n")
+
+    with pytest.raises(Refused, match=r"the executor on .*absent_package") as raised:
+        Shipped(reference.format(folder=tmp_path)).load()
+    assert "--archive" in (raised.value.hint or "")
+    assert "--py-files" in (raised.value.hint or "")
+
+
+def test_a_handler_that_fails_for_another_reason_says_that(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text("1 / 0\n")
+
+    with pytest.raises(Refused, match="ZeroDivisionError") as raised:
+        Shipped(f"{tmp_path}/fails.py:H").load()
+    assert "--archive" not in (raised.value.hint or "")
