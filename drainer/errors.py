@@ -188,6 +188,10 @@ class HandleFailed(Halted):
     """Raised when ``handle`` raised."""
 
 
+class ValueNotShipped(HandleFailed, AttributeError):
+    """Raised in a handler when it asks for the value of a message that was read elsewhere."""
+
+
 class RecordNotWritten(Halted):
     """Raised in a handler when a topic did not take its record, or not for sure."""
 

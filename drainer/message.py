@@ -6,23 +6,59 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from drainer.errors import ValueNotShipped
 from drainer.mask import key_repr
+
+_PARTITION_BITS = 20  # Kafka has no topic with a million partitions
+
+
+def stream_of(shard: int, partition: int) -> int:
+    """The number of the account that one shard of the sub-keys has of a partition."""
+    return shard << _PARTITION_BITS | partition
+
+
+def partition_of(ledger: int) -> int:
+    """The partition that an account is of, be it a partition's own or a shard's."""
+    return ledger & (1 << _PARTITION_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where messages come from: one partition of one topic, told apart by the topic's id.
 
-    A topic that was deleted and recreated has the same name and another id.
+    A topic that was deleted and recreated has the same name and another id. ``ledger`` is the
+    number of the account that its messages go to: the partition, or a ``stream_of`` it.
     """
 
     topic: str
     topic_id: str
     partition: int
+    ledger: int = -1
+
+    def __post_init__(self) -> None:
+        if self.ledger < 0:
+            object.__setattr__(self, "ledger", self.partition)
 
 
 class HeadersUnreadable(ValueError):
     """Raised by ``Message.headers`` when a header's name is not UTF-8: no client can read them."""
+
+
+def headers_unreadable(message: Message) -> HeadersUnreadable:
+    return HeadersUnreadable(f"the headers of {message} can't be read: a name is not UTF-8")
+
+
+class KeySums:
+    """Stands for the sub-keys of a message where not all are known: their count and checksum."""
+
+    __slots__ = ("checksum", "count")
+
+    def __init__(self, count: int, checksum: int) -> None:
+        self.count = count
+        self.checksum = checksum
+
+    def __len__(self) -> int:
+        return self.count
 
 
 class Message:
@@ -50,7 +86,7 @@ class Message:
     ledger: Any
     left: int
     size: int  # in bytes: of key and value, and once delivered of all that it takes in memory
-    sub_keys: Sequence[Hashable]
+    sub_keys: Sequence[Hashable] | KeySums
     part: Any
 
     def __init__(
@@ -85,6 +121,10 @@ class Message:
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
         return self._headers
+
+    def is_payload(self, sub: SubMessage) -> bool:
+        """Whether the payload of a sub-message is this message's value itself."""
+        return sub.payload is self.value
 
     def let_go(self) -> None:
         """Forgets the content, and keeps the place."""
@@ -175,6 +215,56 @@ class SubMessage:
     def __repr__(self) -> str:
         keys = (self.key,) if self.keys is None else self.keys
         return f"<{type(self).__name__} {', '.join(map(key_repr, keys))}>"
+
+
+class ShippedMessage(Message):
+    """A message in a process that did not read it, with some of its sub-messages.
+
+    It has all facts of a message but ``value``, unless that was shipped, too. ``subs`` have
+    their indexes; ``own`` has the bits of these. ``keys`` are of all.
+    """
+
+    __slots__ = ("own", "subs")
+
+    subs: Sequence[SubMessage]  # until they are delivered
+    own: int
+
+    def __init__(
+        self,
+        origin: Origin,
+        offset: int,
+        key: bytes | None,
+        timestamp: int | None,
+        headers: Sequence[tuple[str, bytes | None]] | None,
+        keys: KeySums,
+    ) -> None:
+        # Not super().__init__: there is no value, and this runs for every message.
+        self.origin = origin
+        self.offset = offset
+        self.key = key
+        self.size = 0 if key is None else len(key)
+        self.sub_keys = keys
+        self._timestamp = timestamp
+        self._headers = headers  # type: ignore[assignment]  # None when they can't be read
+
+    def __getattr__(self, name: str) -> Any:
+        # Only of what is not there is it asked.
+        if name == "value":
+            raise ValueNotShipped(
+                f"message.value does not travel to Spark's tasks: that of {self} was asked for",
+                hint="Put what handle() needs into the payload, or set whole_messages = True on"
+                " the handler.",
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]:
+        if self._headers is None:
+            raise headers_unreadable(self)
+        return self._headers
+
+    def is_payload(self, sub: SubMessage) -> bool:
+        return hasattr(self, "value") and sub.payload is self.value
 
 
 class Barrier(SubMessage):

@@ -48,7 +48,7 @@ class Extra(StrEnum):
 
 
 PACKAGES = {
-    Extra.SPARK: ("pyspark", "pyarrow", "pandas", "obstore"),
+    Extra.SPARK: ("pyspark", "pyarrow", "pandas", "lz4", "obstore"),
     Extra.REPORT: ("jinja2", "markupsafe"),
     Extra.CERTIFY: ("cloudpickle", "hypothesis", "time_machine"),
 }

@@ -19,7 +19,7 @@ from drainer.core.parked import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane,
 from drainer.core.payloads import Payloads
 from drainer.core.progress import DONE, Counts, Outcome, Progress
 from drainer.errors import Halted
-from drainer.message import Barrier, Message, SubMessage
+from drainer.message import Barrier, Message, ShippedMessage, SubMessage, partition_of
 from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
@@ -88,9 +88,9 @@ class Dispatcher:
         self._payloads = Payloads()
         self._gates: dict[int, Gate] = {}
         self._shut = {
-            number
+            partition_of(number)
             for number, ledger in self.ledgers.items()
-            if _all_of(number) in self.parked and not ledger.complete
+            if _all_of(partition_of(number)) in self.parked and not ledger.complete
         }
         self.lanes.parked = len(self._shut)
         self.take = self.lanes.take
@@ -125,25 +125,44 @@ class Dispatcher:
         """
         if self._sift is not None and self.rule_filter.full:
             raise Halted(TOO_MANY_KEYS, hint="Add --no-rules to resume without a limit.")
-        partition = message.origin.partition
+        number = message.origin.ledger
         sequence = subs if type(subs) is list else list(subs)
         keys = identify(message, sequence)
         size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(sequence)
         size += self._payloads.bytes_of(message, sequence)
         shared, fate = 0, DONE
-        if self._shared_below and message.offset < self._shared_below[partition]:
+        if self._shared_below and message.offset < self._shared_below[number]:
             shared, fate = self._absent(message, sequence)
-        done = self.ledgers[partition].deliver(message, keys, size, shared, fate)
+        done = self.ledgers[number].deliver(message, keys, size, shared, fate)
+        self._let_in(message, sequence, done)
+
+    def deliver_part(self, message: ShippedMessage) -> None:
+        """``deliver`` for a message of which only some sub-messages came along.
+
+        The others are in no account here. Raises as ``deliver`` does.
+        """
+        if self._sift is not None and self.rule_filter.full:
+            raise Halted(TOO_MANY_KEYS, hint="Add --no-rules to resume without a limit.")
+        subs, message.subs = message.subs, ()  # they refer to each other
+        size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(subs)
+        size += self._payloads.bytes_of(message, subs)
+        ledger = self.ledgers[message.origin.ledger]
+        done = ledger.deliver(message, message.sub_keys, size, own=message.own)
+        self._let_in(message, subs, done)
+
+    def _let_in(self, message: Message, subs: Sequence[SubMessage], done: int) -> None:
+        # ``done`` has the bits of those that need not be handled.
+        partition = message.origin.partition
         gate = self._gates.get(partition) if self._gates else None
         if self._selects is not None or self._sift is not None:
-            done = self._take_out(message, sequence, done)
+            done = self._take_out(message, subs, done)
         if partition in self._shut:
-            self._leave_alone(sequence, done, lambda sub: False)
+            self._leave_alone(subs, done, lambda sub: False)
             return
         lane_of = self._lane_of
         push = self.lanes.push
-        for index, sub in enumerate(sequence):
-            if done and done >> index & 1:
+        for sub in subs:
+            if done and done >> sub.index & 1:
                 continue
             if gate is not None:
                 gate.waiting.append(sub)
@@ -165,10 +184,10 @@ class Dispatcher:
         It is ``wants`` and ``deliver`` for the default split, and for records of one partition in
         their order.
         """
-        partition = messages[0].origin.partition
-        ledger = self.ledgers[partition]
+        number = messages[0].origin.ledger
+        ledger = self.ledgers[number]
         exact = self._gates or self._shut or self._lane_of or self._selects or self._sift
-        shared = self._shared_below and messages[0].offset < self._shared_below[partition]
+        shared = self._shared_below and messages[0].offset < self._shared_below[number]
         if exact or shared or not ledger.fresh(messages):
             for message in messages:
                 if self.wants(message):
@@ -188,7 +207,7 @@ class Dispatcher:
 
     def wants(self, message: Message) -> bool:
         """Whether a fetched message is to be delivered; notes it as passed when it is not."""
-        ledger = self.ledgers[message.origin.partition]
+        ledger = self.ledgers[message.origin.ledger]
         if ledger.wants(message.offset):
             return True
         ledger.reach(message.offset + 1)
@@ -319,9 +338,9 @@ class Dispatcher:
         self, subs: Sequence[SubMessage], done: int, selects: Callable[[SubMessage], bool]
     ) -> int:
         alone = 0
-        for index, sub in enumerate(subs):
-            if not done >> index & 1 and not selects(sub):
-                alone |= 1 << index
+        for sub in subs:
+            if not done >> sub.index & 1 and not selects(sub):
+                alone |= 1 << sub.index
                 self._rest(sub)
         return alone
 
@@ -376,7 +395,7 @@ class Dispatcher:
                 self.lanes.parked += 1
                 self._shut_behind(sub, "something before this barrier is left pending")
                 return
-            first = self.ledgers[partition].first_pending
+            first = self.ledgers[sub.message.origin.ledger].first_pending
             if first is not sub.message or not _is_next(sub):
                 return
             gate.running = True
@@ -388,6 +407,8 @@ class Dispatcher:
 def _is_next(sub: SubMessage) -> bool:
     # Whether all before it in its message is finished; by rules some behind it may be, too.
     before = (1 << sub.index) - 1
+    if isinstance(sub.message, ShippedMessage):
+        before &= sub.message.own
     part = sub.message.part
     return not before or (part is not None and (part.bits | part.elsewhere) & before == before)
 

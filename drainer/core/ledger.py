@@ -20,7 +20,7 @@ from drainer.core.progress import (
     join_ranges,
     ranges_of,
 )
-from drainer.message import Message
+from drainer.message import KeySums, Message
 
 PURGE_MIN = 64  # finished messages inside the queue that are not worth purging yet
 PURGE_BYTES_MIN = 1024 * 1024  # nor these, in all
@@ -41,7 +41,7 @@ class PartialMessage:
         *("_checksum", "_head", "bits", "changed", "elsewhere", "fate", "keys", "resting"),
     )
 
-    def __init__(self, keys: Sequence[Hashable]) -> None:
+    def __init__(self, keys: Sequence[Hashable] | KeySums) -> None:
         self.keys = keys
         self.bits = 0
         self.elsewhere = 0  # not to be finished here, and in none of the records
@@ -118,10 +118,11 @@ class Ledger:
     def deliver(
         self,
         message: Message,
-        keys: Sequence[Hashable],
+        keys: Sequence[Hashable] | KeySums,
         size: int,
         elsewhere: int = 0,
         fate: Outcome = DONE,
+        own: int = 0,
     ) -> int:
         """Opens the account of a message that splits into one sub-message per key.
 
@@ -129,19 +130,20 @@ class Ledger:
         ``elsewhere`` has a bit for each sub-message that is none of this account's, and that the
         message does not wait for. The result has one for each that need not be handled: these, and
         those that an earlier drain finished. ``fate`` is the worst that became of those elsewhere.
+        ``own`` has the bits of those that are this account's when only these came along.
 
         Raises SplitFailed when an earlier drain finished a part of this message and the keys are
         not the ones that it saw; nothing was taken in then.
         """
         offset = message.offset
         done = 0
-        left = len(keys)
+        left = own.bit_count() if own else len(keys)
         message.sub_keys = keys
         message.part = None
         if self._earlier_partial and offset in self._earlier_partial:
             done = self._recall(message)
             fate = fate.or_worse(message.part.fate)
-            left -= done.bit_count()
+            left -= (done & own if own else done).bit_count()
         if elsewhere:
             elsewhere &= ~done
             left -= elsewhere.bit_count()
@@ -357,7 +359,9 @@ class Ledger:
         self.resting += 1
         self.pending_bytes -= message.size
         keys = message.sub_keys
-        at_rest = RESTING_BYTES + RESTING_KEY_BYTES * len(keys) + len(repr(keys))
+        at_rest = RESTING_BYTES
+        if not isinstance(keys, KeySums):
+            at_rest += RESTING_KEY_BYTES * len(keys) + len(repr(keys))
         message.size = min(message.size, at_rest)
         self.pending_bytes += message.size
         message.let_go()

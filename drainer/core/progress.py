@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainer.core.codec import JsonRecord, Whole
 from drainer.errors import SplitFailed
-from drainer.message import Message
+from drainer.message import KeySums, Message
 
 Range = tuple[int, int]  # offsets [first, last + 1)
 Fates = Mapping["Outcome", tuple[Range, ...]]  # messages with a sub-message that ended so
@@ -123,7 +123,7 @@ class Partial:
         """What either of two records of one message says is finished."""
         return Partial(other.count, other.checksum, self.bits | other.bits)
 
-    def insist_same(self, message: Message, keys: Sequence[Hashable]) -> None:
+    def insist_same(self, message: Message, keys: Sequence[Hashable] | KeySums) -> None:
         """Raises SplitFailed when these sub-keys of the message are not those of the record."""
         count, checksum = len(keys), checksum_keys(keys)
         if (self.count, self.checksum) != (count, checksum):
@@ -359,6 +359,8 @@ def _offset(name: str) -> int:
     return int(name)
 
 
-def checksum_keys(keys: Iterable[Hashable]) -> int:
+def checksum_keys(keys: Iterable[Hashable] | KeySums) -> int:
     """CRC-32 over the sub-keys of a message, in order; equal in every process for equal keys."""
+    if isinstance(keys, KeySums):
+        return keys.checksum
     return zlib.crc32(repr(list(keys)).encode())

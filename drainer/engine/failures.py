@@ -18,7 +18,7 @@ from drainer.engine.ports import DeadLetters
 from drainer.engine.runtime import Runtime
 from drainer.engine.status import FailureStatus
 from drainer.engine.workers import Starter, TimedOut, Work
-from drainer.errors import DrainerError, Halted, HandleFailed, ThreadsOverdue
+from drainer.errors import DrainerError, Halted, HandleFailed, ThreadsOverdue, ValueNotShipped
 from drainer.escape import printable
 from drainer.handler import Fatal, Retry, Skip
 from drainer.loader import describe
@@ -437,6 +437,8 @@ def _members(work: Work) -> list[SubMessage]:
 
 
 def _may_be_retried(error: BaseException) -> bool:
+    if isinstance(error, ValueNotShipped):  # it would fail in each sub-message alike
+        return False
     return isinstance(error, Exception | asyncio.CancelledError)
 
 
@@ -458,7 +460,9 @@ def _halted(sub: SubMessage | Bundle, error: BaseException, why: str | None) -> 
     reason = "" if why is None else f"{why}; last, "
     return HandleFailed(
         f"{reason}handle failed for sub-message {sub} ({sub!r}){attempts}: {describe(error)}",
-        hint="fix the handler or what it talks to, then resume; this sub-message and all behind it"
+        hint=error.hint
+        if isinstance(error, ValueNotShipped)
+        else "fix the handler or what it talks to, then resume; this sub-message and all behind it"
         " on its lane are still pending",
         cause=error,
     )

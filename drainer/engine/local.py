@@ -164,6 +164,7 @@ class LocalDrain:
             self._source.next_batch,
             dispatcher,
             self._handler.split,
+            self._ports.is_split,
             settings.buffer_bytes // 2,  # the rest is for what is fetched and not yet split
             self._look_ahead(first),
             moved=self._fed,

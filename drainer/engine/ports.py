@@ -131,10 +131,12 @@ class Held:
 @dataclass(frozen=True, slots=True)
 class Ports:
     """What a drain in this process needs beside; ``open_source(dispatcher, notify)`` makes the
-    source, whose thread calls ``notify`` when a batch waits."""
+    source, whose thread calls ``notify`` when a batch waits. ``is_split`` says that its messages
+    were split where they were read: they are ``ShippedMessage``s."""
 
     open_source: Callable[[Dispatcher, Callable[[], None]], Source]
     dead_letters: DeadLetters | None = None  # not needed by a drain that writes none
     write_to: Callable[[str], Writer] | None = None  # for the handler
     read_pace: RateLimiter | None = None  # when reading is capped
     write_pace: RateLimiter | None = None  # and writing, of handlers that use ``write_to``
+    is_split: bool = False

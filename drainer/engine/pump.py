@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, cast
 
 from drainer.core.dispatch import Dispatcher
 from drainer.loader import split_failed
-from drainer.message import Message, SubMessage
+from drainer.message import Message, ShippedMessage, SubMessage
 
 SLICE_S = 0.005  # how long it keeps the event loop before others get a turn
 RESTING_MOST = 50_000  # messages that stay pending; the plan has each of them
@@ -31,10 +31,11 @@ class Batch(Protocol):
 class Pump:
     """Moves batches from the fetch thread's queue through ``split`` into the dispatcher.
 
-    Stops while ``capacity_bytes`` are pending, or ``ready_lanes`` wait for a worker: what lies
-    there longer only gets cold. ``poke`` it when there may be room again. ``moved`` is called
-    whenever it got something done. Any failure, of ``split`` or a bug, goes to ``failed`` and
-    ends it for good: going on would make a hole of the message that failed.
+    With ``is_split`` the messages were split before. Stops while ``capacity_bytes`` are pending,
+    or ``ready_lanes`` wait for a worker: what lies there longer only gets cold. ``poke`` it when
+    there may be room again. ``moved`` is called whenever it got something done. Any failure, of
+    ``split`` or a bug, goes to ``failed`` and ends it for good: going on would make a hole of the
+    message that failed.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Pump:
         next_batch: Callable[[], Batch | None],
         dispatcher: Dispatcher,
         split: Callable[[Message], Iterable[SubMessage]] | None,
+        is_split: bool,
         capacity_bytes: int,
         ready_lanes: int,
         moved: Callable[[], None],
@@ -59,7 +61,9 @@ class Pump:
         self._failed = failed
         self._batch: Batch | None = None
         self._messages: Iterator[Message] = iter(())
-        self._deliver_some = self._deliver_whole if split is None else self._deliver_split
+        self._deliver_some = self._deliver_parts if is_split else self._deliver_split
+        if split is None:
+            self._deliver_some = self._deliver_whole
         self._whole = SLICE_CHECK
         # Rules take some microseconds for each sub-message, so the clock is looked at more often.
         self._slice_check = 1 if dispatcher.rule_filter.settings else SLICE_CHECK
@@ -152,6 +156,19 @@ class Pump:
                 dispatcher.deliver(message, subs)
                 room -= message.size
                 left -= len(subs) // SLICE_CHECK
+            if left <= 0 or room <= 0:
+                return True
+        return False
+
+    def _deliver_parts(self) -> bool:
+        dispatcher = self._dispatcher
+        room = self._capacity_bytes - dispatcher.pending_bytes
+        left = self._slice_check
+        for message in cast("Iterator[ShippedMessage]", self._messages):
+            left -= 1 + len(message.subs) // SLICE_CHECK
+            if dispatcher.wants(message):
+                dispatcher.deliver_part(message)
+                room -= message.size
             if left <= 0 or room <= 0:
                 return True
         return False

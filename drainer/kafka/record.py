@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import confluent_kafka
 
-from drainer.message import HeadersUnreadable, Message, Origin
+from drainer.message import Message, Origin, headers_unreadable
 
 _Headers = list[tuple[str, bytes | None]]
 
@@ -53,7 +53,7 @@ class KafkaMessage(Message):
             return ()
         found = _headers_of(self._record)
         if found is None:
-            raise HeadersUnreadable(f"the headers of {self} can't be read: a name is not UTF-8")
+            raise headers_unreadable(self)
         return found
 
     def let_go(self) -> None:

@@ -278,7 +278,7 @@ def dead_letter(
         several=sub.keys is not None,
         sub_key_exact=exact,
         payload_encoding=encoding,
-        whole=sub.payload is message.value if former is None else former.whole,
+        whole=message.is_payload(sub) if former is None else former.whole,
         attempts=min(attempts, WHOLE_MOST),  # whoever may write a letter can say any number
         reason=reason,
         error_type=None if error is None else type(error).__name__[:TYPE_CHARACTERS],

@@ -20,7 +20,7 @@ from uuid import UUID
 
 import orjson
 
-from drainer.errors import UsageError
+from drainer.errors import UsageError, ValueNotShipped
 from drainer.mask import masking
 from drainer.message import Barrier, Message, SubMessage
 
@@ -335,8 +335,10 @@ def _message(message: Message) -> View:
     ms = message.timestamp
     time = None if ms is None else datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
     fields = {name: getattr(message, name) for name in ("topic", "partition", "offset")}
-    fields |= {"key": message.key, "value": message.value, "headers": dict(message.headers)}
-    return View({**fields, "timestamp": time})
+    fields |= {"key": message.key, "headers": dict(message.headers), "timestamp": time}
+    with suppress(ValueNotShipped):
+        fields["value"] = message.value
+    return View(fields)
 
 
 _FACTS: dict[str, Callable[[SubMessage], Any]] = {

@@ -121,7 +121,7 @@ class RuleFilter:
                 self.why_undecided.setdefault(test.name, str(reason))
         if self._limit is None or isinstance(sub, Barrier):
             return None
-        if message.offset < self._asked_below.get(message.partition, 0) or (
+        if message.offset < self._asked_below.get(message.origin.ledger, 0) or (
             self._asked_by and self._was_asked(sub, message)
         ):
             return None  # it passed in an earlier run, which counted it
@@ -133,15 +133,15 @@ class RuleFilter:
         ``done`` has the bits of what is not to be asked about.
         """
         taken = 0
-        for index, sub in enumerate(subs):
-            if done >> index & 1:
+        for sub in subs:
+            if done >> sub.index & 1:
                 continue
             name = self.skips(sub)
             if name is None:
                 continue
-            taken |= 1 << index
+            taken |= 1 << sub.index
             self.skipped_by[name] += 1
-            message.ledger.finish(message, index, Outcome.SKIPPED)
+            message.ledger.finish(message, sub.index, Outcome.SKIPPED)
         return taken
 
     def skipped(self, reason: str) -> None:

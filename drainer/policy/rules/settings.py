@@ -66,6 +66,11 @@ class RuleSettings(JsonRecord):
     def __bool__(self) -> bool:
         return bool(self.skip) or self.limit_per_key is not None
 
+    @property
+    def read_values(self) -> bool:
+        """Whether a rule may ask for the values of messages."""
+        return any("value" in (rule.when or "") for rule in self.skip)
+
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> RuleSettings:
         """From the table that a rules file is. Raises UsageError."""

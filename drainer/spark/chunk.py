@@ -1,0 +1,272 @@
+"""What is shuffled: chunks, the sub-messages that a slice of a partition has of one shard.
+
+The reader has split the messages. A chunk has the facts of each message once, and of each
+sub-message its index, sub-key and payload, pickled together: what they share is in it once.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
+from typing import Any
+
+from lz4 import block as lz4  # pyarrow has it, too, and takes 200 ms to import
+
+from drainer.core.identity import SubKeys
+from drainer.core.payloads import Payloads
+from drainer.core.progress import checksum_keys
+from drainer.errors import Refused, SplitFailed
+from drainer.loader import describe
+from drainer.message import (
+    HeadersUnreadable,
+    KeySums,
+    Message,
+    Origin,
+    ShippedMessage,
+    SubMessage,
+)
+
+# A chunk is full when it has one of these. A message's value counts by the sub-messages that are
+# in the chunk; payloads as they are in memory, for split may make much of a small value.
+CHUNK_SUBS = 1_000
+CHUNK_BYTES = 64 * 1024  # of values
+CHUNK_MEMORY_BYTES = 1024 * 1024  # of payloads
+OPEN_MEMORY_BYTES = 64 * 1024 * 1024  # of payloads in all chunks that are not full
+KNOWN_MOST = 10_000  # keys and headers of messages, kept so that a chunk has equal ones once
+
+PICKLE_PROTOCOL = 5
+_MISSING = "Install it on the executors, or send it along with --archive."
+
+Row = tuple[int, int, int, int, bytes]  # shard, partition, first offset, sub-messages, body
+_Headers = tuple[tuple[str, bytes | None], ...]
+# Of a message: offset, timestamp, key, headers (None when they can't be read), and of all its
+# sub-keys the count and the checksum.
+_Facts = tuple[int, int | None, bytes | None, _Headers | None, int, int]
+
+
+class _Chunk:
+    __slots__ = (
+        *("counts", "facts", "fill", "full", "indexes", "memory", "odd", "payloads", "sub_keys"),
+        "values",
+    )
+
+    def __init__(self) -> None:
+        self.facts: list[_Facts] = []
+        self.counts: list[int] = []  # sub-messages of each message that are in this chunk
+        self.values: dict[int, bytes | None] = {}  # by the message's place in ``facts``
+        # Of sub-messages, by offset and index; none at all of the default split.
+        self.indexes: list[int] = []
+        self.sub_keys: list[Hashable] = []
+        self.payloads: list[Any] = []
+        self.odd: dict[int, SubMessage] = {}  # by place; of derived classes, as they are
+        self.fill = self.memory = 0.0
+        self.full = False
+
+
+class ChunkWriter:
+    """Makes chunks of the messages of one slice, one open chunk a shard.
+
+    ``begin`` a message and ``add`` its sub-messages, or ``add_whole``; then take those that are
+    ``full``; at the end, and around a barrier, ``flush``. A shard's chunks come in the order of
+    their offsets, and a message is in one of them at most. Sub-messages are used up by this.
+
+    With ``whole_messages`` the values of messages travel, too; else only a value that is the
+    payload of a sub-message.
+    """
+
+    def __init__(self, origin: Origin, *, whole_messages: bool = False) -> None:
+        self._origin = origin
+        self._whole_messages = whole_messages
+        self._chunks: dict[int, _Chunk] = {}
+        self._full: list[int] = []
+        self._memory = 0.0
+        self._payloads = Payloads()
+        self._known: dict[Any, Any] = {}
+        self._message: Message
+        self._facts: _Facts
+        self._fill_each = self._memory_each = 0.0
+
+    def begin(self, message: Message, subs: Sequence[SubMessage], keys: Sequence[Hashable]) -> None:
+        """Goes on to the next message; ``subs`` and ``keys`` are all that split gave."""
+        count = len(subs) or 1
+        memory = message.size + self._payloads.bytes_of(message, subs)
+        self._message = message
+        self._facts = self._facts_of(message, len(subs), checksum_keys(keys))
+        self._weigh(message.size / count, memory / count)
+        self._memory += memory
+
+    def add(self, shard: int, sub: SubMessage) -> None:
+        """Adds a sub-message of the message that was begun, in their order."""
+        chunk = self._chunks.get(shard) or self._open(shard)
+        facts = chunk.facts
+        if facts and facts[-1] is self._facts:
+            chunk.counts[-1] += 1
+        else:
+            if self._whole_messages:
+                chunk.values[len(facts)] = self._message.value
+            facts.append(self._facts)
+            chunk.counts.append(1)
+        key, payload = sub.key, sub.payload
+        if payload is self._message.value:
+            chunk.values[len(facts) - 1] = payload
+        if type(sub) is not SubMessage or (sub.keys is not None and key is not None):
+            sub.message = None  # type: ignore[assignment]  # which would travel with it
+            chunk.odd[len(chunk.indexes)] = sub
+            key = payload = None
+        elif sub.keys is not None:
+            key = SubKeys(sub.keys)
+        chunk.indexes.append(sub.index)
+        chunk.sub_keys.append(key)
+        chunk.payloads.append(payload)
+        self._fill(shard, chunk)
+
+    def add_whole(self, shard: int, message: Message) -> None:
+        """Adds a message that is one sub-message by the default split."""
+        chunk = self._chunks.get(shard) or self._open(shard)
+        chunk.values[len(chunk.facts)] = message.value
+        chunk.facts.append(self._facts_of(message, 1, 0))
+        self._weigh(message.size, message.size)
+        self._memory += message.size
+        self._fill(shard, chunk)
+
+    def full(self) -> Iterator[Row]:
+        """Chunks to be sent, once a message is complete."""
+        if self._memory > OPEN_MEMORY_BYTES:
+            yield from self.flush()
+        for shard in self._full:
+            yield self._take(shard)
+        self._full.clear()
+
+    def flush(self) -> Iterator[Row]:
+        """All that is left."""
+        for shard in list(self._chunks):
+            yield self._take(shard)
+        self._full.clear()
+        self._memory = 0.0
+
+    def _open(self, shard: int) -> _Chunk:
+        chunk = self._chunks[shard] = _Chunk()
+        return chunk
+
+    def _weigh(self, value_bytes: float, memory_bytes: float) -> None:
+        self._memory_each = memory_bytes
+        self._fill_each = max(
+            1 / CHUNK_SUBS, value_bytes / CHUNK_BYTES, memory_bytes / CHUNK_MEMORY_BYTES
+        )
+
+    def _fill(self, shard: int, chunk: _Chunk) -> None:
+        chunk.memory += self._memory_each
+        chunk.fill += self._fill_each
+        if chunk.fill >= 1 and not chunk.full:
+            chunk.full = True
+            self._full.append(shard)
+
+    def _take(self, shard: int) -> Row:
+        chunk = self._chunks.pop(shard)
+        self._memory -= chunk.memory
+        count = len(chunk.indexes) or len(chunk.facts)
+        body = _encode(chunk, self._origin)
+        return shard, self._origin.partition, chunk.facts[0][0], count, body
+
+    def _facts_of(self, message: Message, count: int, checksum: int) -> _Facts:
+        known = self._known
+        if len(known) > KNOWN_MOST:
+            known.clear()
+        headers: _Headers | None
+        try:
+            headers = tuple(message.headers)
+        except HeadersUnreadable:
+            headers = None
+        if headers:
+            headers = known.setdefault(headers, headers)
+        key = known.setdefault(message.key, message.key)
+        return message.offset, message.timestamp, key, headers, count, checksum
+
+
+def _encode(chunk: _Chunk, origin: Origin) -> bytes:
+    """Raises SplitFailed when a payload can't be pickled."""
+    subs = (chunk.indexes, chunk.sub_keys, chunk.payloads, chunk.odd)
+    try:
+        body = pickle.dumps((chunk.facts, chunk.counts, chunk.values, *subs), PICKLE_PROTOCOL)
+    except Exception as error:  # of the payloads' own code, too
+        raise _refused(chunk, origin, error) from error
+    return bytes(lz4.compress(body))
+
+
+def _refused(chunk: _Chunk, origin: Origin, why: Exception) -> SplitFailed:
+    """Names the first of a chunk's payloads that can't be pickled."""
+    offsets = chain.from_iterable(
+        repeat(facts[0], count) for facts, count in zip(chunk.facts, chunk.counts, strict=True)
+    )
+    sub = f"{chunk.facts[0][0]} and after"
+    for place, (offset, index) in enumerate(zip(offsets, chunk.indexes, strict=True)):
+        try:
+            pickle.dumps(chunk.odd.get(place, chunk.payloads[place]), PICKLE_PROTOCOL)
+        except Exception as error:
+            sub, why = f"{offset}[{index}]", error
+            break
+    return SplitFailed(
+        f"the payload of {origin.topic}/{origin.partition}/{sub} can't be sent to another process:"
+        f" {describe(why)}",
+        hint="Yield plain data, and open connections in open().",
+    )
+
+
+def decode(body: bytes, origin: Origin) -> Iterator[ShippedMessage]:
+    """The messages of a chunk, in their order, as those of an account.
+
+    Of the default split they come without sub-messages, for ``Dispatcher.deliver_whole``; all
+    others are for ``deliver_part``.
+
+    Raises Refused when a payload is of a class that this process has not, or can't make again.
+    """
+    try:
+        facts, counts, values, *columns = pickle.loads(lz4.decompress(body))
+    except Exception as error:  # of the payloads' own code, too
+        missing = isinstance(error, ImportError | AttributeError)
+        raise Refused(
+            f"payloads of {origin.topic}/{origin.partition} can't be made again in another"
+            f" process: {describe(error)}",
+            hint=_MISSING if missing else "Yield plain data from split().",
+        ) from error
+    if not counts:
+        counts = [0] * len(facts)
+    return _messages(origin, facts, counts, values, *columns)
+
+
+def _messages(
+    origin: Origin,
+    all_facts: Iterable[_Facts],
+    counts: Iterable[int],
+    values: Mapping[int, bytes | None],
+    indexes: Sequence[int],
+    sub_keys: Sequence[Hashable],
+    payloads: Sequence[Any],
+    odd: Mapping[int, SubMessage],
+) -> Iterator[ShippedMessage]:
+    at = 0
+    for number, (facts, count) in enumerate(zip(all_facts, counts, strict=True)):
+        offset, timestamp, message_key, headers, total, checksum = facts
+        sums = KeySums(total, checksum)
+        message = ShippedMessage(origin, offset, message_key, timestamp, headers, sums)
+        if number in values:
+            value = message.value = values[number]
+            message.size += 0 if value is None else len(value)
+        subs = []
+        own = 0
+        for place in range(at, at + count):
+            key = sub_keys[place]
+            if odd and place in odd:
+                sub = odd[place]
+            elif type(key) is SubKeys:
+                sub = SubMessage(payload=payloads[place], keys=key)
+            else:
+                sub = SubMessage(key, payloads[place])
+            sub.message = message
+            index = sub.index = indexes[place]
+            own |= 1 << index
+            subs.append(sub)
+        message.subs, message.own = subs, own
+        at += count
+        yield message

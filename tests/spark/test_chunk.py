@@ -1,0 +1,319 @@
+"""Chunks: what goes into one comes out in another process, and what can't is named."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drainer.core.dispatch import Dispatcher
+from drainer.core.identity import identify
+from drainer.core.ledger import Ledger
+from drainer.core.progress import Outcome, checksum_keys
+from drainer.errors import Refused, SplitFailed, ValueNotShipped
+from drainer.message import (
+    Barrier,
+    HeadersUnreadable,
+    Message,
+    Origin,
+    ShippedMessage,
+    SubMessage,
+    partition_of,
+    stream_of,
+)
+from drainer.spark import chunk
+from drainer.spark.chunk import ChunkWriter, Row, decode
+
+ORIGIN = Origin("orders", "id", 7)
+
+
+class Marked(SubMessage):
+    """A handler's own kind, with a field of its own."""
+
+    __slots__ = ("mark",)
+
+    def __init__(self, key: Hashable, payload: Any, mark: Any) -> None:
+        super().__init__(key, payload, keys=None)
+        self.mark = mark
+
+
+class Loose(SubMessage):
+    """One that may have any fields."""
+
+
+def message(offset: int = 0, value: bytes | None = b"v", **facts: Any) -> Message:
+    key, timestamp = facts.get("key", b"k"), facts.get("timestamp")
+    return Message(ORIGIN, offset, key, value, timestamp, facts.get("headers", ()))
+
+
+def rows_of(
+    split: Iterable[tuple[Message, Sequence[SubMessage]]],
+    shards: int = 1,
+    **settings: Any,
+) -> list[Row]:
+    """What a reader sends that gives each sub-message to the shard of its index."""
+    writer = ChunkWriter(ORIGIN, **settings)
+    rows: list[Row] = []
+    for each, subs in split:
+        writer.begin(each, subs, identify(each, subs))
+        for sub in subs:
+            writer.add(sub.index % shards, sub)
+        rows += writer.full()
+    return [*rows, *writer.flush()]
+
+
+def shipped(
+    each: Message, *subs: SubMessage, origin: Origin = ORIGIN, **settings: Any
+) -> ShippedMessage:
+    """A message on the other side."""
+    [(_, _, _, _, body)] = rows_of([(each, subs)], **settings)
+    [found] = decode(body, origin)
+    return found
+
+
+# --- what goes into a chunk comes out ---
+
+ATOMS = st.none() | st.text() | st.binary() | st.integers(-(2**100), 2**100)
+KEYS = ATOMS | st.tuples(ATOMS, ATOMS)
+PAYLOADS = st.recursive(
+    ATOMS | st.floats(allow_nan=False) | st.booleans(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+HEADERS = st.lists(st.tuples(st.text(), st.none() | st.binary()), max_size=2)
+
+
+@st.composite
+def any_sub(draw: st.DrawFn) -> SubMessage:
+    payload = draw(PAYLOADS)
+    match draw(st.integers(0, 5)):
+        case 0:
+            return Barrier(payload)
+        case 1:
+            return SubMessage(payload=payload, keys=draw(st.lists(KEYS, min_size=1, max_size=3)))
+        case 2:
+            return SubMessage(draw(KEYS), payload, keys=[draw(KEYS)])
+        case 3:
+            return Marked(draw(KEYS), payload, draw(PAYLOADS))
+        case 4:
+            loose = Loose(draw(KEYS), payload)
+            vars(loose)["mark"] = draw(PAYLOADS)
+            return loose
+        case _:
+            return SubMessage(draw(KEYS), payload)
+
+
+@st.composite
+def any_split(draw: st.DrawFn) -> list[tuple[Message, list[SubMessage]]]:
+    """Messages with holes between them, and what they split into."""
+    offset = 0
+    split = []
+    for subs in draw(st.lists(st.lists(any_sub(), max_size=6), max_size=6)):
+        offset += draw(st.integers(1, 5))
+        each = message(
+            offset,
+            draw(st.none() | st.binary()),
+            key=draw(st.none() | st.binary(max_size=3)),
+            timestamp=draw(st.none() | st.integers(0, 2**45)),
+            headers=draw(HEADERS),
+        )
+        split.append((each, subs))
+    return split
+
+
+def facts_of(sub: SubMessage) -> tuple[object, ...]:
+    mark = getattr(sub, "mark", None)
+    return sub.id, type(sub), sub.key, sub.keys, sub.payload, sub.attempt, mark
+
+
+@settings(max_examples=50)
+@given(any_split(), st.integers(1, 4), st.booleans(), st.sampled_from([1, 3, 1_000]))
+def test_what_goes_into_a_chunk_comes_out(
+    split: list[tuple[Message, list[SubMessage]]], shards: int, whole: bool, subs_most: int
+) -> None:
+    sent: dict[int, list[Any]] = defaultdict(list)
+    of_message = {}
+    for each, subs in split:
+        keys = identify(each, subs)
+        sums = len(subs), checksum_keys(keys)
+        headers = list(each.headers)
+        of_message[each.offset] = each.key, each.value, each.timestamp, headers, sums
+        for sub in subs:
+            sent[sub.index % shards].append(facts_of(sub))
+            sub.message = None  # type: ignore[assignment]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunk, "CHUNK_SUBS", subs_most)
+        rows = rows_of(split, shards, whole_messages=whole)
+
+    came: dict[int, list[Any]] = defaultdict(list)
+    reached: dict[int, int] = defaultdict(int)
+    for shard, partition, first, count, body in rows:
+        assert partition == ORIGIN.partition
+        messages = list(decode(body, ORIGIN))
+        assert first == messages[0].offset > reached[shard] - 1
+        reached[shard] = messages[-1].offset + 1
+        assert count == sum(len(each.subs) for each in messages)
+        for each in messages:
+            key, value, timestamp, headers, sums = of_message[each.offset]
+            assert (each.key, each.timestamp, list(each.headers)) == (key, timestamp, headers)
+            assert (len(each.sub_keys), checksum_keys(each.sub_keys)) == sums
+            assert each.own == sum(1 << sub.index for sub in each.subs)
+            assert not whole or each.value == value
+            assert all(sub.message is each for sub in each.subs)
+            came[shard] += map(facts_of, each.subs)
+    assert came == sent
+
+
+def test_the_default_split_needs_no_more_than_the_messages() -> None:
+    writer = ChunkWriter(ORIGIN)
+    for offset, value in [(3, b"a"), (5, None)]:
+        writer.add_whole(0, message(offset, value))
+
+    [(shard, partition, first, count, body)] = writer.flush()
+
+    assert (shard, partition, first, count) == (0, 7, 3, 2)
+    assert [(m.offset, m.key, m.value) for m in decode(body, ORIGIN)] == [
+        (3, b"k", b"a"),
+        (5, b"k", None),
+    ]
+
+
+@pytest.mark.parametrize(("made", "by"), [(200, 300), (10, 30)])
+def test_open_chunks_are_bounded_however_much_split_makes_of_a_message(
+    made: int, by: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each sub-message is in a shard of its own.
+    monkeypatch.setattr(chunk, "OPEN_MEMORY_BYTES", 100_000)
+    writer = ChunkWriter(ORIGIN)
+    sent = 0
+
+    for offset in range(30):
+        each = message(offset)
+        subs = [SubMessage(number, bytes([number % 256]) * by) for number in range(made)]
+        writer.begin(each, subs, identify(each, subs))
+        for sub in subs:
+            writer.add(sub.index, sub)
+        sent += sum(count for _, _, _, count, _ in writer.full())
+
+    assert (offset + 1) * made - sent <= 100_000 // by + made
+
+
+def test_what_equal_keys_and_headers_take_is_sent_once() -> None:
+    key, value = Random(1).randbytes(1_000), Random(2).randbytes(1_000)
+
+    def sent(messages: int) -> int:
+        split = []
+        for offset in range(messages):
+            headers = [("trace", bytes([*value]))]
+            each = message(offset, key=bytes([*key]), headers=headers)
+            split.append((each, [SubMessage("a")]))
+        return sum(len(body) for *_, body in rows_of(split))
+
+    assert sent(50) < 1.5 * sent(1)
+
+
+# --- what does not travel ---
+
+
+def test_a_value_that_did_not_travel_says_so() -> None:
+    found = shipped(message(5, b"event"), SubMessage("a", 1), SubMessage("b", 2))
+
+    with pytest.raises(ValueNotShipped, match="orders/7/5") as raised:
+        _ = found.value
+
+    assert "whole_messages" in str(raised.value.hint)
+
+
+def test_a_value_travels_with_whole_messages_or_as_a_payload() -> None:
+    assert shipped(message(5, b"event"), SubMessage("a", 1), whole_messages=True).value == b"event"
+    event = b"event"
+    found = shipped(message(5, event), SubMessage("a", 1), SubMessage("b", event))
+    other, same = found.subs
+
+    assert [found.is_payload(other), found.is_payload(same)] == [False, True]
+    assert found.value is same.payload
+    assert not (apart := shipped(message(5), SubMessage("a", 1))).is_payload(apart.subs[0])
+
+
+def test_headers_that_can_t_be_read_are_only_missed_by_who_asks() -> None:
+    class Unreadable(Message):
+        @property
+        def headers(self) -> Sequence[tuple[str, bytes | None]]:
+            raise HeadersUnreadable
+
+    found = shipped(Unreadable(ORIGIN, 5, b"k", b"v"), SubMessage("a"))
+
+    with pytest.raises(HeadersUnreadable, match="orders/7/5"):
+        _ = found.headers
+
+
+class Odd:
+    """A payload that pickles, and can't be made again."""
+
+    def __setstate__(self, state: object) -> None:
+        raise ValueError("no")
+
+
+def test_a_payload_that_can_t_travel_is_named() -> None:
+    subs = [SubMessage("a", 1), SubMessage("b", {"of": threading.Lock()})]
+
+    with pytest.raises(SplitFailed, match=r"orders/7/6\[1\].*lock") as raised:
+        rows_of([(message(5), [SubMessage("a", 1)]), (message(6), subs)])
+
+    assert "open()" in str(raised.value.hint)
+
+
+def test_a_payload_that_can_t_be_made_again_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = Odd()
+    vars(odd)["field"] = 1
+    with pytest.raises(Refused, match=r"orders/7 .*ValueError: no") as raised:
+        shipped(message(), SubMessage("a", odd))
+    assert "split()" in str(raised.value.hint)
+
+    [(*_, body)] = rows_of([(message(), [Marked("a", 1, 2)])])
+    monkeypatch.delattr(f"{__name__}.Marked")
+    with pytest.raises(Refused, match="Marked") as raised:
+        decode(body, ORIGIN)
+    assert "--archive" in str(raised.value.hint)
+
+
+# --- what is delivered in part ---
+
+
+def test_shards_of_a_partition_have_accounts_of_their_own() -> None:
+    split = [
+        (message(offset), [SubMessage("a"), SubMessage("b"), SubMessage("a")]) for offset in (4, 6)
+    ]
+    streams = {stream_of(shard, 7): Ledger(4, 7) for shard in (2, 3)}
+    assert {partition_of(number) for number in streams} == {7}
+    dispatcher = Dispatcher(streams)
+    for shard, partition, _, _, body in rows_of(split, 2):
+        number = stream_of(shard + 2, partition)
+        for each in decode(body, Origin("orders", "id", partition, number)):
+            assert dispatcher.wants(each)
+            dispatcher.deliver_part(each)
+    for number in streams:
+        dispatcher.skip_to(number, 7)
+
+    first, other = dispatcher.take(), dispatcher.take()
+    assert first is not None
+    assert other is not None
+    assert {str(first), str(other)} == {"orders/7/4[0]", "orders/7/4[1]"}
+    for sub in first, other:
+        dispatcher.finish(sub)
+    assert dispatcher.watermarks == {stream_of(2, 7): 4, stream_of(3, 7): 6}
+    [part] = dispatcher.progress()[stream_of(2, 7)].partial.values()
+    assert (part.count, part.checksum, part.bits) == (3, checksum_keys(["a", "b", "a"]), 0b001)
+
+    while (more := dispatcher.take()) is not None:
+        dispatcher.finish(more, Outcome.SKIPPED)
+    messages, subs = dispatcher.counts()
+    assert dispatcher.complete
+    assert (messages.read, subs.read, subs.done, subs.skipped) == (4, 6, 2, 4)
