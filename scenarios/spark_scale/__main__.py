@@ -111,10 +111,12 @@ class Given(argparse.Namespace):
     records: int
     record_bytes: int
     tasks: list[int]
+    slots: list[int]
+    shards: int | None
     only: list[str]
 
 
-CHAPTERS = ("reading", "waits", "computes", "waves", "memory")
+CHAPTERS = ("reading", "slots", "waits", "computes", "waves", "memory")
 
 
 def main() -> None:
@@ -125,6 +127,8 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000, help="to be read")
     parser.add_argument("--record-bytes", type=int, default=100)
     parser.add_argument("--tasks", type=int, nargs="+", default=[1, 2, 4], help="that read")
+    parser.add_argument("--slots", type=int, nargs="+", default=[2, 8, 24, 64], help="of local[N]")
+    parser.add_argument("--shards", type=int, help="for the chapter on slots")
     parser.add_argument("--only", nargs="+", choices=CHAPTERS, default=CHAPTERS)
     given = parser.parse_args(namespace=Given())
     if "reading" in given.only:
@@ -132,6 +136,9 @@ def main() -> None:
     if set(given.only) == {"reading"}:
         return
     for made in bench():
+        if "slots" in given.only:
+            options = ["--shards", str(given.shards)] if given.shards else []
+            made.by_slots(given.messages, given.slots, options, given.times)
         if "waits" in given.only:
             for concurrency in (1000, 2000):
                 in_turns(made, "Wait", given.messages, concurrency, ["latency_ms=10"], given)

@@ -19,6 +19,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 from scenarios.side_by_side.workloads import Workload
 from scenarios.spark_scale.handlers import compute
+from scenarios.spark_scale.slots import compare
 
 HANDLERS = Path(__file__).with_name("handlers.py")
 FAN_OUT = 50
@@ -55,6 +56,7 @@ class Bench:
 
     def __init__(self, folder: Path, broker: Broker) -> None:
         self._folder = folder
+        self._broker = broker
         self._bootstrap = broker.bootstrap_servers
         self._topics: dict[tuple[int, int], str] = {}
 
@@ -70,6 +72,12 @@ class Bench:
         """One drain of so many messages of 50 documents, by the command."""
         with self._begun(messages, 0, handler, concurrency, [*_set(options), *engine]) as drain:
             return drain.end()
+
+    def by_slots(
+        self, messages: int, slots: Sequence[int], options: Sequence[str], times: int
+    ) -> None:
+        """Prints what ``slots.compare`` finds on this broker."""
+        compare(self._folder, self._broker, messages, slots, options, times)
 
     def drain_halves(
         self, handler: str, messages: int, concurrency: int, *, options: Sequence[str]
@@ -183,7 +191,7 @@ class _Memory:
 
     def _watch(self) -> None:
         while not self._over.wait(LOOK_S):
-            for pid in _family(self._pid):
+            for pid in family(self._pid):
                 name, mib = _size(pid)
                 if name == "java":
                     self.java_mib = max(self.java_mib, mib)
@@ -191,7 +199,7 @@ class _Memory:
                     self.python_mib = max(self.python_mib, mib)
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
     parents: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():

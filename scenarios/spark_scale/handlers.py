@@ -1,4 +1,4 @@
-"""The handlers that are measured: one waits, the other computes."""
+"""The handlers that are measured: one does nothing, one waits, one computes."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ class Wait(Documents):
 
     async def handle(self, sub: SubMessage) -> None:
         await asyncio.sleep(self.latency_s)
+
+
+class Nothing(Documents):
+    """Takes no time."""
+
+    async def handle(self, sub: SubMessage) -> None:
+        pass
 
 
 class Compute(Documents):
