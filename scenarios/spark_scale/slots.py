@@ -224,9 +224,10 @@ class _Processor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for pid in _children() - self._mine:  # orphans
-            with suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+        while orphans := _children() - self._mine:  # and those that these leave behind
+            for pid in orphans:
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
         self.spent_s = _children_s() - self._begun_s
 
 
