@@ -113,6 +113,9 @@ class Handler:
         """
         raise NotImplementedError
 
+    whole_messages: bool = False
+    """Whether ``handle`` needs ``sub.message.value``: a drain on Spark leaves it out otherwise."""
+
     max_batch: int = 100
     batch_of: Literal["lanes", "lane"] = "lanes"
 

@@ -67,6 +67,7 @@ class LoadedHandler:
         self.is_async = _is_async(_own(target, "handle_batch") or target.handle)
         # None stands for the default split, which the engine does without calling anything.
         self.split: Callable[[Message], Iterable[SubMessage]] | None = _own(target, "split")
+        self.whole_messages = bool(getattr(target, "whole_messages", False))
         self.selects: Callable[[SubMessage], bool] | None = None  # None stands for all
         self.left_alone: Counter[str] | None = None  # by a redrive, in this run: why, how many
 
@@ -97,6 +98,7 @@ class LoadedHandler:
         handler.handle_bundle = together
         handler.bundling = _without_folding(self.bundling)
         handler.split = split
+        handler.whole_messages = False  # it gets the letter's own message
         handler.left_alone = left_alone
         handler.selects = selects
         return handler

@@ -17,7 +17,7 @@ from drainer.core.identity import SubKeys
 from drainer.core.payloads import Payloads
 from drainer.core.progress import checksum_keys
 from drainer.errors import Refused, SplitFailed
-from drainer.loader import describe
+from drainer.loader import LoadedHandler, describe
 from drainer.message import (
     HeadersUnreadable,
     KeySums,
@@ -26,6 +26,7 @@ from drainer.message import (
     ShippedMessage,
     SubMessage,
 )
+from drainer.policy.rules.settings import RuleSettings
 
 # A chunk is full when it has one of these. A message's value counts by the sub-messages that are
 # in the chunk; payloads as they are in memory, for split may make much of a small value.
@@ -43,6 +44,15 @@ _Headers = tuple[tuple[str, bytes | None], ...]
 # Of a message: offset, timestamp, key, headers (None when they can't be read), and of all its
 # sub-keys the count and the checksum.
 _Facts = tuple[int, int | None, bytes | None, _Headers | None, int, int]
+
+
+def why_whole(handler: LoadedHandler, rules: RuleSettings) -> str | None:
+    """Why the values of messages travel beside what they split into; None when they don't."""
+    if handler.split is None:  # they are the payloads
+        return None
+    if handler.whole_messages:
+        return "the handler says whole_messages"
+    return "a rule reads message.value" if rules.read_values else None
 
 
 class _Chunk:

@@ -14,6 +14,7 @@ from drainer.errors import Refused
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
 from drainer.policy.concurrency import Concurrency
+from drainer.spark.chunk import why_whole
 from drainer.spark.settings import EVERY_CORE, OnSpark, SparkSettings, java_for_spark
 from drainer.spark.state import state_beside
 from drainer.view import figures
@@ -53,17 +54,19 @@ def settle_on_spark(
         return replace(prepared, action=action, engine=IN_PROCESS)
     java_for_spark()
     spark = replace(spark, state=_state(spark, prepared.action.plan_path))
-    engine = EngineChoice(SPARK, why, f"Spark on {spark.master}", _in_words(spark))
+    whole = why_whole(prepared.handler, prepared.plan.rules)
+    engine = EngineChoice(SPARK, why, f"Spark on {spark.master}", _in_words(spark, whole))
     action = replace(prepared.action, engine=engine)
     return replace(prepared, action=action, engine=OnSpark(spark))
 
 
-def _in_words(spark: SparkSettings) -> dict[str, str]:
+def _in_words(spark: SparkSettings, whole: str | None) -> dict[str, str]:
     """What a person may want to change, by name."""
     tasks = "one task per core" if spark.tasks is None else f"{spark.tasks:,} tasks at once"
     found = {
         "waves": f"{figures.size(spark.wave_bytes)} each, handled by {tasks}",
         "state": spark.state or "",
+        "messages": f"shuffled whole, to each task that has a part: {whole}" if whole else "",
         "archives": ", ".join(spark.archives),
         "spark conf": ", ".join(f"{name}={value}" for name, value in spark.shown_conf().items()),
     }

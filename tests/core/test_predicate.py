@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from drainer.mask import VARIABLE
-from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.message import Barrier, KeySums, Message, Origin, ShippedMessage, SubMessage
 from drainer.policy.rules.predicate import FUNCTIONS, BadExpression, CannotTell, Predicate
 
 PAYLOAD = {
@@ -267,6 +267,15 @@ def test_a_barrier_is_only_matched_by_what_names_it() -> None:
     assert not told("index >= 0", barrier)
     assert told("barrier", barrier)
     assert told("barrier and payload.kind == 'drop' and keys == []", barrier)
+
+
+def test_a_value_that_did_not_travel_is_missed_by_what_asks_for_it() -> None:
+    sub = sub_of()
+    whole = sub.message
+    sub.message = ShippedMessage(whole.origin, 17, b"tenant", None, (), KeySums(3, 0))
+    assert told("message.key == 'tenant'", sub)
+    with pytest.raises(CannotTell, match="value"):
+        told("message.value.kind == 'rename'", sub)
 
 
 def test_with_masking_nothing_of_the_payload_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

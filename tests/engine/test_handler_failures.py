@@ -25,8 +25,9 @@ from made_up_kafka import (
 
 from core.messages import place_of
 from drainer.engine.settings import LocalSettings
-from drainer.errors import Interrupted, Refused
+from drainer.errors import Interrupted, Refused, ValueNotShipped
 from drainer.message import Message, SubMessage
+from drainer.policy.failures import FailureSettings, OnFailure
 
 WIDE = log_of(*([f"k{n}", f"k{(n * 3) % 40}", f"x{n}"] for n in range(200)))
 
@@ -63,6 +64,24 @@ def test_whatever_a_handler_raises_is_a_failure(
     assert handler.closed == 1
     assert (rehearsal.group.committed[0] or 0) <= 7
     rehearsal.resumes_exactly(handler)
+
+
+@both_kinds
+def test_a_value_that_did_not_travel_is_missing_from_each_sub_message_alike(
+    kind: Kind, tmp_path: Path
+) -> None:
+    def fail(sub: SubMessage) -> float:
+        raise ValueNotShipped("message.value does not travel", hint="Set whole_messages = True.")
+
+    rehearsal = Rehearsal(tmp_path, {0: WIDE})
+    rehearsal.failures = FailureSettings(on_failure=OnFailure.SKIP, retries=5)
+
+    summary = rehearsal.drain(handler_of(kind, fail))
+
+    assert (summary.status, summary.exit_code) == ("halted", 5)
+    assert "message.value does not travel" in (summary.error or "")
+    assert summary.hint == "Set whole_messages = True."
+    assert summary.sub_messages.finished == 0
 
 
 class WithSplit(OnTheLoop):

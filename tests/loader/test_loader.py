@@ -389,6 +389,17 @@ class Wrong(Both):
 """
 
 
+def test_a_handler_may_need_whole_messages() -> None:
+    write(
+        "orders.py",
+        "import drainer\nclass H(drainer.Handler):\n    def handle(self, sub): ...\n"
+        "class Whole(H):\n    whole_messages = True\n",
+    )
+
+    assert not load_handler("orders:H").whole_messages
+    assert load_handler("orders:Whole").whole_messages
+
+
 def test_what_a_handler_says_of_several_at_once_is_read() -> None:
     write("orders.py", TOGETHER.format(wrong="pass"))
 

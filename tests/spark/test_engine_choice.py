@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +13,16 @@ from drainer.core.plan import OffsetPlan
 from drainer.engine.preview import EngineChoice, EngineName
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Refused, SandboxRefused, UsageError
+from drainer.handler import Handler
 from drainer.insight.canary import send_canary
 from drainer.kafka.cluster import Cluster
+from drainer.loader import as_handler
+from drainer.message import Message, SubMessage
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.redrive import RedriveSettings
-from drainer.policy.rules.settings import RuleSettings
+from drainer.policy.rules.settings import RuleSettings, SkipRule
 from drainer.spark import settings
 from drainer.spark.engine_choice import unsuited
 from drainer.spark.settings import OnSpark, SparkSettings
@@ -34,6 +38,23 @@ def java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "find_java", lambda: Path("/usr/bin/java"))
 
 
+class Once(Handler):
+    def handle(self, sub: SubMessage) -> None: ...
+
+
+class Splits(Once):
+    def split(self, message: Message) -> Iterator[SubMessage]:
+        yield SubMessage()
+
+
+class Whole(Splits):
+    whole_messages = True
+
+
+class WholeAnyhow(Once):
+    whole_messages = True
+
+
 def settled(said: Engines, plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
     return said.settle(prepared(plan, **changes), said.spark(), LocalSettings())
 
@@ -41,7 +62,7 @@ def settled(said: Engines, plan: OffsetPlan = PLAN, **changes: object) -> Prepar
 def prepared(plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
     return Prepared(
         replace(samples.action(), plan=plan),
-        handler=None,  # type: ignore[arg-type]
+        handler=as_handler(changes.pop("handler", Once), "Once"),
         seen=None,
         policy=None,  # type: ignore[arg-type]
         **changes,  # type: ignore[arg-type]
@@ -75,6 +96,27 @@ def test_what_spark_can_t_do_is_refused_by_name_and_else_runs_in_the_process() -
     found = settled(BY_MASTER, REDRIVE)
     assert found.engine is IN_PROCESS
     assert found.action.engine.why.startswith("a master is named, but dead letters are redriven")
+
+
+READS_VALUES = RuleSettings((SkipRule.typed("message.value.kind == 'test'"),))
+READS_NONE = RuleSettings((SkipRule.typed("message.offset < 7"),))
+
+
+@pytest.mark.parametrize(
+    ("handler", "rules", "why"),
+    [
+        (Splits, READS_NONE, None),
+        (Whole, READS_NONE, "the handler says whole_messages"),
+        (Splits, READS_VALUES, "a rule reads message.value"),
+        (WholeAnyhow, READS_VALUES, None),  # the default split: they are payloads
+    ],
+)
+def test_that_whole_messages_are_shuffled_is_said(
+    handler: type[Handler], rules: RuleSettings, why: str | None
+) -> None:
+    found = settled(BY_NAME, replace(PLAN, rules=rules), handler=handler).action.engine.settings
+    said = None if why is None else f"shuffled whole, to each task that has a part: {why}"
+    assert found.get("messages") == said
 
 
 def test_without_java_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
