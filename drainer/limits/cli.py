@@ -29,6 +29,7 @@ from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
 from drainer.view.report.file import write_page
 from drainer.view.terminal import Terminal
 
+TOPICS_MOST = 1_000
 MESSAGE_BYTES_MOST = 64 * 1024 * 1024
 REPORTS_S = 1.0  # clients report a few times a second, and both ends of a window miss some
 
@@ -114,8 +115,23 @@ class Sent:
     consumer_groups: int = option(
         "--consumer-groups", default=5, min=0, help="Groups that read all that is sent."
     )
+    topics: int = option(
+        default=1, min=1, max=TOPICS_MOST, help="Test topics, over which it is spread."
+    )
     partitions: int = option(
-        "--partitions", default=10, min=1, help="Of the test topic, for each broker."
+        "--partitions", default=10, min=1, help="Of each test topic, for each broker."
+    )
+    old_topic: str = option(
+        "--old-topic",
+        default="",
+        metavar="TOPIC",
+        help="Its old messages are read meanwhile from disk, as a drain does.",
+    )
+    old_groups: int = option(
+        "--old-groups",
+        default=1,
+        min=1,
+        help="How many read them, each at the bytes/s that are sent.",
     )
     max_mb_per_s: float | None = option(
         "--max-mb-per-s",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -35,7 +35,9 @@ from drainer.limits.kafka.topic import (
     insist_on_use,
     live_traffic,
     new_topic_name,
+    old_partitions,
 )
+from drainer.limits.kafka.traffic import Places
 from drainer.limits.search.boundary import Limits, LimitSettings
 from drainer.limits.trials import LimitsStatus, Traffic, Trials
 
@@ -48,7 +50,7 @@ class PreparedLimits:
         file: where the result goes.
         limits: what is known already, with the settings that were asked for.
         on_disk: the file as it was found.
-        topic: the name that the test topic will have.
+        places: where the traffic will go.
         shared: others may use the cluster; a trial ends within about a second of overload.
         live: others that use the cluster; nothing unless it is shared.
         left_behind: test topics of earlier runs, or of one that goes on.
@@ -57,22 +59,17 @@ class PreparedLimits:
     file: LimitsFile
     limits: Limits
     on_disk: Limits | None
-    topic: str
+    places: Places
     shared: bool
     live: tuple[str, ...]
     left_behind: tuple[str, ...]
-
-    @property
-    def partitions(self) -> int:
-        """Of the test topic."""
-        return self.limits.settings.partitions * self.limits.brokers
 
 
 class Host(AbstractContextManager["Host"], Protocol):
     """Where the clients of the traffic run; a context manager that begins and ends it."""
 
-    def traffic(self, topic: str, groups: int) -> AbstractContextManager[Traffic]:
-        """Traffic on this topic, which so many groups read."""
+    def traffic(self, places: Places) -> AbstractContextManager[Traffic]:
+        """Traffic on these topics."""
         ...
 
 
@@ -96,8 +93,18 @@ def prepare_limits(
     if on_disk is not None:
         limits = _resumed(on_disk, limits, out)
     live: tuple[str, ...] = ()
+    places = Places(
+        tuple(new_topic_name(at) for _ in range(settings.topics)),
+        settings.partitions * brokers,
+        settings.consumer_groups,
+    )
     if not limits.complete:
         insist_on_removal(cluster)
+        if old := settings.old_topic:
+            found = old_partitions(cluster, old)
+            places = replace(
+                places, old_topic=old, old_partitions=found, old_groups=settings.old_groups
+            )
         live = live_traffic(cluster)
         if live and not shared:
             raise Refused(
@@ -106,7 +113,7 @@ def prepare_limits(
                 " ends within about a second of overload; bound it with --max-mb-per-s, too",
             )
     left_behind = find_test_topics(cluster)
-    return PreparedLimits(file, limits, on_disk, new_topic_name(at), shared, live, left_behind)
+    return PreparedLimits(file, limits, on_disk, places, shared, live, left_behind)
 
 
 def measure_limits(
@@ -118,16 +125,15 @@ def measure_limits(
 ) -> tuple[Limits, DrainerError | None]:
     """Makes the trials that are yet to be made; a stop signal ends all traffic at once.
 
-    The test topic is removed in any case. Gives what was found, and why the topic is still there if
-    it is.
+    The test topics are removed in any case. Gives what was found, and why one is still there if it
+    is.
 
     Raises:
         LimitsRefused: when another process works with the file.
         Refused: when the traffic can't begin.
         Interrupted: when it was stopped or can't go on; the trials until then are in the file.
     """
-    file, topic, created = prepared.file, prepared.topic, False
-    settings = prepared.limits.settings
+    file, places, created = prepared.file, prepared.places, False
     with file.held():
         if file.find() != prepared.on_disk:
             raise LimitsRefused(
@@ -137,11 +143,12 @@ def measure_limits(
         with host, _stop_signals():
             try:
                 with _saying_how_to_resume(file):
-                    size_most = max(settings.message_bytes)
-                    create_test_topic(cluster, topic, prepared.partitions, size_most)
-                    created = True
-                    insist_on_use(cluster, topic)
-                    with host.traffic(topic, settings.consumer_groups) as traffic:
+                    size_most = max(prepared.limits.settings.message_bytes)
+                    for topic in places.topics:
+                        create_test_topic(cluster, topic, places.partitions, size_most)
+                        created = True
+                    insist_on_use(cluster, places.topics[0])
+                    with host.traffic(places) as traffic:
                         limits = Trials(
                             prepared.limits,
                             traffic,
@@ -154,26 +161,27 @@ def measure_limits(
             except BaseException as error:
                 if not created and _was_refused(error):
                     raise  # who may not create it may not delete it, either
-                if (left := _remove(cluster, topic)) is not None:
+                if (left := _remove(cluster, places.topics)) is not None:
                     raise both(error, left) from error
                 raise
-            return limits, _remove(cluster, topic)
+            return limits, _remove(cluster, places.topics)
 
 
 def _was_refused(error: BaseException) -> bool:
     return isinstance(error, Refused) and not isinstance(error, BrokerUnreachable)
 
 
-def _remove(cluster: Cluster, topic: str) -> DrainerError | None:
+def _remove(cluster: Cluster, topics: Sequence[str]) -> DrainerError | None:
+    still = f"test topic {listed(topics)} is still there"
     hint = f"`drainer limits cleanup -b {cluster.settings.bootstrap_servers}` removes it"
     try:
-        delete_test_topics(cluster, (topic,))
+        delete_test_topics(cluster, topics)
     except DrainerError as error:
         if isinstance(error, RightMissing):
             hint = f"{error.hint}; then {hint}"
-        return Interrupted(f"test topic {topic} is still there: {error}", hint=hint)
+        return Interrupted(f"{still}: {error}", hint=hint)
     except KeyboardInterrupt:
-        return Interrupted(f"test topic {topic} is still there", hint=hint)
+        return Interrupted(still, hint=hint)
     return None
 
 

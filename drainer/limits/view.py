@@ -38,7 +38,7 @@ _ENDS = {
 def show_limits_action(
     terminal: Terminal, prepared: PreparedLimits, bootstrap_servers: str, master: str
 ) -> None:
-    """What is about to be done, and to which topic."""
+    """What is about to be done, and to which topics."""
     limits, settings = prepared.limits, prepared.limits.settings
     brokers, path = figures.counted(limits.brokers, "broker"), str(prepared.file.path)
     kept = figures.counted(len(limits.trials), "trial")
@@ -49,13 +49,13 @@ def show_limits_action(
     if limits.complete:
         terminal.items(Field("known", f"all of it, from {kept} in {path}"))
         return
-    partitions = figures.counted(prepared.partitions, "partition")
+    partitions = figures.counted(prepared.places.partitions, "partition")
     sizes = ", ".join(map(figures.size, settings.message_bytes))
     why = "set --max-mb-per-s" if settings.max_mb_per_s is None else "by --max-mb-per-s"
     producers = figures.counted(settings.max_producers, "producer")
     pace = limits.bytes_per_s_most / settings.max_producers / 1e3
     terminal.items(
-        Field("test topic", prepared.topic, f"{partitions}, deleted at the end"),
+        Field("test topic", listed(prepared.places.topics), f"{partitions}, deleted at the end"),
         Field("boundaries", f"messages of {sizes}", _readers(settings)),
         Field(
             "at most",
@@ -243,8 +243,15 @@ def _each_trial(prepared: PreparedLimits) -> Field:
 
 
 def _readers(settings: LimitSettings) -> str:
+    groups = figures.counted(settings.consumer_groups, "group")
     partitions = figures.counted(settings.partitions, "partition")
-    return f"{figures.counted(settings.consumer_groups, 'group')} reading, {partitions} a broker"
+    words = [f"{groups} reading", f"{partitions} a broker"]
+    if settings.topics > 1:
+        words.append(f"{settings.topics} topics")
+    if settings.old_topic:
+        old = figures.counted(settings.old_groups, "reader")
+        words.append(f"{old} of old messages of {settings.old_topic}")
+    return ", ".join(words)
 
 
 def _point_words(point: Point) -> str:

@@ -33,10 +33,10 @@ def test_a_broker_that_goes_is_a_change_for_as_long_as_it_is_away(brokers: Broke
         create_test_topic(cluster, name, 6, 1000)
         leaders = list(cluster.topic(name).leaders.values())
         assert sorted(leaders.count(address) for address in set(leaders)) == [2, 2, 2]
-    watch = InSyncWatch(settings, name)
+    watch = InSyncWatch(settings, [name])
     watch.start()
     eventually(lambda: len(watch.within(*ALL)) > 1, "it looks", WAIT_S)
-    assert watch.usual == {number: {1, 2, 3} for number in range(6)}
+    assert watch.usual == {(name, number): {1, 2, 3} for number in range(6)}
     assert changing_share(watch.within(*ALL), watch.usual) == 0
 
     brokers.each[2].stop()
@@ -57,16 +57,15 @@ def test_without_other_replicas_nothing_is_said_of_them(settings: ClientSettings
     name = new_topic_name()
     with Cluster.connect(settings, WAIT_S) as cluster:
         create_test_topic(cluster, name, 2, 1000)
-    watch = InSyncWatch(settings, name)
+    watch = InSyncWatch(settings, [name])
     watch.start()
 
-    assert watch.partitions == 2
     assert watch.within(*ALL) == []
     watch.close()
 
 
 def test_a_topic_that_is_deleted_is_gone(settings: ClientSettings, topic: Topic) -> None:
-    watch = InSyncWatch(settings, topic.name)
+    watch = InSyncWatch(settings, [topic.name])
     watch.start()
     assert watch.failure is None
 

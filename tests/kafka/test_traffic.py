@@ -11,7 +11,16 @@ from drainer.errors import Interrupted
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka import traffic
-from drainer.limits.kafka.traffic import GroupReader, Looks, PacedProducer, Pacer, Readers, payloads
+from drainer.limits.kafka.traffic import (
+    GroupReader,
+    Looks,
+    OldReader,
+    OldReaders,
+    PacedProducer,
+    Pacer,
+    Readers,
+    payloads,
+)
 from drainer.limits.search.trial import Point
 from kafka.topic import Topic, eventually
 
@@ -31,7 +40,8 @@ def producer_of(
     partitions: int = 4,
 ) -> PacedProducer:
     pool = payloads(point.message_bytes)[:100]
-    return PacedProducer(settings, topic.name, point, pool, partitions, 0, looks)
+    places = [(topic.name, number) for number in range(partitions)]
+    return PacedProducer(settings, places, point, pool, 0, looks)
 
 
 def acknowledged(producer: PacedProducer) -> int:
@@ -158,7 +168,8 @@ def test_readers_read_what_comes_after_they_began_and_commit_nothing(
         read[number] += count
 
     def reader(number: int, *partitions: int) -> tuple[int, GroupReader]:
-        return number, GroupReader(settings, topic.name, f"{group}.{number}", partitions)
+        places = [(topic.name, partition) for partition in partitions]
+        return number, GroupReader(settings, f"{group}.{number}", places)
 
     readers = Readers([reader(0, 0, 1), reader(0, 2, 3), reader(1, 0, 2)], told)
     readers.start()
@@ -168,3 +179,26 @@ def test_readers_read_what_comes_after_they_began_and_commit_nothing(
     eventually(lambda: read == [100, 50], "both groups have read theirs")
     readers.halt()
     assert set(cluster.committed(f"{group}.0", topic.name, range(4)).values()) == {None}
+
+
+def test_old_messages_are_read_at_the_pace_and_again_when_all_were(
+    cluster: Cluster, settings: ClientSettings, topic: Topic, group: str
+) -> None:
+    for number in range(2):
+        topic.produce([b"x" * 1000] * 30, number)
+    places = [(topic.name, number) for number in range(2)]
+    readers = OldReaders([OldReader(settings, group, places)])
+    begun_s = time.monotonic()
+    readers.start()
+    assert readers.read_bytes == 0
+
+    readers.hold(200_000.0)
+    eventually(lambda: readers.read_bytes > 3 * 60_000, "all was read more than twice", 60)
+    readers.hold(0.0)
+    took_s = time.monotonic() - begun_s
+    readers.halt()
+
+    # A burst is read beyond what is due, and what was late is not made up for.
+    assert readers.read_bytes <= 200_000 * took_s + 60_000
+    assert readers.failure is None
+    assert cluster.committed(group, topic.name, range(2)) == {0: None, 1: None}

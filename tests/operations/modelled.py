@@ -33,10 +33,13 @@ def forty_mb(point: Point) -> float:
 class ModelledCluster:
     """Brokers that tolerate so much, and a clock of its own.
 
-    ``stop_at`` raises KeyboardInterrupt in the middle of that trial, as Ctrl-C does.
+    With ``shows`` they show their load (1 at the boundary) in these signals alone. ``stop_at``
+    raises KeyboardInterrupt in the middle of that trial, as Ctrl-C does.
     """
 
     bears: Callable[[Point], float] = forty_mb
+    shows: Callable[[float], dict[str, float]] | None = None
+    disk_bytes_per_s: float = float("inf")  # of old messages
     stop_at: int | None = None
     noise: float = 0.005
     glitch_s: float = 0.0  # for which a trial looks overloaded at first
@@ -86,8 +89,10 @@ class ModelledCluster:
     def _signals(self, point: Point, window_s: float) -> Signals:
         sent = point.messages_per_s
         load = sent / self.bears(point)
-        overloaded = load > self._chance.gauss(1.0, self.noise)
-        return Signals(
+        felt = load / self._chance.gauss(1.0, self.noise)
+        overloaded = self.shows is None and felt > 1
+        shown = {} if self.shows is None else self.shows(felt)
+        seen = Signals(
             window_s=window_s,
             sent_per_s=min(sent, self.bears(point)) if overloaded else sent,
             round_trip_ms=UNLOADED_MS * (40 if overloaded else 1 + load),
@@ -97,7 +102,9 @@ class ModelledCluster:
             isr_changing=0.0,
             clients_busy=0.4,
             queue_ms=5.0,
+            old_bytes_per_s=min(point.old_bytes_per_s, self.disk_bytes_per_s),
         )
+        return replace(seen, **shown)  # type: ignore[arg-type]
 
 
 def nothing_known(settings: LimitSettings = SETTINGS) -> Limits:

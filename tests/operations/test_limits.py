@@ -10,15 +10,16 @@ from typing import Self
 
 import pytest
 
-from drainer.errors import Interrupted, LimitsRefused, Refused
+from drainer.errors import Interrupted, LimitsRefused, Refused, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.limits import measure as operation
 from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import delete_test_topics, find_test_topics
+from drainer.limits.kafka.traffic import Places
 from drainer.limits.measure import PreparedLimits, measure_limits, prepare_limits
 from drainer.limits.search.boundary import LimitSettings
 from drainer.limits.trials import LimitsStatus
-from kafka.topic import eventually
+from kafka.topic import Topic, eventually
 
 from .modelled import ModelledCluster
 
@@ -35,7 +36,7 @@ class ModelledHost:
 
     cluster: Cluster
     modelled: ModelledCluster = field(default_factory=ModelledCluster)
-    begun: list[tuple[str, int, int]] = field(default_factory=list)
+    begun: list[Places] = field(default_factory=list)
     ended: bool = False
 
     def __enter__(self) -> Self:
@@ -45,8 +46,10 @@ class ModelledHost:
         self.ended = True
 
     @contextmanager
-    def traffic(self, topic: str, groups: int) -> Iterator[ModelledCluster]:
-        self.begun.append((topic, groups, len(self.cluster.topic(topic).partitions)))
+    def traffic(self, places: Places) -> Iterator[ModelledCluster]:
+        for topic in places.topics:
+            assert len(self.cluster.topic(topic).partitions) == places.partitions
+        self.begun.append(places)
         yield self.modelled
 
 
@@ -67,19 +70,22 @@ def unheard(_: LimitsStatus) -> None:
     """Nobody looks."""
 
 
-def test_the_topic_that_was_named_is_there_for_the_traffic_and_gone_afterwards(
+def test_the_topics_that_were_named_are_there_for_the_traffic_and_gone_afterwards(
     cluster: Cluster, out: Path
 ) -> None:
-    prepared = prepare_limits(cluster, replace(ASKED, consumer_groups=2), out)
-    assert prepared.topic not in find_test_topics(cluster)
+    prepared = prepare_limits(cluster, replace(ASKED, consumer_groups=2, topics=2), out)
+    assert len(set(prepared.places.topics)) == 2
+    assert not set(prepared.places.topics) & set(find_test_topics(cluster))
     host = ModelledHost(cluster)
 
     limits, left = measure_limits(cluster, prepared, host, unheard)
 
-    assert host.begun == [(prepared.topic, 2, 3)]
+    assert host.begun == [prepared.places]
+    assert (prepared.places.partitions, prepared.places.groups) == (3, 2)
     assert host.ended
     assert left is None
-    is_gone(cluster, prepared.topic)
+    for topic in prepared.places.topics:
+        is_gone(cluster, topic)
     assert limits.complete
     assert LimitsFile(out).load() == limits
     assert [path.name for path in out.parent.iterdir()] == ["limits.json"]
@@ -94,7 +100,7 @@ def test_a_stopped_run_leaves_no_topic_and_says_how_to_resume(cluster: Cluster, 
 
     assert "Repeat the command" in str(stopped.value.hint)
     assert host.ended
-    is_gone(cluster, prepared.topic)
+    is_gone(cluster, prepared.places.topics[0])
     again = prepare_limits(cluster, ASKED, out)
     assert len(again.limits.trials) == 2
     host = ModelledHost(cluster)
@@ -133,10 +139,10 @@ def test_a_topic_that_can_not_be_removed_is_reported_and_spoils_no_result(
         limits, left = measure_limits(cluster, prepared, ModelledHost(cluster), unheard)
 
     assert limits.complete
-    assert prepared.topic in str(left)
+    assert prepared.places.topics[0] in str(left)
     assert left is not None
     assert "drainer limits cleanup" in str(left.hint)
-    delete_test_topics(cluster, (prepared.topic,))
+    delete_test_topics(cluster, prepared.places.topics)
 
 
 def test_others_on_the_cluster_are_refused_by_name_unless_it_is_shared(
@@ -151,6 +157,25 @@ def test_others_on_the_cluster_are_refused_by_name_unless_it_is_shared(
     assert "group billing has members" in str(refused.value)
     assert "--shared-cluster" in str(refused.value.hint)
     assert prepare_limits(cluster, ASKED, out, shared=True).live == busy
+
+
+def test_old_messages_are_read_where_there_are_some(
+    cluster: Cluster, out: Path, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name, 3)
+    asked = replace(ASKED, old_topic=topic_name, old_groups=2)
+    with pytest.raises(Refused, match="has no old messages"):
+        prepare_limits(cluster, asked, out)
+    topic.produce(["old"], 1)
+
+    prepared = prepare_limits(cluster, asked, out)
+
+    assert prepared.places.old_partitions == (1,)
+    assert prepared.limits.point(1024, 10).old_bytes_per_s == pytest.approx(
+        2 * prepared.limits.point(1024, 10).bytes_per_s
+    )
+    with pytest.raises(TopicMissing, match="nowhere"):
+        prepare_limits(cluster, replace(ASKED, old_topic="nowhere"), out)
 
 
 @pytest.fixture

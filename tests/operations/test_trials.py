@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +41,46 @@ def test_each_size_has_the_boundary_that_the_brokers_have(tmp_path: Path) -> Non
     assert cluster.rested == len(limits.trials)
     assert all(took == 25.0 for _, took in cluster.tried)
     assert all(point.bytes_per_s <= 100e6 * (1 + 1e-9) for point, _ in cluster.tried)
+
+
+def busy_handlers(load: float) -> dict[str, float]:
+    return {"handlers_idle": max(0.0, 1 - 0.8 * load)}
+
+
+def lost_replicas(load: float) -> dict[str, float]:
+    return {"handlers_idle": 0.6, "isr_changing": 0.9 if load > 1 else 0.1}
+
+
+@pytest.mark.parametrize(
+    ("shows", "decides"),
+    [
+        (busy_handlers, "request handlers idle"),
+        (lost_replicas, "in-sync replicas changing"),
+    ],
+)
+def test_the_boundary_is_found_alike_twice_whatever_decides(
+    tmp_path: Path, shows: Callable[[float], dict[str, float]], decides: str
+) -> None:
+    settings = replace(SETTINGS, message_bytes=(1024,))
+    first, again = (
+        run(ModelledCluster(shows=shows, noise=0.03, seed=seed), tmp_path / f"{seed}", settings)
+        for seed in (1, 2)
+    )
+
+    assert first.boundaries[0].messages_per_s == pytest.approx(bears(1024), rel=0.15)
+    assert again.boundaries[0].messages_per_s == pytest.approx(bears(1024), rel=0.15)
+    assert all(decides in limits.boundaries[0].why[0] for limits in (first, again))
+
+
+def test_a_disk_that_old_messages_come_from_decides_when_it_is_the_least(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, message_bytes=(1024,), old_topic="orders", old_groups=2)
+
+    limits = run(ModelledCluster(disk_bytes_per_s=10e6), tmp_path / "limits.json", settings)
+
+    (boundary,) = limits.boundaries
+    # What may be missing of it counts as read.
+    assert boundary.bytes_per_s == pytest.approx(5e6 / 0.95, rel=0.06)
+    assert "MB/s of old messages were read" in boundary.why[0]
 
 
 def test_who_is_interrupted_and_goes_on_finds_the_same_as_who_is_not(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from drainer.errors import Interrupted, Refused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import create_test_topic, moving_topics, new_topic_name
+from drainer.limits.kafka.traffic import Places
 from drainer.limits.search.reading import Report
 from drainer.limits.search.trial import Point, Signals
 from drainer.limits.spark import traffic as traffic_module
@@ -34,8 +35,8 @@ from drainer.limits.spark.traffic_coordinator import (
 )
 from drainer.sandbox import Broker
 from drainer.spark.failure import said_of
-from kafka.topic import eventually
-from scenarios.broker_limits.__main__ import limit_clients
+from kafka.topic import Topic, eventually
+from scenarios.broker_limits.cases import limit_clients
 
 POINT = Point(1024, 4, 200.0)
 WAIT_S = 60.0  # on a machine that does much else
@@ -65,8 +66,15 @@ def written(settings: ClientSettings, topic: str) -> int:
 
 
 def test_one_job_makes_trial_after_trial(
-    spark: SparkSession, settings: ClientSettings, topic: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    settings: ClientSettings,
+    topic: str,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    Topic(settings.bootstrap_servers, topic_name, 2).produce([b"x" * 1024] * 1000)
+    places = Places((topic, new_topic(settings)), 3, 5, topic_name, (0,), 1)
+    point = replace(POINT, old_groups=1)
     phases: list[str] = []
     said: list[Signals] = []
 
@@ -78,11 +86,13 @@ def test_one_job_makes_trial_after_trial(
         with Cluster.connect(settings, WAIT_S) as cluster:
             return not moving_topics(cluster, [topic], 0.3)
 
-    with SparkTraffic(spark, settings, topic, 5, 2) as traffic:
+    with SparkTraffic(spark, settings, places, 2) as traffic:
         seen = traffic.measure(
-            POINT, warm_up_s=1, window_s=3, observe=lambda phase, _: phases.append(phase)
+            point, warm_up_s=1, window_s=3, observe=lambda phase, _: phases.append(phase)
         )
         insist_on_sane_signals(seen)
+        assert seen.old_bytes_per_s == pytest.approx(point.old_bytes_per_s, rel=0.3)
+        assert all(written(settings, each) for each in places.topics)
         assert list(dict.fromkeys(phases)) == ["connecting", "warming up", "steady"]
 
         # Consumers that can't catch up in time skip what they had yet to read.
@@ -122,7 +132,7 @@ def test_a_quota_of_the_brokers_is_seen(
     with Broker(tmp_path, die_with_parent=True) as own:
         limit_clients(own, produced_bytes_per_s=20_000)
         settings = ClientSettings.load(own.bootstrap_servers)
-        with SparkTraffic(spark, settings, new_topic(settings), 1, 1) as traffic:
+        with SparkTraffic(spark, settings, Places((new_topic(settings),), 3, 1), 1) as traffic:
             seen = traffic.measure(
                 POINT,
                 warm_up_s=5,
@@ -138,14 +148,14 @@ def test_more_tasks_than_run_at_once_are_refused(
     monkeypatch.setattr(traffic_module, "TASKS_S", 3.0)
 
     with pytest.raises(Refused, match="2 of 3 tasks have begun"):
-        SparkTraffic(spark, settings, topic, 0, 3).start()
+        SparkTraffic(spark, settings, Places((topic,), 3, 0), 3).start()
 
 
 @pytest.mark.long
 def test_traffic_on_a_topic_that_is_deleted_ends_with_the_reason(
     spark: SparkSession, settings: ClientSettings, topic: str
 ) -> None:
-    with SparkTraffic(spark, settings, topic, 5, 2) as traffic:
+    with SparkTraffic(spark, settings, Places((topic,), 3, 5), 2) as traffic:
         with Cluster.connect(settings, WAIT_S) as cluster:
             cluster.admin.delete_topics([topic])[topic].result(WAIT_S)
 
@@ -176,7 +186,8 @@ def test_traffic_ends_with_its_driver(
         try:
             assert process.stdout is not None
             port, token = process.stdout.readline().split()
-            hosting = Hosting(settings, topic, 3, 1, 1, ("127.0.0.1", int(port)), token)
+            places = Places((topic,), 3, 1)
+            hosting = Hosting(settings, places, 1, ("127.0.0.1", int(port)), token)
             host = Host(hosting, 0)
             raised: list[BaseException] = []
             task = threading.Thread(target=_kept, args=(host.run, raised))
@@ -217,7 +228,7 @@ def test_whoever_has_no_token_is_hung_up_on() -> None:
     assert coordinator.here == 0
     assert coordinator.lost is None
     assert coordinator.token not in repr(
-        Hosting(ClientSettings("b:9092"), "t", 1, 0, 1, ("h", 1), coordinator.token)
+        Hosting(ClientSettings("b:9092"), Places((), 1, 0), 1, ("h", 1), coordinator.token)
     )
     with connect(("127.0.0.1", coordinator.port), coordinator.token) as task:
         task.send_bytes(b"0")

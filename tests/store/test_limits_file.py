@@ -38,7 +38,7 @@ def test_nothing_there_is_nothing_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(b"{", "not JSON"), (b'{"drainer_limits": 2}', "damaged")]
+    ("content", "said"), [(b"{", "not JSON"), (b'{"drainer_limits": 3}', "damaged")]
 )
 def test_any_other_file_is_refused_by_name_and_left_as_it_is(
     tmp_path: Path, content: bytes, said: str

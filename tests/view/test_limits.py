@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from drainer.limits.file import LimitsFile
+from drainer.limits.kafka.traffic import Places
 from drainer.limits.measure import PreparedLimits
 from drainer.limits.search.boundary import Limits
 from drainer.limits.search.trial import End
@@ -21,7 +22,7 @@ from drainer.limits.view import (
 )
 from drainer.view.report.page import html
 from drainer.view.terminal import Terminal
-from operations.modelled import ModelledCluster, nothing_known, run
+from operations.modelled import SETTINGS, ModelledCluster, nothing_known, run
 
 from . import samples
 from .samples import ENDED, EVIL
@@ -54,13 +55,16 @@ def test_the_topic_is_named_before_anything_is_touched() -> None:
     terminal, _, err = samples.terminal()
     file, other = LimitsFile(PATH), f"{TOPIC[:-1]}d"
     live = ("orders is written to at 12.3 messages/s",)
-    prepared = PreparedLimits(file, nothing_known(), None, TOPIC, True, live, (other,))
+    known = nothing_known(replace(SETTINGS, topics=2, old_topic="orders"))
+    places = Places((TOPIC, f"{TOPIC[:-1]}e"), 10, 5)
+    prepared = PreparedLimits(file, known, None, places, True, live, (other,))
 
     show_limits_action(terminal, prepared, "broker-1:9092", "local[*]")
 
     text = " ".join(err.getvalue().split())
-    assert f"test topic {TOPIC} (10 partitions, deleted at the end)" in text
-    assert "messages of 100 B, 1 KiB, 10 KiB (5 groups reading, 10 partitions a broker)" in text
+    assert f"test topic {TOPIC}, {TOPIC[:-1]}e (10 partitions, deleted at the end)" in text
+    assert "messages of 100 B, 1 KiB, 10 KiB (5 groups reading, 10 partitions a broker," in text
+    assert "2 topics, 1 reader of old messages of orders)" in text
     assert "at most 100.0 MB/s (by --max-mb-per-s; 400 producers of 250.0 kB/s each)" in text
     assert "warning: others use this cluster, and will notice: orders is written to" in text
     assert "warning: there are 1 test topic of other runs" in text

@@ -8,16 +8,23 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupState,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 
-from drainer.errors import RightMissing
+from drainer.core.listed import listed
+from drainer.errors import Refused, RightMissing
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, Right, may_not
-from drainer.kafka.cluster import LATEST, Cluster
+from drainer.kafka.cluster import LATEST, Cluster, Replicas
 
 PREFIX = "drainer.limits."
 REPLICAS_MOST = 3
@@ -91,6 +98,33 @@ def insist_on_use(cluster: Cluster, name: str) -> None:
     for right in needed:
         with _needing(right):
             cluster.topic(name, right)
+
+
+def replicas_of(cluster: Cluster, topics: Sequence[str]) -> dict[tuple[str, int], Replicas]:
+    """Who has each partition of some topics. Raises Refused when one is not there."""
+
+    def attempt(left: float) -> dict[tuple[str, int], Replicas]:
+        asked = cluster.admin.describe_topics(TopicCollection(list(topics)), request_timeout=left)
+        return {
+            (topic, p.id): Replicas(tuple(n.id for n in p.replicas), tuple(n.id for n in p.isr))
+            for topic, one in asked.items()
+            for p in cluster.wait(one, left).partitions
+        }
+
+    return cluster.ask(f"look at {listed(topics)}", attempt)
+
+
+def old_partitions(cluster: Cluster, topic: str) -> tuple[int, ...]:
+    """The partitions of a topic that have messages.
+
+    Raises Refused when this user may not read it, it is not there, or none has.
+    """
+    numbers = cluster.topic(topic).partitions
+    bounds = cluster.log_bounds(topic, numbers, "read_uncommitted")
+    found = tuple(number for number in numbers if bounds[number].start < bounds[number].end)
+    if not found:
+        raise Refused(f"topic {topic} has no old messages", hint="name the topic of the backlog")
+    return found
 
 
 def find_test_topics(cluster: Cluster) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The traffic of a trial: producers that each hold a pace, and consumers.
+"""The traffic of a trial: producers that each hold a pace, consumers, and readers of old messages.
 
 A producer is one client of Kafka with its own connections, as an application has; so many of them
 make a rate that batching inside one would not give. Consumers read at once all that they get.
@@ -10,12 +10,13 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from time import monotonic, sleep
 from typing import Any
 
 import orjson
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
 from drainer.errors import Interrupted
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, REJECTED, rejected_login
@@ -39,6 +40,32 @@ ASK_S, ASK_AGAIN_S = 10.0, 0.1
 
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 _FATAL = frozenset({KafkaError._FATAL, *FORBIDDEN, *NO_TOPIC, *REJECTED})
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where traffic goes.
+
+    Attributes:
+        topics: the test topics, whose payloads mean nothing.
+        partitions: of each of them.
+        groups: consumer groups, which read all of them from their ends on.
+        old_topic: whose messages are read from their beginning on; empty for none.
+        old_partitions: those of it that have messages.
+        old_groups: how many times they are read at once.
+    """
+
+    topics: tuple[str, ...]
+    partitions: int
+    groups: int
+    old_topic: str = ""
+    old_partitions: tuple[int, ...] = ()
+    old_groups: int = 0
+
+    @property
+    def all(self) -> list[tuple[str, int]]:
+        """Each partition of each test topic."""
+        return [(topic, number) for number in range(self.partitions) for topic in self.topics]
 
 
 def payloads(message_bytes: int) -> list[bytes]:
@@ -71,7 +98,8 @@ class Looks:
 class PacedProducer:
     """One producer; what it has offered and what was acknowledged are counts of messages.
 
-    Its messages go to one of the ``partitions`` after the other, a burst to each.
+    Its messages go to one of the ``places`` after the other, from the ``first`` on, a burst to
+    each.
 
     Raises:
         UsageError: when librdkafka rejects the settings.
@@ -80,16 +108,14 @@ class PacedProducer:
     def __init__(
         self,
         settings: ClientSettings,
-        topic: str,
+        places: Sequence[tuple[str, int]],
         point: Point,
         pool: Sequence[bytes],
-        partitions: int,
-        first_partition: int,
+        first: int,
         looks: Looks | None,
     ) -> None:
-        self._topic = topic
-        self._partitions = partitions
-        self._partition = first_partition % partitions
+        self._places = places
+        self._place = first % len(places)
         self._next = cycle(pool).__next__
         self._looks = looks
         self._answered_s = monotonic()
@@ -121,7 +147,7 @@ class PacedProducer:
     def connect(self) -> None:
         """Waits until brokers know it. Raises Interrupted when they don't answer."""
         try:
-            self._producer.list_topics(self._topic, timeout=ASK_S)
+            self._producer.list_topics(self._places[self._place][0], timeout=ASK_S)
         except KafkaException as error:
             raise _not_connected("a producer", self._settings, error.args[0]) from None
 
@@ -132,9 +158,8 @@ class PacedProducer:
         if late > 0:
             self._passed_over += late
             count -= late
-        produce, topic, partition, payload = (
-            self._producer.produce, self._topic, self._partition, self._next,
-        )  # fmt: skip
+        produce, payload = self._producer.produce, self._next
+        topic, partition = self._places[self._place]
         try:
             for _ in range(count):
                 produce(topic, payload(), partition=partition)
@@ -145,7 +170,7 @@ class PacedProducer:
             self._passed_over = due - self.offered
             self._note(error.args[0])
         if count > 0:
-            self._partition = (partition + 1) % self._partitions
+            self._place = (self._place + 1) % len(self._places)
         self._producer.poll(0)
 
     def insist(self) -> None:
@@ -276,9 +301,9 @@ class Pacer(Loop):
 
 
 class GroupReader:
-    """One consumer of a group; reads some partitions of the topic from their ends on.
+    """One consumer of a group; reads some partitions of topics from their ends on.
 
-    It is given its partitions and joins no group: a rebalance would disturb what is measured.
+    It is given its ``places`` and joins no group: a rebalance would disturb what is measured.
     ``name`` is that of a group which stays without members and commits.
 
     Raises:
@@ -286,32 +311,18 @@ class GroupReader:
     """
 
     def __init__(
-        self,
-        settings: ClientSettings,
-        topic: str,
-        name: str,
-        partitions: Sequence[int],
+        self, settings: ClientSettings, name: str, places: Sequence[tuple[str, int]]
     ) -> None:
         self._settings = settings
-        self._topic = topic
-        self._partitions = partitions
-        conf = settings.conf(
-            ClientLog(settings.redact),
-            group_id=name,
-            enable_auto_commit=False,
-            auto_offset_reset="latest",
-            enable_partition_eof=False,
-            queued_max_messages_kbytes=READ_KBYTES,
-            queued_min_messages=READ_MESSAGES,
-        )
-        self._consumer = settings.consumer(conf)
+        self._places = places
+        self._consumer = settings.consumer(_reading(settings, name))
 
     def skip(self) -> None:
         """Goes on at the ends of the partitions as they are now.
 
         Raises Interrupted when brokers don't say where that is.
         """
-        places = [TopicPartition(self._topic, number) for number in self._partitions]
+        places = [TopicPartition(*place) for place in self._places]
         until_s = monotonic() + ASK_S
         try:
             for place in places:
@@ -344,6 +355,19 @@ class GroupReader:
         self._consumer.close()
 
 
+def _reading(settings: ClientSettings, name: str, **owned: Any) -> dict[str, Any]:
+    conf = settings.conf(
+        ClientLog(settings.redact),
+        group_id=name,
+        enable_auto_commit=False,
+        auto_offset_reset="latest",
+        enable_partition_eof=False,
+        queued_max_messages_kbytes=READ_KBYTES,
+        queued_min_messages=READ_MESSAGES,
+    )
+    return conf | owned
+
+
 class Readers(Loop):
     """Reads with several consumers. ``count`` is called with the number of a group and how many
     messages it read."""
@@ -373,4 +397,81 @@ class Readers(Loop):
             for group, count in counts:
                 self._count(group, count)
             if not any(count for _, count in counts):
+                self._halted.wait(IDLE_S)
+
+
+class OldReader:
+    """One consumer that reads partitions from their beginning on, and again once it has read all.
+
+    Like ``GroupReader`` it joins no group and commits nothing.
+    """
+
+    def __init__(
+        self, settings: ClientSettings, name: str, places: Sequence[tuple[str, int]]
+    ) -> None:
+        owned = {"auto.offset.reset": "earliest", "enable.partition.eof": True}
+        self._consumer = settings.consumer(_reading(settings, name, **owned))
+        self._begin = [TopicPartition(*place, OFFSET_BEGINNING) for place in places]
+        self._ended = set(places)
+        self._mean_bytes = 1024.0
+
+    def read(self, wanted_bytes: float) -> int:
+        """Takes about as much of what is there, without waiting; gives how many bytes that was.
+
+        Raises Interrupted when the topic can't be read.
+        """
+        if len(self._ended) == len(self._begin):
+            self._ended.clear()
+            self._consumer.assign(self._begin)
+        count = min(READ_MESSAGES, max(1, int(wanted_bytes / self._mean_bytes)))
+        messages = self._consumer.consume(count, 0)
+        sizes = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                sizes.append(len(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._ended.add((message.topic() or "", message.partition() or 0))
+            elif error.code() in FORBIDDEN | NO_TOPIC:
+                raise Interrupted(f"old messages can't be read: {error.str()}")
+        if sizes:
+            self._mean_bytes = max(1.0, sum(sizes) / len(sizes))
+        return sum(sizes)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class OldReaders(Loop):
+    """Reads old messages at a pace, which is 0 until it is set; ``read_bytes`` only grows."""
+
+    def __init__(self, readers: Sequence[OldReader]) -> None:
+        super().__init__("traffic-old-readers")
+        self._readers = readers
+        self._held = (0.0, monotonic(), 0.0)
+        self.read_bytes = 0
+
+    def hold(self, bytes_per_s: float) -> None:
+        """From now on."""
+        self._held = (bytes_per_s, monotonic(), self.read_bytes)
+
+    def halt(self) -> None:
+        """Reads no more."""
+        super().halt()
+        for reader in self._readers:
+            reader.close()
+
+    def _go_on(self) -> None:
+        while not self._halted.is_set():
+            held = pace, since_s, before = self._held
+            due = before + pace * (monotonic() - since_s) - self.read_bytes
+            late = due - CATCH_UP_S * pace
+            if late > 0 and held is self._held:
+                self._held = (pace, since_s, before - late)
+            read = 0
+            if due > 0:
+                for reader in self._readers:
+                    read += reader.read(due / len(self._readers))
+            self.read_bytes += read
+            if not read:
                 self._halted.wait(IDLE_S)

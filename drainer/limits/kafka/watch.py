@@ -1,23 +1,24 @@
-"""Looking at something four times a second: at which replicas of the test topic are in sync."""
+"""Looking at something four times a second: at which replicas of the test topics are in sync."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from drainer.errors import BrokerUnreachable, Refused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
+from drainer.limits.kafka.topic import replicas_of
 
 LOOK_S = 0.25
 KEEP_S = 600.0
 PATIENCE_S = 5.0
 
 Seen = TypeVar("Seen")
-InSync = Mapping[int, frozenset[int]]  # the ids of brokers, by partition
+InSync = Mapping[tuple[str, int], frozenset[int]]  # the ids of brokers, by partition
 
 
 class Watch(Generic[Seen]):
@@ -63,19 +64,18 @@ class InSyncWatch(Watch[InSync]):
     """Looks with a connection of its own.
 
     ``usual`` is what was seen first, before there was any traffic. ``failure`` is set when the
-    topic is there no more, or not for this client.
+    topics are there no more, or not for this client.
 
     Raises:
-        BrokerUnreachable, TopicMissing: as ``Cluster``.
+        BrokerUnreachable, Refused: as ``Cluster``.
     """
 
-    def __init__(self, settings: ClientSettings, topic: str) -> None:
+    def __init__(self, settings: ClientSettings, topics: Sequence[str]) -> None:
         self._cluster = Cluster.connect(settings)
-        self._topic = topic
+        self._topics = topics
         super().__init__("in-sync", self._in_sync)
-        replicas = self._cluster.topic(topic).replicas
-        self.partitions = len(replicas)
-        self._replicated = any(len(one.all) > 1 for one in replicas.values())
+        found = replicas_of(self._cluster, topics)
+        self._replicated = any(len(one.all) > 1 for one in found.values())
         self.usual = self._in_sync()
 
     def within(self, begin_s: float, end_s: float) -> list[tuple[float, InSync]]:
@@ -87,5 +87,5 @@ class InSyncWatch(Watch[InSync]):
         self._cluster.close()
 
     def _in_sync(self) -> InSync:
-        found = self._cluster.topic(self._topic).replicas
-        return {number: frozenset(one.in_sync) for number, one in found.items()}
+        found = replicas_of(self._cluster, self._topics)
+        return {place: frozenset(one.in_sync) for place, one in found.items()}

@@ -24,7 +24,7 @@ from drainer.limits.search.trial import (
 )
 from drainer.policy.rate_cap import CapCurve, CapPoint
 
-FORMAT = 2
+FORMAT = 3
 TRIALS_MOST = 14  # of one search, unless said otherwise
 # More than a broker tolerates that also has readers: Dropbox's tolerated 60 MB/s with five groups.
 MB_PER_S_A_BROKER = 200.0
@@ -41,7 +41,10 @@ class LimitSettings:
         max_mb_per_s: that all producers together never exceed (10^6 bytes); None for 200 a broker.
         max_producers: over so many it is shared out evenly, and more are never tried.
         consumer_groups: that read all that is sent.
-        partitions: of the test topic, for each broker.
+        topics: over which it is spread.
+        partitions: of each test topic, for each broker.
+        old_topic: whose old messages are read meanwhile, as a drain does; empty for none.
+        old_groups: how many times, each as fast as the new ones are sent.
         precision: width of the range that is good enough, as a share of its safe end.
         safe_share: of the boundary, that a drain may use; 0.8, as a fifth of the brokers may be
             out.
@@ -54,7 +57,10 @@ class LimitSettings:
     max_mb_per_s: AboveZero | None = None
     max_producers: Positive = 256
     consumer_groups: Count = 5
+    topics: Positive = 1
     partitions: Positive = 10
+    old_topic: str = ""
+    old_groups: Positive = 1
     precision: AboveZero = 0.05
     safe_share: Annotated[float, Meta(gt=0, le=1)] = 0.8
     trials: Positive = TRIALS_MOST
@@ -173,7 +179,8 @@ class Limits:
     def point(self, message_bytes: int, producers: int) -> Point:
         """The traffic of so many producers."""
         pace = self.bytes_per_s_most / self.settings.max_producers / message_bytes
-        return Point(message_bytes, producers, pace)
+        old_groups = self.settings.old_groups if self.settings.old_topic else 0
+        return Point(message_bytes, producers, pace, old_groups)
 
     @property
     def complete(self) -> bool:

@@ -16,6 +16,7 @@ ISR_CHANGING_MOST = 0.5  # in-sync replicas changing
 ROUND_TRIP_FACTOR = 5.0  # a round trip this many times the unloaded one is late,
 ROUND_TRIP_OVER_MS = 20.0  # if it is also longer by this much
 FALLING_BEHIND_MOST = 0.05  # of the messages sent, that the slowest group may leave behind
+OLD_SHORTFALL_MOST = 0.05  # of the old messages that were to be read, that may be missing
 THROTTLED_MOST = 0.05  # brokers throttling clients: a quota is a limit, too
 ERRORS_MOST = 0.001  # of the messages, that may be refused or time out
 CLIENTS_BUSY_MOST = 0.90  # of one core, from which on clients are no witnesses of the brokers
@@ -34,6 +35,7 @@ def judge(
     are overload as well; with it only if also the rate was not reached, for handlers that are idle
     may stand behind a network or disk that is not. Signals that busy clients give of brokers are
     none. A rate that was not reached is never safe: when brokers look fine it was the clients.
+    Old messages come from disks, which idle handlers say nothing about.
     """
     has_jmx = signals.handlers_idle is not None
     idle = (f"request handlers idle {_percent(signals.handlers_idle)}",) if has_jmx else ()
@@ -41,18 +43,18 @@ def judge(
     trip_ms = signals.round_trip_ms
     answered = () if trip_ms is None else (f"round trip {_ms(trip_ms)} {unloaded}",)
     short, behind, failed = _short(point, signals), _behind(signals), _failed(signals)
-    late = _late(point, signals, baseline_round_trip_ms)
+    late, old = _late(point, signals, baseline_round_trip_ms), _old(point, signals)
     verdict: Verdict | None = None
     said: Said = ()
     if overload := _brokers_say(signals):
         verdict, said = Verdict.OVERLOADED, overload
     elif signals.clients_busy > CLIENTS_BUSY_MOST:
         # A process without time measures its own waiting as the brokers'.
-        if found := short + behind + failed + (() if has_jmx else late):
+        if found := short + behind + failed + old + (() if has_jmx else late):
             busy = f"a client is busy {_percent(signals.clients_busy)} of a core"
             verdict, said = Verdict.CLIENTS, (busy, *found)
-    elif failed:
-        verdict, said = Verdict.OVERLOADED, failed + late + short
+    elif failed or old:
+        verdict, said = Verdict.OVERLOADED, failed + old + late + short
     elif has_jmx:
         if missing := short + behind:
             # Handlers are not all there is of a broker.
@@ -63,7 +65,7 @@ def judge(
     elif found := short + _queued(signals):
         verdict, said = Verdict.CLIENTS, found + answered
     if verdict is None:
-        unknown = _unknown(signals)
+        unknown = _unknown(point, signals)
         verdict = Verdict.UNCLEAR if unknown else Verdict.SAFE
         said = unknown or idle + answered
     return verdict, said
@@ -108,6 +110,13 @@ def _behind(seen: Signals) -> Said:
     return (f"consumers fall behind by {share} of what is sent, over {most}",)
 
 
+def _old(point: Point, seen: Signals) -> Said:
+    wanted, read = point.old_bytes_per_s, seen.old_bytes_per_s
+    if read is None or read >= (1 - OLD_SHORTFALL_MOST) * wanted:
+        return ()
+    return (f"{read / 1e6:,.2f} of {wanted / 1e6:,.2f} MB/s of old messages were read",)
+
+
 def _failed(seen: Signals) -> Said:
     handed_in = seen.errors + seen.sent_per_s * seen.window_s
     if not seen.errors or seen.errors <= ERRORS_MOST * handed_in:
@@ -121,13 +130,15 @@ def _queued(seen: Signals) -> Said:
     return (f"messages wait {_ms(seen.queue_ms)} in producers",)
 
 
-def _unknown(seen: Signals) -> Said:
+def _unknown(point: Point, seen: Signals) -> Said:
     """What would have to be known of a trial before it is called safe."""
     if seen.window_s < WINDOW_S_LEAST:
         return (f"observed for {seen.window_s:.3g} s only, under {WINDOW_S_LEAST:g} s",)
     found = []
     if seen.falling_behind is None:
         found.append("consumers: not measured")
+    if seen.old_bytes_per_s is None and point.old_groups:
+        found.append("old messages: not measured")
     if seen.round_trip_ms is None and seen.handlers_idle is None:
         found.append("round trip: not measured")
     return tuple(found)

@@ -32,6 +32,7 @@ class Report:
         looks: at clients since the last report.
         throttled: in how many of these brokers throttled the client.
         silences: how often it stopped because no order came.
+        old_bytes: that were read of old messages.
     """
 
     at_s: float
@@ -46,6 +47,7 @@ class Report:
     looks: int = 0
     throttled: int = 0
     silences: int = 0
+    old_bytes: int = 0
 
 
 class TrafficReading:
@@ -119,18 +121,17 @@ class TrafficReading:
         by_task = self._within(begin_s, end_s)
         if len(by_task) < self.tasks:
             return None
+        lag_begin_s = begin_s if lag_for_s is None else end_s - lag_for_s
         stretches = [(reports[0], reports[-1]) for reports in by_task]
         # The samples of a first report are of the time before it.
         within = [report for reports in by_task for report in reports[1:]]
         looks = sum(report.looks for report in within)
         return Signals(
             window_s=max(last.at_s - first.at_s for first, last in stretches),
-            sent_per_s=_sent_per_s(by_task),
+            sent_per_s=_per_s(by_task, "acknowledged"),
             round_trip_ms=_median([ms for report in within for ms in report.round_trips_ms]),
             throttled=sum(report.throttled for report in within) / looks if looks else 0.0,
-            falling_behind=self._falling_behind(
-                begin_s if lag_for_s is None else end_s - lag_for_s, end_s
-            ),
+            falling_behind=self._falling_behind(lag_begin_s, end_s),
             handlers_idle=None,
             isr_changing=None,
             clients_busy=max(
@@ -138,6 +139,7 @@ class TrafficReading:
             ),
             queue_ms=_median([ms for report in within for ms in report.queued_ms]) or 0.0,
             errors=sum(last.errors - first.errors for first, last in stretches),
+            old_bytes_per_s=self._old_bytes_per_s(lag_begin_s, end_s),
         )
 
     def running(self, point: Point, begun_s: float, now_s: float) -> Signals | None:
@@ -170,11 +172,16 @@ class TrafficReading:
     def _lags_within(self, begin_s: float, end_s: float) -> list[tuple[float, tuple[int, ...]]]:
         return [(at_s, lag) for at_s, lag in self._lags if begin_s <= at_s <= end_s]
 
+    def _old_bytes_per_s(self, begin_s: float, end_s: float) -> float | None:
+        if begin_s >= end_s:
+            return None
+        return _per_s(self._within(begin_s, end_s), "old_bytes")
+
     def _falling_behind(self, begin_s: float, end_s: float) -> float | None:
         if begin_s >= end_s:
             return None
         lags = self._lags_within(begin_s, end_s)
-        sent_per_s = _sent_per_s(self._within(begin_s, end_s))
+        sent_per_s = _per_s(self._within(begin_s, end_s), "acknowledged")
         times = [at_s for at_s, _ in lags]
         if not sent_per_s or len(set(times)) < 2:
             return 0.0
@@ -196,11 +203,12 @@ def changing_share(states: Sequence[tuple[float, object]], usual: object) -> flo
     return changed / total if total else None
 
 
-def _sent_per_s(by_task: Sequence[Sequence[Report]]) -> float:
-    return sum(
-        (last.acknowledged - first.acknowledged) / (last.at_s - first.at_s)
+def _per_s(by_task: Sequence[Sequence[Report]], count: str) -> float:
+    grown: list[float] = [
+        (getattr(last, count) - getattr(first, count)) / (last.at_s - first.at_s)
         for first, *_, last in by_task
-    )
+    ]
+    return sum(grown)
 
 
 def _median(values: Sequence[float]) -> float | None:

@@ -23,12 +23,13 @@ class Point:
     """Traffic that is tried.
 
     ``pace`` is the messages/s of one producer, the same for all of them: their number sets the
-    rate.
+    rate. Each of the ``old_groups`` reads old messages as fast as new ones are sent, in bytes/s.
     """
 
     message_bytes: Positive
     producers: Count
     pace: AboveZero
+    old_groups: Count = 0
 
     @property
     def messages_per_s(self) -> float:
@@ -37,6 +38,11 @@ class Point:
     @property
     def bytes_per_s(self) -> float:
         return self.messages_per_s * self.message_bytes
+
+    @property
+    def old_bytes_per_s(self) -> float:
+        """That are to be read of old messages."""
+        return self.old_groups * self.bytes_per_s
 
 
 class Verdict(StrEnum):
@@ -65,6 +71,7 @@ class Signals:
         clients_busy: processor time of the busiest process of clients, as a share of one core.
         queue_ms: how long messages waited in producers before they were sent, median.
         errors: messages that were refused or timed out.
+        old_bytes_per_s: that were read of old messages.
     """
 
     window_s: float
@@ -77,6 +84,7 @@ class Signals:
     clients_busy: float
     queue_ms: float
     errors: int = 0
+    old_bytes_per_s: float | None = None
 
     def __post_init__(self) -> None:
         if any(value is not None and value < 0 for value in astuple(self)):

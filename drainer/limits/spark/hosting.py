@@ -20,8 +20,11 @@ from drainer.limits.kafka.traffic import (
     LISTENED_TO,
     GroupReader,
     Looks,
+    OldReader,
+    OldReaders,
     PacedProducer,
     Pacer,
+    Places,
     Readers,
     payloads,
 )
@@ -46,18 +49,14 @@ class Hosting:
 
     Attributes:
         client: how its clients connect.
-        topic: the test topic.
-        partitions: how many that has.
-        groups: how many read it.
+        places: where the traffic goes.
         tasks: how many there are.
         address: where the driver listens.
         token: proves to the driver that it is one of its own.
     """
 
     client: ClientSettings
-    topic: str
-    partitions: int
-    groups: int
+    places: Places
     tasks: int
     address: tuple[str, int]
     token: str = field(repr=False)
@@ -82,10 +81,12 @@ class Host:
         self._producers: list[PacedProducer] = []
         self._pacer: Pacer | None = None
         self._readers: Readers | None = None
+        self._old: OldReaders | None = None
+        self._old_share = 0.0  # of what one group reads of old messages
         self._pool: list[bytes] = []
         self._past = (0, 0)  # acknowledged and refused, of producers that are gone
         self._acknowledged = 0
-        self._consumed = [0] * hosting.groups
+        self._consumed = [0] * hosting.places.groups
         self._silences = 0
 
     @property
@@ -111,6 +112,8 @@ class Host:
         finally:
             self._halt_producers()
             self._halt_readers()
+            if self._old is not None:
+                self._old.halt()
 
     def _serve(self, line: Connection) -> None:
         order_s, due_s, silent = time.monotonic(), 0.0, False
@@ -136,13 +139,15 @@ class Host:
         if self._readers is None or order.skips != self._order.skips:
             self._halt_readers()
             self._readers = self._begin_to_read()
+        if self._old is None and self._hosting.places.old_topic:
+            self._old = self._begin_to_read_old()
         self._order = order
         if order.point is not None:
             self._begin_to_send(order.point)
         self._ready = True
 
     def _begin_to_send(self, point: Point) -> None:
-        hosting = self._hosting
+        hosting, places = self._hosting, self._hosting.places.all
         if not self._pool or len(self._pool[0]) != point.message_bytes:
             self._pool = payloads(point.message_bytes)
         count = share(point.producers, hosting.tasks, self._task)
@@ -150,12 +155,11 @@ class Host:
             self._producers.append(
                 PacedProducer(
                     hosting.client,
-                    hosting.topic,
+                    places,
                     point,
                     self._pool,
-                    hosting.partitions,
                     # Those of one task lie apart, and those of all don't meet.
-                    (self._task + number * hosting.tasks) * hosting.partitions // point.producers,
+                    (self._task + number * hosting.tasks) * len(places) // point.producers,
                     self._looks if number < LISTENED_TO else None,
                 )
             )
@@ -164,17 +168,33 @@ class Host:
         self._looks.take()
         self._pacer = Pacer(self._producers)
         self._pacer.start()
+        if self._old is not None:
+            self._old.hold(self._old_share * point.bytes_per_s)
 
     def _begin_to_read(self) -> Readers:
         hosting = self._hosting
-        members = max(1, hosting.tasks // max(1, hosting.groups))  # of each group
+        places, groups = hosting.places.all, hosting.places.groups
+        members = max(1, hosting.tasks // max(1, groups))  # of each group
         readers: list[tuple[int, GroupReader]] = []
-        for unit in range(self._task, hosting.groups * members, hosting.tasks):
+        for unit in range(self._task, groups * members, hosting.tasks):
             group, member = divmod(unit, members)
-            own = range(member, hosting.partitions, members)
-            reader = GroupReader(hosting.client, hosting.topic, f"{hosting.topic}.{group + 1}", own)
-            readers.append((group, reader))
+            name = f"{hosting.places.topics[0]}.{group + 1}"
+            readers.append((group, GroupReader(hosting.client, name, places[member::members])))
         begun = Readers(readers, self._count)
+        begun.start()
+        return begun
+
+    def _begin_to_read_old(self) -> OldReaders:
+        hosting, places = self._hosting, self._hosting.places
+        of_groups: dict[int, list[tuple[str, int]]] = {}
+        numbers = range(places.old_groups)
+        units = [(group, place) for group in numbers for place in places.old_partitions]
+        own = units[self._task :: hosting.tasks]
+        for group, place in own:
+            of_groups.setdefault(group, []).append((places.old_topic, place))
+        self._old_share = len(own) / len(places.old_partitions)
+        name = f"{places.topics[0]}.old"
+        begun = OldReaders([OldReader(hosting.client, name, its) for its in of_groups.values()])
         begun.start()
         return begun
 
@@ -186,6 +206,8 @@ class Host:
         if self._pacer is not None:
             self._pacer.halt()
             self._pacer = None
+        if self._old is not None:
+            self._old.hold(0)
         self._past = self._sent()
         self._acknowledged = self._past[0]
         self._producers = []  # they go with their last reference
@@ -204,7 +226,7 @@ class Host:
             self._readers = None
 
     def _insist_on_clients(self) -> None:
-        for thread in (self._pacer, self._readers):
+        for thread in (self._pacer, self._readers, self._old):
             if thread is not None and thread.failure is not None:
                 raise thread.failure
         for producer in self._producers:
@@ -222,6 +244,7 @@ class Host:
             consumed=tuple(self._consumed),
             busy_s=time.process_time(),
             silences=self._silences,
+            old_bytes=0 if self._old is None else self._old.read_bytes,
             **self._looks.take(),
         )
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from drainer.errors import DrainerError, Interrupted, Refused
 from drainer.kafka.settings import ClientSettings
-from drainer.limits.kafka.traffic import no_test_topic
+from drainer.limits.kafka.traffic import Places, no_test_topic
 from drainer.limits.kafka.watch import InSyncWatch
 from drainer.limits.search.reading import Report, TrafficReading, changing_share
 from drainer.limits.search.trial import Point, Signals
@@ -74,8 +74,8 @@ class TrafficHost:
     def __exit__(self, *_: object) -> None:
         self._opened.close()
 
-    def traffic(self, topic: str, groups: int) -> SparkTraffic:
-        """Traffic on this topic, of as many tasks as can run at once."""
+    def traffic(self, places: Places) -> SparkTraffic:
+        """Traffic on these topics, of as many tasks as can run at once."""
         slots = self._slots
         tasks = self._place.tasks or slots
         if self._place.is_local and tasks > slots:  # elsewhere executors may come yet
@@ -83,9 +83,7 @@ class TrafficHost:
                 f"{self._place.master} runs {slots} tasks at once, and --tasks asks for {tasks}",
                 hint="all of them have to run at once: ask for fewer, or leave it out",
             )
-        return SparkTraffic(
-            self._session, self._client, topic, groups, tasks, self._jmx, self._jmx_login
-        )
+        return SparkTraffic(self._session, self._client, places, tasks, self._jmx, self._jmx_login)
 
 
 class SparkTraffic:
@@ -98,8 +96,7 @@ class SparkTraffic:
     Args:
         session: its executors host the clients.
         client: how these connect.
-        topic: the test topic, whose payloads mean nothing.
-        groups: how many consumers read all of it.
+        places: where it goes.
         tasks: how many host; all of them have to run at once.
         jmx: ``host:port`` of brokers' metrics, which ``jmx_login`` opens.
     """
@@ -108,21 +105,19 @@ class SparkTraffic:
         self,
         session: SparkSession,
         client: ClientSettings,
-        topic: str,
-        groups: int,
+        places: Places,
         tasks: int,
         jmx: tuple[str, ...] = (),
         jmx_login: Login | None = None,
     ) -> None:
         self._session = session
         self._client = client
-        self._topic = topic
-        self._groups = groups
+        self._places = places
         self._tasks = tasks
         self._metrics = partial(Jmx, session, jmx, jmx_login)
-        self._reading = TrafficReading(tasks, groups)
+        self._reading = TrafficReading(tasks, places.groups)
         self._reports: deque[tuple[float, int, Report]] = deque()
-        self._job_name = f"drainer limits: {topic}"
+        self._job_name = f"drainer limits: {places.topics[0]}"
         self._job_error: DrainerError | None = None
         self._job = threading.Thread(target=self._run_job, name="traffic-job", daemon=True)
         self._least_ms: float | None = None
@@ -136,7 +131,7 @@ class SparkTraffic:
                 has no room for so many tasks.
         """
         with ExitStack() as opened:
-            self._in_sync = InSyncWatch(self._client, self._topic)
+            self._in_sync = InSyncWatch(self._client, self._places.topics)
             opened.callback(self._in_sync.close)
             self._jmx = self._metrics()
             opened.callback(self._jmx.close)
@@ -146,9 +141,7 @@ class SparkTraffic:
             opened.callback(self._end_job)
             self._hosting = Hosting(
                 client=self._client,
-                topic=self._topic,
-                partitions=self._in_sync.partitions,
-                groups=self._groups,
+                places=self._places,
                 tasks=self._tasks,
                 address=(host, self._coordinator.port),
                 token=self._coordinator.token,
@@ -264,7 +257,7 @@ class SparkTraffic:
     def _caught_up(self, begin_s: float, end_s: float) -> bool:
         lag = self._reading.lag_between(begin_s, end_s)
         if lag is None:
-            return not self._groups
+            return not self._places.groups
         least, most = lag
         return most <= LAG_AT_REST and most - least <= LAG_AT_REST
 

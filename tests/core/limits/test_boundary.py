@@ -129,7 +129,7 @@ def test_what_was_written_is_read_again() -> None:
     [
         (None, "not limits"),
         ({"format": "drainer-plan/1"}, "not limits"),
-        *(({"drainer_limits": version}, "version") for version in (1, 2.0, True)),
+        *(({"drainer_limits": version}, "version") for version in (1, 3.0, True)),
     ],
 )
 def test_something_else_or_another_version_is_refused(body: object, said: str) -> None:

@@ -1,0 +1,162 @@
+"""Clusters of the sandbox whose boundary is known, for it is set by one thing that each names."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from drainer.java import find_java
+from drainer.sandbox import Broker, BrokerPorts, Brokers
+from drainer.sandbox.jars import classpath, kafka_jars
+
+BROKERS = 3
+SLOW_WRITES = Path(__file__).with_name("SlowWrites.java")
+
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing that sets the boundary.
+
+    Attributes:
+        name: of the case.
+        decides: what ``drainer limits`` has to say of it.
+        begin: brokers in a folder, of so many times the usual capacity; gives the words that
+            connect ``drainer limits`` to them.
+        sizes: of messages.
+        mb_per_s: the boundary to expect, roughly, in payloads of the size that is known best.
+        least, most: shares of it within which the boundary of each size lies.
+        words: further ones for ``drainer limits``.
+    """
+
+    name: str
+    decides: str
+    begin: Callable[[Path, float], AbstractContextManager[Words]]
+    sizes: str
+    mb_per_s: float
+    least: float
+    most: float
+    words: Words = ()
+
+
+QUOTA_MB_PER_S = 2.0
+
+
+@contextmanager
+def _with_quota(folder: Path, capacity: float) -> Iterator[Words]:
+    # Quotas look at the last three seconds instead of eleven: trials are short here.
+    properties = {"quota.window.num": "3", "quota.window.size.seconds": "1"}
+    with Broker(folder, properties=properties, die_with_parent=True) as broker:
+        limit_clients(broker, round(capacity * QUOTA_MB_PER_S * 1e6))
+        yield ("-b", broker.bootstrap_servers)
+
+
+def limit_clients(broker: Broker, produced_bytes_per_s: int) -> None:
+    """Throttles every client that writes more than that, by Kafka's own tool."""
+    tool = ["kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap_servers]
+    quota = ["--entity-type", "clients", "--entity-default", "--add-config"]
+    rate = f"producer_byte_rate={produced_bytes_per_s}"
+    java = [str(find_java()), "-cp", classpath(kafka_jars())]
+    subprocess.run([*java, *tool, "--alter", *quota, rate], check=True)
+
+
+WRITE_MS = 20
+HANDLED_BYTES = 1024  # of a message, which is a request of its own at so low a pace
+
+
+@contextmanager
+def _with_few_handlers(folder: Path, capacity: float) -> Iterator[Words]:
+    """One request handler thread a broker, which sleeps over each write: it is not idle then, and
+    takes no processor time of a machine that all brokers and clients share."""
+    classes = folder / "classes"
+    javac = find_java().with_name("javac")
+    jars = classpath(kafka_jars())
+    subprocess.run([javac, "-cp", jars, "-d", classes, SLOW_WRITES], check=True)
+    properties = {
+        "num.io.threads": "1",
+        "authorizer.class.name": "SlowWrites",
+        "slow.writes.ms": str(round(WRITE_MS / capacity)),
+    }
+    with _three(folder, properties, classes) as words:
+        yield words
+
+
+FETCHED_BYTES = 17 * 1024  # of a partition: four messages of 4 KiB with their heads
+FETCH_MS = 100
+COPIED_BYTES = 4096
+
+
+@contextmanager
+def _with_slow_copies(folder: Path, capacity: float) -> Iterator[Words]:
+    """Followers fetch so much of each partition, and then wait: nothing is ever enough for them.
+
+    Kafka's own throttle of replication is no way to this: it spares replicas that are in sync.
+    """
+    properties = {
+        "replica.fetch.max.bytes": str(FETCHED_BYTES),
+        "replica.fetch.min.bytes": str(2**30),
+        "replica.fetch.wait.max.ms": str(round(FETCH_MS / capacity)),
+        "replica.lag.time.max.ms": "2000",
+    }
+    with _three(folder, properties) as words:
+        yield words
+
+
+@contextmanager
+def _three(
+    folder: Path, properties: dict[str, str], classes: Path | None = None
+) -> Iterator[Words]:
+    login = folder / "jmx.login"
+    login.touch(0o600)
+    login.write_text("limits its-password\n", encoding="ascii")
+    with Brokers(
+        folder,
+        BrokerPorts.free_of(BROKERS, jmx=True),
+        properties=properties,
+        jmx_login=login,
+        classes=classes,
+        die_with_parent=True,
+    ) as brokers:
+        jmx = [word for broker in brokers.each for word in ("--jmx", broker.jmx_address)]
+        yield ("-b", brokers.bootstrap_servers, *jmx, "--jmx-login", str(login))
+
+
+PARTITIONS = 2  # of each broker
+
+CASES = (
+    Case(
+        "quota",
+        "brokers throttled clients",
+        _with_quota,
+        "100,1KiB,10KiB",
+        QUOTA_MB_PER_S,
+        # It counts batches with their heads: a fifth of what small messages take. And what was
+        # safe is below it, by as much as bursts are above the mean.
+        0.6,
+        1.1,
+    ),
+    Case(
+        "handlers",
+        "request handlers idle",
+        _with_few_handlers,
+        f"{HANDLED_BYTES}",
+        BROKERS * 0.8 / (WRITE_MS / 1e3) * HANDLED_BYTES / 1e6,
+        0.7,
+        1.1,
+        ("--partitions", str(PARTITIONS)),
+    ),
+    Case(
+        "in-sync",
+        "in-sync replicas changing",
+        _with_slow_copies,
+        f"{COPIED_BYTES}",
+        BROKERS * PARTITIONS * 4 * COPIED_BYTES / (FETCH_MS / 1e3) / 1e6,
+        0.7,
+        1.1,
+        ("--partitions", str(PARTITIONS)),
+    ),
+)
