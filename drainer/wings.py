@@ -32,6 +32,7 @@ class Hook(StrEnum):
     ESTIMATE_DRY_RUN = "drainer.insight.cli.estimate:estimate_dry_run"
     SPARK_SETTINGS = "drainer.spark.engine_choice:spark_settings"
     SETTLE_ON_SPARK = "drainer.spark.engine_choice:settle_on_spark"
+    STORED_PLAN = "drainer.spark.stored_plan:StoredPlan"  # a plan at a URI
     TAKE_OVER = "drainer.spark.state:take_over"  # of tasks that a dead driver left
     TOLD_SINCE = "drainer.spark.state:told_since"  # what tasks told and a plan has not
     LOAD_LIMITS = "drainer.limits.capping:load_limits"

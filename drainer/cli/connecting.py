@@ -12,6 +12,7 @@ from drainer.core.plan import OffsetPlan
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import BootstrapMissing, ClientSettings
 from drainer.ownership import NotOwn, read_own
+from drainer.store.plan_file import PlanPlace
 from drainer.view.plan import show_before_connecting
 from drainer.view.terminal import Terminal
 
@@ -56,7 +57,13 @@ class Kafka:
         return connect(self.settings())
 
     def connect_by_plan(
-        self, terminal: Terminal, path: Path, plan: OffsetPlan, *, yes: bool, loads: bool = False
+        self,
+        terminal: Terminal,
+        path: PlanPlace,
+        plan: OffsetPlan,
+        *,
+        yes: bool,
+        loads: bool = False,
     ) -> Cluster:
         """Connects as the plan says, with what the options and the client file say over it.
 

@@ -33,6 +33,7 @@ from drainer.loader import describe
 from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, nothing_to_drain
 from drainer.policy.rate_cap import CapCurve
+from drainer.store.plan_file import PlanPlace
 from drainer.view.live import ProgressView, progress_view
 from drainer.view.preview import preview_page
 from drainer.view.report.file import ReportFile, write_page
@@ -124,7 +125,9 @@ def preview_and_drain(
     return summary.exit_code
 
 
-def end_at_once(terminal: Terminal, view: ProgressView, plan: Path, resuming: Resuming) -> NoReturn:
+def end_at_once(
+    terminal: Terminal, view: ProgressView, plan: PlanPlace, resuming: Resuming
+) -> NoReturn:
     """Ends the process from another thread: the main one is in the handler, and won't leave it."""
     telling = threading.Thread(
         target=_tell_the_end, args=(terminal, view, plan, resuming), daemon=True
@@ -134,7 +137,9 @@ def end_at_once(terminal: Terminal, view: ProgressView, plan: Path, resuming: Re
     os._exit(EXIT_INTERRUPTED)
 
 
-def _tell_the_end(terminal: Terminal, view: ProgressView, plan: Path, resuming: Resuming) -> None:
+def _tell_the_end(
+    terminal: Terminal, view: ProgressView, plan: PlanPlace, resuming: Resuming
+) -> None:
     error = Interrupted(
         "stopped at once while the handler held the event loop; what was in the handler is still"
         " pending",

@@ -14,6 +14,7 @@ from drainer.engine.settings import LocalSettings
 from drainer.errors import UsageError
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
+from drainer.store.plan_file import PlanPlace
 
 NO_MASTER = "no Spark master is named"
 
@@ -69,21 +70,30 @@ class Engines:
         help="A .zip, .whl, .egg or .py that executors import; repeatable.",
     )
 
-    def spark(self) -> Any:
-        """Spark's settings; None when this process is the engine, whatever is said of Spark.
+    def spark(self, plan: PlanPlace | None) -> Any:
+        """Spark's settings, for a drain with its ``plan`` there; None when this process is the
+        engine, whatever is said of Spark.
 
         Raises UsageError; ExtraMissing when PySpark is not installed.
         """
-        if self.engine is EngineName.PROCESS:
-            return None
-        if self.engine is EngineName.AUTO and self.master is None:
-            if self.tasks or self.state or self.archives or self.spark_conf:
+        if self.engine is EngineName.PROCESS or (
+            self.engine is EngineName.AUTO and self.master is None
+        ):
+            if isinstance(plan, str):
+                raise UsageError(
+                    f"{plan} is not a file, and a drain in this process keeps a journal beside its"
+                    " plan",
+                    hint="Add --engine spark, or name a file.",
+                )
+            if self.engine is EngineName.AUTO and (
+                self.tasks or self.state or self.archives or self.spark_conf
+            ):
                 raise UsageError(
                     f"an option for Spark is given, and {NO_MASTER}",
                     hint="Add --master or --engine spark; --engine process leaves the option out.",
                 )
             return None
-        return wings.load(wings.Hook.SPARK_SETTINGS)(self)
+        return wings.load(wings.Hook.SPARK_SETTINGS)(self, plan)
 
     def settle(self, prepared: Prepared, spark: Any, running: LocalSettings) -> Prepared:
         """What was prepared, with the engine that it will run on.

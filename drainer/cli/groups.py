@@ -117,9 +117,15 @@ def option(
     return Option(make, names, default, parse, given, many, resumes, pairs)
 
 
-def argument(metavar: str, *, help: str, **more: Any) -> Any:
+def argument(
+    metavar: str, *, help: str, parse: Callable[[Any], Any] | None = None, **more: Any
+) -> Any:
     """Declares an argument; as ``option``."""
-    return Option(lambda _, __: typer.Argument(metavar=metavar, help=help, **more), (metavar,))
+
+    def make(names: tuple[str, ...], of_group: str | None) -> Any:
+        return typer.Argument(metavar=metavar, help=help, **more)
+
+    return Option(make, (metavar,), parse=parse)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))

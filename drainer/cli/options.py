@@ -30,6 +30,7 @@ from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.policy.rate_cap import CapCurve
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleSettings, SkipRule
+from drainer.store.plan_file import PlanPlace, parse_place
 from drainer.view.report.file import ReportFile
 
 NEW_DRAIN = FailureSettings(retries=3)
@@ -115,9 +116,11 @@ class How:
         resumes=True,
         help="Memory for what is fetched and not finished.",
     )
-    plan: Path | None = option(
+    plan: PlanPlace | None = option(
         default=None,
-        help="File of the offset plan. Default: TOPIC.GROUP.plan.json in this folder.",
+        parse=parse_place,
+        metavar="FILE|URI",
+        help="Offset plan; a URI is for Spark. Default: TOPIC.GROUP.plan.json in this folder.",
     )
     plan_interval_s: float = option(
         default="1s",
@@ -397,5 +400,6 @@ Report: TypeAlias = Annotated[
 ]
 HandlerOption: TypeAlias = Annotated[str, option("--handler", panel=_WHAT, help=_HANDLER)]
 PlanArgument: TypeAlias = Annotated[
-    Path, argument("PLAN", help="The offset plan that a drain wrote.")
+    PlanPlace,
+    argument("PLAN", parse=parse_place, help="The offset plan that a drain wrote: file or URI."),
 ]

@@ -17,7 +17,7 @@ from drainer.loader import load_handler
 from drainer.operations import plan as operation
 from drainer.operations.examine import changes, examine, group_offsets
 from drainer.operations.plan import take_plan, undo_moves
-from drainer.store.plan_file import NotOwnPlan, PlanFile
+from drainer.store.plan_file import NotOwnPlan, plan_at
 from drainer.view.page import Line
 from drainer.view.plan import plan_page, show_before_connecting, show_checks
 from drainer.view.terminal import Terminal
@@ -35,7 +35,7 @@ def show(plan: PlanArgument, terminal: Terminal) -> None:
 
     Example: `drainer plan show orders.indexer.plan.json`
     """
-    file = PlanFile(plan)
+    file = plan_at(plan)
     try:
         loaded = file.load()
     except NotOwnPlan as error:
@@ -82,7 +82,7 @@ def take(
     - `drainer plan take orders.indexer.plan.json`
     - `drainer plan take /srv/drains/orders.indexer.plan.json --to orders.indexer.plan.json`
     """
-    file, target = PlanFile(plan), PlanFile(to or plan)
+    file, target = plan_at(plan), plan_at(to or plan)
     loaded = file.load(anybodys=True)
     terminal.present(plan_page(loaded.plan))
     if terminal.quiet and not yes:  # what a person answers for is shown
@@ -108,7 +108,7 @@ def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> in
 
     Example: `drainer plan verify orders.indexer.plan.json`
     """
-    loaded = PlanFile(plan).load()
+    loaded = plan_at(plan).load()
     with kafka.connect_by_plan(terminal, plan, loaded.plan, yes=yes) as cluster:
         checks = examine(cluster, loaded)
         failed = [error for _, error in checks if error is not None]
@@ -145,7 +145,7 @@ def undo(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> None
 
     Example: `drainer plan undo orders.indexer.plan.json`
     """
-    file = PlanFile(plan)
+    file = plan_at(plan)
     loaded = file.load()
     group = loaded.plan.group
     with kafka.connect_by_plan(terminal, plan, loaded.plan, yes=yes) as cluster:

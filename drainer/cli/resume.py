@@ -28,7 +28,7 @@ from drainer.cli.options import (
 )
 from drainer.operations.resume import prepare_resume
 from drainer.policy.rules.settings import RuleSettings
-from drainer.store.plan_file import PlanFile
+from drainer.store.plan_file import plan_at
 from drainer.view.terminal import Terminal
 
 
@@ -65,8 +65,8 @@ def resume(
     """
     with watching.serving(terminal) as metrics:
         running = how.settings()
-        spark = engines.spark()
-        file = PlanFile(plan)
+        spark = engines.spark(plan)
+        file = plan_at(plan)
         loaded = file.load()
         known = loaded.plan
         failures = failing.over(known.failures)

@@ -59,7 +59,7 @@ def run(
     """  # noqa: E501 - an example has to be on one line to be copied
     with watching.serving(terminal) as metrics:
         running = how.settings()
-        spark = engines.spark()
+        spark = engines.spark(how.plan)
         if how_long.is_given and not dry_run:
             raise UsageError(
                 "--latency and --latency-from are for an estimate", hint="Add --dry-run."

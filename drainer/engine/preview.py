@@ -76,7 +76,7 @@ class Preview:
     plan: OffsetPlan
     concurrency: Concurrency
     buffer_bytes: int
-    plan_path: Path
+    plan_path: Path | str  # a URI
     partitions: tuple[PartitionAction, ...]
     resumes: bool = False
     checks: tuple[str, ...] = ()  # what was looked at and found right, a sentence each

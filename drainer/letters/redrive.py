@@ -6,7 +6,6 @@ there, so that the next redrive finds them, whatever was redriven around them.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +25,7 @@ from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.policy.dead_letter import From
 from drainer.policy.redrive import Redriven, RedriveSettings
-from drainer.store.plan_file import PlanFile, default_path
+from drainer.store.plan_file import PlanPlace, default_path, plan_at
 
 SHOWN = 3  # origins in an error
 ORIGINS_MOST = 100  # that are counted
@@ -43,7 +42,7 @@ def redrive_progress(
     found = cluster.topic(topic)
     committed = cluster.committed(group, topic, found.partitions)
     path = plan_path or default_plan(topic)
-    plan = PlanFile(path).load().plan if plan_path or _is_there(path) else None
+    plan = plan_at(path).load().plan if plan_path or plan_at(path).exists else None
     if plan is not None and not (_is_of(plan, topic, group) and plan.topic_id == found.topic_id):
         if plan_path is not None:
             raise _of_another(path, plan)
@@ -93,7 +92,7 @@ def prepare_redrive(
         failures=replace(request.failures, dead_letter_topic=request.topic),
         redrive=redrive,
     )
-    prepared = _go_on(cluster, path, request, running) if _is_there(path) else None
+    prepared = _go_on(cluster, path, request, running) if plan_at(path).exists else None
     prepared = prepared or prepare(cluster, request, running)
     if mixed:
         return prepared
@@ -107,10 +106,10 @@ def prepare_redrive(
 
 
 def _go_on(
-    cluster: Cluster, path: Path, request: Request, running: LocalSettings
+    cluster: Cluster, path: PlanPlace, request: Request, running: LocalSettings
 ) -> Prepared | None:
     # With the plan of before; None when that is complete.
-    file = PlanFile(path)
+    file = plan_at(path)
     loaded = file.load()
     if loaded.plan.complete:
         return None
@@ -151,15 +150,11 @@ def _reaching(part: PartitionPlan | None, log: LogBounds) -> PartitionPlan:
     return replace(part, end=log.end, leader_epoch=log.leader_epoch)
 
 
-def _is_there(path: Path) -> bool:
-    return os.path.exists(path)  # noqa: PTH110 - Path's raises in a folder that can't be searched
-
-
 def _is_of(plan: OffsetPlan, topic: str, group: str) -> bool:
     return plan.redrive is not None and (plan.topic, plan.group) == (topic, group)
 
 
-def _of_another(path: Path, plan: OffsetPlan) -> PlanRefused:
+def _of_another(path: PlanPlace, plan: OffsetPlan) -> PlanRefused:
     return PlanRefused(
         f"{path} is the plan of another drain: topic {plan.topic}, group {plan.group}",
         hint="Name another file with --plan.",

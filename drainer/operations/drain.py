@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from drainer import wings
 from drainer.core.plan import OffsetPlan
@@ -27,11 +26,11 @@ from drainer.operations.engine import HeldDrain
 from drainer.operations.group import check_inactive, holding
 from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
-from drainer.store.plan_file import PlanFile
+from drainer.store.plan_file import PlanPlace, SavedPlan, plan_at
 
 # Makes sure that no task of a former driver does anything any more, and gives what removes all that
 # they reported. Raises Refused when they can't be told to end.
-TakeOver = Callable[[OffsetPlan, Path, Callable[[str], None]], Callable[[], None]]
+TakeOver = Callable[[OffsetPlan, PlanPlace, Callable[[str], None]], Callable[[], None]]
 
 
 def drain(
@@ -51,7 +50,7 @@ def drain(
 
     Raises Refused when something changed since the preview was made.
     """
-    file = PlanFile(prepared.action.plan_path)
+    file = plan_at(prepared.action.plan_path)
     with holding(cluster, file, prepared.seen, prepared.plan, say, make_lock) as lock:
         _look_again(cluster, prepared)
         prepared, forget_tasks = _taken_over(file, prepared, say, runtime.now())
@@ -104,7 +103,7 @@ def _drain(prepared: Prepared, held: HeldDrain) -> Summary:
 
 
 def _taken_over(
-    file: PlanFile, prepared: Prepared, say: Callable[[str], None], now: str
+    file: SavedPlan, prepared: Prepared, say: Callable[[str], None], now: str
 ) -> tuple[Prepared, Callable[[], None]]:
     """Without tasks of a former driver, and with all that they reported. The function removes
     that, once a plan on disk has it."""
@@ -118,7 +117,7 @@ def _taken_over(
     return replace(prepared, seen=replace(loaded, plan=replace(loaded.plan, state=None))), forget
 
 
-def _write_first(file: PlanFile, plan: OffsetPlan) -> None:
+def _write_first(file: SavedPlan, plan: OffsetPlan) -> None:
     try:
         file.write(plan)
     except PlanNotWritten as error:

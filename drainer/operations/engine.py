@@ -15,7 +15,7 @@ from drainer.kafka.fetch import FetchThread
 from drainer.kafka.writer import TopicWriter
 from drainer.operations.policy import LetterWriter
 from drainer.policy.rate_cap import RateLimiter
-from drainer.store.plan_file import PlanFile
+from drainer.store.plan_file import SavedPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class HeldDrain(Held):
         message_bytes: the mean size of messages, as far as it is known.
     """
 
-    file: PlanFile
+    file: SavedPlan
     cluster: Cluster
     letters_topic: str | None
     message_bytes: float

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from drainer.core.plan import OffsetPlan
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock
-from drainer.store.plan_file import LoadedPlan, PlanFile
+from drainer.store.plan_file import LoadedPlan, SavedPlan
 
 
 def check_inactive(cluster: Cluster, group: str) -> str:
@@ -22,7 +22,7 @@ def check_inactive(cluster: Cluster, group: str) -> str:
 @contextmanager
 def holding(
     cluster: Cluster,
-    file: PlanFile,
+    file: SavedPlan,
     seen: LoadedPlan | None,
     plan: OffsetPlan,
     say: Callable[[str], None],

@@ -18,7 +18,7 @@ from drainer.escape import command
 from drainer.kafka.cluster import Cluster
 from drainer.operations.examine import insist_on_place
 from drainer.operations.group import holding
-from drainer.store.plan_file import LoadedPlan, PlanFile
+from drainer.store.plan_file import LoadedPlan, SavedPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
 
 def undo(
     cluster: Cluster,
-    file: PlanFile,
+    file: SavedPlan,
     loaded: LoadedPlan,
     moves: list[Move],
     say: Callable[[str], None],
@@ -75,7 +75,7 @@ def undo(
         _move(cluster, file, loaded, moves)
 
 
-def _move(cluster: Cluster, file: PlanFile, loaded: LoadedPlan, moves: list[Move]) -> None:
+def _move(cluster: Cluster, file: SavedPlan, loaded: LoadedPlan, moves: list[Move]) -> None:
     # The plan first. Wherever the group is left then, between the lower of the two offsets and the
     # watermark, the plan says that this drain put it there.
     lower = {
@@ -114,7 +114,7 @@ def _committed(
 
 
 def take_plan(
-    file: PlanFile, seen: LoadedPlan, target: PlanFile, handler: str | None = None
+    file: SavedPlan, seen: LoadedPlan, target: SavedPlan, handler: str | None = None
 ) -> None:
     """Writes the plan that was looked at as a file of this user's, its journal folded in.
 
@@ -122,7 +122,7 @@ def take_plan(
     has it, None where the plan says. Raises PlanRefused when it is worked with, has changed since,
     or can't be written.
     """
-    if target.path != file.path and target.path.exists():
+    if target.path != file.path and target.exists:
         raise PlanRefused(f"{target.path} is there already", hint="name another file with --to")
     target.hold()
     try:

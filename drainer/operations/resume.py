@@ -21,12 +21,12 @@ from drainer.operations.policy import settle_policy
 from drainer.operations.start import Prepared, resumed, safe
 from drainer.policy.failures import AfterDead, FailureSettings
 from drainer.policy.rules.settings import RuleSettings
-from drainer.store.plan_file import LoadedPlan, PlanFile
+from drainer.store.plan_file import LoadedPlan, SavedPlan
 
 
 def prepare_resume(
     cluster: Cluster,
-    file: PlanFile,
+    file: SavedPlan,
     loaded: LoadedPlan,
     running: LocalSettings,
     failures: FailureSettings | None = None,

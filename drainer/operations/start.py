@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,7 +36,14 @@ from drainer.policy.failures import FailureSettings
 from drainer.policy.rate_cap import CapCurve
 from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleSettings
-from drainer.store.plan_file import LoadedPlan, PlanFile, default_path
+from drainer.store.plan_file import (
+    LoadedPlan,
+    PlanPlace,
+    SavedPlan,
+    absolute,
+    default_path,
+    plan_at,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ class Request:
     from_: str = "committed"
     until: str = "end"
     order: Order = Order.SUB_KEY
-    plan_path: Path | None = None
+    plan_path: PlanPlace | None = None
     client_config: Path | None = None
     failures: FailureSettings = field(default_factory=FailureSettings)
     redrive: RedriveSettings | None = None
@@ -97,7 +103,9 @@ def prepare(
     """
     topic = cluster.topic(request.topic)
     path = request.plan_path or default_path(request.topic, request.group)
-    seen = _check_path(path.absolute(), request, topic.topic_id)
+    file = plan_at(absolute(path))
+    can_be_written = file.check_writable()
+    seen = _check_plan(file, request, topic.topic_id)
     if seen is not None:
         _check_committed(cluster, path, seen)
     group_state = check_inactive(cluster, request.group)
@@ -130,7 +138,7 @@ def prepare(
         f"topic {request.topic} is there, with id {topic.topic_id}",
         f"group {request.group} {members}: no consumer would race with the drain",
         "the whole backlog is still in the log",
-        f"{path.absolute().parent} can be written",
+        can_be_written,
     ]
     if from_ in OF_GROUPS:
         checks.append("it begins at the committed offset, and repeats what was finished above it")
@@ -156,7 +164,7 @@ def safe(
     handler: LoadedHandler,
     running: LocalSettings,
     policy: Policy,
-    path: Path,
+    path: PlanPlace,
     seen: LoadedPlan | None,
     *,
     partitions: tuple[PartitionAction, ...],
@@ -252,17 +260,11 @@ def _new_plan(
     )
 
 
-def _check_path(path: Path, request: Request, topic_id: str) -> LoadedPlan | None:
-    """The plan of a finished drain that may be set aside, if there is one at this path."""
-    if not (os.access(path.parent, os.W_OK | os.X_OK) and path.parent.is_dir()):
-        raise PlanRefused(
-            f"the plan can't be written in {path.parent}: not a folder, or no permission",
-            hint="name a folder that you can write to with --plan",
-        )
-    if not path.exists():
+def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan | None:
+    """The plan of a finished drain that may be set aside, if there is one."""
+    if not file.exists:
         return None
-    file = PlanFile(path)
-    seen = file.load()
+    path, seen = file.path, file.load()
     known = seen.plan
     if (known.topic_id, known.group) != (topic_id, request.group):
         raise PlanRefused(
@@ -279,7 +281,7 @@ def _check_path(path: Path, request: Request, topic_id: str) -> LoadedPlan | Non
     return seen
 
 
-def _check_committed(cluster: Cluster, path: Path, seen: LoadedPlan) -> None:
+def _check_committed(cluster: Cluster, path: PlanPlace, seen: LoadedPlan) -> None:
     # What it finished and never got committed would all be handled again.
     plan = seen.plan
     found = cluster.committed(plan.group, plan.topic, tuple(plan.partitions))

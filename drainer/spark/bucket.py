@@ -10,16 +10,17 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
 
 from drainer.errors import StateRefused
 from drainer.spark.objects import SECRET_WORDS, STORES, Objects, out_of_reach
 
 if TYPE_CHECKING:
+    from obstore import GetResult, ObjectMeta, PutMode, PutResult, UpdateVersion
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
 # Short against a lease: a task that gets no answer asks again while it is still sure. No store is
@@ -62,14 +63,35 @@ class Bucket(Objects):
 
     def get(self, name: str) -> bytes | None:
         def get() -> bytes | None:
-            try:
-                return bytes(self._store.get(name).bytes())
-            except FileNotFoundError as error:
-                if any(words in str(error) for words in NO_BUCKET):
-                    raise
-                return None
+            found = self._found(name)
+            return None if found is None else bytes(found.bytes())
 
         return self._do("read", get)
+
+    def tagged(self, name: str) -> tuple[bytes, UpdateVersion] | None:
+        """As ``get``, with what tells this content from any other. Raises StateLost."""
+
+        def get() -> tuple[bytes, UpdateVersion] | None:
+            found = self._found(name)
+            if found is None:
+                return None
+            return bytes(found.bytes()), _tag(found.meta)
+
+        return self._do("read", get)
+
+    def replace(self, name: str, data: bytes, known: UpdateVersion | None) -> UpdateVersion | None:
+        """Writes in place of what has this tag, or where nothing is (None), and gives the new tag.
+
+        Gives None when something else is there. Raises StateLost.
+        """
+
+        def put() -> UpdateVersion | None:
+            with suppress(AlreadyExistsError, PreconditionError):
+                mode: PutMode = "create" if known is None else known
+                return _tag(self._store.put(name, data, mode=mode))
+            return None
+
+        return self._do("written", put)
 
     def names(self, prefix: str) -> list[str]:
         found = self._do("listed", lambda: self._store.list(prefix or None).collect())
@@ -88,6 +110,14 @@ class Bucket(Objects):
                     return
 
         self._do("removed", remove)
+
+    def _found(self, name: str) -> GetResult | None:
+        try:
+            return self._store.get(name)
+        except FileNotFoundError as error:
+            if any(words in str(error) for words in NO_BUCKET):
+                raise
+            return None
 
     def _do(self, what: str, call: Callable[[], T]) -> T:
         try:
@@ -110,11 +140,16 @@ def open_bucket(uri: str) -> Bucket:
         )
     except (BaseError, OSError, ValueError) as error:
         raise StateRefused(
-            f"the state at {uri} can't be used: {_reason(error)}",
+            f"{uri} can't be used: {_reason(error)}",
             hint="Write it as in s3://bucket/path?region=eu-west-1, gs://bucket/path or"
             " abfs://container@account.dfs.core.windows.net/path.",
         ) from error
     return Bucket(store, uri)
+
+
+def _tag(of: ObjectMeta | PutResult) -> UpdateVersion:
+    found = {"e_tag": of["e_tag"], "version": of["version"]}
+    return cast("UpdateVersion", {name: value for name, value in found.items() if value})
 
 
 def _reason(error: Exception) -> str:

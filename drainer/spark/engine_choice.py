@@ -17,12 +17,14 @@ from drainer.policy.concurrency import Concurrency
 from drainer.spark.chunk import why_whole
 from drainer.spark.settings import EVERY_CORE, OnSpark, SparkSettings, java_for_spark
 from drainer.spark.state import state_beside
+from drainer.store.plan_file import PlanPlace
 from drainer.view import figures
 from drainer.wings import Extra, insist_on
 
 
-def spark_settings(said: Engines) -> SparkSettings:
-    """How a drain would run on Spark, as it was typed.
+def spark_settings(said: Engines, plan: PlanPlace | None) -> SparkSettings:
+    """How a drain would run on Spark, as it was typed; beside a plan that all machines reach the
+    state is no less reachable.
 
     Raises UsageError; ExtraMissing when PySpark is not installed.
     """
@@ -31,7 +33,7 @@ def spark_settings(said: Engines) -> SparkSettings:
         master=EVERY_CORE if said.master is None else said.master.strip(),
         conf=said.spark_conf,
         wave_bytes=said.wave_bytes,
-        state=said.state,
+        state=said.state or (state_beside(plan) if isinstance(plan, str) else None),
         tasks=said.tasks,
         archives=said.archives,
     )
@@ -48,7 +50,7 @@ def settle_on_spark(
     why = "a master is named" if by_master else "as --engine says"
     barred = unsuited(prepared.plan, running)
     if barred is not None:
-        if not by_master:
+        if not by_master or isinstance(prepared.action.plan_path, str):
             raise barred
         action = replace(prepared.action, engine=EngineChoice(PROCESS, f"{why}, but {barred}"))
         return replace(prepared, action=action, engine=IN_PROCESS)
@@ -97,7 +99,7 @@ def unsuited(plan: OffsetPlan, running: LocalSettings) -> Refused | None:
     return None
 
 
-def _state(spark: SparkSettings, plan: Path) -> str:
+def _state(spark: SparkSettings, plan: PlanPlace) -> str:
     if spark.state is None:
         return state_beside(plan)
     return spark.state if "://" in spark.state else str(Path(spark.state).absolute())

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
@@ -33,8 +34,8 @@ SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
 
 
 def check_uri(uri: str) -> None:
-    """Raises UsageError when there can't be a state at this place, or it holds credentials: it is
-    shown, and written into the plan."""
+    """Raises UsageError when there can't be a state or plan at this place, or it holds credentials:
+    it is shown, and written into the plan."""
     if not uri.strip():
         raise UsageError("the state is nowhere", hint="name a folder, or a URI as s3://…")
     if "://" not in uri:
@@ -59,7 +60,7 @@ def check_uri(uri: str) -> None:
         )
     if scheme not in STORES:
         raise UsageError(
-            f"drainer keeps no state in {scheme}://",
+            f"drainer keeps neither state nor plan in {scheme}://",
             hint=f"name a folder, or a URI that begins with one of {', '.join(STORES)}",
         )
     name, at, _ = parts.netloc.rpartition("@")
@@ -68,7 +69,7 @@ def check_uri(uri: str) -> None:
         is_secret = is_secret or any(word in option.lower() for word in SECRET_WORDS)
     if is_secret:
         raise UsageError(
-            "the state's URI holds credentials, and it is written into the plan",
+            "the URI holds credentials, and drainer shows it and writes it into the plan",
             hint="Leave them out: they are found in the environment (AWS_ACCESS_KEY_ID, …), or"
             " by the role of the machine.",
         )
@@ -130,6 +131,20 @@ class Objects(ABC):
     @abstractmethod
     def remove(self, prefix: str) -> None:
         """Removes an object, or all below a prefix; it need not be there. Raises StateLost."""
+
+    def insist_on_create(self) -> None:
+        """Raises StateRefused when ``create`` writes over what is there, PlanNotWritten or
+        StateLost."""
+        name = f"probe-{token_hex(8)}"
+        try:
+            if self.create(name, b"first") and not self.create(name, b"second"):
+                return
+        finally:
+            self.remove(name)
+        raise StateRefused(
+            f"{self.uri} writes over objects that are there, whatever is asked",
+            hint="Name a store that knows conditional puts (If-None-Match).",
+        )
 
 
 class Folder(Objects):
@@ -270,6 +285,6 @@ def _write_all(file: int, data: bytes) -> None:
 
 def out_of_reach(reason: str, uri: str) -> StateLost:
     return StateLost(
-        f"the state at {uri} is out of reach: {reason}",
+        f"{uri} is out of reach: {reason}",
         hint="what is in the plan and the state stays true; once it can be reached, resume",
     )

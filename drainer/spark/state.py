@@ -38,6 +38,7 @@ from drainer.spark.alive import Process, is_dead, this_process
 from drainer.spark.objects import Objects
 from drainer.spark.records import TaskRecords
 from drainer.store.journal import decode_line, encode_line
+from drainer.store.plan_file import PlanPlace
 
 LOOK_LOCAL_S, LOOK_REMOTE_S = 0.2, 1.0  # between two looks whether another one has taken over
 LEASE_MOUNTED_S = 90.0  # for NFS, which keeps what it knows of a folder for up to 60 s
@@ -88,9 +89,12 @@ class Attempt:
         return f"{share_name(*self.share)}/{self.number}"
 
 
-def state_beside(plan: Path) -> str:
+def state_beside(plan: PlanPlace) -> str:
     """Where the state of a plan is when nothing else was said."""
-    return str(plan.with_name(f"{plan.name}.state").absolute())
+    if isinstance(plan, Path):
+        return str(plan.with_name(f"{plan.name}.state").absolute())
+    place, mark, options = plan.partition("?")
+    return f"{place}.state{mark}{options}"
 
 
 def told_since(reference: StateReference, drain_id: str) -> list[tuple[str, Told]]:
@@ -325,7 +329,7 @@ class State:
         """Removes what tasks reported of a wave, when the plan on disk has it. Raises StateLost."""
         self.objects.remove(self._name(f"{epoch}/{wave}"))
 
-    def remove(self, plan: Path | None = None) -> None:
+    def remove(self, plan: PlanPlace | None = None) -> None:
         """Removes all of the drain, control first: a task that still runs ends by that.
 
         The folder that is beside its ``plan`` goes too, if nothing else is in it.
@@ -437,7 +441,7 @@ class State:
         )
 
 
-def take_over(plan: OffsetPlan, path: Path, say: Callable[[str], None]) -> Callable[[], None]:
+def take_over(plan: OffsetPlan, path: PlanPlace, say: Callable[[str], None]) -> Callable[[], None]:
     """Makes sure that no task of a former driver does anything any more, for a plan with a state.
 
     The plan and the lock on its group are to be held. What the tasks reported is to be loaded again

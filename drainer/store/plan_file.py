@@ -5,13 +5,17 @@ Beside ``NAME`` lie ``NAME.journal-GENERATION`` while a drain runs, and ``.NAME.
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import unquote, urlsplit
 
 import filelock
 
@@ -27,6 +31,8 @@ from drainer.policy.rules.settings import RuleAccount
 from drainer.store.atomic_file import prefix_of_new, write_to_last
 from drainer.store.journal import Journal, read_journal
 
+PlanPlace: TypeAlias = Path | str  # a file, or the URI of an object
+
 NAME_CHARACTERS = 200  # file systems allow 255
 READ_TRIES = 10  # of a plan that is written meanwhile
 
@@ -41,6 +47,28 @@ def default_path(topic: str, group: str) -> Path:
     return Path(name_of(topic, group, ".plan.json", NAME_CHARACTERS))
 
 
+def parse_place(text: str) -> PlanPlace:
+    """A path, ``file://`` before it or not, or the URI of an object."""
+    if text.startswith("file://"):
+        return Path(unquote(urlsplit(text).path))
+    return text if "://" in text else Path(text)
+
+
+def absolute(place: PlanPlace) -> PlanPlace:
+    return place.absolute() if isinstance(place, Path) else place
+
+
+def plan_at(place: PlanPlace) -> SavedPlan:
+    """The plan at a place, whether there is one or not.
+
+    Raises UsageError or StateRefused when a URI is no good; ExtraMissing.
+    """
+    if isinstance(place, Path):
+        return PlanFile(place)
+    stored: SavedPlan = wings.load(wings.Hook.STORED_PLAN)(place)
+    return stored
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedPlan:
     """A plan as the file has it (``written``) and with all that was reported since (``plan``).
@@ -50,7 +78,7 @@ class LoadedPlan:
     the plan or a journal beside it has.
     """
 
-    path: Path = field(compare=False)  # of one plan, absolute here and relative there
+    path: PlanPlace = field(compare=False)  # of one plan, absolute here and relative there
     written: OffsetPlan
     plan: OffsetPlan
     records: int
@@ -58,15 +86,196 @@ class LoadedPlan:
     last_generation: int
 
 
-class PlanFile:
-    """One plan on disk. ``hold`` it before writing, and ``release`` it at the end."""
+class SavedPlan(ABC):
+    """One plan, wherever it is kept. ``hold`` it before writing, and ``release`` it at the end."""
+
+    @property
+    @abstractmethod
+    def path(self) -> PlanPlace: ...
+
+    @property
+    @abstractmethod
+    def exists(self) -> bool: ...
+
+    @abstractmethod
+    def check_writable(self) -> str:
+        """Says that it can be written; raises PlanRefused when it can't."""
+
+    @abstractmethod
+    def hold(self) -> None:
+        """Keeps other processes off the plan, as far as its place can, until ``release`` or death.
+
+        Raises PlanRefused.
+        """
+
+    @property
+    @abstractmethod
+    def holder(self) -> str:
+        """A name that no other process has which works with this plan, while this one may live."""
+
+    @abstractmethod
+    def insist_free(self) -> None:
+        """Raises PlanRefused when another process holds the plan; leaves it as it was."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Lets go of the plan."""
+
+    @abstractmethod
+    def write(self, plan: OffsetPlan) -> None:
+        """Writes the plan so that a crash leaves the old or the new one.
+
+        Raises PlanNotWritten, with the old plan in place, or LockLost when another process wrote
+        there.
+        """
+
+    @abstractmethod
+    def start_journal(self, drain_id: str, generation: int) -> None: ...
+
+    @abstractmethod
+    def append(
+        self,
+        changes: Mapping[int, Progress],
+        parked: Sequence[str] = (),
+        ruled: RuleAccount | None = None,
+    ) -> None: ...
+
+    @abstractmethod
+    def remove_journals(self) -> None: ...
+
+    @abstractmethod
+    def set_aside(self, plan: OffsetPlan) -> PlanPlace:
+        """Gives a finished drain's plan another name, so that a new one can have its name.
+
+        ``plan`` is what it says with its journal, which is folded in. Raises PlanRefused.
+        """
+
+    def load(self, *, anybodys: bool = False) -> LoadedPlan:
+        """What the plan says with its journal, and with what tasks reported.
+
+        ``anybodys`` takes what other users may have written too: to be looked at, by a person. What
+        tasks reported is left out then, since that is wherever the plan says.
+
+        Raises PlanRefused when there is no plan here, or it can't be trusted.
+        """
+        for _ in range(READ_TRIES):
+            data = self._read(anybodys=anybodys)
+            refused = None
+            try:
+                loaded = self._loaded(data, anybodys=anybodys)
+            except PlanRefused as error:
+                refused = error
+            if self._read(anybodys=anybodys) == data:
+                break  # or a drain that runs has folded journals in, before they were all read
+        if refused is not None:
+            raise refused
+        return loaded
+
+    def insist_unchanged(self, seen: LoadedPlan | None) -> None:
+        """Makes sure that the plan is what it was before it was held; None stands for no plan.
+
+        Raises PlanRefused when another process has worked with it meanwhile.
+        """
+        found = self.load() if self.exists else None
+        if found == seen:
+            return
+        if found and seen and found.written == seen.written and found.written.state:
+            return  # tasks of a dead driver wrote on; they are yet to be fenced off
+        what = "has appeared" if seen is None else "is gone" if found is None else "has changed"
+        raise PlanRefused(
+            f"{self.path} {what} since it was looked at: another process works with it",
+            hint="say the same again, to see what is there now",
+        )
+
+    def take_back(self, first: OffsetPlan, aside: PlanPlace | None) -> None:
+        """Removes the first plan of a drain that handled nothing; what was set aside returns.
+
+        Leaves all as it is when plan and journal say that something was handled.
+        """
+        if self.exists and self.load().plan != first:
+            return
+        self._take_back(aside)
+
+    def _loaded(self, data: bytes, *, anybodys: bool) -> LoadedPlan:
+        """A plan, with what lies beside it now."""
+        with _named(self.path):
+            written = OffsetPlan.decode(data)
+        records, torn, last = self._records_since(written, anybodys=anybodys)
+        told = [] if anybodys else self._told(written)
+        plan = written
+        for record in records:
+            plan = plan.merge(record.changes, record.parked, record.ruled)
+        if plan.state is not None:
+            plan = fold(plan, [(selector, each.record) for selector, each in told])
+        with _named(self.path):
+            plan.check()
+        return LoadedPlan(
+            self.path,
+            written,
+            plan,
+            len(records) + sum(each.count for _, each in told),
+            torn or any(each.torn for _, each in told),
+            last,
+        )
+
+    def _told(self, written: OffsetPlan) -> list[tuple[str, Told]]:
+        """What tasks reported since the wave that the plan is at, by the claim's selector."""
+        if written.state is None:
+            return []
+        try:
+            told: list[tuple[str, Told]] = wings.load(wings.Hook.TOLD_SINCE)(
+                written.state, written.drain_id
+            )
+        except (UsageError, StateRefused, StateLost) as error:
+            raise PlanRefused(
+                f"{self.path} says that tasks wrote what they finished elsewhere: {error}",
+                hint="let this machine reach it, as the drain did; if it is lost, so is what"
+                " finished since the plan was written: `drainer run` with another --plan goes on"
+                " from the group's committed offset, and handles that again",
+            ) from error
+        return told
+
+    @abstractmethod
+    def _read(self, *, anybodys: bool) -> bytes: ...
+
+    @abstractmethod
+    def _records_since(
+        self, written: OffsetPlan, *, anybodys: bool
+    ) -> tuple[list[Record], bool, int]:
+        """What journals add to a plan, in order, whether something of them was lost, and the
+        highest generation that the plan or a journal has."""
+
+    @abstractmethod
+    def _take_back(self, aside: PlanPlace | None) -> None: ...
+
+
+class PlanFile(SavedPlan):
+    """One plan on disk."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self._path = path
         self._lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), mode=0o600)
         self._journal: Journal | None = None
         self._not_begun: PlanNotWritten | None = None
         self._written = 0  # the generation of the last plan from here that is synced
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def exists(self) -> bool:
+        return os.path.exists(self._path)  # noqa: PTH110 - Path's raises where it can't look
+
+    def check_writable(self) -> str:
+        """Says that it can be written; raises PlanRefused when it can't."""
+        folder = self._path.absolute().parent
+        if not (os.access(folder, os.W_OK | os.X_OK) and folder.is_dir()):
+            raise PlanRefused(
+                f"the plan can't be written in {folder}: not a folder, or no permission",
+                hint="name a folder that you can write to with --plan",
+            )
+        return f"{folder} can be written"
 
     def hold(self) -> None:
         """Keeps other processes of this machine off the plan, until ``release`` or death.
@@ -75,12 +284,12 @@ class PlanFile:
         there would not be this user's own, so that no resume would take them.
         """
         try:
-            insist_new_files_own(self.path.parent)
+            insist_new_files_own(self._path.parent)
             self._lock.acquire(blocking=False)
         except NotOwn as error:
             raise PlanRefused(
                 f"a plan can't be kept private where a new file {str(error).partition(' ')[2]}:"
-                f" {self.path.parent}",
+                f" {self._path.parent}",
                 hint="name a folder on another file system with --plan",
             ) from None
         except filelock.Timeout:
@@ -90,7 +299,8 @@ class PlanFile:
             ) from None
         except OSError as error:
             raise PlanRefused(
-                f"{error.filename or self.path.parent} can't be written: {error.strerror or error}",
+                f"{error.filename or self._path.parent} can't be written:"
+                f" {error.strerror or error}",
                 hint="name a folder that you can write to with --plan; a lock that another user's"
                 " drain left can be removed once that was stopped",
             ) from None
@@ -121,51 +331,13 @@ class PlanFile:
                 Path(self._lock.lock_file).unlink()
             self._lock.release()
 
-    def load(self, *, anybodys: bool = False) -> LoadedPlan:
-        """What the plan says with its journal, and with what tasks reported.
-
-        ``anybodys`` takes what other users may have written too: to be looked at, by a person. What
-        tasks reported is left out then, since that is wherever the plan says.
-
-        Raises PlanRefused when there is no plan here, or it can't be trusted.
-        """
-        read = Path.read_bytes if anybodys else read_own
-        for _ in range(READ_TRIES):
-            data = self._read(read)
-            refused = None
-            try:
-                loaded = self._loaded(data, read, anybodys=anybodys)
-            except PlanRefused as error:
-                refused = error
-            if self._read(read) == data:
-                break  # or a drain that runs has folded journals in, before they were all read
-        if refused is not None:
-            raise refused
-        return loaded
-
-    def insist_unchanged(self, seen: LoadedPlan | None) -> None:
-        """Makes sure that the plan is what it was before it was held; None stands for no plan.
-
-        Raises PlanRefused when another process has worked with it meanwhile.
-        """
-        found = self.load() if self.path.exists() else None
-        if found == seen:
-            return
-        if found and seen and found.written == seen.written and found.written.state:
-            return  # tasks of a dead driver wrote on; they are yet to be fenced off
-        what = "has appeared" if seen is None else "is gone" if found is None else "has changed"
-        raise PlanRefused(
-            f"{self.path} {what} since it was looked at: another process works with it",
-            hint="say the same again, to see what is there now",
-        )
-
     def write(self, plan: OffsetPlan) -> None:
         """Writes the plan so that a crash leaves the old or the new one; drops folded journals.
 
         Raises PlanNotWritten, with the old plan in place, when the disk or folder won't take it.
         """
         try:
-            write_to_last(self.path, plan.encode())
+            write_to_last(self._path, plan.encode())
         except OSError as error:
             raise PlanNotWritten(
                 f"the plan {self.path} can't be written: {error.strerror or error}",
@@ -214,11 +386,11 @@ class PlanFile:
         ``plan`` is what it says with its journal, which is folded in. Raises PlanRefused when the
         folder won't have it.
         """
-        stem = self.path.name.removesuffix(".json")
-        aside = self.path.with_name(f"{stem}.{plan.drain_id}.json")
+        stem = self._path.name.removesuffix(".json")
+        aside = self._path.with_name(f"{stem}.{plan.drain_id}.json")
         try:
             self.write(plan)
-            self.path.rename(aside)
+            self._path.rename(aside)
         except PlanNotWritten as error:
             raise PlanRefused(str(error), hint="name another file with --plan") from error
         except OSError as error:
@@ -229,55 +401,23 @@ class PlanFile:
         self._remove_journals()
         return aside
 
-    def take_back(self, first: OffsetPlan, aside: Path | None) -> None:
-        """Removes the first plan of a drain that handled nothing; what was set aside returns.
-
-        Leaves all as it is when plan and journal say that something was handled.
-        """
-        if self.path.exists() and self.load().plan != first:
-            return
+    def _take_back(self, aside: PlanPlace | None) -> None:
         self._close_journal()
         self._remove_journals()
         with suppress(OSError):
             if aside is None:
-                self.path.unlink()
+                self._path.unlink()
             else:
-                aside.rename(self.path)
+                Path(aside).rename(self._path)
 
-    def _loaded(self, data: bytes, read: Callable[[Path], bytes], *, anybodys: bool) -> LoadedPlan:
-        """A plan, with what lies beside it now."""
-        with _named(self.path):
-            written = OffsetPlan.decode(data)
-        records, torn = self._records_since(written, read)
-        told = [] if anybodys else self._told(written)
-        plan = written
-        for record in records:
-            plan = plan.merge(record.changes, record.parked, record.ruled)
-        if plan.state is not None:
-            plan = fold(plan, [(selector, each.record) for selector, each in told])
-        with _named(self.path):
-            plan.check()
-        last = max([written.generation, *(generation for generation, _ in self._journals())])
-        return LoadedPlan(
-            self.path,
-            written,
-            plan,
-            len(records) + sum(each.count for _, each in told),
-            torn or any(each.torn for _, each in told),
-            last,
-        )
-
-    def _read(self, read: Callable[[Path], bytes]) -> bytes:
+    def _read(self, *, anybodys: bool) -> bytes:
+        read = Path.read_bytes if anybodys else read_own
         try:
-            return read(self.path)
+            return read(self._path)
         except NotOwn as error:
             raise _not_own(self.path, error) from None
         except FileNotFoundError:
-            raise PlanRefused(
-                f"there is no plan at {self.path}",
-                hint="if it is lost, begin anew with `drainer run`: it starts at the group's"
-                " committed offset, and repeats what was finished above it",
-            ) from None
+            raise no_plan(self.path) from None
         except OSError as error:
             raise PlanRefused(
                 f"the plan {self.path} can't be read: {error.strerror}",
@@ -285,17 +425,18 @@ class PlanFile:
             ) from None
 
     def _records_since(
-        self, written: OffsetPlan, read: Callable[[Path], bytes]
-    ) -> tuple[list[Record], bool]:
-        """What journals add to a plan, in order, and whether something of them was lost.
-
-        A journal is taken only when nothing of those before it is missing. After a loss of power
+        self, written: OffsetPlan, *, anybodys: bool
+    ) -> tuple[list[Record], bool, int]:
+        """A journal is taken only when nothing of those before it is missing. After a loss of power
         something may be, and then the younger one may know of a sub-message and not of an earlier
         one of its lane: a resume would handle the two in the wrong order.
         """
+        read = Path.read_bytes if anybodys else read_own
         records: list[Record] = []
+        journals = self._journals()
+        last = max([written.generation, *(generation for generation, _ in journals)])
         reached, torn = 0, False
-        for generation, path in self._journals():
+        for generation, path in journals:
             if generation < written.generation:
                 continue  # the plan has it; the process ended before removing it
             try:
@@ -316,27 +457,10 @@ class PlanFile:
                     " finished since this plan was written is handled again",
                 )
             if generation > written.generation and head.follows > reached:
-                return records, True
+                return records, True, last
             records.extend(content.records)
             reached = head.follows + len(content.records)
-        return records, torn
-
-    def _told(self, written: OffsetPlan) -> list[tuple[str, Told]]:
-        """What tasks reported since the wave that the plan is at, by the claim's selector."""
-        if written.state is None:
-            return []
-        try:
-            told: list[tuple[str, Told]] = wings.load(wings.Hook.TOLD_SINCE)(
-                written.state, written.drain_id
-            )
-        except (UsageError, StateRefused, StateLost) as error:
-            raise PlanRefused(
-                f"{self.path} says that tasks wrote what they finished elsewhere: {error}",
-                hint="let this machine reach it, as the drain did; if it is lost, so is what"
-                " finished since the plan was written: `drainer run` with another --plan goes on"
-                " from the group's committed offset, and handles that again",
-            ) from error
-        return told
+        return records, torn, last
 
     def _close_journal(self) -> None:
         if self._journal is not None:
@@ -349,21 +473,21 @@ class PlanFile:
             if below is None or generation < below:
                 with suppress(OSError):
                     path.unlink()
-        for path in self._beside(prefix_of_new(self.path)):  # left by a process that was killed
+        for path in self._beside(prefix_of_new(self._path)):  # left by a process that was killed
             with suppress(OSError):
                 path.unlink()
 
     def _journal_path(self, generation: int) -> Path:
-        return self.path.with_name(f"{self.path.name}.journal-{generation}")
+        return self._path.with_name(f"{self._path.name}.journal-{generation}")
 
     def _journals(self) -> list[tuple[int, Path]]:
-        prefix = f"{self.path.name}.journal-"
+        prefix = f"{self._path.name}.journal-"
         found = [(path.name.removeprefix(prefix), path) for path in self._beside(prefix)]
         return sorted((int(number), path) for number, path in found if number.isdecimal())
 
     def _beside(self, prefix: str) -> list[Path]:
         try:
-            return [path for path in self.path.parent.iterdir() if path.name.startswith(prefix)]
+            return [path for path in self._path.parent.iterdir() if path.name.startswith(prefix)]
         except OSError:
             return []
 
@@ -379,15 +503,23 @@ def this_machine() -> str:
     return " ".join(parts)
 
 
+def no_plan(path: PlanPlace) -> PlanRefused:
+    return PlanRefused(
+        f"there is no plan at {path}",
+        hint="if it is lost, begin anew with `drainer run`: it starts at the group's"
+        " committed offset, and repeats what was finished above it",
+    )
+
+
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _named(path: PlanPlace) -> Iterator[None]:
     try:
         yield
     except PlanRefused as error:
         raise PlanRefused(f"{path}: {error}", hint=error.hint) from None
 
 
-def _not_own(path: Path, error: NotOwn) -> NotOwnPlan:
+def _not_own(path: PlanPlace, error: NotOwn) -> NotOwnPlan:
     return NotOwnPlan(
         f"{error}; and a plan says where to connect and which code to run",
         hint=f"look at it with `{command('plan show', path)}`; if it is right,"

@@ -16,7 +16,7 @@ from drainer.view.summary import account, parked_field
 from drainer.view.terminal import Terminal
 
 
-def plan_page(plan: OffsetPlan, path: Path | None = None) -> Page:
+def plan_page(plan: OffsetPlan, path: Path | str | None = None) -> Page:
     """How far a drain has come, what it was to do, and with a path how to go on from it."""
     subject = f"{plan.topic}, for group {plan.group}"
     left = sum(map(plan.to_go, plan.partitions))
@@ -41,7 +41,7 @@ def plan_page(plan: OffsetPlan, path: Path | None = None) -> Page:
 def show_before_connecting(
     terminal: Terminal,
     plan: OffsetPlan,
-    path: Path,
+    path: Path | str,
     brokers: str,
     client_config: Path | None,
     *,

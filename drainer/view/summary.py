@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from drainer.core.listed import name_lost
 from drainer.core.parked import ParkedLanes
@@ -15,6 +14,7 @@ from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.engine.status import PartitionResult, Resuming, Summary
 from drainer.errors import DrainerError
+from drainer.store.plan_file import PlanPlace, absolute, parse_place
 from drainer.view import figures
 from drainer.view.course import deepest_lanes, plots, troubles
 from drainer.view.page import (
@@ -53,7 +53,9 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
     terminal.present(summary_page(summary))
 
 
-def show_cut_short(terminal: Terminal, error: DrainerError, plan: Path, resuming: Resuming) -> None:
+def show_cut_short(
+    terminal: Terminal, error: DrainerError, plan: PlanPlace, resuming: Resuming
+) -> None:
     """The end of a drain that can't be asked for its account: the error, and how to resume."""
     if terminal.json:
         terminal.data(
@@ -75,7 +77,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
     It may be read in another folder than that of the command, so the plan is named in full.
     """
     if summary.plan is not None:
-        summary = replace(summary, plan=str(Path(summary.plan).absolute()))
+        summary = replace(summary, plan=str(absolute(parse_place(summary.plan))))
     begun = ended - timedelta(seconds=summary.elapsed_s)
     page = summary_page(summary)
     what = "Drain" if action.plan.redrive is None else "Redrive"

@@ -56,7 +56,7 @@ class WholeAnyhow(Once):
 
 
 def settled(said: Engines, plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
-    return said.settle(prepared(plan, **changes), said.spark(), LocalSettings())
+    return said.settle(prepared(plan, **changes), said.spark(None), LocalSettings())
 
 
 def prepared(plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
@@ -71,7 +71,20 @@ def prepared(plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
 
 def test_options_for_spark_without_a_master_are_refused() -> None:
     with pytest.raises(UsageError, match="no Spark master is named"):
-        Engines(tasks=7).spark()
+        Engines(tasks=7).spark(None)
+
+
+@pytest.mark.parametrize("said", [Engines(), Engines(engine=EngineName.PROCESS, master="yarn")])
+def test_a_plan_at_a_uri_is_for_spark(said: Engines) -> None:
+    with pytest.raises(UsageError, match="keeps a journal beside its plan"):
+        said.spark("s3://bucket/orders.plan.json")
+
+
+def test_the_state_is_beside_a_plan_at_a_uri_unless_it_is_named() -> None:
+    plan = "s3://bucket/orders.plan.json?region=eu-1"
+    beside = Engines(master="yarn").spark(plan).state
+    assert beside == "s3://bucket/orders.plan.json.state?region=eu-1"
+    assert Engines(master="yarn", state="gs://drains/x").spark(plan).state == "gs://drains/x"
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from drainer.insight.view.estimate import (
 from drainer.kafka.backlog import Backlog, remaining
 from drainer.kafka.cluster import Cluster
 from drainer.operations.start import Prepared, Request, prepare
-from drainer.store.plan_file import PlanFile
+from drainer.store.plan_file import plan_at
 from drainer.view.live import progress_view
 from drainer.view.page import Page
 from drainer.view.preview import preview_page
@@ -229,7 +229,7 @@ def send_canary_and_estimate(
             terminal.warn("no report was written: the canary was stopped before its end")
         return summary.exit_code
     show_canary(terminal, summary)
-    plan = PlanFile(action.plan_path).load().plan
+    plan = plan_at(action.plan_path).load().plan
     if (latency := summary.latency) is not None:
         source = f"a canary of {summary.messages.done:,} messages, {latency.count:,} calls"
         measured = Distribution.measured(latency)

@@ -101,7 +101,7 @@ def show_canary(terminal: Terminal, summary: Summary) -> None:
     terminal.say("")
 
 
-def show_way_on(terminal: Terminal, plan: Path) -> None:
+def show_way_on(terminal: Terminal, plan: Path | str) -> None:
     """How to drain the rest."""
     terminal.say("")
     terminal.items(Field("to go on", command("resume", plan)))

@@ -1,0 +1,156 @@
+"""A plan in an object store, for drains whose driver may run on any machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+from drainer.core.merge import Record
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Progress
+from drainer.errors import LockLost, PlanNotWritten, PlanRefused, StateLost
+from drainer.policy.rules.settings import RuleAccount
+from drainer.spark.bucket import open_bucket
+from drainer.spark.objects import check_uri
+from drainer.store.plan_file import PlanPlace, SavedPlan, no_plan
+
+if TYPE_CHECKING:
+    from obstore import UpdateVersion
+
+TRY_FOR_S = 30.0  # how long a store that takes nothing is tried again
+TRY_AGAIN_S = 1.0
+
+
+class StoredPlan(SavedPlan):
+    """One plan at the URI of an object.
+
+    There is no lock as on a file: the lock on the group keeps others off, and who resumes after a
+    death waits until that has expired. Each write says what it is to replace, so that of two
+    processes the one that was overtaken writes nothing any more. There is no journal either: tasks
+    write to the state what they finish.
+    """
+
+    def __init__(self, uri: str) -> None:
+        """Raises UsageError or StateRefused when the URI is no good."""
+        check_uri(uri)
+        place, mark, options = uri.partition("?")
+        self._folder, _, self._name = place.rpartition("/")
+        self._options = f"{mark}{options}"
+        self._bucket = open_bucket(f"{self._folder}{self._options}")
+        self._tag: UpdateVersion | None = None  # of what was read or written last
+        self._unanswered: set[bytes] = set()  # what was written since then, maybe
+        self._holder = token_hex(8)
+
+    @property
+    def path(self) -> str:
+        return self._uri(self._name)
+
+    @property
+    def exists(self) -> bool:
+        with _refusing():
+            return self._bucket.get(self._name) is not None
+
+    def check_writable(self) -> str:
+        with _refusing():
+            self._bucket.get(self._name)
+        return f"{self._uri('')} can be reached"
+
+    def hold(self) -> None:
+        with _refusing():
+            self._bucket.insist_on_create()
+
+    @property
+    def holder(self) -> str:
+        return self._holder
+
+    def insist_free(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+    def write(self, plan: OffsetPlan) -> None:
+        data, until_s = plan.encode(), time.monotonic() + TRY_FOR_S
+        while True:
+            try:
+                self._replace(data)
+            except StateLost as error:
+                if time.monotonic() > until_s:
+                    raise PlanNotWritten(str(error), hint=error.hint) from error
+                time.sleep(TRY_AGAIN_S)
+            else:
+                return
+
+    def start_journal(self, drain_id: str, generation: int) -> None:
+        pass
+
+    def append(
+        self,
+        changes: Mapping[int, Progress],
+        parked: Sequence[str] = (),
+        ruled: RuleAccount | None = None,
+    ) -> None:
+        raise RuntimeError("a plan in an object store has no journal")
+
+    def remove_journals(self) -> None:
+        pass
+
+    def set_aside(self, plan: OffsetPlan) -> str:
+        """Copies it; the new plan is then written over it."""
+        aside = f"{self._name.removesuffix('.json')}.{plan.drain_id}.json"
+        with _refusing():
+            self._bucket.put(aside, plan.encode())
+        return self._uri(aside)
+
+    def _take_back(self, aside: PlanPlace | None) -> None:
+        with suppress(StateLost, LockLost):
+            if aside is None:
+                self._bucket.remove(self._name)
+                return
+            name = str(aside).partition("?")[0].rpartition("/")[2]
+            found = self._bucket.get(name)
+            if found is not None:
+                self._replace(found)
+                self._bucket.remove(name)
+
+    def _replace(self, data: bytes) -> None:
+        self._unanswered.add(data)
+        tag = self._bucket.replace(self._name, data, self._tag)
+        if tag is None:
+            found = self._bucket.tagged(self._name)
+            if found is not None and found[0] in self._unanswered:
+                tag = self._bucket.replace(self._name, data, found[1])
+        if tag is None:
+            raise LockLost(
+                f"another process wrote the plan {self.path}",
+                hint="Find where it runs, and let that one finish.",
+            )
+        self._tag = tag
+        self._unanswered.clear()
+
+    def _read(self, *, anybodys: bool) -> bytes:
+        with _refusing():
+            found = self._bucket.tagged(self._name)
+        if found is None:
+            raise no_plan(self.path)
+        data, self._tag = found
+        return data
+
+    def _records_since(
+        self, written: OffsetPlan, *, anybodys: bool
+    ) -> tuple[list[Record], bool, int]:
+        return [], False, written.generation
+
+    def _uri(self, name: str) -> str:
+        return f"{self._folder}/{name}{self._options}"
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except StateLost as error:
+        raise PlanRefused(str(error), hint="Name another place with --plan.") from error
