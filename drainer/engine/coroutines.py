@@ -52,6 +52,7 @@ class AsyncWorkers:
         self._gaps: list[int] = []  # by worker, between two attempts that are measured
         self._stopping = False
         self._abandoned = False
+        self._over = False  # nothing of it runs on the loop any longer
         self._surplus = 0  # workers that are to rest
         self._next: Callable[[SubMessage], SubMessage | None]
         self._resting: list[asyncio.Future[None]] = []
@@ -84,6 +85,10 @@ class AsyncWorkers:
         if not self._abandoned:
             self._finish: Callable[[SubMessage], object] = starter.finish
         self._choose_next()
+
+    def calls(self) -> int:
+        """How many are in the handler."""
+        return 0 if self._over else self._lanes.running
 
     @property
     def idle(self) -> int:
@@ -126,6 +131,7 @@ class AsyncWorkers:
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._watch_no_more()
+        self._over = True
 
     async def abandon(self) -> None:
         """Ends now; what is in the handler stays unfinished."""
@@ -137,6 +143,7 @@ class AsyncWorkers:
             task.cancel()
         if self._tasks:  # some handlers swallow a cancellation, and go on
             await asyncio.wait(self._tasks, timeout=CANCEL_S)
+        self._over = True
 
     def _choose_next(self) -> None:
         # A worker that has to look whether it is to rest gets no other sub-message before.

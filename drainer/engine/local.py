@@ -66,6 +66,7 @@ class LocalDrain:
             plan.parked_lanes,
         )
         self.begin_no_more: Callable[[], None] = lambda: None  # until there are workers
+        self.calls: Callable[[], int] = lambda: 0  # in the handler; any thread may ask
         self._limiter: Limiter | None = None  # when the concurrency is not fixed
         self._limiting: asyncio.Task[None] | None = None
         self._cut_off: RecordsDeleted | None = None  # what keeps the rest from being read
@@ -159,6 +160,7 @@ class LocalDrain:
             note=latencies.note,
         )
         self.begin_no_more = self._workers.begin_no_more
+        self.calls = self._workers.calls
         self._source = self._ports.open_source(dispatcher, self._notified)
         self._pump = Pump(
             self._source.next_batch,

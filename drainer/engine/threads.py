@@ -75,6 +75,10 @@ class ThreadWorkers:
     def use(self, starter: Starter) -> None:
         self._starter = starter
 
+    def calls(self) -> int:
+        """How many are in the handler, also those that nothing waits for any longer."""
+        return len(self._begun)
+
     @property
     def idle(self) -> int:
         return max(0, self._concurrency - self._out)

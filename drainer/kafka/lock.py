@@ -4,6 +4,10 @@ A drain is the only member of a group of its own. Kafka keeps track of whether i
 newcomer sees it in the group's description. Of two that join at the same moment, the one that looks
 later sees the other; neither can push the other out. The instance id is the drain's own, so that
 it takes the place of a dead process of itself at once.
+
+Each second the member commits the next number as the group's offset. The answer confirms that the
+coordinator has begun a new session for it since the question was sent, and a newcomer sees by the
+number that the holder is alive.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ from drainer.kafka.log import ClientLog
 SESSION_TIMEOUT_MS = 6000  # the least that brokers allow by default
 HEARTBEAT_MS = 1000  # how late the earlier of two drains notices, at worst
 EXPIRY_MARGIN_S = 2.0  # a broker notices a dead member a little late
+CONFIRM_EVERY_S = 1.0
+SILENT_MOST_S = 180.0  # the longest session of any drain, and some
 ACQUIRE_TIMEOUT_S = 30.0  # brokers hold a new group's first join back for 3 s, by default
 RELEASE_TIMEOUT_S = 3.0
 REGAIN_TIMEOUT_S = 120.0
@@ -51,6 +57,13 @@ class GroupLock:
             have it (its plan file is locked by us): a lock that an earlier one left behind is taken
             over at once.
         say: gets a sentence when it has to wait.
+        session_s: how long others are to be kept out, at least, when this process falls silent.
+
+    Attributes:
+        confirmed_s: when the last question was sent that the coordinator answered as to its
+            member, by ``uptime_s``: it lets no other one in for a session from then on.
+        stays: whether a release leaves the place taken until the session is over, for calls that
+            other processes make for this drain may go on for a while.
     """
 
     def __init__(
@@ -61,6 +74,7 @@ class GroupLock:
         drain_id: str,
         *,
         say: Callable[[str], None] = lambda text: None,
+        session_s: float = 0.0,
     ) -> None:
         self.client_id = f"drainer-{drain_id}@{socket.gethostname()}"
         self.instance_id = f"drainer-{uuid.uuid5(uuid.NAMESPACE_URL, self.client_id)}"
@@ -68,11 +82,14 @@ class GroupLock:
         # Since when the coordinator has not confirmed the lock, by ``uptime_s``; None while it is
         # held for sure. It comes back by itself, or is lost after a while.
         self.unsure_since_s: float | None = None
+        self.confirmed_s = float("-inf")
+        self.stays = False
         self._cluster = cluster
         self._group = group
         self._topic = topic
         self._say = say
-        self._session_ms = int(cluster.settings.properties.get(MAX_SESSION_MS, SESSION_TIMEOUT_MS))
+        asked_ms = int(cluster.settings.properties.get(MAX_SESSION_MS, SESSION_TIMEOUT_MS))
+        self._session_ms = max(asked_ms, int(session_s * 1000))
         self._log = ClientLog(cluster.settings.redact)
         self._thread: threading.Thread | None = None
         self._joined = threading.Event()
@@ -80,6 +97,7 @@ class GroupLock:
         self._ending = False
         self._in_group = False
         self._was_out = False  # others may have taken the lock since
+        self._asked_s: dict[int, float] = {}  # of commits without an answer, by their number
 
     def acquire(self) -> None:
         """Take the lock; a holder that may be dead gets its session's time to show that it isn't.
@@ -107,19 +125,27 @@ class GroupLock:
         self._thread = None
 
     def _wait_until_free(self) -> None:
-        begun = uptime_s()
-        until = begun + self._session_ms / 1000 + EXPIRY_MARGIN_S
+        begun_s = uptime_s()
+        numbers: set[int] = set()
         said = False
         while others := self._others():
-            if uptime_s() > until:
+            if (number := self._number()) is not None:
+                numbers.add(number)
+            # One of an earlier version commits no number, and has the shortest session.
+            most_s = SILENT_MOST_S if numbers else self._session_ms / 1000 + EXPIRY_MARGIN_S
+            if len(numbers) > 1 or uptime_s() - begun_s > most_s:
                 raise self._held(others)
             if not said:
                 said = True
                 self._say(
-                    f"{_named(others)} holds the lock on group {self._group}: waiting up to"
-                    f" {until - begun:.0f} s to see whether it is alive"
+                    f"{_named(others)} holds the lock on group {self._group}: waiting to see"
+                    " whether it is alive"
                 )
             time.sleep(LOOK_EVERY_S)
+
+    def _number(self) -> int | None:
+        """The last one that a holder has committed."""
+        return self._cluster.committed(lock_group(self._group), self._topic, (0,))[0]
 
     def _insist_alone(self) -> None:
         # Of those that joined at the same moment the first by name waits for the others to leave.
@@ -165,10 +191,11 @@ class GroupLock:
             max_poll_interval_ms=POLL_INTERVAL_MS,
             enable_auto_commit=False,
         )
-        consumer = settings.consumer(conf)
+        consumer = settings.consumer(conf | {"on_commit": self._answered})
         self._joined.clear()
         self._leaving = self._ending = self._in_group = self._was_out = False
         self.unsure_since_s = self.lost = None
+        self.confirmed_s = float("-inf")
         begun = time.monotonic()
         # All calls are from one thread: librdkafka's Python client locks others out meanwhile.
         self._thread = threading.Thread(
@@ -189,6 +216,7 @@ class GroupLock:
                 on_lost=self._cast_out,
             )
             polled_s = looked_s = uptime_s()
+            asked_s, number = float("-inf"), 0
             while not self._ending and self.lost is None:
                 message = consumer.poll(POLL_S)
                 if message is not None:
@@ -203,6 +231,11 @@ class GroupLock:
                 if self._was_out and self._in_group and now_s - looked_s > LOOK_EVERY_S:
                     self._look_for_others()
                     polled_s = looked_s = uptime_s()
+                if self._in_group and not self._was_out and now_s - asked_s > CONFIRM_EVERY_S:
+                    number += 1
+                    self._asked_s[number] = asked_s = now_s
+                    at = TopicPartition(self._topic, 0, number)
+                    consumer.commit(offsets=[at], asynchronous=True)
                 since_s = self.unsure_since_s
                 if since_s is not None and uptime_s() - since_s > REGAIN_TIMEOUT_S:
                     self._lose(
@@ -210,7 +243,7 @@ class GroupLock:
                         f" {REGAIN_TIMEOUT_S:.0f} s",
                         "another drain may have taken it; resume with the plan",
                     )
-            if self._ending or self._was_out:
+            if (self._ending and not self.stays) or self._was_out:
                 self._leave(consumer)
         except Exception as error:  # whatever it is, the lock is not held any more
             said = error.args[0].str() if isinstance(error, KafkaException) else repr(error)
@@ -233,6 +266,12 @@ class GroupLock:
                 return
             if self.client_id not in [member.client_id for member in members]:
                 return
+
+    def _answered(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:
+        for each in offsets:
+            asked_s = self._asked_s.pop(each.offset, None)
+            if asked_s is not None and error is None and each.error is None:
+                self.confirmed_s = max(self.confirmed_s, asked_s)
 
     def _assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         consumer.assign([])  # a member that reads nothing

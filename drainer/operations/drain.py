@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from drainer import wings
 from drainer.core.plan import OffsetPlan
@@ -51,6 +52,7 @@ def drain(
     Raises Refused when something changed since the preview was made.
     """
     file = plan_at(prepared.action.plan_path)
+    make_lock = partial(make_lock, session_s=prepared.engine.session_s)
     with holding(cluster, file, prepared.seen, prepared.plan, say, make_lock) as lock:
         _look_again(cluster, prepared)
         prepared, forget_tasks = _taken_over(file, prepared, say, runtime.now())

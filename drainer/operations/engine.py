@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.local import LocalDrain
@@ -12,6 +13,7 @@ from drainer.engine.ports import Held, Ports, Source
 from drainer.engine.status import Summary
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
+from drainer.kafka.lock import GroupLock
 from drainer.kafka.writer import TopicWriter
 from drainer.operations.policy import LetterWriter
 from drainer.policy.rate_cap import RateLimiter
@@ -28,13 +30,20 @@ class HeldDrain(Held):
     """
 
     file: SavedPlan
+    lock: GroupLock
     cluster: Cluster
     letters_topic: str | None
     message_bytes: float
 
 
-# Runs a drain to its end, whatever that is. Raises Refused when it can't begin.
-Engine = Callable[[HeldDrain], Summary]
+class Engine(Protocol):
+    """Runs a drain to its end, whatever that is. Raises Refused when it can't begin."""
+
+    @property
+    def session_s(self) -> float:
+        """How long the lock has to keep others out, at least, when this process falls silent."""
+
+    def __call__(self, held: HeldDrain) -> Summary: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,7 @@ class InProcess:
     """The engine of this process. ``wrap`` may put something before what it reads from."""
 
     wrap: Callable[[Source, Dispatcher], Source] = lambda source, _: source
+    session_s = 0.0  # what handles falls silent with it
 
     def __call__(self, held: HeldDrain) -> Summary:
         plan, running, settings = held.plan, held.running, held.cluster.settings

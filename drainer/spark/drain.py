@@ -24,6 +24,7 @@ from drainer.errors import DrainerError, Interrupted, Refused, Signalled, both
 from drainer.operations.engine import HeldDrain
 from drainer.policy.concurrency import Concurrency
 from drainer.spark.aggregation import Aggregation
+from drainer.spark.control import ControlChannel
 from drainer.spark.failure import refusing
 from drainer.spark.jobs import Checking, Jobs, insist_on_probes
 from drainer.spark.python_worker import HandlerSpec
@@ -31,7 +32,7 @@ from drainer.spark.reading import Reader, Terms
 from drainer.spark.session import drain_session
 from drainer.spark.settings import SparkSettings
 from drainer.spark.shipping import Shipped, ship
-from drainer.spark.state import Control, State, state_beside
+from drainer.spark.state import State, state_beside
 from drainer.spark.task_monitor import TaskMonitor
 from drainer.spark.work import WaveRunner, share_of
 
@@ -82,8 +83,9 @@ class SparkDrain:
         self._epoch = plan.generation  # which rises from run to run
         uri = self._spark.state or state_beside(self._file.path)
         self._state = State.open(uri, plan.drain_id)
-        mounted = self._state.objects.is_local and not self._spark.is_local
-        self._word = ControlChannel(self._state, self._epoch, mounted=mounted)
+        times = self._spark.lease
+        lock = self._held.lock
+        self._word = ControlChannel(self._state, self._epoch, times, lambda: lock.confirmed_s)
         spec = HandlerSpec(
             shipped=shipped,
             client=self._held.cluster.settings,
@@ -92,6 +94,7 @@ class SparkDrain:
             drain_id=plan.drain_id,
             epoch=self._epoch,
             state=uri,
+            lease=times,
             concurrency=self._most(share_of(running, self._tasks)),
             options=dict(running.options or {}),
             limits=plan.limits,
@@ -115,8 +118,10 @@ class SparkDrain:
         handled then. The first wave is read meanwhile."""
         name = f"drainer {self._plan.drain_id}: looking at the tasks"
         checking = Checking(self._terms.handler, self._plan.topic_id)
+        await blocking_call(self._word.begin)
         try:
-            await self._word.begin()
+            # Whatever ends this process: tasks may still be at work then.
+            self._held.lock.stays = True
             look = blocking_call(self._jobs.check, checking, self._slots, self._tasks, name)
             self._reader.begin(behind=name)
             await asyncio.wait((look, self._life.ended), return_when=asyncio.FIRST_COMPLETED)
@@ -132,10 +137,15 @@ class SparkDrain:
     async def _leave_tasks(self) -> None:
         """Ends those that were looked at, and removes what they wrote when they write no more."""
         with suppress(DrainerError):
-            await self._word.stop("nothing is drained")
+            await blocking_call(self._word.stop, "nothing is drained")
         await self._reader.cancel()
         with suppress(DrainerError):
             await self._close_handlers(None)
+        await self._remove_state()
+
+    async def _remove_state(self) -> None:
+        await blocking_call(self._word.end)
+        self._held.lock.stays = False
         with suppress(DrainerError):
             await blocking_call(self._state.remove, self._file.path)
 
@@ -183,7 +193,6 @@ class SparkDrain:
         self._working = spawn(self._work.run(), "waves", self._life.end)
 
     async def look(self, *, paused: bool) -> None:
-        await self._word.pause(paused=paused)
         await self._take_news()
         self._work.insist_on_limit()
         await self._forget_waves()
@@ -244,14 +253,13 @@ class SparkDrain:
 
     async def forget(self) -> None:
         if self._at_rest:
-            with suppress(DrainerError):
-                await blocking_call(self._state.remove, self._file.path)
+            await self._remove_state()
 
     async def _bring_to_rest(self, reason: str) -> bool:
         """Whether all tasks have said that they are; else they may still be at work."""
         said = True
         try:
-            await self._word.stop(reason)
+            await blocking_call(self._word.stop, reason)
         except DrainerError:
             said = False  # Spark ends them
             await self._work.cancel()
@@ -308,38 +316,3 @@ class SparkDrain:
     def _most(self, settings: LocalSettings) -> int:
         concurrency = Concurrency.of(settings.concurrency)
         return concurrency.most_for(threads=not self._handler.is_async)
-
-
-class ControlChannel:
-    """Says it for one epoch; every method raises PlanNotWritten or StateLost.
-
-    ``mounted`` is as in ``Control``.
-    """
-
-    def __init__(self, state: State, epoch: int, *, mounted: bool) -> None:
-        self._state = state
-        self._epoch = epoch
-        self._mounted = mounted
-        self._paused = False
-        self._stopped = False
-        self._saying = asyncio.Lock()  # what was said last arrives last
-
-    async def begin(self) -> None:
-        """Tasks of earlier epochs end by it."""
-        await self._say()
-
-    async def pause(self, *, paused: bool) -> None:
-        """While they pause they begin nothing; a stop is not taken back by it."""
-        if paused != self._paused and not self._stopped:
-            await self._say(paused=paused)
-            self._paused = paused
-
-    async def stop(self, reason: str) -> None:
-        """They come to rest."""
-        self._stopped = True
-        await self._say(stop=reason)
-
-    async def _say(self, *, stop: str | None = None, paused: bool = False) -> None:
-        control = Control(self._epoch, stop, paused, self._mounted)
-        async with self._saying:
-            await blocking_call(self._state.set_control, control)

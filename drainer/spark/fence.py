@@ -1,98 +1,143 @@
-"""The fence: a task looks whether it is still the one that is to do its share."""
+"""The fence: a Python worker looks whether it may go on making calls for its driver."""
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
-import time
 from collections.abc import Callable
+from typing import NoReturn
 
 from drainer.engine.runtime import uptime_s
-from drainer.errors import DrainerError, Interrupted, LockLost
+from drainer.errors import DrainerError, Interrupted, LockLost, StateLost
+from drainer.spark.lease import Lease, LeaseTimes
 from drainer.spark.state import Attempt, State
 
-JOIN_S = 1.0
+CUT_LOOK_S = 0.1
+EXIT_CUT = 75  # of a Python worker: try again (EX_TEMPFAIL)
+
+
+def _no_calls() -> int:
+    return 0
+
+
+def _exit() -> NoReturn:
+    os._exit(EXIT_CUT)
 
 
 class Fence:
-    """Looks at the driver's word and for newer attempts, from a thread of its own.
+    """Looks at what the driver says and for newer drivers and attempts, from a thread of its own.
 
-    It is the engine's lock in a task. After ``lease_s`` without a look that was answered nobody
-    knows whether another attempt is at work, so this one is to begin nothing: ``sure`` says so from
-    that very moment, also on a process that stood still in the meantime.
+    A Python worker has one for as long as its handler is open; for an engine in a task it is the
+    lock. Beyond its lease nothing is ``sure``, from that very moment, also on a process that stood
+    still in the meantime; a call that goes on beyond the cut ends the whole process.
 
     Attributes:
         lost: why the task is to end: LockLost when a newer driver or attempt has taken over,
             Interrupted when the driver asks for a stop.
         trouble: why the last look was not answered.
+        calls: how many calls are in the handler.
     """
 
     def __init__(
         self,
         state: State,
-        attempt: Attempt,
+        epoch: int,
+        times: LeaseTimes,
+        looked: Callable[[], None] = lambda: None,
         *,
-        look_s: float | None = None,
-        lease_s: float | None = None,
         clock: Callable[[], float] = uptime_s,
+        end_process: Callable[[], object] = _exit,
     ) -> None:
         self.lost: DrainerError | None = None
         self.trouble: str | None = None
+        self.calls: Callable[[], int] = _no_calls
         self._state = state
-        self._attempt = attempt
-        self._look_s = state.look_s if look_s is None else look_s
-        self._lease_s = state.lease_s if lease_s is None else lease_s
+        self._epoch = epoch
+        self._times = times
+        self._looked = looked  # called after each look, in the fence's thread
         self._clock = clock
-        self._sure_until_s = float("-inf")
-        self._confirmed_s = time.monotonic()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="fence", daemon=True)
+        self._end_process = end_process
+        self._lease = Lease(times)
+        self._attempt: Attempt | None = None
+        self._looking = threading.Lock()
+        self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Looks once, and from then on in its thread. Raises what is ``lost``, or StateLost."""
-        self._look()
-        if self.lost is not None:
-            raise self.lost
-        self._thread.start()
+        threading.Thread(target=self._watch, name="fence", daemon=True).start()
+        threading.Thread(target=self._watch_lease, name="fence-cut", daemon=True).start()
 
     def stop(self) -> None:
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join(JOIN_S)
+        self._stopped.set()
+
+    def guard(self, attempt: Attempt) -> None:
+        """From now on this attempt is the one at work. Raises what is ``lost``, or StateLost."""
+        with self._looking:
+            self._attempt, self.lost = attempt, None
+            self._look()
+            if self.lost is not None:
+                raise self.lost
+
+    def leave(self) -> bool:
+        """The attempt does no more. Whether that is so: else a call goes on in a thread that
+        nothing waits for, until it is cut."""
+        with self._looking:
+            self._attempt = None
+        if self.calls():
+            return False
+        self.calls = _no_calls
+        return True
+
+    def end(self) -> None:
+        """No call begins any more; those that go on are cut."""
+        with self._looking:
+            self._lease.end(self._clock())
 
     @property
     def sure(self) -> bool:
-        """Whether the task may begin something at this moment."""
-        return self._clock() < self._sure_until_s
+        """Whether a call may begin at this moment."""
+        return self._clock() < self._lease.sure_until_s
 
     @property
     def unsure_since_s(self) -> float | None:
-        """Since when it may begin nothing (``time.monotonic``), None when it may."""
-        return None if self.sure else self._confirmed_s
+        """Since when none may begin (``uptime_s``), None when one may."""
+        return None if self.sure else self._lease.sure_until_s
 
     def _watch(self) -> None:
-        while not self._ended.wait(self._look_s):
+        while not self._stopped.wait(self._times.look_s):
             try:
-                self._look()
-            except Interrupted as error:
+                with self._looking:
+                    self._look()
+            except StateLost as error:
                 self.trouble = str(error)
-            if isinstance(self.lost, LockLost):
-                return
+            self._looked()
 
     def _look(self) -> None:
         begun_s = self._clock()
         try:
-            control = self._state.insist_on(self._attempt)
+            if self._attempt is None:
+                self._state.insist_on_epoch(self._epoch)
+            else:
+                self._state.insist_on(self._attempt)
+            control = self._state.control(self._epoch)
         except LockLost as error:
-            self._sure_until_s = float("-inf")
             self.lost = error
+            self._lease.end(self._clock())
             return
         self.trouble = None
-        # A mounted folder may still show the word of an earlier driver.
-        if control.stop is not None and control.epoch == self._attempt.epoch and not self.lost:
+        if control is None:
+            return
+        self._lease.seen(begun_s, control.beat)
+        if control.stop is not None and self.lost is None:
             self.lost = Interrupted(control.stop)
-        # What is read was true at some time after the question: the lease counts from there.
-        if control.paused:
-            self._sure_until_s = float("-inf")
-        else:
-            self._sure_until_s = begun_s + self._lease_s
-            self._confirmed_s = time.monotonic()
+
+    def _watch_lease(self) -> None:
+        while not self._stopped.wait(CUT_LOOK_S):
+            late_s = self._clock() - self._lease.cut_at_s
+            if late_s >= 0 and (calls := self.calls()):
+                sys.stderr.write(
+                    f"drainer: {calls:,} calls are cut off: the driver has not been seen to hold"
+                    f" its lock for {late_s + self._times.wait_s:.1f} s\n"
+                )
+                sys.stderr.flush()
+                self._end_process()

@@ -49,7 +49,7 @@ class Checking:
         with carrying():
             spec = self.handler
             state = State.open(spec.state, spec.drain_id)
-            if state.control() is None:
+            if state.epoch() is None:
                 raise elsewhere(state, "the driver writes to {}, and a task sees nothing of it")
             with python_worker().at_work(spec):
                 pass

@@ -75,6 +75,11 @@ def check_uri(uri: str) -> None:
         )
 
 
+def is_folder(uri: str) -> bool:
+    """Whether a URI names a folder, and no object store."""
+    return "://" not in uri or urlsplit(uri).scheme == "file"
+
+
 class Objects(ABC):
     """Names and bytes. A name has slashes, and what stands before one is like a folder."""
 
@@ -90,10 +95,8 @@ class Objects(ABC):
         """
         check_uri(uri)
         parts = urlsplit(uri)
-        if "://" not in uri:
-            return Folder(Path(uri))
-        if parts.scheme == "file":
-            return Folder(Path(unquote(parts.path)))
+        if is_folder(uri):
+            return Folder(Path(unquote(parts.path) if parts.scheme == "file" else uri))
         insist_on(Extra.SPARK, f"a state at {parts.scheme}://")
         from drainer.spark.bucket import open_bucket  # noqa: PLC0415 - not in every installation
 

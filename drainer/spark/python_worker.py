@@ -22,11 +22,12 @@ from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
 from drainer.loader import LoadedHandler, describe
 from drainer.policy.rate_cap import CapCurve, RateLimiter
+from drainer.spark.fence import Fence
+from drainer.spark.lease import LeaseTimes
 from drainer.spark.shipping import Shipped
 from drainer.spark.state import State
 
 IDLE_S = 20.0  # Spark ends a worker that is idle for a minute
-LOOK_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class HandlerSpec:
     drain_id: str
     epoch: int
     state: str
+    lease: LeaseTimes
     concurrency: int
     options: Mapping[str, str] = field(default_factory=dict)
     limits: CapCurve | None = None
@@ -59,6 +61,7 @@ class PythonWorker:
         self._handler: LoadedHandler | None = None
         self._spec: HandlerSpec | None = None
         self._name = ""
+        self._fence: Fence | None = None
         self._idle_since_s = 0.0
 
     @property
@@ -66,6 +69,12 @@ class PythonWorker:
         """The handler's; for whoever is at work."""
         assert self._loop is not None
         return self._loop
+
+    @property
+    def fence(self) -> Fence:
+        """What keeps two drivers and two attempts apart; for whoever is at work."""
+        assert self._fence is not None
+        return self._fence
 
     @contextmanager
     def at_work(self, spec: HandlerSpec) -> Iterator[LoadedHandler]:
@@ -87,17 +96,18 @@ class PythonWorker:
     def _open(self, spec: HandlerSpec) -> None:
         state = State.open(spec.state, spec.drain_id)
         name = state.opening(spec.epoch)
+        fence = Fence(state, spec.epoch, spec.lease, lambda: self._close_if_over(fence))
+        fence.start()  # to be sure by the time that the first call is to begin
         try:
             loop, handler = _opened(spec)
         except BaseException:
+            fence.stop()
             with suppress(DrainerError):  # that it isn't open is said by what is raised
                 state.closed(name, None)
             raise
         self._loop, self._handler, self._spec, self._name = loop, handler, spec, name
+        self._fence = fence
         self._idle_since_s = monotonic()
-        threading.Thread(
-            target=self._close_when_over, args=(spec,), name="drainer-workplace", daemon=True
-        ).start()
 
     def _close(self) -> None:
         """Closes the handler and reports to the driver how that went."""
@@ -106,6 +116,7 @@ class PythonWorker:
         assert spec is not None
         assert handler is not None
         assert loop is not None
+        self.fence.stop()
         failed = None
         try:
             loop.run_until_complete(handler.close())
@@ -116,27 +127,19 @@ class PythonWorker:
         with suppress(DrainerError):  # the state is gone: nobody asks any more
             State.open(spec.state, spec.drain_id).closed(self._name, failed)
 
-    def _close_when_over(self, spec: HandlerSpec) -> None:
-        state = State.open(spec.state, spec.drain_id)
-        pause = threading.Event()
-        while True:
-            pause.wait(LOOK_S)
-            if self._spec is not spec:
+    def _close_if_over(self, fence: Fence) -> None:
+        idle = monotonic() - self._idle_since_s > IDLE_S
+        if (fence.lost is None and not idle) or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._fence is not fence:
                 return
-            try:
-                control = state.control()
-            except DrainerError:
-                continue
-            over = control is None or control.epoch > spec.epoch or control.stop is not None
-            idle = monotonic() - self._idle_since_s > IDLE_S
-            if not (over or idle) or not self._lock.acquire(blocking=False):
-                continue
-            try:
-                if self._spec is spec:
-                    self._close()
-                return
-            finally:
-                self._lock.release()
+            if fence.calls():  # in threads that their task has given up
+                fence.end()
+            else:
+                self._close()
+        finally:
+            self._lock.release()
 
 
 _python_worker = PythonWorker()

@@ -12,7 +12,9 @@ from drainer.errors import Refused, SandboxRefused, UsageError
 from drainer.java import find_java
 from drainer.kafka.settings import REDACTED, hides
 from drainer.operations.engine import HeldDrain
-from drainer.spark.objects import check_uri
+from drainer.spark import lease
+from drainer.spark.lease import LeaseTimes
+from drainer.spark.objects import check_uri, is_folder
 from drainer.wings import Extra, insist_on
 
 EVERY_CORE = "local[*]"
@@ -118,12 +120,23 @@ class SparkSettings(SparkLook):
         for archive in self.archives:
             _check_archive(archive)
 
+    @property
+    def lease(self) -> LeaseTimes:
+        """The times of its tasks' lease, by where its state is."""
+        if self.state is not None and not is_folder(self.state):
+            return lease.REMOTE
+        return lease.LOCAL if self.is_local else lease.MOUNTED
+
 
 @dataclass(frozen=True, slots=True)
 class OnSpark:
     """Spark as the engine of a drain: reads and handles in its tasks."""
 
     settings: SparkSettings
+
+    @property
+    def session_s(self) -> float:
+        return self.settings.lease.session_s
 
     def __call__(self, held: HeldDrain) -> Summary:
         # PySpark takes half a second to import, and a preview does without.

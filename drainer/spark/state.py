@@ -1,13 +1,14 @@
 """The state of a drain on Spark: what its driver says to tasks, and what they report of their work.
 
-Below ``DRAIN_ID/`` lie objects, each written once and whole, but for ``control``, which only the
-driver writes:
+Below ``DRAIN_ID/`` lie objects, each created once and whole, but for ``control``, which the driver
+of its epoch alone writes anew:
 
-    control                          epoch, why to stop, whether to pause
-    EPOCH/WAVE/CLAIM/ATTEMPT/begun   who it is
-    EPOCH/WAVE/CLAIM/ATTEMPT/settled how many records of earlier attempts it goes on from
+    epochs/EPOCH                      from then on the epochs before it are over
+    EPOCH/control                     beat, why to stop, how the drain fares
+    EPOCH/WAVE/CLAIM/ATTEMPT/begun    who it is
+    EPOCH/WAVE/CLAIM/ATTEMPT/settled  how many records of earlier attempts it goes on from
     EPOCH/WAVE/CLAIM/ATTEMPT/00000001 … records, with nothing left out in between
-    EPOCH/WAVE/CLAIM/ATTEMPT/ended   how it ended
+    EPOCH/WAVE/CLAIM/ATTEMPT/ended    how it ended
 
 Each line in them is a line of a journal, with its checksum.
 """
@@ -26,6 +27,7 @@ from uuid import uuid4
 from drainer.core.codec import Whole
 from drainer.core.merge import Record, StateReference, Told, merged
 from drainer.core.plan import OffsetPlan
+from drainer.engine.runtime import uptime_s
 from drainer.errors import (
     Interrupted,
     LockLost,
@@ -34,37 +36,35 @@ from drainer.errors import (
     StateLost,
     StateRefused,
 )
-from drainer.spark.alive import Process, is_dead, this_process
+from drainer.spark.lease import LeaseTimes, Process, is_dead, this_process
 from drainer.spark.objects import Objects
 from drainer.spark.records import TaskRecords
 from drainer.store.journal import decode_line, encode_line
 from drainer.store.plan_file import PlanPlace
 
-LOOK_LOCAL_S, LOOK_REMOTE_S = 0.2, 1.0  # between two looks whether another one has taken over
-LEASE_MOUNTED_S = 90.0  # for NFS, which keeps what it knows of a folder for up to 60 s
-LEASE_LOCAL_S, LEASE_REMOTE_S = 3.0, 15.0  # after that long without a look a task begins no more
-JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.0  # between two records of a task
+JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.5  # between two records of a task
 ASK_AT_ONCE = 16  # questions to an object store at the same time
 
-CONTROL, BEGUN, SETTLED, ENDED = "control", "begun", "settled", "ended"
+EPOCHS, CONTROL, BEGUN, SETTLED, ENDED = "epochs", "control", "begun", "settled", "ended"
 
 
 Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, slots=True)
+class Epoch:
+    """Of one driver, by a name that no other one has, and what its tasks wait and look by."""
+
+    driver: str
+    times: LeaseTimes
+
+
+@dataclass(frozen=True, slots=True)
 class Control:
-    """What the driver says to all tasks.
+    """What the driver of an epoch says to its tasks; ``stop`` is why all are to end."""
 
-    ``epoch`` is 1 for the first driver of a drain and one more for each that takes over: tasks of
-    an earlier one end. ``stop`` is why all are to end; while ``paused`` they begin nothing.
-    ``mounted`` says that the state is a folder which other machines see, and maybe late.
-    """
-
-    epoch: Whole
+    beat: Whole = 0
     stop: str | None = None
-    paused: bool = False
-    mounted: bool = False
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -103,22 +103,21 @@ def told_since(reference: StateReference, drain_id: str) -> list[tuple[str, Told
     Raises UsageError, StateRefused or StateLost when it can't be had.
     """
     state = State.open(reference.uri, drain_id)
-    if state.control() is None:
+    if state.epoch() is None:
         raise StateLost(f"nothing of this drain is at {state.uri}")
     shares = [share for share in state.shares() if not reference.holds(*share[:2])]
     return [(share[2], state.told(*share)) for share in shares]
 
 
 class State:
-    """The objects of one drain."""
+    """The objects of one drain. All that asks or writes raises StateLost, or PlanNotWritten."""
 
     def __init__(self, objects: Objects, drain_id: str) -> None:
         self.objects = objects
         self.drain_id = drain_id
-        self.look_s = LOOK_LOCAL_S if objects.is_local else LOOK_REMOTE_S
+        self.uri = objects.uri
         self.journal_interval_s = JOURNAL_LOCAL_S if objects.is_local else JOURNAL_REMOTE_S
-        self.lease_s = LEASE_LOCAL_S if objects.is_local else LEASE_REMOTE_S
-        self._written_s: dict[str, float] = {}  # when what fences others was there, by name
+        self._begun_s: dict[Attempt, float] = {}  # when others could see that
         self._followed: list[tuple[int, int, str]] | None = None
         self._read: dict[Attempt, int] = {}  # records, of those that are followed
         self._askers: ThreadPoolExecutor | None = None
@@ -128,25 +127,43 @@ class State:
         """Makes nothing there. Raises UsageError or StateRefused when the URI is no good."""
         return cls(Objects.open(uri), drain_id)
 
-    @property
-    def uri(self) -> str:
-        return self.objects.uri
+    # --- drivers ---
 
-    # --- what the driver says ---
+    def epoch(self) -> int | None:
+        """Of the newest driver; None when there was none, or the state was removed."""
+        return max(self._numbers(EPOCHS), default=None)
 
-    def control(self) -> Control | None:
-        """None when no driver has said anything, or the state was removed. Raises StateLost."""
-        # Asked twice: where a file is replaced over a network it may be absent for a moment.
-        control = self._body(CONTROL, Control) or self._body(CONTROL, Control)
-        if control is not None:
-            self._heed(control)
-        return control
+    def begin_epoch(self, epoch: int, times: LeaseTimes) -> bool:
+        """Ends all earlier epochs; False when there is such a one already."""
+        return self._create(f"{EPOCHS}/{epoch}", Epoch(uuid4().hex, times))
 
-    def set_control(self, control: Control) -> None:
-        """For all tasks; those of an earlier epoch end. Raises PlanNotWritten or StateLost."""
-        self._put(CONTROL, control)
-        self._heed(control)
-        self._written_s.setdefault(f"{CONTROL} {control.epoch}", time.monotonic())
+    def times(self, epoch: int) -> LeaseTimes | None:
+        """Those that the driver of an epoch chose."""
+        found = self._body(f"{EPOCHS}/{epoch}", Epoch)
+        return None if found is None else found.times
+
+    def control(self, epoch: int) -> Control | None:
+        """What the driver of an epoch says; None when it has said nothing yet."""
+        return self._body(f"{epoch}/{CONTROL}", Control)
+
+    def set_control(self, epoch: int, control: Control) -> None:
+        """For the driver of this epoch, once it is begun: what was removed stays so."""
+        name = self._name(f"{epoch}/{CONTROL}")
+        self.objects.put(name, encode_line(control), beside=control.beat > 0)
+
+    def insist_on_epoch(self, epoch: int) -> None:
+        """Raises LockLost when a newer driver has taken over, or the state was removed."""
+        newest = self.epoch()
+        if newest is None:
+            raise LockLost(
+                "the drain's state was removed: it is over, or goes on elsewhere", hint=_NOTHING
+            )
+        if newest > epoch:
+            raise LockLost(
+                f"another driver has taken the drain over (epoch {newest}, and this task is of"
+                f" {epoch})",
+                hint=_NOTHING,
+            )
 
     # --- what tasks report ---
 
@@ -156,30 +173,22 @@ class State:
         ``starts`` are the offsets at which its share of each partition begins: nothing below them
         is said to be finished by its records, wherever its watermark is.
 
-        Raises LockLost when it is not to begin any more, StateRefused when it has begun before,
-        PlanNotWritten or StateLost when that can't be written.
+        Raises LockLost when it is not to begin any more, StateRefused when it has begun before.
         """
-        control = self.control()
-        if control is None or control.epoch > attempt.epoch:
-            raise overtaken(attempt, control)
-        name = self._name(f"{attempt.name}/{BEGUN}")
-        if self.objects.get(name) is not None:
+        self.insist_on_epoch(attempt.epoch)
+        if not self._create(f"{attempt.name}/{BEGUN}", this_process()):
             raise StateRefused(
                 f"attempt {attempt.number} at claim {attempt.claim} of wave {attempt.wave} has"
                 " begun before",
                 hint="this is a bug of drainer: each attempt has a number of its own",
             )
-        self._put(f"{attempt.name}/{BEGUN}", this_process())
-        self._written_s[attempt.name] = time.monotonic()
+        self._begun_s[attempt] = uptime_s()
         return TaskRecords(self.objects, self._name(attempt.name), starts or {})
 
     def attempts(
         self, epoch: int | None = None, wave: int | None = None, claim: str | None = None
     ) -> list[Attempt]:
-        """Those that have begun, sorted; of one epoch, wave and claim as far as that is said.
-
-        Raises StateLost.
-        """
+        """Those that have begun, sorted; of one epoch, wave and claim as far as that is said."""
         if epoch is None:
             numbers = self._numbers("")
             return [each for n in numbers for each in self.attempts(n, wave, claim)]
@@ -194,56 +203,70 @@ class State:
         return [Attempt(epoch, wave, claim, number) for number in numbers]
 
     def outcome(self, attempt: Attempt) -> Mapping[str, Any] | None:
-        """What an attempt said when it ended; None when it hasn't. Raises StateLost."""
+        """What an attempt said when it ended; None when it hasn't."""
         return self._body(f"{attempt.name}/{ENDED}", dict[str, Any])
 
-    def settle(self, attempt: Attempt, look_s: float, lease_s: float) -> Record:
+    def settle(self, attempt: Attempt, times: LeaseTimes) -> Record:
         """Waits until all earlier attempts at the same share are over; gives what they finished.
 
         They are when they have ended, their process is dead, or so much time has passed since this
-        one began that they know of it, or begin nothing more (``Fence``). What they might still
-        write after that is left out by everyone: what this attempt goes on from is written down.
+        one began that no call of theirs goes on (``Lease``). What they might still write after that
+        is left out by everyone: what this attempt goes on from is written down.
 
-        Raises LockLost when a later attempt or driver has taken over, StateLost when that isn't
-        known.
+        Raises LockLost when a later attempt or driver has taken over.
         """
-        since_s = self._written_s.get(attempt.name, time.monotonic())
         earlier = [a for a in self.attempts(*attempt.share) if a.number < attempt.number]
-        self._wait(earlier, since_s, look_s, lease_s, lambda: self.insist_on(attempt))
+        since_s = self._begun_s.get(attempt, uptime_s())
+        self._wait(earlier, since_s, times, lambda: self.insist_on(attempt))
         limits = self._limits(earlier)
-        taken = {a.number: len(self._records(a, limits.get(a.number))[0]) for a in earlier}
-        self._put(f"{attempt.name}/{SETTLED}", taken)
+        taken = {a.number: len(self.records(a, 0, limits.get(a.number))[0]) for a in earlier}
+        self._create(f"{attempt.name}/{SETTLED}", taken)
         return self.told(*attempt.share).record
 
-    def settle_epochs(self, below: int) -> None:
+    def settle_epochs(self, below: int, since_s: float, times: LeaseTimes) -> None:
         """Waits until no attempt of an epoch below this one does anything any more.
 
-        ``set_control`` with this epoch comes first. Raises StateLost when that isn't known.
+        ``since_s`` is when this one had begun, by ``uptime_s``.
         """
-        since_s = self._written_s.get(f"{CONTROL} {below}", time.monotonic())
         earlier = [a for a in self.attempts() if a.epoch < below]
-        self._wait(earlier, since_s, self.look_s, self.lease_s, lambda: None)
+        self._wait(earlier, since_s, times, lambda: None)
 
     def at_rest(self, below: int) -> bool:
-        """Whether ``settle_epochs`` has nobody to wait for. Raises StateLost."""
+        """Whether ``settle_epochs`` has no attempt to wait for."""
         return all(self._is_over(each) for each in self.attempts() if each.epoch < below)
 
-    def insist_on(self, attempt: Attempt) -> Control:
-        """Raises LockLost when a newer driver or attempt has taken over, StateLost.
+    def insist_on(self, attempt: Attempt) -> None:
+        """Raises LockLost when a newer driver or attempt has taken over.
 
         Of a wave that was removed nothing is left to be done, so there is no attempt at it either.
         """
-        control = self.control()
-        if control is None or control.epoch > attempt.epoch:
-            raise overtaken(attempt, control)
-        newest = max(self._numbers(share_name(*attempt.share)), default=attempt.number)
-        removed = self.objects.get(self._name(f"{attempt.name}/{BEGUN}")) is None
-        if removed or newest > attempt.number:
-            raise overtaken(attempt, control)
-        return control
+        self.insist_on_epoch(attempt.epoch)
+        newest = max(self._numbers(share_name(*attempt.share)), default=None)
+        if newest != attempt.number or not self.has(f"{attempt.name}/{BEGUN}"):
+            raise LockLost(
+                f"another attempt at claim {attempt.claim} of wave {attempt.wave} has taken over",
+                hint=_NOTHING,
+            )
+
+    def records(
+        self, attempt: Attempt, since: int = 0, most: int | None = None
+    ) -> tuple[list[Record], bool]:
+        """The records of an attempt behind the first ``since``, up to ``most`` in all or the first
+        that is not whole, and whether one isn't."""
+        records: list[Record] = []
+        while most is None or since + len(records) < most:
+            number = since + len(records) + 1
+            data = self.objects.get(self._name(f"{attempt.name}/{number:08d}"))
+            if data is None:
+                break
+            try:
+                records.append(decode_line(data, Record))
+            except ValueError:
+                return records, True
+        return records, most is not None and since + len(records) < most
 
     def told(self, epoch: int, wave: int, claim: str) -> Told:
-        """All that the attempts at one share reported, as one record. Raises StateLost.
+        """All that the attempts at one share reported, as one record.
 
         An attempt's accounts go on from those of the earlier ones, so the last one's are the sum.
         """
@@ -252,13 +275,16 @@ class State:
         records: list[Record] = []
         torn = False
         for attempt in attempts:
-            found, spoilt = self._records(attempt, limits.get(attempt.number))
+            found, spoilt = self.records(attempt, 0, limits.get(attempt.number))
+            names = self.objects.children(self._name(attempt.name))
+            late = attempt.number in limits  # what it wrote after that counts for nobody
+            missing = any(name.isdecimal() and int(name) > len(found) for name in names)
             records += found
-            torn = torn or spoilt
+            torn = torn or spoilt or (missing and not late)
         return Told(merged(records), len(records), torn)
 
     def shares(self) -> list[tuple[int, int, str]]:
-        """Every (epoch, wave, claim) that an attempt has begun at, sorted. Raises StateLost."""
+        """Every (epoch, wave, claim) that an attempt has begun at, sorted."""
         return sorted({attempt.share for attempt in self.attempts()})
 
     # --- what a driver follows ---
@@ -268,27 +294,28 @@ class State:
         self._followed = [(epoch, wave, claim) for claim in claims]
 
     def news(self) -> list[tuple[Attempt, Record]]:
-        """What has appeared since the last call: each record once, those of an attempt in order.
-
-        Asks for the next record of each attempt only. Raises StateLost.
-        """
+        """What has appeared since the last call: each record once, those of an attempt in order."""
         shares = self.shares() if self._followed is None else self._followed
         attempts = [
             a for each in self._ask(lambda share: self.attempts(*share), shares) for a in each
         ]
         # Here alone: a wave may begin to be followed while another thread asks.
         self._read = {attempt: self._read.get(attempt, 0) for attempt in attempts}
-        found = self._ask(self._next_records, attempts)
-        return [
-            (a, record) for a, records in zip(attempts, found, strict=True) for record in records
-        ]
+        found = self._ask(lambda attempt: self.records(attempt, self._read[attempt]), attempts)
+        news: list[tuple[Attempt, Record]] = []
+        for attempt, (records, spoilt) in zip(attempts, found, strict=True):
+            self._read[attempt] += len(records)
+            news += ((attempt, record) for record in records)
+            if spoilt:
+                raise self._spoilt(f"{attempt.name}/{self._read[attempt] + 1:08d}")
+        return news
 
     # --- whether all see the same ---
 
     def probe(self, epoch: int) -> str:
         """Writes something, and gives its name."""
-        name = f"{epoch}-probes/{uuid4().hex}"
-        self._put(name, this_process())
+        name = f"{epoch}/probes/{uuid4().hex}"
+        self._create(name, this_process())
         return name
 
     def has(self, name: str) -> bool:
@@ -299,11 +326,14 @@ class State:
     def opening(self, epoch: int) -> str:
         """A process is about to open the handler; gives the name to be said when it is closed.
 
-        Raises LockLost or Interrupted when the drain is over, PlanNotWritten or StateLost.
+        Raises LockLost or Interrupted when the drain is over.
         """
-        insist_on_driver(epoch, self.control())
-        name = f"{epoch}-handlers/{uuid4().hex}"
-        self._put(f"{name}/{BEGUN}", this_process())
+        self.insist_on_epoch(epoch)
+        control = self.control(epoch)
+        if control is not None and control.stop is not None:
+            raise Interrupted(control.stop)
+        name = f"{epoch}/handlers/{uuid4().hex}"
+        self._create(f"{name}/{BEGUN}", this_process())
         return name
 
     def closed(self, name: str, failure: str | None) -> None:
@@ -314,8 +344,8 @@ class State:
     def handlers(self, epoch: int) -> tuple[int, list[str]]:
         """How many are open in processes that live, and why some failed to close."""
         still_open, failures = 0, list[str]()
-        for child in self.objects.children(self._name(f"{epoch}-handlers")):
-            name = f"{epoch}-handlers/{child}"
+        for child in self.objects.children(self._name(f"{epoch}/handlers")):
+            name = f"{epoch}/handlers/{child}"
             ended = self._body(f"{name}/{ENDED}", dict[str, str | None])
             if ended is not None:
                 failures += filter(None, ended.values())
@@ -326,42 +356,35 @@ class State:
     # --- and the end ---
 
     def remove_wave(self, epoch: int, wave: int) -> None:
-        """Removes what tasks reported of a wave, when the plan on disk has it. Raises StateLost."""
+        """Removes what tasks reported of a wave, when the plan on disk has it."""
         self.objects.remove(self._name(f"{epoch}/{wave}"))
 
     def remove(self, plan: PlanPlace | None = None) -> None:
-        """Removes all of the drain, control first: a task that still runs ends by that.
+        """Removes all of the drain, its epochs first: a task that still runs ends by that.
 
         The folder that is beside its ``plan`` goes too, if nothing else is in it.
         """
-        self.objects.remove(self._name(CONTROL))
+        self.objects.remove(self._name(EPOCHS))
         self.objects.remove(self.drain_id)
         if plan is not None and self.uri == state_beside(plan):
             with suppress(OSError):
                 Path(self.uri).rmdir()
 
-    def _heed(self, control: Control) -> None:
-        # What one machine writes to a mounted folder another one may not see for a minute.
-        if control.mounted:
-            self.look_s, self.lease_s = LOOK_REMOTE_S, LEASE_MOUNTED_S
-
     def _wait(
         self,
         earlier: Sequence[Attempt],
         since_s: float,
-        look_s: float,
-        lease_s: float,
+        times: LeaseTimes,
         insist: Callable[[], object],
     ) -> None:
-        over_s = since_s + lease_s + look_s
         left = list(earlier)
         while True:
             insist()
             left = [attempt for attempt in left if not self._is_over(attempt)]
-            now_s = time.monotonic()
-            if not left or now_s >= over_s:
+            left_s = since_s + times.wait_s - uptime_s()
+            if not left or left_s <= 0:
                 return
-            time.sleep(min(look_s, over_s - now_s))
+            time.sleep(min(times.look_s, left_s))
 
     def _is_over(self, attempt: Attempt) -> bool:
         ended = self.objects.get(self._name(f"{attempt.name}/{ENDED}"))
@@ -377,35 +400,6 @@ class State:
         for attempt in attempts:
             limits |= self._body(f"{attempt.name}/{SETTLED}", dict[Whole, Whole]) or {}
         return limits
-
-    def _records(self, attempt: Attempt, limit: int | None = None) -> tuple[list[Record], bool]:
-        """The records of an attempt up to the first that is not whole, and whether one isn't."""
-        records: list[Record] = []
-        while limit is None or len(records) < limit:
-            number = len(records) + 1
-            data = self.objects.get(self._name(f"{attempt.name}/{number:08d}"))
-            if data is None:
-                break
-            try:
-                records.append(decode_line(data, Record))
-            except ValueError:
-                return records, True
-        names = self.objects.children(self._name(attempt.name)) if limit is None else []
-        missing = any(name.isdecimal() and int(name) > len(records) for name in names)
-        return records, missing or (limit is not None and len(records) < limit)
-
-    def _next_records(self, attempt: Attempt) -> list[Record]:
-        records: list[Record] = []
-        while True:
-            name = f"{attempt.name}/{self._read[attempt] + 1:08d}"
-            data = self.objects.get(self._name(name))
-            if data is None:
-                return records
-            try:
-                records.append(decode_line(data, Record))
-            except ValueError as error:
-                raise self._spoilt(name) from error
-            self._read[attempt] += 1
 
     def _ask(self, question: Callable[[Any], Any], about: Sequence[Any]) -> list[Any]:
         if self.objects.is_local or len(about) < 2:
@@ -427,8 +421,8 @@ class State:
         except ValueError as error:
             raise self._spoilt(name) from error
 
-    def _put(self, name: str, body: object) -> None:
-        self.objects.put(self._name(name), encode_line(body))
+    def _create(self, name: str, body: object) -> bool:
+        return self.objects.create(self._name(name), encode_line(body))
 
     def _name(self, name: str) -> str:
         return f"{self.drain_id}/{name}"
@@ -441,12 +435,14 @@ class State:
         )
 
 
+_NOTHING = "nothing is to be done here"
+
+
 def take_over(plan: OffsetPlan, path: PlanPlace, say: Callable[[str], None]) -> Callable[[], None]:
     """Makes sure that no task of a former driver does anything any more, for a plan with a state.
 
     The plan and the lock on its group are to be held. What the tasks reported is to be loaded again
-    after this: there may be more since it was looked at. The epoch from here on is that of
-    the state's ``control``.
+    after this: there may be more since it was looked at.
 
     Gives what removes all of that, once the plan on disk has it. Raises PlanRefused or
     StateRefused when they can't be reached.
@@ -454,14 +450,17 @@ def take_over(plan: OffsetPlan, path: PlanPlace, say: Callable[[str], None]) -> 
     assert plan.state is not None
     try:
         state = State.open(plan.state.uri, plan.drain_id)
-        control = state.control()
-        if control is None:
+        former = state.epoch()
+        times = None if former is None else state.times(former)
+        if former is None or times is None:
             raise PlanRefused(f"the state at {state.uri} is gone since the plan was looked at")
-        epoch = max(control.epoch, plan.state.epoch) + 1
-        state.set_control(Control(epoch, "the drain goes on without tasks"))
+        epoch = max(former, plan.state.epoch) + 1
+        while not state.begin_epoch(epoch, times):
+            epoch += 1  # another driver's, which is over by this
+        since_s = uptime_s()
         if not state.at_rest(below=epoch):
             say("waiting until the tasks of the former driver have ended")
-        state.settle_epochs(epoch)
+        state.settle_epochs(epoch, since_s, times)
     except (PlanNotWritten, StateLost) as error:
         raise StateRefused(
             f"tasks of the former driver can't be stopped: {error}",
@@ -479,37 +478,3 @@ def take_over(plan: OffsetPlan, path: PlanPlace, say: Callable[[str], None]) -> 
 
 def share_name(epoch: int, wave: int, claim: str) -> str:
     return f"{epoch}/{wave}/{claim.replace('/', 'of')}"
-
-
-def overtaken(attempt: Attempt, control: Control | None) -> LockLost:
-    """What to raise for an attempt that is not to go on."""
-    if (gone := _taken_over(attempt.epoch, control)) is not None:
-        return gone
-    return LockLost(
-        f"another attempt at claim {attempt.claim} of wave {attempt.wave} has taken over",
-        hint="nothing is to be done here",
-    )
-
-
-def insist_on_driver(epoch: int, control: Control | None) -> None:
-    """Raises LockLost when the driver of a task is gone, Interrupted when it asks for a stop."""
-    if (gone := _taken_over(epoch, control)) is not None:
-        raise gone
-    # A mounted folder may still show what an earlier driver said.
-    if control is not None and control.epoch == epoch and control.stop is not None:
-        raise Interrupted(control.stop)
-
-
-def _taken_over(epoch: int, control: Control | None) -> LockLost | None:
-    if control is None:
-        return LockLost(
-            "the drain's state was removed: it is over, or goes on elsewhere",
-            hint="nothing is to be done here",
-        )
-    if control.epoch > epoch:
-        return LockLost(
-            f"another driver has taken the drain over (epoch {control.epoch}, and this task is of"
-            f" {epoch})",
-            hint="nothing is to be done here",
-        )
-    return None

@@ -178,7 +178,7 @@ class WaveRunner:
     async def _meant(self, error: DrainerError) -> DrainerError:
         """What an error of a task means for the drain: tasks don't know why the state is gone."""
         with suppress(DrainerError):
-            if isinstance(error, LockLost) and await blocking_call(self._state.control) is None:
+            if isinstance(error, LockLost) and await blocking_call(self._state.epoch) is None:
                 return StateLost(
                     f"the state at {self._state.uri} was removed, and not by this drain",
                     hint="find out who did; what the tasks reported is in the plan: resume",

@@ -16,8 +16,9 @@ from drainer.core.merge import StateReference
 from drainer.core.progress import Counts, Progress
 from drainer.errors import LockLost, StateLost
 from drainer.kafka.cluster import Cluster
+from drainer.spark.lease import LOCAL
 from drainer.spark.records import TaskRecords
-from drainer.spark.state import Attempt, Control, State
+from drainer.spark.state import Attempt, State
 from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
 
@@ -34,7 +35,7 @@ def interrupted(command: Command, topic: Topic) -> tuple[Path, State]:
     file = PlanFile(path)
     plan = file.load().plan
     state = State.open(f"{path}.state", plan.drain_id)
-    state.set_control(Control(1))
+    state.begin_epoch(1, LOCAL)
     reference = StateReference(state.uri, 1, 1)
     file.write(replace(plan, state=reference, generation=plan.generation + 1))
     file.remove_journals()
@@ -68,7 +69,7 @@ def test_what_tasks_told_is_not_handled_again(
     path, state = interrupted(command, topic)
     task = Attempt(1, 1, str(SHARE), 0)
     records = state.begin(task, {0: 0})
-    state.settle(task, 0, 0)
+    state.settle(task, LOCAL)
     tell(records, values, 20)
 
     running = command.start(*resume(command, path), "--json")

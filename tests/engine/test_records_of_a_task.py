@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,25 +25,33 @@ from drainer.core.claims import ALL
 from drainer.core.progress import Counts
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports
+from drainer.engine.runtime import uptime_s
 from drainer.engine.status import Summary
 from drainer.errors import EXIT_INTERRUPTED
 from drainer.handler import Handler
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
 from drainer.policy.failures import FailureSettings
+from drainer.spark.control import ControlChannel
 from drainer.spark.fence import Fence
 from drainer.spark.handling import guarded
-from drainer.spark.state import Attempt, Control, State
+from drainer.spark.lease import LeaseTimes
+from drainer.spark.state import Attempt, State
 
 LOGS = {0: log_of(*(["a", f"b{n % 7}", f"c{n}"] for n in range(40)), start=100, holes=2)}
 FIRST = Attempt(1, 1, ALL, 0)
 
 
+TIMES = LeaseTimes(0.01, 0.01, 0, 60, lease_s=60, cut_s=0)
+
+
 @pytest.fixture
-def state(tmp_path: Path) -> State:
+def state(tmp_path: Path) -> Iterator[State]:
     made = State.open(str(tmp_path / "state"), "d")
-    made.set_control(Control(1))
-    return made
+    driver = ControlChannel(made, 1, TIMES, uptime_s)
+    driver.begin()
+    yield made
+    driver.end()
 
 
 def run_task(
@@ -54,9 +62,10 @@ def run_task(
 ) -> Summary:
     """What a task does: goes on from earlier attempts, and drains its share."""
     records = state.begin(attempt, {n: log.start for n, log in LOGS.items()})
-    taken = state.settle(attempt, 0, 0)
-    fence = Fence(state, attempt, look_s=0.01, lease_s=60.0)
+    taken = state.settle(attempt, replace(TIMES, lease_s=0))
+    fence = Fence(state, attempt.epoch, TIMES)
     fence.start()
+    fence.guard(attempt)
     plan = replace(new_plan(LOGS), failures=FailureSettings(max_doubt_s=0))
     claim = dict(plan.claims[ALL])
     for number, found in taken.changes.items():
@@ -108,7 +117,7 @@ def test_the_next_attempt_handles_what_was_not_told(state: State) -> None:
 def test_a_task_that_is_overtaken_ends(state: State) -> None:
     async def overtaken(sub: SubMessage) -> None:
         if sub.message.offset == 110:
-            state.set_control(Control(2))
+            state.begin_epoch(2, TIMES)
         await asyncio.sleep(0.05)
 
     handler = OnTheLoop(overtaken)

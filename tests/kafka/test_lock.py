@@ -96,8 +96,33 @@ def test_a_second_drain_is_refused_and_told_who_holds_the_lock(lock: MakeLock, g
     assert "127.0.0.1" in str(raised.value)
     (line,) = said
     assert first.client_id in line
-    assert "waiting up to" in line
+    assert "to see whether it is alive" in line
     assert first.lost is None
+
+
+def test_a_holder_that_is_confirmed_is_seen_to_be_alive_at_once(
+    lock: MakeLock,
+) -> None:
+    first, second = lock("a", session_s=60.0), lock("b", session_s=60.0)
+    first.acquire()
+    eventually(lambda: uptime_s() - first.confirmed_s < 1, "the coordinator confirms the lock")
+    begun = time.monotonic()
+    with pytest.raises(LockHeld):
+        second.acquire()
+    assert time.monotonic() - begun < 10
+
+
+def test_a_holder_that_stands_still_keeps_others_out_for_the_session_of_its_engine(
+    lock: MakeLock, quick_cluster: Cluster, group: str
+) -> None:
+    """From the last answer on that it had, whatever the newcomer's own session is."""
+    first, second = lock("a", session_s=4.0), lock("b")
+    first.acquire()
+    eventually(lambda: first.confirmed_s > 0, "the coordinator confirms the lock")
+    first.stays = True
+    first.release()
+    second.acquire()
+    assert uptime_s() - first.confirmed_s > 4.0
 
 
 def test_a_dead_drain_s_lock_passes_when_its_session_is_over(

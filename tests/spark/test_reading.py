@@ -15,12 +15,13 @@ from drainer.errors import BrokerUnreachable, Interrupted
 from drainer.kafka.settings import ClientSettings
 from drainer.spark import reading
 from drainer.spark.jobs import Jobs, PreparedWave
+from drainer.spark.lease import LOCAL
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.reading import Reader, Terms
 from drainer.spark.shipping import Shipped
 from drainer.spark.splitting import Splitting
 
-SPEC = HandlerSpec(Shipped("h.py:H"), ClientSettings("x:1"), "t", "g", "d", 1, "/state", 1)
+SPEC = HandlerSpec(Shipped("h.py:H"), ClientSettings("x:1"), "t", "g", "d", 1, "/state", LOCAL, 1)
 TERMS = Terms(SPEC, None, LocalSettings(concurrency=1), 2**20, 2, 3)
 
 

@@ -10,9 +10,19 @@ from obstore.store import LocalStore
 from drainer.core.progress import Counts, Partial, Progress, Range
 from drainer.errors import PlanNotWritten, StateLost
 from drainer.spark.bucket import Bucket
+from drainer.spark.lease import LeaseTimes
 from drainer.spark.objects import Folder, Objects
+from drainer.spark.state import Control, State
 
 DRAIN = "20260101-180000-abcdef"
+AT_ONCE = LeaseTimes(0, 0, 0, 0, 0, 0)  # for who has nothing to wait for
+
+
+def driven(state: State, epoch: int = 1) -> State:
+    """By a driver of this epoch, which has said nothing yet."""
+    state.begin_epoch(epoch, AT_ONCE)
+    state.set_control(epoch, Control())
+    return state
 
 
 def folder(path: Path) -> Objects:

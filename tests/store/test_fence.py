@@ -1,4 +1,5 @@
-"""The fence: a task begins nothing from the moment on at which another one may be at work."""
+"""The fence: a task begins nothing from the moment on at which another one may be at work, and what
+is still in its handler some seconds later is cut off."""
 
 from __future__ import annotations
 
@@ -10,17 +11,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from stores import DRAIN, Failing, bucket, folder
 
-from drainer.errors import Interrupted, LockLost, StateLost
-from drainer.spark.fence import Fence
-from drainer.spark.state import Attempt, Control, State
+from drainer.engine.runtime import uptime_s
+from drainer.errors import Interrupted, LockLost, PlanRefused, StateLost
+from drainer.spark.control import ControlChannel
+from drainer.spark.fence import EXIT_CUT, Fence
+from drainer.spark.lease import LeaseTimes
+from drainer.spark.state import Attempt, State
 
 FIRST, SECOND = Attempt(1, 1, "2/8", 0), Attempt(1, 1, "2/8", 1)
-LONG_S = 60.0
+QUICK = LeaseTimes(0.01, 0.01, 0, 60, lease_s=60, cut_s=60)
+SHORT = replace(QUICK, lease_s=0.3, cut_s=0.2)
 
 
 def eventually(condition: Callable[[], object], within_s: float = 10.0) -> None:
@@ -35,38 +41,107 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Failing:
     return Failing(request.param(tmp_path))
 
 
+class Lock:
+    """The driver's, as far as a lease knows one: confirmed at each moment, until it isn't."""
+
+    held = True
+
+    def confirmed_s(self) -> float:
+        return uptime_s() if self.held else float("-inf")
+
+
+Drive = Callable[..., tuple[State, ControlChannel, Lock]]
+
+
 @pytest.fixture
-def state(objects: Failing) -> State:
-    made = State(objects, DRAIN)
-    made.set_control(Control(1))
-    made.begin(FIRST)
+def drive() -> Iterator[Drive]:
+    """Begins an epoch, whose driver goes on to the end of the test."""
+    begun: list[ControlChannel] = []
+
+    def start(objects: Failing, epoch: int = 1) -> tuple[State, ControlChannel, Lock]:
+        state, lock = State(objects, DRAIN), Lock()
+        channel = ControlChannel(state, epoch, QUICK, lock.confirmed_s)
+        channel.begin()
+        begun.append(channel)
+        return state, channel, lock
+
+    yield start
+    for channel in begun:
+        channel.end()
+
+
+@pytest.fixture
+def driver(objects: Failing, drive: Drive) -> tuple[State, ControlChannel, Lock]:
+    made = drive(objects)
+    made[0].begin(FIRST)
     return made
 
 
 @pytest.fixture
-def fence(state: State) -> Fence:
-    return Fence(state, FIRST, look_s=0.01, lease_s=LONG_S)
+def state(driver: tuple[State, ControlChannel, Lock]) -> State:
+    return driver[0]
 
 
-def test_a_task_that_nobody_overtook_is_sure(fence: Fence) -> None:
-    assert not fence.sure
-    fence.start()
+Ends = list[None]
+
+
+@pytest.fixture
+def make_fence(state: State) -> Iterator[Callable[..., tuple[Fence, Ends]]]:
+    """A fence that runs, and how often it has ended the process."""
+    made: list[Fence] = []
+
+    def start(times: LeaseTimes = QUICK) -> tuple[Fence, Ends]:
+        ended: Ends = []
+        fence = Fence(state, 1, times, end_process=lambda: ended.append(None))
+        fence.start()
+        made.append(fence)
+        return fence, ended
+
+    yield start
+    for fence in made:
+        fence.stop()
+
+
+@pytest.fixture
+def fence(make_fence: Callable[..., tuple[Fence, Ends]]) -> Fence:
+    """That is sure."""
+    found, _ = make_fence()
+    found.guard(FIRST)
+    eventually(lambda: found.sure)
+    return found
+
+
+def test_a_task_is_sure_once_it_has_seen_its_driver_beat(fence: Fence) -> None:
     assert (fence.sure, fence.unsure_since_s, fence.lost) == (True, None, None)
-    fence.stop()
+
+
+def test_a_driver_without_a_lock_makes_no_task_sure(
+    driver: tuple[State, ControlChannel, Lock], make_fence: Callable[..., tuple[Fence, Ends]]
+) -> None:
+    _, channel, lock = driver
+    lock.held = False
+    looks = threading.Semaphore(0)
+    fence, _ = make_fence()
+    fence._looked = looks.release
+    for _ in range(5):
+        channel.beat()
+        assert looks.acquire(timeout=10)
+    assert not fence.sure
+    lock.held = True
+    eventually(lambda: fence.sure)
 
 
 @pytest.mark.parametrize(
     ("overtake", "reason"),
     [
-        (lambda state: state.set_control(Control(2)), "another driver"),
+        (lambda state: state.begin_epoch(2, QUICK), "another driver"),
         (lambda state: state.begin(SECOND), "another attempt"),
         (lambda state: state.remove(), "removed"),
     ],
 )
-def test_a_task_that_is_overtaken_hears_of_it(
+def test_a_task_that_is_overtaken_notices_it(
     overtake: Callable[[State], object], reason: str, state: State, fence: Fence
 ) -> None:
-    fence.start()
     overtake(state)
     eventually(lambda: fence.lost)
     assert reason in str(fence.lost)
@@ -75,8 +150,30 @@ def test_a_task_that_is_overtaken_hears_of_it(
     assert fence.unsure_since_s is not None
 
 
-def test_a_task_that_wakes_up_after_its_wave_is_over_begins_nothing(
+def test_what_an_overtaken_task_has_in_its_handler_is_cut(
+    state: State, make_fence: Callable[..., tuple[Fence, Ends]]
+) -> None:
+    fence, ended = make_fence(replace(QUICK, cut_s=0.05))
+    fence.guard(FIRST)
+    eventually(lambda: fence.sure)
+    fence.calls = lambda: 1
+    state.begin(SECOND)
+    eventually(lambda: ended)
+
+
+def test_the_next_task_of_a_worker_whose_last_one_was_overtaken_goes_on(
     state: State, fence: Fence
+) -> None:
+    state.begin(SECOND)
+    eventually(lambda: fence.lost)
+    state.begin(next_one := Attempt(1, 1, "3/8", 2))
+    fence.guard(next_one)
+    eventually(lambda: fence.sure)
+    assert fence.lost is None
+
+
+def test_a_task_that_wakes_up_after_its_wave_is_over_begins_nothing(
+    state: State, make_fence: Callable[..., tuple[Fence, Ends]]
 ) -> None:
     records = state.begin(SECOND)  # which did it all, and made the wave one of the past
     state.remove_wave(1, 1)
@@ -84,93 +181,92 @@ def test_a_task_that_wakes_up_after_its_wave_is_over_begins_nothing(
         records.append({})  # by one that doesn't know it yet
 
     with pytest.raises(LockLost):
-        fence.start()
+        make_fence()[0].guard(FIRST)
     with pytest.raises(LockLost):
-        state.insist_on(SECOND)
-
-
-def test_a_driver_that_pauses_holds_tasks_back(state: State, fence: Fence) -> None:
-    fence.start()
-    state.set_control(Control(1, paused=True))
-    eventually(lambda: not fence.sure)
-    assert fence.unsure_since_s is not None
-    assert fence.unsure_since_s <= time.monotonic()
-    state.set_control(Control(1))
-    eventually(lambda: fence.sure)
-    assert fence.unsure_since_s is None
-    fence.stop()
-
-
-def test_the_stop_of_an_earlier_driver_is_not_meant(state: State) -> None:
-    state.set_control(Control(2))
-    state.begin(attempt := Attempt(2, 1, "0/2", 1))
-    fence = Fence(state, attempt)
-    state.set_control(Control(1, stop="interrupted"))  # as a mounted folder may show it
-    fence.start()
-
-    assert (fence.lost, fence.sure) == (None, True)
-    fence.stop()
+        make_fence()[0].guard(SECOND)
 
 
 def test_a_driver_that_stops_is_heard_and_a_takeover_after_that_too(
-    state: State, fence: Fence
+    driver: tuple[State, ControlChannel, Lock], fence: Fence
 ) -> None:
-    fence.start()
-    state.set_control(Control(1, stop="interrupted by Ctrl-C"))
+    state, channel, _ = driver
+    channel.stop("interrupted by Ctrl-C")
     eventually(lambda: fence.lost)
     assert str(fence.lost) == "interrupted by Ctrl-C"
     assert isinstance(fence.lost, Interrupted)
     assert fence.sure  # calls in flight end within its time
+    channel.beat()
+    control = state.control(1)
+    assert control is not None
+    assert control.stop == "interrupted by Ctrl-C"
     state.begin(SECOND)
     eventually(lambda: isinstance(fence.lost, LockLost) and not fence.sure)
 
 
-@pytest.mark.parametrize("how", ["gone", "hangs"])
-def test_without_an_answer_for_a_lease_nothing_is_sure(
-    how: str, state: State, objects: Failing
+def test_two_drivers_of_one_epoch_are_one_too_many(objects: Failing, drive: Drive) -> None:
+    drive(objects, 3)
+    with pytest.raises(PlanRefused, match="another process drains by the same plan"):
+        drive(objects, 3)
+
+
+@pytest.mark.parametrize("how", ["gone", "hangs", "no lock"])
+def test_without_news_for_a_lease_nothing_is_sure_and_then_calls_are_cut(
+    how: str,
+    driver: tuple[State, ControlChannel, Lock],
+    objects: Failing,
+    make_fence: Callable[..., tuple[Fence, Ends]],
 ) -> None:
-    fence = Fence(state, FIRST, look_s=0.01, lease_s=0.2)
-    fence.start()
+    fence, ended = make_fence(SHORT)
+    fence.guard(FIRST)
+    eventually(lambda: fence.sure)
+    fence.calls = lambda: 1
     if how == "gone":
         objects.gone = True
-    else:
+    elif how == "hangs":
         objects.answers.clear()
+    else:
+        driver[2].held = False
     eventually(lambda: not fence.sure)
-    assert fence.unsure_since_s is not None
     assert fence.lost is None
+    assert not ended
+    eventually(lambda: ended)
     if how == "gone":
         assert "out of reach" in (fence.trouble or "")
+    fence.calls = lambda: 0
     objects.gone = False
     objects.answers.set()
+    driver[2].held = True
     eventually(lambda: fence.sure)
     assert fence.trouble is None
-    fence.stop()
 
 
-def test_a_state_that_can_not_be_reached_at_first_is_told(objects: Failing, fence: Fence) -> None:
+def test_a_worker_without_calls_is_not_ended(
+    driver: tuple[State, ControlChannel, Lock], make_fence: Callable[..., tuple[Fence, Ends]]
+) -> None:
+    fence, ended = make_fence(replace(SHORT, cut_s=0.01))
+    eventually(lambda: fence.sure)
+    asked = threading.Event()
+    fence.calls = lambda: asked.set() or 0  # type: ignore[func-returns-value]
+    driver[2].held = False
+    assert asked.wait(10)
+    assert not ended
+
+
+def test_a_state_that_can_not_be_reached_at_first_is_told(
+    objects: Failing, make_fence: Callable[..., tuple[Fence, Ends]]
+) -> None:
+    fence, _ = make_fence()
     objects.gone = True
     with pytest.raises(StateLost):
-        fence.start()
+        fence.guard(FIRST)
 
 
-def test_the_lease_begins_when_the_question_was_put(state: State, objects: Failing) -> None:
-    """The answer may have been true at that moment only."""
-    now_s = [100.0]
-    ask = objects.get
-
-    def slow(name: str) -> bytes | None:
-        now_s[0] += 3.5  # and it is asked for two objects
-        return ask(name)
-
-    objects.get = slow  # type: ignore[method-assign]
-    fence = Fence(state, FIRST, look_s=LONG_S, lease_s=10.0, clock=lambda: now_s[0])
-    fence.start()
-    assert fence.sure
-    now_s[0] += 2.9
-    assert fence.sure
-    now_s[0] += 0.2
-    assert not fence.sure
+def test_stopping_does_not_wait_for_a_look_that_hangs(fence: Fence, objects: Failing) -> None:
+    objects.answers.clear()
+    since_s = time.monotonic()
     fence.stop()
+    assert time.monotonic() - since_s < 5
+    objects.answers.set()
 
 
 # --- two processes ---
@@ -181,19 +277,20 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import stores
 from drainer.core.progress import Progress
-from drainer.spark.state import Attempt
 from drainer.spark.fence import Fence
-from drainer.spark.state import State
+from drainer.spark.lease import LeaseTimes
+from drainer.spark.state import Attempt, State
 path, number = Path(sys.argv[2]), int(sys.argv[3])
 log = path / "begun.log"
-LOOK_S, LEASE_S = 0.05, 0.5
+TIMES = LeaseTimes(0.02, 0.02, 0, 60, lease_s=0.5, cut_s=0.1)
 state = State(stores.folder(path), stores.DRAIN)
 attempt = Attempt(1, 1, "2/8", number)
 records = state.begin(attempt, {0: 0})
-taken = state.settle(attempt, LOOK_S, LEASE_S)
-at = Progress(0).merge(taken.changes[0]).watermark if 0 in taken.changes else 0
-fence = Fence(state, attempt, look_s=LOOK_S, lease_s=LEASE_S)
+fence = Fence(state, 1, TIMES)
 fence.start()
+taken = state.settle(attempt, TIMES)
+at = Progress(0).merge(taken.changes[0]).watermark if 0 in taken.changes else 0
+fence.guard(attempt)
 with log.open("a", buffering=1) as out:
     while fence.lost is None and at < 100_000:
         if not fence.sure:
@@ -206,21 +303,25 @@ with log.open("a", buffering=1) as out:
         except Exception:
             if fence.lost is None:
                 raise
+        if len(sys.argv) > 4:
+            fence.calls = lambda: 1
+            time.sleep(60)
         time.sleep(0.002)
 """
 
 
-Start = Callable[[int], subprocess.Popen[bytes]]
+Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Iterator[Start]:
-    """Starts a task of this number; kills it at the end at the latest."""
+def task(tmp_path: Path, drive: Drive) -> Iterator[Start]:
+    """Starts a task of this number, which may make calls of a minute; kills it at the end."""
+    drive(Failing(folder(tmp_path)))
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(number: int) -> subprocess.Popen[bytes]:
+    def start(number: int, *slow: str) -> subprocess.Popen[bytes]:
         here = str(Path(__file__).parent)
-        arguments = [here, str(tmp_path), str(number)]
+        arguments = [here, str(tmp_path), str(number), *slow]
         process = subprocess.Popen([sys.executable, "-c", TASK, *arguments])
         started.append(process)
         return process
@@ -243,12 +344,7 @@ def by(number: int, path: Path) -> list[tuple[int, int, int]]:
     return [row for row in begun(path) if row[0] == number]
 
 
-def prepare(path: Path) -> None:
-    State(folder(path), DRAIN).set_control(Control(1))
-
-
 def test_a_task_goes_on_at_once_from_one_that_was_killed(task: Start, tmp_path: Path) -> None:
-    prepare(tmp_path)
     first = task(0)
     eventually(lambda: len(by(0, tmp_path)) > 20)
     first.kill()
@@ -263,7 +359,6 @@ def test_a_task_goes_on_at_once_from_one_that_was_killed(task: Start, tmp_path: 
 def test_a_task_that_stood_still_begins_nothing_after_another_took_over(
     task: Start, tmp_path: Path
 ) -> None:
-    prepare(tmp_path)
     first = task(0)
     eventually(lambda: len(by(0, tmp_path)) > 20)
     first.send_signal(signal.SIGSTOP)
@@ -281,7 +376,6 @@ def test_a_task_that_stood_still_begins_nothing_after_another_took_over(
 
 def test_two_tasks_that_live_never_work_at_the_same_time(task: Start, tmp_path: Path) -> None:
     """The first has not heard of the second yet when that begins."""
-    prepare(tmp_path)
     first = task(0)
     eventually(lambda: len(by(0, tmp_path)) > 20)
     task(1)
@@ -290,12 +384,11 @@ def test_two_tasks_that_live_never_work_at_the_same_time(task: Start, tmp_path: 
     assert max(row[2] for row in by(0, tmp_path)) < min(row[2] for row in by(1, tmp_path))
 
 
-def test_stopping_does_not_wait_for_a_look_that_hangs(state: State, objects: Failing) -> None:
-    fence = Fence(state, FIRST, look_s=0.01, lease_s=LONG_S)
-    fence.start()
-    objects.answers.clear()
-    since_s = time.monotonic()
-    fence.stop()
-    assert time.monotonic() - since_s < 5
-    objects.answers.set()
-    assert threading.active_count() < 50
+def test_a_call_that_goes_on_for_long_is_over_before_the_next_task_begins(
+    task: Start, tmp_path: Path
+) -> None:
+    first = task(0, "slow")
+    eventually(lambda: by(0, tmp_path))
+    task(1)
+    eventually(lambda: by(1, tmp_path))
+    assert first.poll() == EXIT_CUT

@@ -232,7 +232,7 @@ def test_an_option_that_is_unknown_is_refused() -> None:
 def test_a_folder_needs_no_client_of_object_stores() -> None:
     code = (
         "import sys; from drainer.spark.state import State; from drainer.spark.fence import Fence;"
-        "import drainer.cli; State.open('/tmp/x', 'd').control();"
+        "import drainer.cli; State.open('/tmp/x', 'd').epoch();"
         "sys.exit('obstore' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

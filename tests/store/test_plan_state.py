@@ -7,22 +7,21 @@ from pathlib import Path
 
 import pytest
 from plans import PLAN, with_progress
-from stores import done
+from stores import AT_ONCE, done, driven
 
 from drainer.core.claims import ALL
 from drainer.core.merge import StateReference, fold
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress
 from drainer.errors import PlanRefused
-from drainer.spark.state import Attempt, Control, State
+from drainer.spark.state import Attempt, State
 from drainer.store.plan_file import PlanFile
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> State:
     made = State.open(str(tmp_path / "orders.plan.json.state"), PLAN.drain_id)
-    made.set_control(Control(2))
-    return made
+    return driven(made, 2)
 
 
 def plan_at(state: State, epoch: int = 2, wave: int = 3) -> OffsetPlan:
@@ -37,10 +36,10 @@ def file(tmp_path: Path, state: State) -> PlanFile:
 
 
 def tell(state: State, wave: int, claim: str, *told: dict[int, Progress], number: int = 0) -> None:
-    epoch = state.control()
+    epoch = state.epoch()
     assert epoch is not None
-    records = state.begin(Attempt(epoch.epoch, wave, claim, number), {0: 120, 2: 0})
-    state.settle(Attempt(epoch.epoch, wave, claim, number), 0, 0)
+    records = state.begin(Attempt(epoch, wave, claim, number), {0: 120, 2: 0})
+    state.settle(Attempt(epoch, wave, claim, number), AT_ONCE)
     for changes in told:
         records.append(changes)
     records.end({})

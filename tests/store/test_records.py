@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from plans import PLAN
-from stores import DRAIN, Failing, bucket, done, folder
+from stores import AT_ONCE, DRAIN, Failing, bucket, done, driven, folder
 
 from drainer.core.plan import ALL, OffsetPlan
 from drainer.core.progress import Progress
@@ -18,7 +18,7 @@ from drainer.errors import PlanNotWritten, StateLost
 from drainer.policy.rules.settings import RuleAccount
 from drainer.spark import records as records_module
 from drainer.spark.records import TaskRecords
-from drainer.spark.state import Attempt, Control, State
+from drainer.spark.state import Attempt, State
 
 ATTEMPT = Attempt(1, 1, "2/8", 0)
 LATE = {0: done(105, count=5)}
@@ -33,15 +33,13 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Failing:
 def state(objects: Failing, monkeypatch: pytest.MonkeyPatch) -> State:
     monkeypatch.setattr(records_module, "TRY_AGAIN_S", 0.01)
     monkeypatch.setattr(records_module, "TRY_FOR_S", 0.05)
-    made = State(objects, DRAIN)
-    made.set_control(Control(1))
-    return made
+    return driven(State(objects, DRAIN))
 
 
 @pytest.fixture
 def records(state: State) -> TaskRecords:
     begun = state.begin(ATTEMPT, {0: 100})
-    state.settle(ATTEMPT, 0, 0)
+    state.settle(ATTEMPT, AT_ONCE)
     return begun
 
 
@@ -51,8 +49,7 @@ def plan_with(claim: dict[int, Progress], generation: int = 1, **fields: Any) ->
 
 def test_an_object_store_never_keeps_the_engine_waiting(tmp_path: Path) -> None:
     objects = Failing(bucket(tmp_path))
-    state = State(objects, DRAIN)
-    state.set_control(Control(1))
+    state = driven(State(objects, DRAIN))
     records = state.begin(ATTEMPT)
     objects.answers.clear()
     for number in (1, 2, 3):
@@ -154,8 +151,7 @@ def test_an_object_store_that_fails_for_a_moment_is_tried_again(
 ) -> None:
     monkeypatch.setattr(records_module, "TRY_AGAIN_S", 0.01)
     objects = Failing(bucket(tmp_path))
-    state = State(objects, DRAIN)
-    state.set_control(Control(1))
+    state = driven(State(objects, DRAIN))
     records = state.begin(ATTEMPT)
     objects.gone = True
     records.append({0: done(101, count=1)})
@@ -171,8 +167,7 @@ def test_an_object_store_that_hangs_is_given_up(
 ) -> None:
     monkeypatch.setattr(records_module, "FLUSH_S", 0.1)
     objects = Failing(bucket(tmp_path))
-    state = State(objects, DRAIN)
-    state.set_control(Control(1))
+    state = driven(State(objects, DRAIN))
     records = state.begin(ATTEMPT)
     objects.answers.clear()
     records.append({0: done(101, count=1)})

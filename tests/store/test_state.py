@@ -15,13 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from stores import DRAIN, Failing, bucket, done, folder
+from stores import AT_ONCE, DRAIN, Failing, bucket, done, driven, folder
 
 from drainer.core.merge import Record
 from drainer.core.progress import Counts, Partial, Progress
+from drainer.engine.runtime import uptime_s
 from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
 from drainer.policy.rules.settings import RuleAccount
-from drainer.spark.alive import is_dead, this_process
+from drainer.spark.lease import is_dead, this_process
 from drainer.spark.objects import Objects
 from drainer.spark.records import TaskRecords
 from drainer.spark.state import Attempt, Control, State, state_beside
@@ -35,19 +36,17 @@ FIRST = Attempt(1, 1, "2/8", 0)
 SECOND = Attempt(1, 1, "2/8", 1)
 THIRD = Attempt(1, 1, "2/8", 2)
 STARTS = {0: 100}
-AT_ONCE_S = 0.0  # for looks and leases that nobody needs to wait for
+LONG = replace(AT_ONCE, look_s=1, lease_s=20, cut_s=10)
 
 
 @pytest.fixture(params=[folder, bucket], ids=["folder", "object store"])
 def state(request: pytest.FixtureRequest, tmp_path: Path) -> State:
-    made = State(request.param(tmp_path), DRAIN)
-    made.set_control(Control(1))
-    return made
+    return driven(State(request.param(tmp_path), DRAIN))
 
 
 def begun(state: State, attempt: Attempt) -> tuple[TaskRecords, Record]:
     records = state.begin(attempt, STARTS)
-    return records, state.settle(attempt, AT_ONCE_S, AT_ONCE_S)
+    return records, state.settle(attempt, AT_ONCE)
 
 
 def tell(records: TaskRecords, *told: dict[int, Progress]) -> None:
@@ -60,19 +59,17 @@ def finished(record: Record, number: int = 0) -> tuple[tuple[int, int], ...]:
     return record.changes[number].finished
 
 
-def test_control_is_what_was_said_last(state: State) -> None:
-    assert state.control() == Control(1)
-    state.set_control(Control(2, stop="Ctrl-C", paused=True))
-    assert state.control() == Control(2, stop="Ctrl-C", paused=True)
+def test_control_is_what_its_driver_said_last(state: State) -> None:
+    assert state.control(1) == Control()
+    state.set_control(1, Control(7, stop="Ctrl-C"))
+    assert (state.control(1), state.control(2)) == (Control(7, stop="Ctrl-C"), None)
 
 
-def test_control_that_is_absent_for_a_moment_is_not_the_end(
-    state: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    get, answers = state.objects.get, [None]
-    monkeypatch.setattr(state.objects, "get", lambda name: answers.pop() if answers else get(name))
-    assert state.control() == Control(1)
-    assert not answers
+def test_an_epoch_begins_once_and_is_the_newest(state: State) -> None:
+    assert state.begin_epoch(10, LONG)
+    assert not state.begin_epoch(10, AT_ONCE)
+    assert not state.begin_epoch(1, LONG)
+    assert (state.epoch(), state.times(10), state.times(1)) == (10, LONG, AT_ONCE)
 
 
 def test_each_record_is_news_once_and_in_order(state: State) -> None:
@@ -105,8 +102,7 @@ def test_news_is_of_the_shares_that_are_followed(state: State) -> None:
 def test_news_asks_for_little(tmp_path: Path) -> None:
     """A driver asks ten times a second, whatever was told before."""
     objects = Failing(folder(tmp_path))
-    state = State(objects, DRAIN)
-    state.set_control(Control(1))
+    state = driven(State(objects, DRAIN))
     records, _ = begun(state, FIRST)
     state.follow(1, 1, ["2/8"])
     asked: list[str] = []
@@ -184,13 +180,13 @@ def test_nothing_below_its_share_is_said_to_be_finished(state: State) -> None:
 
 
 def test_an_attempt_begins_once(state: State) -> None:
-    begun(state, FIRST)
+    state.objects.create(f"{DRAIN}/{FIRST.name}/begun", encode_line("another process"))
     with pytest.raises(StateRefused, match="has begun before"):
         state.begin(FIRST)
 
 
 def test_no_attempt_begins_under_an_old_driver(state: State) -> None:
-    state.set_control(Control(2))
+    state.begin_epoch(2, LONG)
     with pytest.raises(LockLost, match="epoch 2"):
         state.begin(FIRST)
     assert state.attempts() == []
@@ -204,9 +200,9 @@ def test_no_attempt_begins_after_the_end(state: State) -> None:
 
 def test_a_driver_that_takes_over_as_an_attempt_begins_stops_it(state: State) -> None:
     state.begin(FIRST)
-    state.set_control(Control(2))
+    state.begin_epoch(2, LONG)
     with pytest.raises(LockLost, match="another driver"):
-        state.settle(FIRST, AT_ONCE_S, AT_ONCE_S)
+        state.settle(FIRST, AT_ONCE)
 
 
 def test_a_later_attempt_stops_one_that_waits_for_an_earlier_one(state: State) -> None:
@@ -214,7 +210,7 @@ def test_a_later_attempt_stops_one_that_waits_for_an_earlier_one(state: State) -
     state.begin(SECOND)
     state.begin(THIRD)
     with pytest.raises(LockLost, match="another attempt"):
-        state.settle(SECOND, 0.01, 5)
+        state.settle(SECOND, LONG)
 
 
 def test_what_an_overtaken_attempt_tells_late_counts_for_nobody(state: State) -> None:
@@ -246,15 +242,15 @@ def test_nobody_waits_for_an_attempt_that_has_ended(state: State) -> None:
     first, _ = begun(state, FIRST)
     first.end({})
     state.begin(SECOND)
-    assert waited_s(lambda: state.settle(SECOND, 1, 30)) < 1
+    assert waited_s(lambda: state.settle(SECOND, LONG)) < 1
 
 
-def test_a_live_attempt_is_waited_for_until_its_lease_is_over(state: State) -> None:
+def test_a_successor_waits_for_lease_and_cut(state: State) -> None:
     begun(state, FIRST)  # by this process, which lives
 
     def begin_and_settle() -> None:  # the lease counts from when the second one began
         state.begin(SECOND)
-        state.settle(SECOND, 0.1, 0.2)
+        state.settle(SECOND, replace(LONG, lease_s=0.2, cut_s=0.1))
 
     assert 0.3 <= waited_s(begin_and_settle) < 5
 
@@ -264,7 +260,7 @@ def test_an_attempt_that_ends_meanwhile_is_waited_for_no_longer(state: State) ->
     state.begin(SECOND)
     ending = threading.Timer(0.1, first.end, ({},))
     ending.start()
-    assert 0.05 < waited_s(lambda: state.settle(SECOND, 0.02, 30)) < 10
+    assert 0.05 < waited_s(lambda: state.settle(SECOND, replace(LONG, look_s=0.02))) < 10
     ending.join()
 
 
@@ -276,7 +272,7 @@ def killed_process(state: State, attempt: Attempt) -> None:
         "from drainer.spark.state import State\n"
         "state = State(getattr(stores, sys.argv[2])(Path(sys.argv[3])), stores.DRAIN)\n"
         "attempt = Attempt(*eval(sys.argv[4]))\n"
-        "records = state.begin(attempt, {0: 100}); state.settle(attempt, 0, 0)\n"
+        "records = state.begin(attempt, {0: 100}); state.settle(attempt, stores.AT_ONCE)\n"
         "records.append({0: stores.done(103, count=3)}); records._flush()\n"
         "print('there', flush=True); time.sleep(60)"
     )
@@ -302,7 +298,7 @@ def test_nobody_waits_for_a_process_that_was_killed(state: State) -> None:
     killed_process(state, FIRST)
     state.begin(SECOND)
     taken: list[Record] = []
-    assert waited_s(lambda: taken.append(state.settle(SECOND, 1, 30))) < 1
+    assert waited_s(lambda: taken.append(state.settle(SECOND, LONG))) < 1
     assert finished(taken[0]) == ((100, 103),)
 
 
@@ -310,20 +306,11 @@ def test_a_driver_waits_for_live_tasks_of_the_one_before(state: State) -> None:
     begun(state, FIRST)
     begun(state, Attempt(1, 1, "3/8", 0))[0].end({})
     driver = State(state.objects, DRAIN)
-    driver.look_s, driver.lease_s = 0.1, 0.2
-    since_s = time.monotonic()
-    driver.set_control(Control(2))
+    driver.begin_epoch(2, LONG)
+    since_s = uptime_s()
     assert not driver.at_rest(below=2)
-    driver.settle_epochs(2)
-    assert time.monotonic() - since_s >= 0.3
-
-
-def test_a_mounted_folder_may_be_seen_late(state: State) -> None:
-    driver, task = State(state.objects, DRAIN), State(state.objects, DRAIN)
-    before_s = task.lease_s
-    driver.set_control(Control(2, mounted=True))
-    assert task.control() == Control(2, mounted=True)
-    assert driver.lease_s == task.lease_s > 60 > before_s
+    driver.settle_epochs(2, since_s, replace(LONG, lease_s=0.2, cut_s=0.1))
+    assert uptime_s() - since_s >= 0.3
 
 
 def test_a_process_is_dead_when_another_one_has_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,33 +343,31 @@ def test_a_wave_that_is_removed_leaves_the_others(state: State) -> None:
         begun(state, Attempt(1, wave, "all", 0))
     state.remove_wave(1, 1)
     assert [share[1] for share in state.shares()] == [2, 11]
-    assert state.control() == Control(1)
+    assert state.epoch() == 1
 
 
 def test_another_drains_state_stays(state: State) -> None:
-    other = State(state.objects, "20260101-180000-other0")
-    other.set_control(Control(4))
+    other = driven(State(state.objects, "20260101-180000-other0"), 4)
     begun(state, FIRST)
     state.remove()
     assert state.objects.names(DRAIN) == []
-    assert other.control() == Control(4)
+    assert (other.epoch(), other.control(4)) == (4, Control())
 
 
 @pytest.mark.parametrize(
-    "body", [{}, {"epoch": "1", "stop": None, "paused": False}, [], {"epoch": 1, "stop": 2}]
+    "body", [{"beat": "1", "stop": None}, [], {"beat": 1, "stop": 2}, {"beat": -1}]
 )
 def test_a_control_that_makes_no_sense_is_told(body: object, state: State) -> None:
-    state.objects.put(f"{DRAIN}/control", encode_line(body))
+    state.objects.put(f"{DRAIN}/1/control", encode_line(body))
     with pytest.raises(StateLost, match="control is damaged"):
-        state.control()
+        state.control(1)
 
 
 def test_the_folder_beside_a_plan_goes_with_the_state_and_any_other_stays(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     folders = [Path(state_beside(plan)), tmp_path / "of-somebody"]
     for place in folders:
-        state = State.open(str(place), DRAIN)
-        state.set_control(Control(1))
+        state = driven(State.open(str(place), DRAIN))
         state.remove(plan)
     assert [place.exists() for place in folders] == [False, True]
 
@@ -391,11 +376,9 @@ def test_the_folder_beside_a_plan_stays_while_another_drain_has_something_in_it(
     tmp_path: Path,
 ) -> None:
     plan = tmp_path / "plan.json"
-    state, other = (State.open(state_beside(plan), name) for name in (DRAIN, "other"))
-    state.set_control(Control(1))
-    other.set_control(Control(1))
+    state, other = (driven(State.open(state_beside(plan), name)) for name in (DRAIN, "other"))
     state.remove(plan)
-    assert other.control() == Control(1)
+    assert other.control(1) == Control()
 
 
 def test_a_handler_is_opened_for_a_driver_that_goes_on_and_for_no_other(state: State) -> None:
@@ -404,11 +387,11 @@ def test_a_handler_is_opened_for_a_driver_that_goes_on_and_for_no_other(state: S
     state.closed(name, "no answer")
     assert state.handlers(1) == (0, ["no answer"])
 
-    state.set_control(Control(1, stop="as was asked"))
+    state.set_control(1, Control(stop="as was asked"))
     with pytest.raises(Interrupted, match="as was asked"):
         state.opening(1)
+    driven(state, 2)
     state.opening(2)
-    state.set_control(Control(2))
     with pytest.raises(LockLost, match="taken the drain over"):
         state.opening(1)
 
@@ -416,8 +399,7 @@ def test_a_handler_is_opened_for_a_driver_that_goes_on_and_for_no_other(state: S
 def test_a_handler_that_is_closed_late_leaves_nothing_in_a_folder_that_was_removed(
     tmp_path: Path,
 ) -> None:
-    state = State(folder(tmp_path), DRAIN)
-    state.set_control(Control(1))
+    state = driven(State(folder(tmp_path), DRAIN))
     name = state.opening(1)
     state.remove()
 

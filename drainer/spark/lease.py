@@ -1,0 +1,145 @@
+"""The lease: until when a task may begin calls, by the beats that it sees of its driver.
+
+The driver writes *beats*, numbers that rise by one, and each only while the coordinator's last
+answer to its lock is fresh. Once they stop, tasks begin no more within a lease, and what is still
+in a handler is cut off. All of that is over before the lock's session is, so whoever gets the lock
+next works alone, whatever froze or was cut off, and on whichever machine. Nothing compares the
+clocks of two machines; docs/correctness.md has the proof.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from drainer.store.plan_file import this_machine
+
+MARGIN_S = 2.0  # for clocks that run at different paces, and a thread that wakes up late
+_DEAD = ("Z", "X", "x")  # states in /proc of what has only to be waited for
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """The times of one drain; its driver chooses them, and writes them down for all.
+
+    Attributes:
+        beat_s: between two beats.
+        look_s: between two looks of a Python worker.
+        stale_s: how old what a look finds may be, where machines keep what they have read.
+        confirm_s: how old the lock's last confirmation may be for a beat to be written.
+        lease_s: how long after a look a call may begin.
+        cut_s: how long after the lease a call may go on.
+    """
+
+    beat_s: float
+    look_s: float
+    stale_s: float
+    confirm_s: float
+    lease_s: float
+    cut_s: float
+
+    @property
+    def wait_s(self) -> float:
+        """How long after it was overtaken a task may be at work."""
+        return self.lease_s + self.cut_s
+
+    @property
+    def session_s(self) -> float:
+        """How long the group's coordinator has to keep others out when the driver falls silent."""
+        return self.confirm_s + self.wait_s + MARGIN_S
+
+
+LOCAL = LeaseTimes(beat_s=0.5, look_s=0.2, stale_s=0, confirm_s=4, lease_s=6, cut_s=4)
+# A look is four requests, and a task makes three per second at most, records and all.
+REMOTE = LeaseTimes(beat_s=1, look_s=2.5, stale_s=0, confirm_s=5, lease_s=10, cut_s=5)
+# NFS keeps what it knows of a folder for up to a minute.
+MOUNTED = LeaseTimes(beat_s=5, look_s=5, stale_s=60, confirm_s=5, lease_s=150, cut_s=5)
+
+
+class Lease:
+    """What one process may do for its driver, by the looks that it took and a clock of its own.
+
+    A beat that differs from the one before may have been on its way for long, and the driver may
+    have stood still between its look at the clock and the write. But beat n + 2 was only begun when
+    n + 1 was there: whoever saw n at a time, and sees n + 2 now, knows that the driver was sure of
+    its lock at some moment after that time. The first beat that is seen tells nothing.
+
+    Attributes:
+        sure_until_s: calls begin only before that.
+    """
+
+    def __init__(self, times: LeaseTimes) -> None:
+        self._times = times
+        self._seen: deque[tuple[float, int]] = deque()  # when the look began, and the beat
+        self.sure_until_s = float("-inf")
+
+    @property
+    def cut_at_s(self) -> float:
+        """No call goes on after that."""
+        return self.sure_until_s + self._times.cut_s
+
+    def seen(self, begun_s: float, beat: int) -> None:
+        """A look that began at that time was answered, and found this beat."""
+        seen = self._seen
+        if seen and beat < seen[-1][1]:
+            return  # a late copy of an earlier one
+        if seen and beat == seen[-1][1]:
+            seen.pop()
+        seen.append((begun_s, beat))
+        while seen[0][1] <= beat - 2:
+            since_s, _ = seen.popleft()
+            self.sure_until_s = since_s - self._times.stale_s + self._times.lease_s
+
+    def end(self, now_s: float) -> None:
+        """No call begins any more, and what is in a handler has ``cut_s`` left."""
+        self._seen.clear()
+        self.sure_until_s = min(self.sure_until_s, now_s)
+
+
+def may_beat(times: LeaseTimes, confirmed_s: float, now_s: float) -> bool:
+    """Whether the driver may begin to write a beat, when its lock was last confirmed then."""
+    return now_s - confirmed_s <= times.confirm_s
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process: where it runs, and when it began, in some unit; None when that isn't known."""
+
+    host: str
+    pid: int
+    started: str | None
+
+
+def this_process() -> Process:
+    pid = os.getpid()
+    return Process(this_machine(), pid, _started(pid))
+
+
+def is_dead(process: Process) -> bool:
+    """Whether a process is known not to live any more; False when that isn't known."""
+    if process.host != this_machine():
+        return False
+    try:
+        os.kill(process.pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # somebody else's, at least now
+        pass
+    now = _started(process.pid)
+    return now == "" or (None not in (process.started, now) and now != process.started)
+
+
+def _started(pid: int) -> str | None:
+    """When a process began, in some unit; empty when it is dead, None when that isn't known."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return "" if Path("/proc/self/stat").exists() else None  # as on a Mac
+    except ProcessLookupError:
+        return ""
+    except OSError:
+        return None
+    state, *rest = stat.rpartition(")")[2].split()  # the name before it may hold anything
+    return "" if state in _DEAD else rest[18]
