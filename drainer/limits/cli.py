@@ -11,10 +11,12 @@ import typer
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.engines import Engines
-from drainer.cli.groups import command, only, option, options
+from drainer.cli.groups import argument, command, only, option, options
 from drainer.cli.options import Report, Yes
 from drainer.cli.values import parse_duration, parse_size
 from drainer.errors import UsageError
+from drainer.limits.compare import comparison_page, curves
+from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import (
     delete_test_topics,
     find_test_topics,
@@ -279,12 +281,32 @@ def limits(
             if left is not None:
                 terminal.warn(str(left))
                 terminal.hint(left.hint or "")
-    page = limits_page(found, hosts.out)
+    page = limits_page(found, hosts.out, curves([("", found)]))
     terminal.say("")
     terminal.present(page)
     write_page(terminal, report, lambda _: page)
     if terminal.json:
         terminal.data({"status": "done", "out": str(hosts.out), "limits": found.as_json()})
+
+
+@app.command("compare")
+@command
+def compare(
+    files: Annotated[list[Path], argument("FILE...", help="Results of `drainer limits`.")],
+    report: Report,
+    terminal: Terminal,
+) -> None:
+    """Show several results side by side: clusters of several sizes, or other traffic.
+
+    Examples:
+
+    - `drainer limits compare 3-brokers.json 6-brokers.json --report limits.html`
+    """
+    page = comparison_page([(path, LimitsFile(path).load()) for path in files])
+    terminal.present(page)
+    write_page(terminal, report, lambda _: page)
+    if terminal.json:
+        terminal.data(page.data)
 
 
 @app.command("cleanup")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from drainer.view.live import RunningLine
 from drainer.view.page import (
     Cell,
     Column,
+    Curves,
     Field,
     Line,
     Page,
@@ -56,7 +58,7 @@ def show_limits_action(
     pace = limits.bytes_per_s_most / settings.max_producers / 1e3
     terminal.items(
         Field("test topic", listed(prepared.places.topics), f"{partitions}, deleted at the end"),
-        Field("boundaries", f"messages of {sizes}", _readers(settings)),
+        Field("boundaries", f"messages of {sizes}", ", ".join(traffic_words(settings))),
         Field(
             "at most",
             f"{_mb(limits.bytes_per_s_most)} MB/s",
@@ -77,7 +79,7 @@ def show_limits_action(
         )
 
 
-def limits_page(limits: Limits, path: Path) -> Page:
+def limits_page(limits: Limits, path: Path, charts: Sequence[Curves] = ()) -> Page:
     """The boundaries, what decided, and what a drain may use; its data have every trial."""
     settings = limits.settings
     ways_on: tuple[Field, ...] = ()
@@ -87,11 +89,11 @@ def limits_page(limits: Limits, path: Path) -> Page:
     return Page(
         _headline(limits),
         (
-            section("Boundaries", _boundaries(limits)),
+            section("Boundaries", charts, _boundaries(limits)),
             section(
                 "What it rests on",
                 Field("safe cap", f"{figures.share(settings.safe_share)} of the boundary"),
-                Field("traffic", _readers(settings)),
+                Field("traffic", ", ".join(traffic_words(settings))),
                 Field("decided by", decided_by(settings)),
                 Field("limits", str(path)),
             ),
@@ -168,7 +170,7 @@ def _boundaries(limits: Limits) -> Table | None:
     rows = tuple(
         (
             Cell(figures.size(each.message_bytes), Tone.STRONG),
-            _rate(each),
+            rate_of(each),
             f"{limits.mb_per_s_a_broker(each):,.1f}",
             between(each),
             f"{figures.rate(share * each.messages_per_s)} messages/s",
@@ -242,16 +244,15 @@ def _each_trial(prepared: PreparedLimits) -> Field:
     return Field("each trial", words, f"some {figures.duration(all_s)} in all")
 
 
-def _readers(settings: LimitSettings) -> str:
-    groups = figures.counted(settings.consumer_groups, "group")
-    partitions = figures.counted(settings.partitions, "partition")
-    words = [f"{groups} reading", f"{partitions} a broker"]
-    if settings.topics > 1:
-        words.append(f"{settings.topics} topics")
-    if settings.old_topic:
-        old = figures.counted(settings.old_groups, "reader")
-        words.append(f"{old} of old messages of {settings.old_topic}")
-    return ", ".join(words)
+def traffic_words(settings: LimitSettings) -> tuple[str, ...]:
+    """What the traffic is like beside its messages, an axis each."""
+    old = f"{figures.counted(settings.old_groups, 'reader')} of old messages of"
+    return (
+        f"{figures.counted(settings.consumer_groups, 'group')} reading",
+        f"{figures.counted(settings.partitions, 'partition')} a broker",
+        figures.counted(settings.topics, "topic"),
+        f"{old} {settings.old_topic}" if settings.old_topic else "no old messages",
+    )
 
 
 def _point_words(point: Point) -> str:
@@ -260,7 +261,8 @@ def _point_words(point: Point) -> str:
     return f"{figures.size(point.message_bytes)}  {rate} ({producers})"
 
 
-def _rate(boundary: Boundary) -> str:
+def rate_of(boundary: Boundary) -> str:
+    """In messages/s, and whether it may be more."""
     return ("≥ " if boundary.is_open else "") + figures.rate(boundary.messages_per_s)
 
 

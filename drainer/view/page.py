@@ -128,7 +128,27 @@ class Plot:
     troubles: Sequence[tuple[float, float]] = ()
 
 
-Item = Line | Field | Table | Plot
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Points (x, y), rising in x and all above 0."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+    ink: str = "c1"
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Curves over sizes in bytes; both axes are logarithmic. The rest is as in ``Plot``."""
+
+    kind: ClassVar[str] = "plot"
+    name: str
+    title: str
+    tells: str
+    series: Sequence[Curve]
+
+
+Item = Line | Field | Table | Plot | Curves
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Sign
 from drainer.escape import json_text
 from drainer.loader import describe
 from drainer.view.layout import headline, is_urgent, lay_out, sentence, words
-from drainer.view.page import Field, Item, Page, Plot, Tone
+from drainer.view.page import Curves, Field, Item, Page, Plot, Tone
 
 _BUG_HINT = (
     "this is a bug in drainer, not in your backlog; please report it with what --debug prints"
@@ -184,7 +184,7 @@ class Terminal:
         for line in page.details:
             self.show(sentence(line), urgent=unhappy)
         for section in page.sections:
-            if shown := [item for item in section.items if not isinstance(item, Plot)]:
+            if shown := [item for item in section.items if not isinstance(item, Plot | Curves)]:
                 self.say("")
             self.items(*shown)
         if page.cause is not None or page.ways_on:

@@ -64,7 +64,7 @@ def limit_clients(broker: Broker, produced_bytes_per_s: int) -> None:
     subprocess.run([*java, *tool, "--alter", *quota, rate], check=True)
 
 
-WRITE_MS = 20
+WRITE_MS = 50
 HANDLED_BYTES = 1024  # of a message, which is a request of its own at so low a pace
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from drainer.limits.compare import comparison_page, named_limits
 from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.traffic import Places
 from drainer.limits.measure import PreparedLimits
@@ -20,11 +21,13 @@ from drainer.limits.view import (
     show_leftovers,
     show_limits_action,
 )
+from drainer.view.page import Curves
 from drainer.view.report.page import html
 from drainer.view.terminal import Terminal
 from operations.modelled import SETTINGS, ModelledCluster, nothing_known, run
 
 from . import samples
+from .facts import items
 from .samples import ENDED, EVIL
 from .test_report import Reader
 
@@ -163,3 +166,39 @@ def test_a_screen_has_a_line_of_what_runs_now(said: list[LimitsStatus]) -> None:
     assert f"{status.point.messages_per_s:,.0f} messages/s" in screen.getvalue()
     assert "steady" in screen.getvalue()
     assert "(unloaded 2.0 ms)" in screen.getvalue()
+
+
+def test_results_side_by_side_are_named_by_what_they_differ_in_and_drawn_in_one_chart(
+    limits: Limits,
+) -> None:
+    settings = replace(limits.settings, old_topic="orders", message_bytes=(100,))
+    first, *_ = limits.boundaries
+    twice = replace(first, messages_per_s=2 * first.messages_per_s)
+    read = replace(limits, settings=settings, boundaries=(twice,))
+    others = [
+        (PATH, limits),
+        (Path("three.json"), replace(limits, brokers=3)),
+        (Path("old.json"), read),
+    ]
+
+    page = comparison_page(others)
+
+    labels = [
+        "1 broker, no old messages",
+        "3 brokers, no old messages",
+        "1 broker, 1 reader of old messages of orders",
+    ]
+    of_brokers, rates = [item for item in items(page) if isinstance(item, Curves)]
+    assert [curve.label for curve in rates.series] == labels
+    assert of_brokers.series[1].points[0][1] == pytest.approx(of_brokers.series[0].points[0][1] / 3)
+    terminal, _, err = samples.terminal(width=250)
+    terminal.present(page)
+    lines = [" ".join(line.split()) for line in err.getvalue().splitlines()]
+    (old,) = [line for line in lines if labels[2] in line]
+    assert old.startswith("100 B")
+    assert " 2.00 " in old
+    drawn = html(page, ENDED)
+    assert drawn.count("<svg") == 2
+    assert drawn.count("<circle") == 2 * sum(len(curve.points) for curve in rates.series)
+    same = named_limits([(PATH, limits), (Path("again.json"), limits)])
+    assert [label for label, _ in same] == [f"({PATH})", "(again.json)"]

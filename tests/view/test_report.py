@@ -22,7 +22,7 @@ from drainer.engine.history import History
 from drainer.engine.status import FailureStatus, PartitionResult, Summary
 from drainer.errors import GroupJoined
 from drainer.escape import printable
-from drainer.view.page import Page, Plot, Series
+from drainer.view.page import Curve, Curves, Page, Plot, Series
 from drainer.view.report.file import MARK
 from drainer.view.report.page import draw, html
 from drainer.view.summary import drain_page
@@ -192,8 +192,20 @@ def drawn(seconds: Sequence[float], values: Sequence[float], unit: str = "") -> 
 def test_a_chart_has_round_figures_the_clock_and_gaps_where_nothing_is_known() -> None:
     found = drawn((0, 3_600, 7_200), (math.nan, 3, 4))
     assert [text for _, text in found["ys"]] == ["0", "2", "4"]
-    assert [text for _, text in found["xs"]] == ["19:04:40", "20:04:40", "21:04:40"]
+    assert [text for _, text, _ in found["xs"]] == ["19:04:40", "20:04:40", "21:04:40"]
     assert found["lines"] == [("c1", "M221.0 55.5L390.0 10.0")]
     assert [text for _, text in drawn((0, 1), (0, 0), "s")["ys"]] == ["0.0s", "0.5s", "1.0s"]
     assert [text for _, text in drawn((0, 1), (0, 7e6))["ys"]] == ["0", "4M", "8M"]
     assert drawn((0, 200_000), (1, 1))["xs"][0][1] == "14 Mar 19:04"
+
+
+def test_curves_are_straight_on_logarithms_with_a_dot_for_each_point() -> None:
+    curve = Curve("a", ((100, 10.0), (1_000, 100.0), (10_000, 1_000.0)))
+    found: Any = draw(Curves("c", "T", "t", [curve, Curve("b", ((1_000, 20.0),), "c2")]))
+    assert found["ys"] == [(192.0, "10"), (101.0, "100"), (10.0, "1k")]
+    assert [text for _, text, _ in found["xs"]] == ["100 B", "1000 B", "9.8 KiB"]
+    assert found["lines"][0] == ("c1", "M52.0 192.0L221.0 101.0L390.0 10.0")
+    assert [ink for ink, *_ in found["dots"]] == ["c1", "c1", "c1", "c2"]
+    alone: Any = draw(Curves("c", "T", "t", [Curve("a", ((100, 3.0),))]))
+    assert [text for _, text in alone["ys"]] == ["1", "2", "5", "10"]
+    assert alone["xs"] == [(221.0, "100 B", "middle")]

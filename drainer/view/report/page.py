@@ -18,8 +18,9 @@ from markupsafe import Markup
 from drainer import __version__
 from drainer.escape import json_text, printable
 from drainer.view import figures
-from drainer.view.page import Item, Page, Plot, Section
+from drainer.view.page import Curves, Item, Page, Plot, Section
 
+SIZES_MOST = 5  # that have room below a picture
 # Of a picture of 400 by 215 units, of which text has 10.5: the area that lines are drawn in.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 390, 10, 192
 
@@ -82,8 +83,14 @@ def _templates() -> Environment:
     return made
 
 
-def draw(plot: Plot) -> dict[str, object]:
+def draw(plot: Plot | Curves) -> dict[str, object]:
     """Where everything of a plot lies in its picture."""
+    frame = {"left": _LEFT, "right": _RIGHT, "top": _TOP, "bottom": _BOTTOM}
+    drawn = _draw_curves(plot) if isinstance(plot, Curves) else _draw_plot(plot)
+    return frame | {"troubles": [], "dots": []} | drawn
+
+
+def _draw_plot(plot: Plot) -> dict[str, object]:
     begin, end = plot.seconds[0], plot.seconds[-1]
     values = [value for each in plot.series for value in each.values if not math.isnan(value)]
     top = _round_above(max(values, default=0.0))
@@ -100,19 +107,48 @@ def draw(plot: Plot) -> dict[str, object]:
         return figures.about(value) if value >= 1000 else f"{value:g}"
 
     form = "%H:%M:%S" if end - begin < 24 * 3600 else "%d %b %H:%M"
-    xs = [plot.seconds[0], (begin + end) / 2, end]
+    xs = zip((begin, (begin + end) / 2, end), ("start", "middle", "end"), strict=True)
     return {
-        "left": _LEFT,
-        "right": _RIGHT,
-        "top": _TOP,
-        "bottom": _BOTTOM,
         "ys": [(up(part * top), text(part * top)) for part in (0, 0.5, 1)],
-        "xs": [(across(x), f"{plot.begun + timedelta(seconds=x):{form}}") for x in xs],
+        "xs": [
+            (across(x), f"{plot.begun + timedelta(seconds=x):{form}}", anchor) for x, anchor in xs
+        ],
         "troubles": [(across(begins), across(ends)) for begins, ends in plot.troubles],
         "lines": [
             (each.ink, _path(zip(map(across, plot.seconds), map(up, each.values), strict=True)))
             for each in plot.series
         ],
+    }
+
+
+def _draw_curves(plot: Curves) -> dict[str, object]:
+    points = [point for each in plot.series for point in each.points]
+    sizes = sorted({x for x, _ in points})
+    values = [y for _, y in points]
+    # Powers of ten that hold all values, and where one decade is enough, steps within it.
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    steps = (1, 2, 5) if high - low < 2 else (1,)
+    ticks = [step * 10.0**power for power in range(low, max(high, low + 1)) for step in steps]
+    ticks.append(10.0 ** max(high, low + 1))
+    bottom, top = ticks[0], ticks[-1]
+
+    def across(x: float) -> float:
+        if sizes[0] == sizes[-1]:
+            return (_LEFT + _RIGHT) / 2
+        return _LEFT + math.log(x / sizes[0]) / math.log(sizes[-1] / sizes[0]) * (_RIGHT - _LEFT)
+
+    def up(y: float) -> float:
+        return _BOTTOM - math.log(y / bottom) / math.log(top / bottom) * (_BOTTOM - _TOP)
+
+    named = [sizes[0], sizes[len(sizes) // 2], sizes[-1]] if len(sizes) > SIZES_MOST else sizes
+    anchors = {sizes[0]: "start", sizes[-1]: "end"} if len(sizes) > 1 else {}
+    return {
+        "ys": [(up(y), figures.about(y) if y >= 1 else f"{y:g}") for y in ticks],
+        "xs": [(across(x), figures.size(round(x)), anchors.get(x, "middle")) for x in named],
+        "lines": [
+            (each.ink, _path((across(x), up(y)) for x, y in each.points)) for each in plot.series
+        ],
+        "dots": [(each.ink, across(x), up(y)) for each in plot.series for x, y in each.points],
     }
 
 
