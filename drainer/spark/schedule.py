@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapreplace
-from itertools import chain
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import msgspec
@@ -21,6 +21,7 @@ from drainer.core.progress import Range
 WAVES_MOST = 4  # on disk, where a lane is hot
 DEALS_MOST = 8  # under way at once
 HOT = 4  # times what a shard has on average: with four shards a slot, as much as a slot's share
+SHARE_MOST = 1.5  # of a slot's share of a wave, for a slot that is free before others
 STRETCHES_MOST = 17  # of a wave: eight times messages with barriers; with more it is one task's
 JOINS_MOST = 100_000  # sub-keys of a wave; with more it is one task's
 
@@ -194,6 +195,9 @@ class Schedule:
         # One at most, for the shard behind the last is in each.
         gang = next((s for n, s in zip(ready, stretches, strict=True) if n in s.gang), None)
         parts = [s.parts[shard] for shard, s in zip(ready, stretches, strict=True)]
+        if gang is None:
+            most = SHARE_MOST * self._most * slots / (slots + busy)
+            parts = self._first(parts, most)
         return self._deal_out(parts, gang, slots, least)
 
     def done(self, deal: int, task: int, shard: int) -> None:
@@ -244,6 +248,13 @@ class Schedule:
             self._waves[wave] -= 1
             if not self._waves[wave]:
                 del self._waves[wave]
+
+    def _first(self, parts: list[Part], most: float) -> list[Part]:
+        """Of these, about so many sub-messages as are the most, the older ones; and what is hot."""
+        hot = [part for part in parts if self._is_hot(part.shard, self._chains[part.shard][0])]
+        others = sorted((part for part in parts if part not in hot), key=lambda part: part.wave)
+        before = accumulate((part.subs for part in others), initial=0)
+        return [*hot, *(part for part, subs in zip(others, before, strict=False) if subs < most)]
 
     def _is_hot(self, shard: int, stretch: _Stretch) -> bool:
         return stretch.parts[shard].subs * self._shards > HOT * stretch.subs

@@ -1,0 +1,107 @@
+"""Concurrency lent to tasks that obey late, and tell late."""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drainer.spark.lending import Lender
+
+
+class Modelled:
+    """A task behind two delays: grants that it has yet to see, and reports on their way."""
+
+    def __init__(self) -> None:
+        self.coming: deque[tuple[int, int]] = deque()
+        self.told: deque[tuple[int, int, int]] = deque()
+        self.seen = self.allowed = self.running = 0
+        self.waiting = 0
+
+    def step(self, draw: Random) -> None:
+        match draw.randrange(5):
+            case 0 if self.coming:
+                self.seen, self.allowed = self.coming.popleft()
+            case 1:
+                self.told.append((self.seen, self.running, self.waiting))
+            case 2 if self.waiting and self.running < self.allowed:
+                more = draw.randint(1, min(self.waiting, self.allowed - self.running))
+                self.running, self.waiting = self.running + more, self.waiting - more
+            case 3:
+                self.running -= draw.randint(0, self.running)
+            case 4:
+                self.waiting += draw.randint(0, 30)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32))
+def test_no_more_is_lent_than_there_is_however_late_tasks_obey_and_tell(seed: int) -> None:
+    draw = Random(seed)
+    total = draw.randint(1, 40)
+    lender = Lender[int](total)
+    tasks: dict[int, Modelled] = {}
+    for number in range(200):
+        if lender.room and draw.random() < 0.1:
+            tasks[number] = Modelled()
+            lender.begin(number)
+        if tasks and draw.random() < 0.05:
+            ended = draw.choice(list(tasks))
+            del tasks[ended]
+            lender.end(ended)
+        if draw.random() < 0.5:
+            for name, granted in lender.grants().items():
+                tasks[name].coming.append((lender.number, granted))
+        for name, task in tasks.items():
+            task.step(draw)
+            if task.told and draw.random() < 0.5:
+                seen, running, ready = task.told.popleft()
+                lender.told(name, seen=seen, running=running, ready=ready)
+        assert sum(max(each.running, each.allowed) for each in tasks.values()) <= total
+
+
+def obeyed(lender: Lender[str], running: dict[str, int], ready: dict[str, int]) -> dict[str, int]:
+    """What is lent when all tasks have obeyed and told as often as it changes something."""
+    for _ in range(3):
+        lender.grants()
+        for task, calls in running.items():
+            lender.told(task, seen=lender.number, running=calls, ready=ready[task])
+    return lender.grants()
+
+
+def test_tasks_that_have_not_told_yet_share_alike() -> None:
+    lender = Lender[str](10)
+    for task in "abc":
+        lender.begin(task)
+
+    assert sorted(lender.grants().values()) == [3, 3, 4]
+
+
+def test_a_task_with_few_lanes_gives_its_share_to_those_with_many() -> None:
+    lender = Lender[str](32)
+    for task in ("hot", "wide", "wider"):
+        lender.begin(task)
+
+    lent = obeyed(lender, {"hot": 1, "wide": 10, "wider": 11}, {"hot": 0, "wide": 90, "wider": 900})
+
+    assert lent == {"hot": 1, "wide": 15, "wider": 16}
+
+
+def test_what_is_over_is_lent_too() -> None:
+    lender = Lender[str](20)
+    lender.begin("a")
+    lender.begin("b")
+
+    assert obeyed(lender, {"a": 2, "b": 4}, {"a": 0, "b": 0}) == {"a": 9, "b": 11}
+
+
+def test_a_lower_total_is_obeyed() -> None:
+    lender = Lender[str](20)
+    lender.begin("a")
+    lender.begin("b")
+    obeyed(lender, {"a": 10, "b": 10}, {"a": 90, "b": 90})
+
+    lender.total = 6
+
+    assert obeyed(lender, {"a": 10, "b": 10}, {"a": 90, "b": 90}) == {"a": 3, "b": 3}
