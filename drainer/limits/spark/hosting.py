@@ -6,13 +6,12 @@ It stops at once when the driver is gone, and when no order comes.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 import msgspec
-import pyarrow as pa
 
 from drainer.errors import DrainerError, Interrupted
 from drainer.kafka.settings import ClientSettings
@@ -38,14 +37,13 @@ from drainer.limits.spark.traffic_coordinator import (
 )
 from drainer.spark.failure import carrying, said_of
 
-HOSTED_SCHEMA = "task int"
 LOOK_S = 0.05
 REPORT_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """The task itself, as Spark sends it; it gives a row with its number when it is over.
+    """The tasks themselves, as Spark sends them; each gives its number when it is over.
 
     Attributes:
         client: how its clients connect.
@@ -61,12 +59,11 @@ class Hosting:
     address: tuple[str, int]
     token: str = field(repr=False)
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+    def __call__(self, numbers: Iterable[int]) -> Iterator[int]:
         with carrying():
             for number in numbers:
                 Host(self, number).run()
-        yield pa.RecordBatch.from_pydict({"task": pa.array(numbers, pa.int32())})
+                yield number
 
 
 class Host:

@@ -20,7 +20,7 @@ from drainer.limits.kafka.traffic import Places, no_test_topic
 from drainer.limits.kafka.watch import InSyncWatch
 from drainer.limits.search.reading import Report, TrafficReading, changing_share
 from drainer.limits.search.trial import Point, Signals
-from drainer.limits.spark.hosting import HOSTED_SCHEMA, REPORT_S, Hosting
+from drainer.limits.spark.hosting import REPORT_S, Hosting
 from drainer.limits.spark.jmx import Jmx, Login
 from drainer.limits.spark.traffic_coordinator import TrafficCoordinator, TrafficOrder
 from drainer.limits.trials import Observe
@@ -30,6 +30,13 @@ from drainer.spark.session import session_on
 from drainer.spark.settings import SparkLook
 
 NAME = "drainer limits"
+# Tasks begin all at once or not at all (barrier mode), which Spark does only on a set of executors
+# that stays; and it looks for them as long as drainer waits.
+_GANG = {
+    "spark.dynamicAllocation.enabled": "false",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "120",
+}
 LOCALHOST = "127.0.0.1"
 TASKS_S = 60.0  # for all tasks to begin
 READY_S = 60.0  # for the clients of an order to connect
@@ -68,7 +75,9 @@ class TrafficHost:
 
     def __enter__(self) -> Self:
         self._opened = ExitStack()
-        self._session, self._slots = self._opened.enter_context(session_on(self._place, NAME))
+        self._session, self._slots = self._opened.enter_context(
+            session_on(self._place, NAME, _GANG)
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -152,7 +161,8 @@ class SparkTraffic:
                 if time.monotonic() > until_s:
                     raise Refused(
                         f"{here} of {self._tasks} tasks have begun in {TASKS_S:.0f} s",
-                        hint="they all run at once: ask for fewer, or give Spark more cores",
+                        hint="All begin at once or not at all: ask for fewer with --tasks, or give"
+                        " Spark more cores.",
                     )
                 self._look()
             self._in_sync.start()
@@ -310,8 +320,8 @@ class SparkTraffic:
         try:
             with spark_failures():
                 context.setJobGroup(self._job_name, self._job_name, interruptOnCancel=True)
-                hosts = self._session.range(0, self._tasks, 1, self._tasks)
-                hosts.mapInArrow(self._hosting, HOSTED_SCHEMA).collect()
+                hosts = context.parallelize(range(self._tasks), self._tasks)
+                hosts.barrier().mapPartitions(self._hosting).collect()
         except DrainerError as error:
             self._job_error = error
         except Exception as error:  # the session was stopped meanwhile, and has nothing left
