@@ -51,7 +51,7 @@ class Extra(StrEnum):
 PACKAGES = {
     Extra.SPARK: ("pyspark", "pyarrow", "pandas", "lz4", "obstore"),
     Extra.REPORT: ("jinja2", "markupsafe"),
-    Extra.CERTIFY: ("cloudpickle", "hypothesis", "time_machine"),
+    Extra.CERTIFY: ("cloudpickle", "hypothesis", "lz4", "time_machine"),
 }
 
 

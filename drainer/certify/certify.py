@@ -21,6 +21,7 @@ HANDLE_CHECKS = {
     "commutes": "different sub-keys commute",
     "overlaps": "different sub-keys may be handled at the same time",
     "idempotent": "lanes can be rewound, as after a kill",
+    "travels": "handle needs no more than Spark's tasks are sent",
 }
 
 
@@ -69,6 +70,7 @@ def _handle_findings(
     else:
         found.append(laws.overlaps(trial, work, effort, is_async=is_async))
     found.append(laws.idempotent(trial, work, effort))
+    found.append(laws.travels(trial, work))
     if (folded := laws.together(trial, work)) is not None:
         found.append(folded)
     return found, trial.handled

@@ -17,6 +17,7 @@ from drainer.certify.trial import (
     Search,
     narrowed,
 )
+from drainer.errors import Refused, SplitFailed
 
 _CLAIM = (
     "name in `keys` all that an operation touches, or make it a Barrier; see docs/correctness.md"
@@ -127,6 +128,25 @@ def idempotent(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding
         f" from {found.work.words(repeated[:1])} on, it leaves {there}; without the kill, {here}"
         f"{_beside(len(found.work.specs) - len(repeated))}",
         _REPEAT,
+    )
+
+
+def travels(trial: HandlerTrial, work: SampleWork) -> Finding:
+    """Whether handling ends in the same state with what Spark's tasks are sent."""
+    try:
+        ended = trial.run_shipped(work.serial)
+    except (SplitFailed, Refused):
+        text = "not checked, because payloads can't be sent to Spark's tasks"
+        return Finding("travels", Level.UNCHECKED, text)
+    serial = trial.run(work.serial)
+    if ended.same(serial):
+        return Finding("travels", Level.OK, "handle needs no more than Spark's tasks are sent")
+    there, here = ended.against(serial)
+    return Finding(
+        "travels",
+        Level.WARN,
+        f"on Spark, where sub-messages come without message.value, {there}; in one process, {here}",
+        "put what handle needs into the payload, or set whole_messages = True; change no payload",
     )
 
 

@@ -11,6 +11,7 @@ from drainer.certify.account import Account, Entry, NoAnswer, account_of, accoun
 from drainer.certify.finding import Certificate, Finding, Level
 from drainer.certify.form import is_writable
 from drainer.certify.subject import Subject, again, run
+from drainer.certify.travel import payloads
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 
@@ -51,7 +52,7 @@ def split_report(
         findings[1] = Finding(
             "deterministic", Level.UNCHECKED, "not checked, because its sub-keys are not stable"
         )
-    findings += [keys, _writable(first)]
+    findings += [keys, _writable(first), payloads(zip(sample, first.subs, strict=True))]
     return Certificate(findings, len(sample), sum(map(len, first.subs)))
 
 

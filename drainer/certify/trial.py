@@ -15,6 +15,7 @@ from typing import Any
 from drainer.certify.form import difference, equal
 from drainer.certify.schedule import Place, SampleWork, Step, dispatcher_of
 from drainer.certify.subject import Subject, again, run
+from drainer.certify.travel import shipped
 from drainer.core.bundles import Bundler
 from drainer.engine.workers import insist_on_done
 from drainer.errors import HandleFailed, SplitFailed
@@ -69,6 +70,13 @@ class HandlerTrial:
         """
         return run(self._run(parts))
 
+    def run_shipped(self, steps: Sequence[Step]) -> Ended:
+        """The same of one part, on Spark: with what its tasks are sent of sub-messages.
+
+        Raises SplitFailed and Refused where payloads can't be sent.
+        """
+        return run(self._run([steps], is_shipped=True))
+
     def run_together(self, chosen: Sequence[int]) -> Ended | None:
         """Handles some messages as a drain with one worker does that has read them all: folded,
         and in batches. None when the handler takes sub-messages one by one."""
@@ -93,10 +101,10 @@ class HandlerTrial:
                 return Ended(raised=str(error))
             return await self._ended(handler)
 
-    async def _run(self, parts: Sequence[Sequence[Step]]) -> Ended:
+    async def _run(self, parts: Sequence[Sequence[Step]], *, is_shipped: bool = False) -> Ended:
         async with self._subject.opened(self._sample) as handler:
             for part in parts:
-                subs = self._split(handler, part)
+                subs = self._split(handler, part, is_shipped=is_shipped)
                 for step in part:
                     raised = await self._handle(handler, [subs[place] for place in step])
                     if raised is not None:
@@ -112,13 +120,18 @@ class HandlerTrial:
         except Exception:  # it can't be copied; a fresh handler won't change this one's
             return Ended(found)
 
-    def _split(self, handler: LoadedHandler, part: Sequence[Step]) -> dict[Place, SubMessage]:
-        subs = {}
+    def _split(
+        self, handler: LoadedHandler, part: Sequence[Step], *, is_shipped: bool
+    ) -> dict[Place, SubMessage]:
+        subs: dict[Place, SubMessage] = {}
         for position in dict.fromkeys(position for step in part for position, _ in step):
             message = again(self._sample[position])
-            for index, sub in enumerate(split_up(handler.split, message)):
+            found = split_up(handler.split, message)
+            for index, sub in enumerate(found):
                 sub.message, sub.index, sub.attempt = message, index, 1
-                subs[position, index] = sub
+            if is_shipped:
+                found = shipped(handler, message, found)
+            subs.update(((position, sub.index), sub) for sub in found)
         missing = next((place for step in part for place in step if place not in subs), None)
         if missing is not None:
             raise SplitFailed(

@@ -48,6 +48,32 @@ def state(handler: Documents) -> State:
     return handler.state()
 
 
+class AsksForTheValue(Documents):
+    """Keeps the laws, but needs what does not travel to Spark's tasks."""
+
+    async def handle(self, sub: SubMessage) -> None:
+        self.documents[str(sub.key)] = sub.message.value
+
+
+class SaysSo(AsksForTheValue):
+    whole_messages = True
+
+
+class SendsNothing(Documents):
+    def split(self, message: Message) -> Iterator[SubMessage]:
+        for sub in super().split(message):
+            sub.payload = Unsendable()
+            yield sub
+
+    async def handle(self, sub: SubMessage) -> None:
+        self.documents[str(sub.key)] = sub.message.offset
+
+
+class Unsendable:
+    def __reduce__(self) -> str:
+        raise TypeError("cannot pickle this")
+
+
 # These break a law of split.
 
 

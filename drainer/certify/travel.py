@@ -1,0 +1,55 @@
+"""Sub-messages as Spark's tasks get them: in another process, without their message's value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from drainer.certify.finding import Finding, Level
+from drainer.certify.form import form_of
+from drainer.errors import Refused, SplitFailed
+from drainer.loader import LoadedHandler
+from drainer.message import Message, SubMessage
+from drainer.spark.chunk import ChunkWriter, decode
+
+
+def shipped(
+    handler: LoadedHandler, message: Message, subs: Sequence[SubMessage]
+) -> list[SubMessage]:
+    """The same ones. Raises SplitFailed and Refused as a drain on Spark does."""
+    if handler.split is None:
+        return list(subs)
+    return _shipped(message, subs, whole_messages=handler.whole_messages)
+
+
+def payloads(split: Iterable[tuple[Message, Sequence[SubMessage]]]) -> Finding:
+    """Whether payloads are the same ones in another process."""
+    for message, subs in split:
+        try:
+            found = _shipped(message, subs, whole_messages=False)
+        except (SplitFailed, Refused) as error:
+            return Finding("payloads", Level.WARN, f"on Spark, {error}", error.hint)
+        for sub, there in zip(subs, found, strict=True):
+            if form_of(sub.payload) != form_of(there.payload):
+                return Finding(
+                    "payloads",
+                    Level.WARN,
+                    f"on Spark, the payload of {sub} is another one where it is handled",
+                    "yield plain data: it is pickled on its way",
+                )
+    return Finding("payloads", Level.OK, "payloads can be sent to Spark's tasks")
+
+
+def _shipped(
+    message: Message, subs: Sequence[SubMessage], *, whole_messages: bool
+) -> list[SubMessage]:
+    writer = ChunkWriter(message.origin, whole_messages=whole_messages)
+    writer.begin(message, subs, ())
+    for sub in subs:
+        writer.add(0, sub)
+        sub.message = message  # which those of derived classes lose
+    return [
+        sub
+        for *_, body in writer.flush()
+        for there in decode(body, message.origin)
+        for sub in there.subs
+    ]
