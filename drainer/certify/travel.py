@@ -9,7 +9,6 @@ from drainer.certify.form import form_of
 from drainer.errors import Refused, SplitFailed
 from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage
-from drainer.spark.chunk import ChunkWriter, decode
 
 
 def shipped(
@@ -42,6 +41,9 @@ def payloads(split: Iterable[tuple[Message, Sequence[SubMessage]]]) -> Finding:
 def _shipped(
     message: Message, subs: Sequence[SubMessage], *, whole_messages: bool
 ) -> list[SubMessage]:
+    # Only now: help is printed without any extra.
+    from drainer.spark.chunk import ChunkWriter, decode  # noqa: PLC0415
+
     writer = ChunkWriter(message.origin, whole_messages=whole_messages)
     writer.begin(message, subs, ())
     for sub in subs:
