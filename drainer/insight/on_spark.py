@@ -16,10 +16,9 @@ from drainer.kafka.backlog import Backlog
 from drainer.kafka.record import KafkaMessage
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import read_range
-from drainer.message import Origin
 from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.failure import carrying, spark_failures
-from drainer.spark.options import OffsetRange
+from drainer.spark.options import OffsetRange, cut_evenly, ranges_of
 from drainer.spark.session import spark_session
 from drainer.spark.settings import SparkLook
 from drainer.spark.shipping import Shipped, ship
@@ -77,7 +76,8 @@ def survey_on_spark(
     """
     begun_s = time.monotonic()
     context = spark.sparkContext
-    ranges = cut(backlog, tasks or _tasks(backlog.offsets, context.defaultParallelism))
+    tasks = tasks or _tasks(backlog.offsets, context.defaultParallelism)
+    ranges = cut_evenly(ranges_of(backlog), tasks)
     whole = Survey(look.handler)
     if ranges:
         with spark_failures():
@@ -87,16 +87,6 @@ def survey_on_spark(
             whole.merge(context.parallelize(ranges, len(ranges)).map(survey).treeReduce(_merged))
     whole.tasks, whole.read_s = len(ranges), time.monotonic() - begun_s
     return whole
-
-
-def cut(backlog: Backlog, tasks: int) -> tuple[OffsetRange, ...]:
-    """A backlog in about so many ranges of about one length; each is of one partition."""
-    ranges: list[OffsetRange] = []
-    for number, part in sorted(backlog.partitions.items()):
-        whole = OffsetRange(Origin(backlog.topic, backlog.topic_id, number), part.start, part.end)
-        if part.offsets:
-            ranges += whole.cut(max(1, round(tasks * part.offsets / backlog.offsets)))
-    return tuple(ranges)
 
 
 def _tasks(offsets: int, cores: int) -> int:

@@ -225,6 +225,15 @@ def held_back(
     )
 
 
+def may_misplace_times(cluster: Cluster, topic: str) -> bool:
+    """Whether brokers may name no record of a time or later, though there is one.
+
+    Compaction leaves the time of a record that it removed in the index. The broker looks only into
+    the first segment whose index reaches a time, and finds none there.
+    """
+    return "compact" in cluster.topic_config(topic).get("cleanup.policy", "compact")
+
+
 def _parse(option: str, text: str, words: Sequence[Bound]) -> Bound:
     said = text.strip()
     for bound in words:
@@ -271,10 +280,8 @@ def _insist_on_answers(
     found: Mapping[int, int | None],
     logs: Mapping[int, LogBounds],
 ) -> None:
-    # Compaction leaves the time of a record that it removed in the index. The broker looks only
-    # into the first segment whose index reaches a time, and finds none there.
     unnamed = [n for n, log in logs.items() if found[n] is None and log.start < log.end]
-    if unnamed and "compact" in cluster.topic_config(topic).get("cleanup.policy", "compact"):
+    if unnamed and may_misplace_times(cluster, topic):
         raise Refused(
             f"the brokers name no record of {bound} or later on partition {listed(unnamed)} of"
             f" {topic}, and may be wrong: it is compacted, or this user may not see whether it is",

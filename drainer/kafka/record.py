@@ -23,11 +23,6 @@ _UNREADABLE: Any = ()  # is put in the place of the broken list
 _Record = confluent_kafka.Message
 _Column = Callable[[Origin, Sequence[_Record]], list[Any]]
 
-_TIMESTAMP_TYPES = {
-    confluent_kafka.TIMESTAMP_CREATE_TIME: "CreateTime",
-    confluent_kafka.TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime",
-}
-
 
 class KafkaMessage(Message):
     """A message as it came from Kafka; timestamp and headers are read when asked for."""
@@ -98,8 +93,9 @@ def columns(
 ) -> dict[str, list[Any]]:
     """Properties of records of one partition, by name; ``_COLUMNS`` has all.
 
-    ``timestamp`` is in milliseconds since 1970 (UTC) or None, ``timestamp_type`` is the topic's
-    ``message.timestamp.type`` or None, ``headers`` are lists of (name, bytes or None) pairs.
+    ``timestamp`` is in milliseconds since 1970 (UTC) or None, ``timestampType`` the number that
+    Kafka has for it (-1 for none, 0 for CreateTime, 1 for LogAppendTime), ``headers`` are lists of
+    (name, bytes or None) pairs, or None.
     """
     return {name: _COLUMNS[name](origin, records) for name in names}
 
@@ -133,7 +129,7 @@ def _headers_of(record: _Record) -> _Headers | None:
 
 def _timestamp(record: _Record) -> int | None:
     kind, timestamp_ms = record.timestamp()
-    return timestamp_ms if kind in _TIMESTAMP_TYPES else None
+    return None if kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE else timestamp_ms
 
 
 # What is called for each record is the client's own function where that can be: a wrapper of ours
@@ -143,11 +139,11 @@ _COLUMNS: Mapping[str, _Column] = {
     "partition": lambda origin, records: [origin.partition] * len(records),
     "offset": lambda _, records: list(map(_Record.offset, records)),
     "timestamp": lambda _, records: list(map(_timestamp, records)),
-    "timestamp_type": lambda _, records: [
-        _TIMESTAMP_TYPES.get(record.timestamp()[0]) for record in records
+    "timestampType": lambda _, records: [
+        record.timestamp()[0] - confluent_kafka.TIMESTAMP_CREATE_TIME for record in records
     ],
     "key": lambda _, records: list(map(_Record.key, records)),
     "value": lambda _, records: list(map(_Record.value, records)),
-    "headers": lambda _, records: [headers or [] for headers in map(_Record.headers, records)],
+    "headers": lambda _, records: [headers or None for headers in map(_Record.headers, records)],
     "leader_epoch": lambda _, records: list(map(_Record.leader_epoch, records)),
 }

@@ -1,109 +1,107 @@
-"""What a reader of the source may say, in the words of ``drainer run``, and what it then reads."""
+"""What a reader of the source may say, by drainer's names and those of Spark's Kafka source."""
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from pyspark import SparkFiles
 
+from drainer.core.listed import listed
 from drainer.core.progress import cut
-from drainer.errors import RecordsDeleted, Refused, UsageError
-from drainer.kafka.backlog import OF_GROUPS, Bound, freeze, parse_from, parse_until
+from drainer.errors import Refused, UsageError
+from drainer.kafka.backlog import (
+    COMMITTED,
+    EARLIEST,
+    END,
+    OF_GROUPS,
+    Backlog,
+    Bound,
+    freeze,
+    parse_from,
+    parse_until,
+)
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import ISOLATION, ISOLATIONS, ClientSettings
+from drainer.kafka.settings import BOOTSTRAP, ISOLATION, ClientSettings
 from drainer.message import Origin
 
-NAMES = (
-    "topic",
-    "bootstrap.servers",
-    "client.config",
-    "partitions",
-    "from",
-    "until",
-    "ranges",
-    "group",
-    "isolation",
-    "tasks",
-)
-MOST_TASKS = 10_000  # of one partition; more is a slip of the finger
+MOST_TASKS = 10_000  # more is a slip of the finger
+READER = "drainer-spark"  # the name of a group without members
 
-_RANGES_HINT = 'as in {"0": [100, 250], "3": [0, 40]}: by partition, [start, end)'
+Offsets = Mapping[str, Mapping[int, int]]  # by topic and partition
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read, and how. Holds no secret: those are in the file that it names.
+    """What to read, and how. ``repr`` shows no property: it may be a secret.
 
     Attributes:
-        topic: its name.
-        bootstrap_servers: ``host:port``, several with commas between; None when the file says it.
+        topics: by name which partitions, none for all.
+        start: where to start; of offsets, a negative one is the first record that is there.
+        end: where to end; of offsets, a negative one is the end of the log.
+        properties: the client's, over those of the file.
         client_config: a properties file as ``drainer run`` takes it, by a path that holds on the
             driver and on every executor, or the name of one that was given to Spark's ``--files``.
-        partitions: their numbers; none for all.
-        from_: where to start, unless ``ranges`` says it.
-        until: where to end, unless ``ranges`` says it.
-        ranges: exactly what to read, ``[start, end)`` by partition; None when ``from_`` and
-            ``until`` say it.
         group: whose committed offsets are the start; None when another start is named.
-        isolation: ``read_committed`` or ``read_uncommitted``; None for what the file says.
-        tasks: into how many tasks each partition is cut.
+        reader: the name of a group that the broker sees.
+        tasks: how many read, about, each some offsets of one partition; at least one a partition.
+        headers: whether rows have them when no schema says so.
     """
 
-    topic: str
-    bootstrap_servers: str | None
-    client_config: str | None
-    partitions: tuple[int, ...]
-    from_: Bound
-    until: Bound
-    ranges: Mapping[int, tuple[int, int]] | None = field(default=None)
+    topics: Mapping[str, tuple[int, ...]]
+    start: Bound | Offsets = EARLIEST
+    end: Bound | Offsets = END
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client_config: str | None = None
     group: str | None = None
-    isolation: str | None = None
+    reader: str = READER
     tasks: int = 1
+    headers: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
-        """What the options say.
+        """What the options say; one without a text says nothing.
 
         Raises:
             UsageError: when one is unknown, makes no sense or contradicts another. Of unknown ones
                 it shows no value: that may be a secret.
         """
-        for name in options:
-            if name.lower() not in NAMES:
+        found, said_by, properties = dict[str, Any](), dict[str, str](), dict[str, str]()
+        for name, text in options.items():
+            option = _OPTIONS.get(name.lower())
+            if option is None and not name.lower().startswith(KAFKA):
                 raise _unknown(name)
-        given = {name.lower(): text.strip() for name, text in options.items()}
-        if not given.get("topic"):
+            if not text.strip():
+                continue
+            if option is None or isinstance(option, str):
+                properties[option or name.lower().removeprefix(KAFKA)] = text.strip()
+                continue
+            attribute, parse, example = option
+            if (other := said_by.setdefault(attribute, name)) != name:
+                raise UsageError(f"{other} and {name} say the same thing", hint="leave either out")
+            try:
+                found[attribute] = parse(text.strip())
+            except ValueError as error:  # also msgspec's
+                raise UsageError(f"{name}={text!r}: {error}", hint=f"as in {example}") from None
+        if not found.get("topics"):
             raise UsageError("no topic is named", hint='say .option("topic", ...)')
-        ranges = given.get("ranges")
-        if ranges is not None and (also := [n for n in _ELSE_THAN_RANGES if n in given]):
-            raise UsageError(
-                f"ranges says exactly what to read, and {' and '.join(also)} would say it too",
-                hint="leave either out",
-            )
-        group = given.get("group") or None
-        isolation = given.get("isolation")
-        if isolation is not None and isolation not in ISOLATIONS:
-            raise UsageError(
-                f"isolation={isolation!r} is unknown", hint=f"use {' or '.join(ISOLATIONS)}"
-            )
-        return cls(
-            topic=given["topic"],
-            bootstrap_servers=given.get("bootstrap.servers") or None,
-            client_config=given.get("client.config") or None,
-            partitions=_partitions(given.get("partitions", "")),
-            from_=parse_from(given.get("from", "committed" if group else "earliest")),
-            until=parse_until(given.get("until", "end")),
-            ranges=None if ranges is None else _ranges(ranges),
-            group=group,
-            isolation=isolation,
-            tasks=_tasks(given.get("tasks", "1")),
-        )
+        if partitions := found.pop("partitions", ()):
+            if any(found["topics"].values()):
+                raise UsageError("assign and partitions are both given", hint="leave either out")
+            found["topics"] = dict.fromkeys(found["topics"], partitions)
+        if "group" in found:
+            found.setdefault("start", COMMITTED)
+        # As Spark's source does, so that a query has the same rows from both.
+        if said_by["topics"].lower() != "topic" and "client_config" not in found:
+            properties.setdefault(ISOLATION, "read_uncommitted")
+        found.pop("loss", None)
+        return cls(**found, properties=properties)
 
     def settings(self) -> ClientSettings:
         """How to connect, from where this is called, which is in a worker: the file is read there.
@@ -111,9 +109,9 @@ class ReadOptions:
         Raises:
             UsageError: when the file can't be read, or librdkafka rejects what it says.
         """
-        overrides = [] if self.isolation is None else [f"{ISOLATION}={self.isolation}"]
+        overrides = [f"{name}={value}" for name, value in self.properties.items()]
         file = None if self.client_config is None else placed(self.client_config)
-        return ClientSettings.load(self.bootstrap_servers, file, overrides)
+        return ClientSettings.load(None, file, overrides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,74 +122,81 @@ class OffsetRange:
     start: int
     end: int
 
-    def cut(self, parts: int) -> Iterator[OffsetRange]:
-        """The same in ranges that follow each other, as even as can be, none of them empty."""
-        for start, end in cut((self.start, self.end), parts):
-            yield OffsetRange(self.origin, start, end)
 
-
-def plan_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
-    """What is to be read, cut into tasks, from now on the same whatever happens to the topic.
-
-    Raises:
-        TopicMissing: when the topic or a partition does not exist.
-        OffsetMissing: when it shall start at a committed offset that there is not.
-        RecordsDeleted: when ``ranges`` names offsets that retention took.
-        Refused: when the range lies outside of the log otherwise, or can't be read.
-        UsageError: when one offset shall be that of several partitions.
-    """
-    whole = _frozen(cluster, options) if options.ranges is None else _named(cluster, options)
-    return [part for range_ in whole for part in range_.cut(options.tasks)]
-
-
-def _frozen(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
-    # A group with another start would be kept from going back; to read is to go anywhere.
-    group = options.group if options.from_ in OF_GROUPS else None
-    backlog = freeze(
-        cluster, options.topic, group, options.partitions or None, options.from_, options.until
-    )
+def ranges_of(backlog: Backlog) -> list[OffsetRange]:
+    """A backlog as ranges, one a partition."""
     return [
         OffsetRange(Origin(backlog.topic, backlog.topic_id, number), part.start, part.end)
         for number, part in sorted(backlog.partitions.items())
     ]
 
 
-def _named(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
-    topic, ranges = cluster.topic(options.topic), options.ranges or {}
-    topic.chosen(ranges)
-    logs = cluster.log_bounds(topic.name, ranges, cluster.settings.isolation)
-    for number, (start, end) in ranges.items():
-        log, place = logs[number], f"{topic.name}/{number}"
-        if start < min(end, log.start):
-            left = min(end, log.end)
-            raise RecordsDeleted(
-                f"ranges asks for offsets {start} to {end - 1} of {place}, and retention has"
-                f" deleted those before {log.start}",
-                hint=f"what is left of it is [{log.start}, {left}]"
-                if log.start < left
-                else "nothing of it is left",
-            )
-        if end > max(start, log.end):
-            raise Refused(
-                f"ranges asks for offsets {start} to {end - 1} of {place}, which ends at {log.end}",
-                hint="only what is there when the read is planned can be read",
-            )
+def cut_evenly(ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:
+    """The same in about so many ranges of about one length, none of them empty."""
+    total = max(1, sum(each.end - each.start for each in ranges))
     return [
-        OffsetRange(Origin(topic.name, topic.topic_id, number), start, end)
-        for number, (start, end) in sorted(ranges.items())
+        OffsetRange(each.origin, *part)
+        for each in ranges
+        for part in cut(
+            (each.start, each.end), max(1, round(tasks * (each.end - each.start) / total))
+        )
     ]
 
 
-_ELSE_THAN_RANGES = ("partitions", "from", "until", "group")
+def plan_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
+    """What is to be read, by partition, from now on the same whatever happens to the topics.
+
+    Raises:
+        TopicMissing: when a topic or a partition does not exist.
+        OffsetMissing: when it shall start at a committed offset that there is not.
+        Refused: when the range lies outside of the log, or can't be read.
+        UsageError: when offsets are named for other partitions than those that are read.
+    """
+    start = options.start if isinstance(options.start, Bound) else EARLIEST
+    end = options.end if isinstance(options.end, Bound) else END
+    # A group with another start would be kept from going back; to read is to go anywhere.
+    group = options.group if start in OF_GROUPS else None
+    backlogs = [
+        freeze(cluster, topic, group, numbers or None, start, end)
+        for topic, numbers in sorted(options.topics.items())
+    ]
+    read = {(backlog.topic, number) for backlog in backlogs for number in backlog.partitions}
+    for name, places in (("startingOffsets", options.start), ("endingOffsets", options.end)):
+        if isinstance(places, Bound):
+            continue
+        said = {(topic, number) for topic, found in places.items() for number in found}
+        if odd := [f"{topic}/{number}" for topic, number in sorted(said ^ read)]:
+            raise UsageError(
+                f"{name} has to name the partitions that are read, and no others: {listed(odd)}",
+                hint="-2 is where a log starts, -1 where it ends; assign chooses partitions",
+            )
+    return [_named(each, backlog, options) for backlog in backlogs for each in ranges_of(backlog)]
+
+
+def _named(whole: OffsetRange, backlog: Backlog, options: ReadOptions) -> OffsetRange:
+    topic, number = whole.origin.topic, whole.origin.partition
+    start, end = whole.start, whole.end
+    if not isinstance(options.start, Bound) and (at := options.start[topic][number]) >= 0:
+        start = at
+    if not isinstance(options.end, Bound) and (at := options.end[topic][number]) >= 0:
+        end = at
+    log = backlog.partitions[number]
+    if not log.log_start <= start <= end <= log.log_end:
+        raise Refused(
+            f"offsets [{start}, {end}) of {topic}/{number} are asked for, and it holds"
+            f" [{log.log_start}, {log.log_end})",
+            hint="only what is there when the read is planned can be read",
+        )
+    return OffsetRange(whole.origin, start, end)
 
 
 def _unknown(name: str) -> UsageError:
-    near = get_close_matches(name.lower(), NAMES, n=1)
-    hint = f"is it {near[0]}?" if near else f"there are {', '.join(NAMES)}"
+    near = get_close_matches(name.lower(), _OPTIONS, n=1)
+    hint = f"is it {near[0]}?" if near else f"there are {', '.join(_OPTIONS)}"
     if name.lower() == "path":
         hint = 'say .load() without a path, and .option("topic", ...)'
     elif not near and "." in name:
-        hint = "properties of the client go into a file, which the option client.config names"
+        hint = "a property of the client begins with kafka., or is in the file of client.config"
     return UsageError(f"the option {name} is unknown", hint=hint)
 
 
@@ -211,35 +216,83 @@ def placed(path: str) -> Path:
     )
 
 
+def _topics(text: str) -> dict[str, tuple[int, ...]]:
+    return {name.strip(): () for name in text.split(",") if name.strip()}
+
+
+def _assigned(text: str) -> dict[str, tuple[int, ...]]:
+    found = msgspec.json.decode(text, type=dict[str, tuple[int, ...]])
+    if not all(found.values()):
+        raise ValueError("a topic has no partition")
+    return found
+
+
 def _partitions(text: str) -> tuple[int, ...]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    for word in words:
-        if not re.fullmatch("[0-9]{1,9}", word):
-            raise UsageError(
-                f"partitions={text!r}: {word!r} is no partition's number", hint="as in 0,2,5"
-            )
-    return tuple(sorted(set(map(int, words))))
+    return tuple(sorted({_number(word) for word in text.split(",")}))
 
 
-def _tasks(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= MOST_TASKS:
-        raise UsageError(
-            f"tasks={text!r} is no number from 1 to {MOST_TASKS}",
-            hint="it is how many tasks read one partition, each a part of its offsets",
-        )
+def _number(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,18}", text.strip()):
+        raise ValueError(f"{text.strip()!r} is not a number")
     return int(text)
 
 
-def _ranges(text: str) -> dict[int, tuple[int, int]]:
-    try:
-        found = msgspec.json.decode(text, type=dict[int, tuple[int, int]])
-        for number, (start, end) in found.items():
-            if number < 0 or not 0 <= start <= end < 2**63:
-                raise ValueError(
-                    f"[{start}, {end}) of partition {number} is not a range of offsets"
-                )
-        if not found:
-            raise ValueError("it has no partition")
-    except ValueError as error:  # also msgspec's
-        raise UsageError(f"ranges={text!r}: {error}", hint=_RANGES_HINT) from None
-    return found
+def _time(text: str) -> Bound:
+    return Bound(time_ms=_number(text))
+
+
+def _tasks(text: str) -> int:
+    if not 1 <= (tasks := _number(text)) <= MOST_TASKS:
+        raise ValueError(f"it must be from 1 to {MOST_TASKS}")
+    return tasks
+
+
+def _places(word: str, bound: Bound, stands_for_it: int) -> Callable[[str], Bound | Offsets]:
+    def parse(text: str) -> Bound | Offsets:
+        if text.lower() == word:
+            return bound
+        found = msgspec.json.decode(text, type=dict[str, dict[int, int]])
+        for offset in (offset for each in found.values() for offset in each.values()):
+            if not 0 <= offset < 2**63 and offset != stands_for_it:
+                raise ValueError(f"{offset} is neither an offset nor {stands_for_it} for {word}")
+        return found
+
+    return parse
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("it is true or false")
+    return text.lower() == "true"
+
+
+def _true(text: str) -> bool:
+    if not _flag(text):
+        raise ValueError("a read that leaves out what was lost, and says nothing, is not possible")
+    return True
+
+
+KAFKA = "kafka."
+# Drainer's names, then those of Spark's Kafka source: which attribute an option is about, how it is
+# read, and an example; or which property of the client it is.
+_OPTIONS: dict[str, tuple[str, Callable[[str], Any], str] | str] = {
+    "topic": ("topics", _topics, "orders"),
+    "partitions": ("partitions", _partitions, "0,2,5"),
+    "from": ("start", parse_from, "earliest"),
+    "until": ("end", parse_until, "end"),
+    "group": ("group", str, "indexer"),
+    "tasks": ("tasks", _tasks, "8"),
+    "client.config": ("client_config", str, "client.properties"),
+    "bootstrap.servers": BOOTSTRAP,
+    "isolation": ISOLATION,
+    "subscribe": ("topics", _topics, "orders,refunds"),
+    "assign": ("topics", _assigned, '{"orders": [0, 2]}'),
+    "startingoffsets": ("start", _places("earliest", EARLIEST, -2), '{"orders": {"0": 100}}'),
+    "endingoffsets": ("end", _places("latest", END, -1), '{"orders": {"0": 250}}'),
+    "startingtimestamp": ("start", _time, "1795197600000, milliseconds since 1970"),
+    "endingtimestamp": ("end", _time, "1795197600000, milliseconds since 1970"),
+    "minpartitions": ("tasks", _tasks, "8"),
+    "kafka.group.id": ("reader", str, "spark"),
+    "includeheaders": ("headers", _flag, "true"),
+    "failondataloss": ("loss", _true, "true"),
+}

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -24,29 +24,34 @@ from drainer.errors import DrainerError, RecordsDeleted, UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.record import Batch, columns
 from drainer.kafka.spans import read_range
-from drainer.spark.options import OffsetRange, ReadOptions, plan_ranges
+from drainer.spark.filters import narrowed
+from drainer.spark.options import OffsetRange, ReadOptions, cut_evenly, plan_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FORMAT = "drainer"
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+# The columns of Spark's Kafka source, which has headers only where they are asked for, and one.
 SCHEMA = StructType(
     [
-        StructField("topic", StringType(), nullable=False),
-        StructField("partition", IntegerType(), nullable=False),
-        StructField("offset", LongType(), nullable=False),
-        StructField("timestamp", TimestampType()),
-        StructField("timestamp_type", StringType()),
         StructField("key", BinaryType()),
         StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
         StructField("headers", ArrayType(_HEADER)),
         StructField("leader_epoch", IntegerType()),
     ]
 )
-READER = "drainer-spark"  # the name of a group without members
+WITHOUT_HEADERS = 7
 BATCH_BYTES = 4 * 1024 * 1024
 MILLISECONDS = pa.timestamp("ms", "UTC")
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+# Until then all uses of a DataFrame read what the last one to be planned with filters needs.
+PUSHDOWN_SINCE = 5
 
 # The same advice, for someone who has options and no command line, and no plan to resume.
 _WORDS = (
@@ -69,47 +74,61 @@ class Slice(InputPartition):
 
 
 class DrainerSource(DataSource):
-    """``spark.read.format("drainer")``; docs/spark.md has the options."""
+    """``spark.read.format("drainer")``; docs/spark.md has the options.
 
-    options: MutableMapping[str, str]
+    What it reads is settled when it is made, by ``load()``: all queries that begin there read the
+    same.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        with explained():
+            self._read = ReadOptions.parse(options)
+            with Cluster.connect(self._read.settings()) as cluster:
+                self._ranges = plan_ranges(cluster, self._read)
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def schema(self) -> StructType:
+        return StructType(SCHEMA.fields[: WITHOUT_HEADERS + self._read.headers])
+
+    def reader(self, schema: StructType) -> SourceReader:
         with explained():
-            ReadOptions.parse(
-                self.options
-            ).settings()  # a slip is reported before anything is planned
-        return SCHEMA
+            return SourceReader(self._read, self._ranges, schema)
 
-    def reader(self, schema: StructType) -> RangeReader:
+
+class PushingSource(DrainerSource):
+    """The same, for a session that hands filters to sources: it reads less where they say so."""
+
+    def reader(self, schema: StructType) -> PushingReader:
         with explained():
-            return RangeReader(ReadOptions.parse(self.options), schema)
+            return PushingReader(self._read, self._ranges, schema)
 
 
-class RangeReader(DataSourceReader):
-    """Plans on the driver, and reads in tasks. It is sent to them, so it holds no secret.
+class SourceReader(DataSourceReader):
+    """Reads ranges in tasks.
 
     Raises:
         UsageError: when the schema has columns that a topic has not, or has with another type.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: ReadOptions, ranges: Sequence[OffsetRange], schema: StructType
+    ) -> None:
         _check(schema)
         self._options = options
+        self._ranges = ranges
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> list[Slice]:
-        with explained(), Cluster.connect(self._options.settings()) as cluster:
-            return [Slice(range_) for range_ in plan_ranges(cluster, self._options)]
+        return [Slice(range_) for range_ in cut_evenly(self._ranges, self._options.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Slice):
             return  # Spark makes one up where there are none
-        range_ = partition.range
-        reader = self._options.group or READER
+        range_, reader = partition.range, self._options.reader
         with explained():
             settings = self._options.settings()
             stream = read_range(settings, range_.origin, range_.start, range_.end, reader=reader)
@@ -117,9 +136,20 @@ class RangeReader(DataSourceReader):
                 yield from record_batches(batch, self._schema)
 
 
+class PushingReader(SourceReader):
+    """Reads of the ranges what the filters of a query may let through."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+        with explained(), Cluster.connect(self._options.settings()) as cluster:
+            self._ranges = narrowed(cluster, self._ranges, filters)
+        return filters  # Spark looks at each row by itself
+
+
 def register(spark: SparkSession) -> None:
-    """Make the source known to a session, as ``drainer``."""
-    spark.dataSource.register(DrainerSource)
+    """Make the source known to a session, as ``drainer``; with filters, where they are on."""
+    pushes = spark.conf.get(PUSHDOWN, "false") == "true"
+    safe = int(spark.version.split(".")[0]) >= PUSHDOWN_SINCE
+    spark.dataSource.register(PushingSource if pushes and safe else DrainerSource)
 
 
 def _check(schema: StructType) -> None:

@@ -1,4 +1,4 @@
-"""Options say what ``drainer run`` says, a slip in one is told, and no secret with it."""
+"""Options are those of ``drainer run`` or of Spark's Kafka source; errors show no secret."""
 
 from __future__ import annotations
 
@@ -7,42 +7,75 @@ from pathlib import Path
 import pytest
 
 from drainer.errors import UsageError
-from drainer.kafka.backlog import COMMITTED, EARLIEST, END, Bound
+from drainer.kafka.backlog import COMMITTED, EARLIEST, Bound
 from drainer.message import Origin
-from drainer.spark.options import OffsetRange, ReadOptions
+from drainer.spark.options import OffsetRange, ReadOptions, cut_evenly
 
 
 def test_without_a_group_the_start_is_the_first_record_else_its_committed_offset() -> None:
-    assert ReadOptions.parse({"topic": "t"}).from_ == EARLIEST
-    assert ReadOptions.parse({"topic": "t", "group": "g"}).from_ == COMMITTED
-    assert ReadOptions.parse({"topic": "t", "group": "g", "from": "7"}).from_ == Bound(offset=7)
+    assert ReadOptions.parse({"topic": "t"}).start == EARLIEST
+    assert ReadOptions.parse({"topic": "t", "group": "g"}).start == COMMITTED
+    assert ReadOptions.parse({"topic": "t", "group": "g", "from": "7"}).start == Bound(offset=7)
 
 
-def test_every_option_is_understood_whatever_its_case() -> None:
+@pytest.mark.parametrize(
+    ("drainers", "sparks"),
+    [
+        ({"topic": "t"}, {"subscribe": " t "}),
+        ({"topic": "t", "partitions": "0, 2"}, {"assign": '{"t": [0, 2]}'}),
+        ({"topic": "t", "from": "earliest"}, {"subscribe": "t", "startingOffsets": "earliest"}),
+        (
+            {"topic": "t", "from": "@2026-11-20T18:00Z"},
+            {"subscribe": "t", "startingTimestamp": "1795197600000"},
+        ),
+        ({"topic": "t", "until": "end"}, {"subscribe": "t", "endingOffsets": "latest"}),
+        (
+            {"topic": "t", "until": "@2026-11-20T18:00Z"},
+            {"subscribe": "t", "endingTimestamp": "1795197600000"},
+        ),
+        ({"topic": "t", "tasks": "4"}, {"subscribe": "t", "minPartitions": "4"}),
+        ({"topic": "t"}, {"subscribe": "t", "failOnDataLoss": "True"}),
+    ],
+)
+def test_an_option_has_the_name_that_drainer_or_that_spark_gives_it(
+    drainers: dict[str, str], sparks: dict[str, str]
+) -> None:
+    of_drainer = {**drainers, "Bootstrap.Servers": "a:1", "isolation": "read_uncommitted"}
+    of_spark = {**sparks, "kafka.bootstrap.servers": "a:1"}
+
+    assert ReadOptions.parse(of_drainer) == ReadOptions.parse(of_spark)
+
+
+def test_what_begins_with_kafka_is_a_property_of_the_client_or_its_group() -> None:
     said = ReadOptions.parse(
         {
-            "TOPIC": "t",
-            "Bootstrap.Servers": "a:1",
-            "partitions": "2, 0",
-            "from": "@2026-11-20T18:00Z",
-            "until": "end",
-            "isolation": "read_uncommitted",
-            "tasks": "4",
+            "subscribe": "t",
+            "kafka.bootstrap.servers": "a:1",
+            "kafka.isolation.level": "read_committed",
+            "kafka.sasl.password": "hush",
+            "kafka.group.id": "spark",
         }
     )
 
-    assert said.partitions == (0, 2)
-    assert said.from_ == Bound(time_ms=1795197600000)
-    assert said.until == END
-    assert said.tasks == 4
-    assert said.settings().isolation == "read_uncommitted"
     assert said.settings().bootstrap_servers == "a:1"
+    assert said.settings().isolation == "read_committed"
+    assert said.settings().properties["sasl.password"] == "hush"
+    assert (said.reader, said.group, said.start) == ("spark", None, EARLIEST)
+    assert "hush" not in repr(said)
 
 
-def test_ranges_are_offsets_by_partition() -> None:
-    said = ReadOptions.parse({"topic": "t", "ranges": '{"3": [0, 40], "0": [100, 250]}'})
+def test_offsets_are_by_topic_and_partition() -> None:
+    said = ReadOptions.parse(
+        {
+            "assign": '{"t": [0, 3], "u": [1]}',
+            "startingOffsets": '{"t": {"0": 100, "3": -2}, "u": {"1": 0}}',
+            "endingOffsets": '{"t": {"0": 250, "3": 40}, "u": {"1": -1}}',
+        }
+    )
 
-    assert said.ranges == {0: (100, 250), 3: (0, 40)}
+    assert said.topics == {"t": (0, 3), "u": (1,)}
+    assert said.start == {"t": {0: 100, 3: -2}, "u": {1: 0}}
+    assert said.end == {"t": {0: 250, 3: 40}, "u": {1: -1}}
 
 
 @pytest.mark.parametrize(
@@ -50,17 +83,19 @@ def test_ranges_are_offsets_by_partition() -> None:
     [
         ({}, "no topic"),
         ({"topic": " "}, "no topic"),
+        ({"topic": "t", "subscribe": "t"}, "topic and subscribe say the same"),
+        ({"assign": '{"t": [0]}', "partitions": "0"}, "assign and partitions"),
+        ({"assign": '{"t": []}'}, "a topic has no partition"),
         ({"topic": "t", "tasks": "0"}, "tasks='0'"),
-        ({"topic": "t", "tasks": "four"}, "tasks='four'"),
-        ({"topic": "t", "partitions": "0,x"}, "'x' is no partition"),
+        ({"topic": "t", "tasks": "four"}, "'four' is not a number"),
+        ({"topic": "t", "partitions": "0,x"}, "'x' is not a number"),
         ({"topic": "t", "from": "yesterday"}, "from 'yesterday'"),
-        ({"topic": "t", "isolation": "none"}, "isolation='none'"),
-        ({"topic": "t", "ranges": "{"}, "ranges='{': "),
-        ({"topic": "t", "ranges": "{}"}, "no partition"),
-        ({"topic": "t", "ranges": '{"x": [0, 1]}'}, "Expected `int`"),
-        ({"topic": "t", "ranges": '{"0": [2, 1]}'}, r"\[2, 1\) of partition 0"),
-        ({"topic": "t", "ranges": '{"0": [0, true]}'}, r"Expected `int`, got `bool`"),
-        ({"topic": "t", "ranges": '{"0": [0, 1]}', "from": "0"}, "ranges .* and from"),
+        ({"topic": "t", "startingOffsets": "latest"}, "startingOffsets='latest': "),
+        ({"topic": "t", "startingOffsets": '{"t": {"0": -1}}'}, "-1 is neither .* nor -2"),
+        ({"topic": "t", "endingOffsets": '{"t": {"0": -2}}'}, "-2 is neither .* nor -1"),
+        ({"topic": "t", "endingOffsets": '{"t": {"0": true}}'}, "got `bool`"),
+        ({"topic": "t", "from": "0", "startingTimestamp": "1"}, "from and startingTimestamp"),
+        ({"topic": "t", "failOnDataLoss": "false"}, "leaves out what was lost"),
         ({"path": "orders"}, "path is unknown"),
     ],
 )
@@ -88,17 +123,18 @@ def test_options_hold_no_secret_of_the_file_that_they_name(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "parts", "cuts"),
+    ("ranges", "tasks", "cuts"),
     [
-        (10, 20, 1, [(10, 20)]),
-        (10, 20, 3, [(10, 13), (13, 16), (16, 20)]),
-        (10, 12, 5, [(10, 11), (11, 12)]),
-        (10, 10, 5, []),
+        ([(10, 20)], 1, [(10, 20)]),
+        ([(10, 20)], 3, [(10, 13), (13, 16), (16, 20)]),
+        ([(10, 12)], 5, [(10, 11), (11, 12)]),
+        ([(10, 10)], 5, []),
+        ([(0, 60), (0, 20), (5, 5), (0, 1)], 4, [(0, 20), (20, 40), (40, 60), (0, 20), (0, 1)]),
     ],
 )
-def test_a_range_is_cut_evenly_and_nothing_is_left_out(
-    start: int, end: int, parts: int, cuts: list[tuple[int, int]]
+def test_ranges_are_cut_evenly_and_nothing_is_left_out(
+    ranges: list[tuple[int, int]], tasks: int, cuts: list[tuple[int, int]]
 ) -> None:
-    range_ = OffsetRange(Origin("t", "id", 0), start, end)
+    whole = [OffsetRange(Origin("t", "id", n), *range_) for n, range_ in enumerate(ranges)]
 
-    assert [(cut.start, cut.end) for cut in range_.cut(parts)] == cuts
+    assert [(cut.start, cut.end) for cut in cut_evenly(whole, tasks)] == cuts

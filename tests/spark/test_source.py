@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,14 +13,31 @@ from confluent_kafka import Message, Producer
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
 from pyspark.sql.functions import spark_partition_id
+from pyspark.sql.types import StructType
 
+from drainer.kafka.backlog import EARLIEST, freeze
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.record import Batch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
 from drainer.sandbox import Broker
-from drainer.spark.source import record_batches
+from drainer.spark import register
+from drainer.spark.filters import narrowed
+from drainer.spark.options import ranges_of
+from drainer.spark.source import PUSHDOWN, PushingSource, record_batches
 from kafka.reader import numbered
 from kafka.topic import PASSWORD, USER, Topic
 
@@ -57,15 +75,53 @@ def test_a_row_is_what_was_produced(load: Load, topic: Topic) -> None:
     producer.produce(topic.name, None, None, 1)
     producer.flush()
 
-    first, second = load().orderBy("offset").collect()
+    frame = load(includeHeaders="true")
+    first, second = frame.orderBy("offset").collect()
 
+    assert frame.drop("headers").schema == load().schema
     assert (first.topic, first.partition, first.offset) == (topic.name, 1, 0)
     assert (bytes(first.key), bytes(first.value)) == (b"k", b"v")
     assert first.timestamp.astimezone(UTC) == datetime.fromtimestamp(1234.567, UTC)
-    assert first.timestamp_type == "CreateTime"
+    assert first.timestampType == 0
     assert first.headers == [("h", b"1"), ("h", None)]
-    assert first.leader_epoch == 0
-    assert (second.key, second.value, second.headers) == (None, None, [])
+    assert (second.key, second.value, second.headers) == (None, None, None)
+
+
+def test_the_columns_are_those_of_spark_s_kafka_source(load: Load, topic: Topic) -> None:
+    fields = "key binary, value binary, topic string, partition int, offset bigint"
+    fields += ", timestamp timestamp, timestampType int"
+    headers = "headers array<struct<key:string,value:binary>>"
+
+    assert load().schema == StructType.fromDDL(fields)
+    assert load(includeHeaders="true").schema == StructType.fromDDL(f"{fields}, {headers}")
+
+
+def test_a_query_of_spark_s_kafka_source_runs_unchanged(
+    spark: SparkSession, bootstrap: str, topic: Topic, topic_name: str
+) -> None:
+    other = Topic(bootstrap, f"{topic_name}-other")
+    topic.produce(numbered(50))
+    topic.produce(numbered(50), partition=1)
+    topic.transact(["aborted"] * 5, commit=False)  # it shows these by default
+    other.produce("abc")
+
+    def query(**options: str) -> DataFrame:
+        reader = spark.read.format("drainer").option("kafka.bootstrap.servers", bootstrap)
+        return reader.options(**options).load()
+
+    exact = query(
+        assign=json.dumps({topic_name: [0, 1], other.name: [0]}),
+        startingOffsets=json.dumps({topic_name: {0: 3, 1: 48}, other.name: {0: -2}}),
+        endingOffsets=json.dumps({topic_name: {0: 6, 1: -1}, other.name: {0: 1}}),
+        minPartitions="4",
+        failOnDataLoss="true",
+    )
+
+    assert query(subscribe=f"{topic_name}, {other.name}").count() == 108
+    assert places(exact.where(f"topic = '{topic_name}'")) == [
+        (0, 3), (0, 4), (0, 5), (1, 48), (1, 49),
+    ]  # fmt: skip
+    assert places(exact.where(f"topic = '{other.name}'")) == [(0, 0)]
 
 
 def test_several_tasks_read_one_partition_and_together_all_of_it(load: Load, topic: Topic) -> None:
@@ -86,17 +142,6 @@ def test_several_tasks_read_one_partition_and_together_all_of_it(load: Load, top
     assert len(begins) >= 5
 
 
-def test_exact_ranges_are_read_and_nothing_beside_them(load: Load, topic: Topic) -> None:
-    for partition in (0, 1):
-        topic.produce(numbered(50), partition=partition)
-
-    assert places(load(ranges='{"0": [3, 6], "1": [48, 50]}', tasks="2")) == [
-        (0, 3), (0, 4), (0, 5), (1, 48), (1, 49),
-    ]  # fmt: skip
-    assert places(load(ranges='{"0": [7, 7]}')) == []
-    assert places(load(partitions="1", from_="45", until="47")) == [(1, 45), (1, 46)]
-
-
 def test_a_group_begins_at_its_committed_offset_and_is_left_alone(
     load: Load, topic: Topic, bootstrap: str
 ) -> None:
@@ -110,10 +155,9 @@ def test_a_group_begins_at_its_committed_offset_and_is_left_alone(
         assert cluster.committed(group, topic.name, [0]) == {0: 3}
 
 
-def test_the_end_is_frozen_when_the_read_is_planned(load: Load, topic: Topic) -> None:
+def test_the_end_is_frozen_by_load(load: Load, topic: Topic) -> None:
     topic.produce(numbered(5))
     frame = load()
-    assert frame.count() == 5
     topic.produce(numbered(5))
 
     assert frame.count() == 5
@@ -166,7 +210,8 @@ def test_large_records_come_in_several_batches_of_bounded_bytes_and_the_columns_
             {"until": "5", "partitions": "0"},
             "hint: a backlog is what is there now: leave until out",
         ),
-        ({"ranges": '{"0": [1, 9]}'}, "which ends at 3\nhint: only what is there"),
+        ({"endingOffsets": '{"TOPIC": {"0": 9, "1": 0}}'}, "and it holds [1, 3)\nhint: only"),
+        ({"startingOffsets": '{"TOPIC": {"1": 0, "2": 0}}'}, "no others: TOPIC/0, TOPIC/2\nhint"),
         ({"bootstrap.servers": ""}, "name them with the option bootstrap.servers, or"),
     ],
 )
@@ -176,17 +221,80 @@ def test_trouble_is_reported_in_drainer_s_words(
     topic.produce("abc")
     topic.delete_before(1)
 
+    named = {name: text.replace("TOPIC", topic.name) for name, text in options.items()}
     with pytest.raises(PySparkException) as raised:
-        load(**options).count()
+        load(**named)
 
-    assert told in str(raised.value)
+    assert told.replace("TOPIC", topic.name) in str(raised.value)
     assert "--" not in str(raised.value).split("drainer.errors.")[-1]  # there is no command line
+
+
+BEGUN_MS = 1_700_000_000_000
+LATER = datetime.fromtimestamp(BEGUN_MS / 1000 + 90, UTC)
+
+
+@pytest.fixture
+def stamped(topic: Topic) -> Topic:
+    """A hundred records of partition 0, a second apart but for two that came late, 50 of 1."""
+    stamps = [("k", BEGUN_MS + 1000 * n) for n in range(100)]
+    topic.stamp([*stamps[:97], ("k", BEGUN_MS), ("k", BEGUN_MS), stamps[99]])
+    topic.stamp([("k", BEGUN_MS)] * 50, partition=1)
+    return topic
+
+
+def test_filters_say_which_offsets_need_not_be_read(stamped: Topic) -> None:
+    left_of: dict[tuple[Filter, ...], dict[int, tuple[int, int]]] = {
+        (GreaterThan(("offset",), 90), LessThanOrEqual(("offset",), 95)): {0: (90, 96)},
+        (EqualTo(("partition",), 1),): {1: (0, 50)},
+        (In(("partition",), (1, 7)), LessThan(("offset",), 10)): {1: (0, 11)},
+        (In(("offset",), (60, 40, 45)),): {0: (40, 61), 1: (40, 50)},
+        (GreaterThanOrEqual(("timestamp",), LATER),): {0: (90, 100)},
+        (LessThan(("timestamp",), LATER),): {0: (0, 100), 1: (0, 50)},
+        (Not(EqualTo(("partition",), 1)), IsNull(("key",))): {0: (0, 100), 1: (0, 50)},
+        (EqualNullSafe(("partition",), None),): {0: (0, 100), 1: (0, 50)},
+    }
+    with Cluster.connect(ClientSettings(stamped.bootstrap)) as cluster:
+        whole = ranges_of(freeze(cluster, stamped.name, None, from_=EARLIEST))
+        for filters, left in left_of.items():
+            found = narrowed(cluster, whole, filters)
+            assert {each.origin.partition: (each.start, each.end) for each in found} == left
+
+
+def test_what_a_filter_leaves_out_is_not_read(
+    spark: SparkSession, pushdown: None, load: Load, stamped: Topic
+) -> None:
+    spark.dataSource.register(PushingSource)
+    whole, by_offset, by_time = load(), load(), load()
+    stamped.delete_before(90)
+
+    assert places(by_offset.where("partition = 0 and offset >= 98")) == [(0, 98), (0, 99)]
+    assert by_time.where(f"timestamp >= timestamp '{LATER}'").count() == 8
+    with pytest.raises(PySparkException, match="offsets 0 to 89 are gone"):
+        whole.count()
+
+
+def test_queries_of_one_frame_do_not_take_each_other_s_filters(
+    spark: SparkSession, pushdown: None, load: Load, topic: Topic
+) -> None:
+    topic.produce(numbered(10))
+    register(spark)
+    frame = load()
+
+    assert [frame.where("offset > 5").count(), frame.count()] == [4, 10]
+
+
+@pytest.fixture
+def pushdown(spark: SparkSession) -> Iterator[None]:
+    """Spark hands filters to sources."""
+    spark.conf.set(PUSHDOWN, "true")
+    yield
+    spark.conf.unset(PUSHDOWN)
+    register(spark)
 
 
 def test_records_that_go_between_plan_and_read_fail_the_job(load: Load, topic: Topic) -> None:
     topic.produce("abc")
     frame = load()
-    assert frame.count() == 3  # planned
     topic.delete_before(2)
 
     with pytest.raises(
