@@ -108,13 +108,14 @@ def read_range(
     end: int,
     *,
     reader: str,
+    prefetch_bytes: int = PREFETCH_BYTES,
     silence_s: float = SILENCE_S,
     pace: RateLimiter | None = None,
 ) -> Iterator[Batch]:
     """All that the isolation level shows of offsets ``[start, end)``, with holes or not.
 
     It is over when it is known that nothing of the range is left to read; a log that ends before
-    ``end`` is an error, not an end. Holds about ``PREFETCH_BYTES`` and a batch. ``reader`` is the
+    ``end`` is an error, not an end. Holds about ``prefetch_bytes`` and a batch. ``reader`` is the
     name of a group that the broker sees; it has no members. ``pace`` holds it to a cap.
 
     Raises:
@@ -133,7 +134,7 @@ def read_range(
         origin.topic,
         origin.topic_id,
         reader,
-        prefetch_bytes=PREFETCH_BYTES,
+        prefetch_bytes=prefetch_bytes,
         batch_bytes=BATCH_BYTES,
         pace=pace,
     ) as source:

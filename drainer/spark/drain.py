@@ -28,7 +28,7 @@ from drainer.spark.control import ControlChannel
 from drainer.spark.failure import refusing
 from drainer.spark.jobs import Checking, Jobs, insist_on_probes
 from drainer.spark.python_worker import HandlerSpec
-from drainer.spark.reading import Reader, Terms
+from drainer.spark.reading import Reader, Terms, typical_bytes
 from drainer.spark.session import drain_session
 from drainer.spark.settings import SparkSettings
 from drainer.spark.shipping import Shipped, ship
@@ -72,7 +72,7 @@ class SparkDrain:
             session, tasks, self._slots = on
             # No more of them than calls are asked for: each makes one at least.
             self._tasks = min(tasks, self._most(self._running))
-            self._jobs = Jobs(session)
+            self._jobs = Jobs(session.sparkContext)
             with event_loop() as loop:
                 context = session.sparkContext
                 self._prepare_run(ship(context, self._handler, self._spark.archives))
@@ -109,7 +109,7 @@ class SparkDrain:
             wave_bytes=self._spark.wave_bytes,
             tasks=self._tasks,
             slots=self._slots,
-            message_bytes=self._held.message_bytes,
+            message_bytes=typical_bytes(self._held.cluster.settings, plan),
         )
         self._reader = Reader(plan, self._aggregation.watermarks, self._terms, self._jobs)
 
@@ -122,7 +122,7 @@ class SparkDrain:
         try:
             # Whatever ends this process: tasks may still be at work then.
             self._held.lock.stays = True
-            look = blocking_call(self._jobs.check, checking, self._slots, self._tasks, name)
+            look = blocking_call(self._jobs.check, checking, self._slots, name)
             self._reader.begin(behind=name)
             await asyncio.wait((look, self._life.ended), return_when=asyncio.FIRST_COMPLETED)
             if not look.done():

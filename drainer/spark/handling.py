@@ -1,18 +1,16 @@
-"""Handling a claim's part of a wave in a task: the in-process engine over rows instead of Kafka."""
+"""Handling a shard's part of a wave in a task: the in-process engine, with chunks for Kafka."""
 
 from __future__ import annotations
 
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-import orjson
-import pyarrow as pa
 from pyspark import TaskContext
 
 from drainer.core.codec import builtins
@@ -28,19 +26,21 @@ from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Interrupted, LanesParked
 from drainer.handler import Retry
 from drainer.loader import LoadedHandler
-from drainer.message import Message, SubMessage
+from drainer.message import Origin, ShippedMessage
 from drainer.operations.policy import LetterWriter
+from drainer.spark.chunk import Row, decode
 from drainer.spark.failure import carrying, said_of
 from drainer.spark.python_worker import HandlerSpec, python_worker
 from drainer.spark.records import TaskRecords
-from drainer.spark.rows import Expected, RoutedMessage, messages_of
+from drainer.spark.slices import Manifest
 from drainer.spark.state import Attempt, State
 
-OUTCOME_SCHEMA = "claim string, outcome string"
+Place = tuple[int, int, int]  # the task's number, partition, offset: what rows are sorted by
 AHEAD_BYTES = 8 * 1024 * 1024  # that are taken from Spark before the engine wants them
 WAIT_S = 0.1
 NEVER_S = 1e7  # between two plans of a task: its records are all that anybody reads
 STOP_S = 1.0
+DOES_IT_SHUFFLE = "resume with the plan; does a setting of Spark change how it shuffles?"
 ASK_AGAIN_S = 0.1  # after the fence was not sure
 
 
@@ -61,21 +61,21 @@ class Handling:
     subs: tuple[int, ...]  # that are meant, by claim
     behind: frozenset[int] = frozenset()
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    @property
+    def tasks(self) -> int:
+        return len(self.claims)
+
+    def __call__(
+        self, rows: Iterable[tuple[Place, Row]]
+    ) -> Iterator[tuple[int, Mapping[str, Any]]]:
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
-        if number >= len(self.claims):  # the manifests, which the driver has
-            for _ in batches:  # with something left unread, Spark would end this worker
-                pass
-            return
         with carrying():
-            outcome = self._handle(number, context.taskAttemptId(), batches)
-        body = orjson.dumps(outcome).decode()
-        yield pa.RecordBatch.from_pydict({"claim": [self.claims[number]], "outcome": [body]})
+            yield number, self._handle(number, context.taskAttemptId(), rows)
 
     def _handle(
-        self, number: int, attempt_number: int, batches: Iterator[pa.RecordBatch]
+        self, number: int, attempt_number: int, rows: Iterable[tuple[Place, Row]]
     ) -> Mapping[str, Any]:
         claim = self.claims[number]
         state = State.open(self.handler.state, self.handler.drain_id)
@@ -108,9 +108,8 @@ class Handling:
                     observe=teller.observe,
                     runtime=RUNTIME,
                 )
-                rows = _Rows(batches, plan, Expected(number, self.subs[number]))
-                elsewhere = None if handler.split is None else _not_meant
-                drain = LocalDrain(held, Ports(rows.open, letters), elsewhere)
+                source = _ChunkSource(rows, plan, number, self.subs[number])
+                drain = LocalDrain(held, Ports(source.open, is_split=True, dead_letters=letters))
                 drain.dispatcher.behind = self.behind
                 for ledger in drain.dispatcher.ledgers.values():
                     ledger.tells_fates = True
@@ -126,6 +125,13 @@ class Handling:
         return outcome
 
 
+def placed(rows: Iterable[Row | tuple[int, Manifest]]) -> Iterator[tuple[Place, Row]]:
+    """Chunks with the place that sends each to its task."""
+    for row in rows:
+        if not isinstance(row[1], Manifest):
+            yield row[:3], row
+
+
 def _continued(plan: OffsetPlan, earlier: Record) -> OffsetPlan:
     """The plan with what earlier attempts finished, as progress of all that this task gets."""
     claim = {}
@@ -136,38 +142,38 @@ def _continued(plan: OffsetPlan, earlier: Record) -> OffsetPlan:
     return whole.merge({}, earlier.parked, earlier.ruled)
 
 
-def _not_meant(message: Message, subs: Sequence[SubMessage]) -> int:
-    assert isinstance(message, RoutedMessage)
-    return message.not_meant(subs)
+class _ChunkSource:
+    """Chunks as a source of messages: read in a thread, for Spark gives them when it likes to.
 
-
-class _Rows:
-    """Rows as a source of messages: read in a thread, for Spark gives them when it likes to."""
+    ``subs`` is how many sub-messages they are to have, by the manifests. Spark makes rows anew when
+    it lost them, and the log may have others by then.
+    """
 
     trouble: str | None = None
 
     def __init__(
-        self, batches: Iterator[pa.RecordBatch], plan: OffsetPlan, expected: Expected
+        self, rows: Iterable[tuple[Place, Row]], plan: OffsetPlan, shard: int, subs: int
     ) -> None:
-        self._batches = batches
-        self._plan = plan
-        self._expected = expected
+        self._rows = rows
+        self._shard = shard
+        self._left = subs
+        self._origins = {n: Origin(plan.topic, plan.topic_id, n) for n in plan.partitions}
         self._ends = {number: part.end for number, part in plan.partitions.items()}
-        self._queue: deque[_RowBatch] = deque()
+        self._queue: deque[_ChunkBatch] = deque()
         self._waiting = 0  # bytes in the queue
         self._room = threading.Event()
         self._stopping = False
         self.failure: DrainerError | None = None
-        self._thread = threading.Thread(target=self._run, name="drainer-rows", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="drainer-chunks", daemon=True)
 
-    def open(self, dispatcher: Dispatcher, notify: Callable[[], None]) -> _Rows:
+    def open(self, dispatcher: Dispatcher, notify: Callable[[], None]) -> _ChunkSource:
         self._notify = notify
         return self
 
     def start(self) -> None:
         self._thread.start()
 
-    def next_batch(self) -> _RowBatch | None:
+    def next_batch(self) -> _ChunkBatch | None:
         if not self._queue:
             return None
         batch = self._queue.popleft()
@@ -182,16 +188,21 @@ class _Rows:
 
     def _run(self) -> None:
         try:
-            for rows in self._batches:
+            for _, (shard, partition, _, count, body) in self._rows:
                 while self._waiting > AHEAD_BYTES and not self._stopping:
                     self._room.clear()
                     self._room.wait(WAIT_S)
                 if self._stopping:
                     return
-                for part in self._expected.take(rows):
-                    self._put(_RowBatch(part, self._plan, {}))
-            self._expected.insist_on_all()  # or what is missing would be a hole
-            self._put(_RowBatch(None, self._plan, self._ends))
+                if shard != self._shard:
+                    raise Interrupted(
+                        f"Spark gave the task of shard {self._shard} rows of others",
+                        hint=DOES_IT_SHUFFLE,
+                    )
+                self._left -= count
+                self._put(_ChunkBatch(body, self._origins[partition]))
+            self._insist_on_all()  # or what is missing would be a hole
+            self._put(_ChunkBatch(None, None, self._ends))
         except DrainerError as error:
             self.failure = error
             self._notify()
@@ -203,28 +214,38 @@ class _Rows:
             )
             self._notify()
 
-    def _put(self, batch: _RowBatch) -> None:
+    def _insist_on_all(self) -> None:
+        """Raises Interrupted when there were fewer, or more: nothing may count as read."""
+        if self._left:
+            what = f"{self._left:,} fewer" if self._left > 0 else f"{-self._left:,} more"
+            raise Interrupted(
+                f"the rows of shard {self._shard} have {what} sub-messages than when they were"
+                " read: Spark lost some and read them again, and the log has changed meanwhile",
+                hint="resume with the plan: it reads again what is not finished",
+            )
+
+    def _put(self, batch: _ChunkBatch) -> None:
         self._waiting += batch.bytes
         self._queue.append(batch)
         self._notify()
 
 
-class _RowBatch:
-    """The engine's ``Batch``, of one partition; the messages are made when they are wanted."""
+class _ChunkBatch:
+    """The engine's ``Batch``: a chunk, decoded when its messages are wanted."""
 
     def __init__(
-        self, rows: pa.RecordBatch | None, plan: OffsetPlan, reached: dict[int, int]
+        self, body: bytes | None, origin: Origin | None, reached: dict[int, int] | None = None
     ) -> None:
-        self._rows = rows
-        self._plan = plan
-        self.reached = reached
-        self.bytes = 0 if rows is None else rows.nbytes
+        self._body = body
+        self._origin = origin
+        self.reached = reached or {}
+        self.bytes = 0 if body is None else len(body)
 
     @property
-    def messages(self) -> Iterable[RoutedMessage]:
-        if self._rows is None:
+    def messages(self) -> Iterable[ShippedMessage]:
+        if self._body is None or self._origin is None:
             return ()
-        return messages_of(self._rows, self._plan.topic, self._plan.topic_id)
+        return decode(self._body, self._origin)
 
 
 class _NoCommitter:

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
-import orjson
-import pyarrow as pa
-from pyspark import StorageLevel, TaskContext
+from pyspark import StorageLevel
 
-from drainer.core.progress import Range, intersect
+from drainer.core.progress import Range
 from drainer.errors import BrokerUnreachable, Interrupted, Refused, StateRefused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import recreated
+from drainer.spark.chunk import Row
 from drainer.spark.failure import SparkBroke, carrying, spark_failures
-from drainer.spark.handling import OUTCOME_SCHEMA, Handling
+from drainer.spark.handling import DOES_IT_SHUFFLE, Handling, placed
 from drainer.spark.python_worker import HandlerSpec, python_worker
-from drainer.spark.rows import ROW_SCHEMA, SPARK_SCHEMA, Manifest
-from drainer.spark.splitting import UNDIVIDED_MOST, Splitting
+from drainer.spark.slices import UNDIVIDED_MOST, Manifest, SliceTask
 from drainer.spark.state import State
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark import RDD, SparkContext
 
 BEGUN_LOOK_S = 0.02
 
@@ -32,9 +32,7 @@ BEGUN_LOOK_S = 0.02
 @dataclass(frozen=True, slots=True)
 class Checking:
     """A look at the executors before anything is handled: opens the handler in a task, asks the
-    cluster for the topic, and writes to the state; the row it gives names what it wrote.
-
-    It goes through Spark as a wave does, so it also brings up what Spark makes at first use.
+    cluster for the topic, and writes to the state; it gives the name of what it wrote.
 
     Raises Refused or UsageError, through Spark, when the task can't do one of these.
     """
@@ -42,10 +40,7 @@ class Checking:
     handler: HandlerSpec
     topic_id: str
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+    def __call__(self, _: Iterable[int]) -> Iterator[str]:
         with carrying():
             spec = self.handler
             state = State.open(spec.state, spec.drain_id)
@@ -57,14 +52,7 @@ class Checking:
                 if cluster.topic(spec.topic).topic_id != self.topic_id:
                     raise recreated(spec.topic)
             name = state.probe(spec.epoch)
-        row = dict.fromkeys(ROW_SCHEMA.names) | {"claim": 0, "value": name.encode()}
-        yield pa.RecordBatch.from_pylist([row] * len(numbers), schema=ROW_SCHEMA)
-
-
-def passing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What handles the rows of the look: it does nothing."""
-    count = sum(batch.num_rows for batch in batches)
-    yield pa.RecordBatch.from_pydict({"claim": ["none"], "outcome": [str(count)]})
+        yield name
 
 
 def insist_on_probes(state: State, names: list[str]) -> None:
@@ -85,9 +73,6 @@ def elsewhere(state: State, what: str) -> StateRefused:
     )
 
 
-Rower: TypeAlias = Splitting | Checking  # gives rows
-
-
 @contextmanager
 def _stopping() -> Iterator[None]:
     """What becomes of Spark stops a drain, and is no bug of it."""
@@ -100,30 +85,47 @@ def _stopping() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class PreparedWave:
-    """A wave that was read and lies ready, by claim.
+    """A wave that was read and lies ready, in chunks.
 
     Attributes:
-        ranges: the offsets ``[start, end)`` that it has, by partition; fewer than were asked for
-            when the messages are larger than was thought.
+        rows: the chunks, which Spark keeps on disk, and the manifests.
+        ranges: the offsets ``[start, end)`` that it has, by partition.
         delivered: the offsets of messages to account for, by partition.
-        subs: how many sub-messages each claim is given, by its number.
+        subs: how many sub-messages each shard is given.
         undivided: offsets of messages that need tasks to act as one, by partition.
         too_many: whether these are more than were reported.
-        read_bytes: what the records take in memory, estimated.
+        log_bytes: of keys and values, as the log has them.
     """
 
-    frame: DataFrame
+    rows: RDD[Any]
     ranges: Mapping[int, Range]
     delivered: Mapping[int, Sequence[Range]]
     subs: Mapping[int, int]
     undivided: Mapping[int, Sequence[int]]
     too_many: bool
-    read_bytes: int
+    log_bytes: int
+
+    @classmethod
+    def of(cls, rows: RDD[Any], manifests: Sequence[Manifest]) -> PreparedWave:
+        ranges: dict[int, Range] = {}
+        delivered: dict[int, list[Range]] = {}
+        undivided: dict[int, list[int]] = {}
+        subs: Counter[int] = Counter()
+        for each in sorted(manifests, key=lambda each: (each.partition, each.start)):
+            number = each.partition
+            ranges[number] = (ranges.get(number, (each.start, 0))[0], each.end)
+            delivered.setdefault(number, []).extend(each.delivered)
+            if each.undivided:
+                undivided.setdefault(number, []).extend(each.undivided)
+            subs.update(each.subs)
+        too_many = any(len(each.undivided) > UNDIVIDED_MOST for each in manifests)
+        log_bytes = sum(each.log_bytes for each in manifests)
+        return cls(rows, ranges, delivered, subs, undivided, too_many, log_bytes)
 
     def release(self) -> None:
         """Lets go of the rows."""
         with _stopping():
-            self.frame.unpersist()
+            self.rows.unpersist()
 
 
 class Jobs:
@@ -132,67 +134,54 @@ class Jobs:
     What Spark raises comes out as an error of drainer's.
     """
 
-    def __init__(self, session: SparkSession) -> None:
-        self._session = session
-        self._context = session.sparkContext
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
 
-    def check(self, checking: Checking, slots: int, tasks: int, name: str) -> list[str]:
+    def check(self, checking: Checking, slots: int, name: str) -> list[str]:
         """Runs it in as many tasks as there are slots; gives what each wrote to the state."""
         with spark_failures():
             self._context.setJobGroup(name, name, interruptOnCancel=True)
-            frame = self._by_claim(checking, slots, tasks)
-            try:
-                found = frame.select("value").distinct().collect()
-                frame.mapInArrow(passing, OUTCOME_SCHEMA).collect()
-            finally:
-                frame.unpersist()
-        return [bytes(row[0]).decode() for row in found]
+            return self._run(checking, slots).collect()
 
-    def prepare(self, splitting: Splitting, name: str) -> PreparedWave:
-        """Reads a wave, which is the slices of ``splitting``."""
+    def read(self, task: SliceTask, name: str) -> PreparedWave:
+        """Reads a wave, which is the slices of ``task``, and keeps its chunks on disk."""
         with _stopping():
             self._context.setJobGroup(name, name, interruptOnCancel=True)
-            frame = self._by_claim(splitting, len(splitting.slices), splitting.claims)
+            rows = self._run(task, len(task.slices)).persist(StorageLevel.DISK_ONLY)
             try:
-                found = frame.where(f"claim = {splitting.claims}").select("value").collect()
+                manifests = rows.mapPartitions(_manifests).collect()
             except BaseException:
                 with suppress(Exception):  # Spark itself may be what is gone
-                    frame.unpersist()
+                    rows.unpersist()
                 raise
-        manifests = [Manifest.decode(bytes(row[0])) for row in found]
-        return _prepared(frame, manifests)
+        return PreparedWave.of(rows, manifests)
 
     def handle(
-        self, prepared: PreparedWave, handling: Handling, name: str
-    ) -> list[tuple[str, Mapping[str, Any]]]:
-        """Handles what was prepared; gives each claim with the outcome of its task."""
-        within = " or ".join(
-            f"(partition = {number} and offset < {end})"
-            for number, (_, end) in prepared.ranges.items()
-        )
+        self, wave: PreparedWave, handling: Handling, name: str
+    ) -> list[tuple[int, Mapping[str, Any]]]:
+        """Handles a wave; gives the number of each task with its outcome.
+
+        The shuffle's files are removed then, and not when the JVM happens to collect garbage.
+        """
         try:
             with _stopping():
                 self._context.setJobGroup(name, name, interruptOnCancel=True)
-                frame = prepared.frame.where(within).mapInArrow(handling, OUTCOME_SCHEMA)
-                rows = frame.collect()
+                dealt = wave.rows.mapPartitions(placed)
+                outcomes = dealt.repartitionAndSortWithinPartitions(
+                    handling.tasks, itemgetter(0)
+                ).mapPartitions(handling)
+                try:
+                    found = outcomes.collect()
+                finally:
+                    outcomes.cleanShuffleDependencies()
         except BrokerUnreachable as error:  # Spark reads again what it has lost
             raise Interrupted(str(error), hint=error.hint) from error
-        if sorted(row[0] for row in rows) != sorted(handling.claims):
+        if sorted(task for task, _ in found) != list(range(handling.tasks)):
             raise Interrupted(
-                f"Spark ran {len(rows)} tasks for {len(handling.claims)} claims of a wave",
-                hint="resume with the plan; does a setting of Spark change how it shuffles?",
+                f"Spark ran {len(found)} tasks for the {handling.tasks} of a wave",
+                hint=DOES_IT_SHUFFLE,
             )
-        return [(row[0], orjson.loads(row[1])) for row in rows]
-
-    def _by_claim(self, task: Rower, tasks: int, claims: int) -> DataFrame:
-        """The rows that so many tasks make, one partition a claim, and one behind them."""
-        return (
-            self._session.range(0, tasks, 1, tasks)
-            .mapInArrow(task, SPARK_SCHEMA)
-            .repartitionById(claims + 1, "claim")
-            .sortWithinPartitions("partition", "offset")
-            .persist(StorageLevel.DISK_ONLY)
-        )
+        return found
 
     def wait_until_begun(self, name: str, give_up: Callable[[], bool]) -> None:
         """Returns when Spark knows of a job: it gets its slots before those that come later."""
@@ -206,30 +195,10 @@ class Jobs:
         with _stopping():
             self._context.cancelJobGroup(name)
 
+    def _run(self, task: Callable[[Iterable[int]], Iterable[Any]], tasks: int) -> RDD[Any]:
+        """What so many tasks give, each of which gets its number."""
+        return self._context.parallelize(range(tasks), tasks).mapPartitions(task)
 
-def _prepared(frame: DataFrame, manifests: Sequence[Manifest]) -> PreparedWave:
-    by_partition: dict[int, list[Manifest]] = {}
-    for manifest in sorted(manifests, key=lambda each: (each.partition, each.start)):
-        by_partition.setdefault(manifest.partition, []).append(manifest)
-    ranges: dict[int, Range] = {}
-    delivered: dict[int, Sequence[Range]] = {}
-    undivided: dict[int, Sequence[int]] = {}
-    subs: dict[int, int] = {}
-    read, too_many = 0, False
-    for number, slices in by_partition.items():
-        taken = []
-        for each in slices:
-            taken.append(each)
-            if each.reached < each.end:  # what lies behind it is read again in the next wave
-                break
-        ranges[number] = (slices[0].start, taken[-1].reached)
-        delivered[number] = [r for each in taken for r in each.delivered]
-        if found := [offset for each in taken for offset in each.undivided]:
-            undivided[number] = found
-        too_many = too_many or any(len(each.undivided) > UNDIVIDED_MOST for each in taken)
-        read += sum(each.read_bytes for each in taken)
-        for each in taken:
-            for claim, count in each.subs.items():
-                subs[claim] = subs.get(claim, 0) + count
-    delivered = {n: intersect(found, [ranges[n]]) for n, found in delivered.items()}
-    return PreparedWave(frame, ranges, delivered, subs, undivided, too_many, read)
+
+def _manifests(rows: Iterable[Row | tuple[int, Manifest]]) -> Iterator[Manifest]:
+    return (row[1] for row in rows if isinstance(row[1], Manifest))

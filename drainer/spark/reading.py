@@ -16,15 +16,17 @@ from drainer.engine.meter import capped
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import CapStatus
 from drainer.errors import BrokerUnreachable, DrainerError, Interrupted
+from drainer.kafka.settings import ClientSettings
+from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
 from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.python_worker import HandlerSpec
-from drainer.spark.splitting import Splitting
+from drainer.spark.slices import SliceTask
 from drainer.spark.waves import Waves
 
 OUTAGE_S = 120.0  # of the broker, for those who read; as for the lock
 READ_AGAIN_S = 1.0
 CANCEL_S, CANCEL_AGAIN_S = 2.0, 0.2
-GUESSED_BYTES = 1_000.0  # of one offset, until something was read
+LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024  # partitions, for the size of the first wave; of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Terms:
     wave_bytes: int
     tasks: int
     slots: int
-    message_bytes: float = 1.0  # on average, as far as it is known
+    message_bytes: float = 1.0  # of those that come first, on average
 
 
 class Reader:
@@ -59,7 +61,7 @@ class Reader:
         self._terms = terms
         self._jobs = jobs
         lefts = {n: (watermarks[n], part.end) for n, part in plan.partitions.items()}
-        self._waves = Waves(lefts, terms.wave_bytes, GUESSED_BYTES)
+        self._waves = Waves(lefts, terms.wave_bytes, terms.message_bytes)
         self._next: asyncio.Task[PreparedWave] | None = None  # until somebody has what it read
         self._ahead = False  # it is read while something else has its slots first
         self._job: str | None = None
@@ -103,9 +105,9 @@ class Reader:
         self._ahead = False  # what it was to come behind is over
         return None if self._next is None else await self._given(self._next)
 
-    async def read(self, ranges: Mapping[int, Range], claims: int) -> PreparedWave:
+    async def read(self, ranges: Mapping[int, Range], shards: int) -> PreparedWave:
         """Reads just that, while no wave is read. Raises as ``take`` does."""
-        return await self._given(self._begin(self._read(ranges, claims)))
+        return await self._given(self._begin(self._read(ranges, shards)))
 
     def stop(self) -> None:
         self.stopped = True
@@ -146,18 +148,18 @@ class Reader:
                 self._jobs.wait_until_begun, behind, lambda: self.stopped or not self._ahead
             )
         prepared = await self._read(self._waves.next(), self._terms.tasks)
-        self._waves.took(prepared.ranges, prepared.read_bytes)
+        self._waves.took(prepared.ranges, prepared.log_bytes)
         self._messages += sum(count(each) for each in prepared.delivered.values())
-        self._bytes += prepared.read_bytes
+        self._bytes += prepared.log_bytes
         return prepared
 
-    async def _read(self, ranges: Mapping[int, Range], claims: int) -> PreparedWave:
+    async def _read(self, ranges: Mapping[int, Range], shards: int) -> PreparedWave:
         # Waits for a broker that doesn't answer, for it did when the tasks were looked at.
         since_s = monotonic()
         while True:
             self._insist_on_going_on()
             try:
-                prepared = await self._read_once(ranges, claims)
+                prepared = await self._read_once(ranges, shards)
             except BrokerUnreachable as error:
                 if monotonic() - since_s > OUTAGE_S or self.stopped:
                     raise Interrupted(str(error), hint=error.hint) from error
@@ -167,26 +169,40 @@ class Reader:
                 self.trouble = None
                 return prepared
 
-    async def _read_once(self, ranges: Mapping[int, Range], claims: int) -> PreparedWave:
+    async def _read_once(self, ranges: Mapping[int, Range], shards: int) -> PreparedWave:
         plan, slots = self._plan, self._terms.slots
         # Readers that wait for a cap leave room for those that handle.
         readers = slots if plan.limits is None else max(1, slots // 2)
-        slices = tuple(self._waves.pieces(ranges, readers))
-        splitting = Splitting(
+        slices = tuple(self._waves.slices(ranges, readers))
+        task = SliceTask(
             handler=self._terms.handler,
             order=Order(plan.order),
-            claims=claims,
+            shards=shards,
             topic_id=plan.topic_id,
             slices=slices,
             known=plan.claims,
+            rules=plan.rules,
+            read_ahead_bytes=self._waves.read_ahead_bytes(slices),
             share=1 / max(1, min(len(slices), slots)),
             message_bytes=self._terms.message_bytes,
         )
         self._job = name = f"drainer {plan.drain_id}: reading {_shown(ranges)}"
         try:
-            return await blocking_call(self._jobs.prepare, splitting, name)
+            return await blocking_call(self._jobs.read, task, name)
         finally:
             self._job = None
+
+
+def typical_bytes(client: ClientSettings, plan: OffsetPlan) -> float:
+    """Of messages, by those that come first in a few partitions.
+
+    Raises as ``read_spans``.
+    """
+    parts = [(n, plan.watermark(n), part.end) for n, part in plan.partitions.items()]
+    spans = [Span(*part, LOOKED_AT_BYTES) for part in parts if part[1] < part[2]][:LOOKED_AT]
+    batches = read_spans(client, plan.topic, plan.topic_id, plan.group, spans, HEADS_BYTES)
+    sizes = [message.size for batch in batches for message in batch.messages]
+    return sum(sizes) / len(sizes) if sizes else 1.0
 
 
 def _shown(ranges: Mapping[int, Range]) -> str:

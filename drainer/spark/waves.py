@@ -1,4 +1,4 @@
-"""Waves: a backlog in slices that follow each other, each of a bounded size in bytes."""
+"""Waves: a backlog in slices that follow each other, each of about so many bytes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from drainer.core.progress import Range, cut
 
 FIRST_BYTES = 8 * 1024 * 1024
 GROWTH = 4  # of a wave over the one before it
+SLICE_BYTES_LEAST = 4 * 1024 * 1024
+# What a client reads ahead of a slice's end is thrown away.
+AHEAD_SHARE, AHEAD_LEAST, AHEAD_MOST = 0.1, 256 * 1024, 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Offsets ``[start, end)`` of one partition; with ``bytes_most`` of keys and values, or the
-    message that has more, the reading of it ends before."""
+class Slice:
+    """Offsets ``[start, end)`` of one partition, which one task reads."""
 
     partition: int
     start: int
     end: int
-    bytes_most: int
 
 
 class Waves:
@@ -38,6 +39,7 @@ class Waves:
         self._most_bytes = wave_bytes
         self._wave_bytes = min(FIRST_BYTES, wave_bytes)
         self._bytes_per_offset = max(bytes_per_offset, 1.0)
+        self._guessed = True
 
     @property
     def left(self) -> int:
@@ -54,39 +56,41 @@ class Waves:
 
     def next(self) -> dict[int, Range]:
         """The offsets of the next wave, by partition; none when nothing is left."""
-        share = min(1.0, self._offsets / max(1, self.left))
+        offsets = max(1, int(self._wave_bytes / self._bytes_per_offset))
+        share = min(1.0, offsets / max(1, self.left))
         return {
             n: (start, min(end, start + max(1, round((end - start) * share))))
             for n, (start, end) in self._lefts.items()
         }
 
     def took(self, ranges: Mapping[int, Range], read_bytes: int) -> None:
-        """Notes what was read of a wave; it may have ended before what ``next`` said."""
+        """Notes that a wave was read. Sizes that drift are followed by half of the way."""
         offsets = sum(end - start for start, end in ranges.values())
         if read_bytes and offsets:
-            self._bytes_per_offset = max(1.0, read_bytes / offsets)
+            found = max(1.0, read_bytes / offsets)
+            known = found if self._guessed else self._bytes_per_offset
+            self._bytes_per_offset, self._guessed = (known + found) / 2, False
         self._wave_bytes = min(self._most_bytes, self._wave_bytes * GROWTH)
         for number, (_, end) in ranges.items():
             self._lefts[number] = (end, self._lefts[number][1])
         self._lefts = {n: left for n, left in self._lefts.items() if left[0] < left[1]}
 
-    def pieces(self, ranges: Mapping[int, Range], parts: int) -> list[Piece]:
-        """A wave as pieces for about ``parts`` tasks, several to a partition.
-
-        Together they read little more than a wave may have, however large the messages are.
-        """
-        offsets = sum(end - start for start, end in ranges.values())
-        pieces = [
-            (number, *piece)
+    def slices(self, ranges: Mapping[int, Range], readers: int) -> list[Slice]:
+        """A wave for at most about so many tasks, several to a partition if it is large."""
+        offsets = max(1, sum(end - start for start, end in ranges.values()))
+        worth = math.ceil(offsets * self._bytes_per_offset / SLICE_BYTES_LEAST)
+        tasks = min(readers, worth)
+        return [
+            Slice(number, *bounds)
             for number, (start, end) in ranges.items()
-            for piece in cut((start, end), max(1, round(parts * (end - start) / max(1, offsets))))
+            for bounds in cut((start, end), max(1, round(tasks * (end - start) / offsets)))
         ]
-        most = max(1, self._wave_bytes // max(1, len(pieces)))
-        return [Piece(number, start, end, most) for number, start, end in pieces]
 
-    @property
-    def _offsets(self) -> int:
-        return max(1, int(self._wave_bytes / self._bytes_per_offset))
+    def read_ahead_bytes(self, slices: Sequence[Slice]) -> int:
+        """What the client of each may read ahead."""
+        offsets = sum(each.end - each.start for each in slices) / max(1, len(slices))
+        ahead = int(AHEAD_SHARE * offsets * self._bytes_per_offset)
+        return min(max(ahead, AHEAD_LEAST), AHEAD_MOST)
 
 
 def cut_at(

@@ -105,13 +105,9 @@ class WaveRunner:
         if prepared.too_many or len(stretches) > CUTS_MOST:
             stretches = [(dict(prepared.ranges), False)]
         for ranges, divided in stretches:
-            left = dict(ranges)
-            while left:  # one that is all messages of megabytes may take several reads
-                part = await self._reader.read(left, self._terms.tasks if divided else 1)
-                async with _released(part):
-                    await self._handle(part, self._claims if divided else (ALL,))
-                left = {n: (part.ranges[n][1], end) for n, (_, end) in left.items()}
-                left = {n: each for n, each in left.items() if each[0] < each[1]}
+            part = await self._reader.read(ranges, self._terms.tasks if divided else 1)
+            async with _released(part):
+                await self._handle(part, self._claims if divided else (ALL,))
 
     async def _handle(
         self, prepared: PreparedWave, claims: tuple[str, ...], *, reads_on: bool = False
@@ -159,8 +155,8 @@ class WaveRunner:
         self._at_rest.set()
         await self._take_news()
         whole = True
-        for claim, outcome in outcomes:
-            self._monitor.ended(claim, outcome["status"])
+        for task, outcome in outcomes:
+            self._monitor.ended(claims[task], outcome["status"])
             self._left_parked.update(outcome["parked"])
             lanes = replace(ParkedLanes.from_json(outcome["parked_lanes"]), total=len(self.parked))
             self._aggregation.parked_lanes = self._aggregation.parked_lanes.merge(lanes)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from drainer.core.progress import Range
 from drainer.spark.waves import Waves, cut_at
 
+KIB, MIB = 1024, 1024**2
 LEFTS = st.dictionaries(
     st.integers(0, 120),
     st.tuples(st.integers(0, 500), st.integers(0, 500)).map(lambda r: (r[0], r[0] + r[1])),
@@ -17,9 +18,9 @@ LEFTS = st.dictionaries(
 
 
 @settings(deadline=None)
-@given(LEFTS, st.integers(1, 10**6), st.integers(1, 5000), st.randoms())
-def test_waves_follow_each_other_without_a_hole_though_they_end_early(
-    lefts: dict[int, Range], wave_bytes: int, of_each: int, draw: object
+@given(LEFTS, st.integers(1, 10**6), st.integers(1, 5000))
+def test_waves_follow_each_other_without_a_hole(
+    lefts: dict[int, Range], wave_bytes: int, of_each: int
 ) -> None:
     waves = Waves(lefts, wave_bytes, 500.0)
     at = {n: start for n, (start, _) in lefts.items()}
@@ -30,30 +31,54 @@ def test_waves_follow_each_other_without_a_hole_though_they_end_early(
         assert {n: start for n, (start, _) in ranges.items()} == {
             n: at[n] for n, (_, end) in lefts.items() if at[n] < end
         }
-        read = {}
         for n, (start, end) in ranges.items():
             assert start < end <= lefts[n][1]
-            read[n] = (start, draw.randint(start + 1, end))  # type: ignore[attr-defined]
-            at[n] = read[n][1]
-        waves.took(read, of_each * sum(end - start for start, end in read.values()))
+            at[n] = end
+        waves.took(ranges, of_each * sum(end - start for start, end in ranges.values()))
     assert waves.left == sum(end - at[n] for n, (_, end) in lefts.items())
 
 
+def test_waves_follow_sizes_that_drift() -> None:
+    waves = Waves({0: (0, 10**9)}, MIB, 1.0)
+    size, sizes = 1_000.0, list[float]()
+    for _ in range(60):
+        (bounds,) = waves.next().values()
+        read = size * (bounds[1] - bounds[0])
+        sizes.append(read / MIB)
+        waves.took({0: bounds}, int(read))
+        size *= 1.1
+
+    assert all(0.9 < each < 1.25 for each in sizes[10:])
+
+
 @given(LEFTS, st.integers(1, 10**6), st.integers(1, 64))
-def test_pieces_are_a_wave_and_read_little_more_than_it_may_have(
-    lefts: dict[int, Range], wave_bytes: int, parts: int
+def test_slices_are_a_wave_in_about_as_many_parts_as_read_at_once(
+    lefts: dict[int, Range], wave_bytes: int, readers: int
 ) -> None:
     waves = Waves(lefts, wave_bytes, 500.0)
     ranges = waves.next()
 
-    pieces = waves.pieces(ranges, parts)
+    slices = waves.slices(ranges, readers)
 
     for n, (start, end) in ranges.items():
-        own = [(piece.start, piece.end) for piece in pieces if piece.partition == n]
+        own = [(each.start, each.end) for each in slices if each.partition == n]
         assert [begun for begun, _ in own] == [start, *(ended for _, ended in own[:-1])]
         assert own[-1][1] == end
-    assert len(pieces) <= parts + 2 * len(ranges)
-    assert sum(piece.bytes_most for piece in pieces) <= max(wave_bytes, len(pieces))
+    assert len(slices) <= readers + 2 * len(ranges)
+
+
+@given(st.integers(1, 2**32), st.integers(1, 64), st.integers(1, 10**6))
+def test_what_clients_read_ahead_of_a_wave_is_a_tenth_of_it(
+    wave_bytes: int, readers: int, of_each: int
+) -> None:
+    waves = Waves({0: (0, 10**12)}, wave_bytes, of_each)
+    waves.took({0: (0, 10)}, 10 * of_each)
+    slices = waves.slices(waves.next(), readers)
+
+    ahead = waves.read_ahead_bytes(slices)
+
+    assert ahead >= 256 * KIB
+    assert ahead == 256 * KIB or ahead * len(slices) <= 0.11 * max(wave_bytes, of_each)
 
 
 @given(

@@ -19,14 +19,14 @@ from drainer.spark.lease import LOCAL
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.reading import Reader, Terms
 from drainer.spark.shipping import Shipped
-from drainer.spark.splitting import Splitting
+from drainer.spark.slices import SliceTask
 
 SPEC = HandlerSpec(Shipped("h.py:H"), ClientSettings("x:1"), "t", "g", "d", 1, "/state", LOCAL, 1)
 TERMS = Terms(SPEC, None, LocalSettings(concurrency=1), 2**20, 2, 3)
 
 
-class Frame:
-    """Rows that Spark holds until they are let go of."""
+class Rows:
+    """What Spark holds until it is let go of."""
 
     held = True
 
@@ -46,19 +46,19 @@ class MadeUpJobs:
         self.asked = threading.Event()
         self.begun = threading.Semaphore(0)
         self.may_end = threading.Event()
-        self.frames: list[Frame] = []
-        self.read = 0
+        self.rows: list[Rows] = []
+        self.times = 0
 
-    def prepare(self, splitting: Splitting, name: str) -> PreparedWave:
-        self.read += 1
+    def read(self, task: SliceTask, name: str) -> PreparedWave:
+        self.times += 1
         self.begun.release()
         if self.answers:
             raise self.answers.pop(0)
         self.may_end.wait(10)
-        frame = Frame()
-        self.frames.append(frame)
-        ranges = {piece.partition: (piece.start, piece.end) for piece in splitting.slices}
-        return PreparedWave(frame, ranges, {}, {}, {}, False, 1)  # type: ignore[arg-type]
+        rows = Rows()
+        self.rows.append(rows)
+        ranges = {each.partition: (each.start, each.end) for each in task.slices}
+        return PreparedWave(rows, ranges, {}, {}, {}, False, 1)  # type: ignore[arg-type]
 
     def wait_until_begun(self, name: str, give_up: Callable[[], bool]) -> None:
         while self.forgets and not give_up():
@@ -99,7 +99,7 @@ def test_a_stop_while_the_broker_is_away_reads_nothing_more(
             await reader.take()
 
     asyncio.run(story())
-    assert jobs.read == 1
+    assert jobs.times == 1
 
 
 def test_a_wave_that_somebody_waits_for_is_let_go_of_at_a_stop() -> None:
@@ -115,7 +115,7 @@ def test_a_wave_that_somebody_waits_for_is_let_go_of_at_a_stop() -> None:
             await taking
 
     asyncio.run(story())
-    assert [frame.held for frame in jobs.frames] == [False]
+    assert [rows.held for rows in jobs.rows] == [False]
 
 
 def test_a_wave_that_came_at_the_same_moment_as_a_stop_is_not_handled() -> None:
@@ -132,7 +132,7 @@ def test_a_wave_that_came_at_the_same_moment_as_a_stop_is_not_handled() -> None:
         await reader.cancel()
 
     asyncio.run(story())
-    assert [frame.held for frame in jobs.frames] == [False]
+    assert [rows.held for rows in jobs.rows] == [False]
 
 
 def test_a_wave_is_not_held_back_for_a_job_that_is_over() -> None:

@@ -1,0 +1,206 @@
+"""Reading a slice of the backlog in a task: each message is split once, and leaves in chunks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from zlib import crc32
+
+from drainer.core.claims import Claims, Elsewhere, Places
+from drainer.core.identity import identify
+from drainer.core.order import LANE_OF, Order
+from drainer.core.plan import ALL
+from drainer.core.progress import (
+    Partial,
+    Progress,
+    Range,
+    RangeSet,
+    ranges_of,
+)
+from drainer.kafka.spans import read_range
+from drainer.loader import split_failed
+from drainer.message import Message, Origin, SubMessage
+from drainer.policy.rate_cap import RateLimiter
+from drainer.policy.rules.settings import RuleSettings
+from drainer.spark.chunk import ChunkWriter, Row, why_whole
+from drainer.spark.failure import carrying
+from drainer.spark.python_worker import HandlerSpec, python_worker
+from drainer.spark.waves import Slice
+
+UNDIVIDED_MOST = 100  # offsets that a manifest lists; with more the wave is not divided at all
+MANIFEST = DONE = -1  # in place of a shard
+BETWEEN = -2  # of what falls in none
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a slice held, for the account.
+
+    Attributes:
+        start, end: its offsets.
+        delivered: offsets of messages that were not finished before, as ranges.
+        subs: sub-messages that are to be handled, by shard.
+        undivided: offsets of messages of which several shards need the same sub-message.
+        log_bytes: of keys and values, as the log has them.
+    """
+
+    partition: int
+    start: int
+    end: int
+    delivered: tuple[Range, ...]
+    subs: Mapping[int, int]
+    undivided: tuple[int, ...]
+    log_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SliceTask:
+    """What reads the slices of a wave; sent to the tasks, each of which is given numbers of them.
+
+    It gives the rows of chunks, and behind those of a slice its manifest in a row of the shard -1.
+    ``known`` is what was finished when the wave was begun, as the plan's claims have it. Each slice
+    is read at ``share`` of what the handler's ``limits`` allow for.
+    """
+
+    handler: HandlerSpec
+    order: Order
+    shards: int
+    topic_id: str
+    slices: tuple[Slice, ...]
+    known: Claims
+    read_ahead_bytes: int
+    rules: RuleSettings
+    share: float = 1.0
+    message_bytes: float = 1.0  # of what was read before, on average
+
+    def pace(self) -> RateLimiter | None:
+        limits = self.handler.limits
+        return None if limits is None else RateLimiter(limits, self.share, self.message_bytes)
+
+    def __call__(self, numbers: Iterable[int]) -> Iterator[Row | tuple[int, Manifest]]:
+        with carrying():
+            for number in numbers:
+                yield from _SliceReader(self, self.slices[number]).rows()
+
+
+class _SliceReader:
+    """One slice of it, from Kafka to rows."""
+
+    def __init__(self, task: SliceTask, part: Slice) -> None:
+        number = part.partition
+        before = task.known.get(ALL, {}).get(number) or Progress(part.start)
+        self._task = task
+        self._slice = part
+        self._origin = Origin(task.handler.topic, task.topic_id, number)
+        self._watermark = before.watermark
+        self._finished = RangeSet(before.finished)
+        self._partial: Mapping[int, Partial] = before.partial
+        others = {name: claim for name, claim in task.known.items() if name != ALL}
+        self._places = Places(task.order)
+        self._by_sub_key = task.order not in LANE_OF
+        self._elsewhere = Elsewhere(others, self._places) if others else None
+        self._delivered: list[int] = []
+        self._subs: Counter[int] = Counter()
+        self._undivided: list[int] = []
+
+    def rows(self) -> Iterator[Row | tuple[int, Manifest]]:
+        part, log_bytes = self._slice, 0
+        with python_worker().at_work(self._task.handler) as handler:
+            whole = why_whole(handler, self._task.rules) is not None
+            writer = ChunkWriter(self._origin, whole_messages=whole)
+            add = (
+                partial(self._add, writer, handler.split)
+                if handler.split
+                else partial(self._add_whole, writer)
+            )
+            for batch in read_range(
+                self._task.handler.client,
+                self._origin,
+                part.start,
+                part.end,
+                reader=self._task.handler.group,
+                prefetch_bytes=self._task.read_ahead_bytes,
+                pace=self._task.pace(),
+            ):
+                for message in batch.messages:
+                    log_bytes += message.size
+                    if message.offset >= self._watermark and message.offset not in self._finished:
+                        add(message)
+                        yield from writer.full()
+            yield from writer.flush()
+        yield (
+            MANIFEST,
+            Manifest(
+                part.partition,
+                part.start,
+                part.end,
+                ranges_of(self._delivered),
+                self._subs,
+                tuple(self._undivided),
+                log_bytes,
+            ),
+        )
+
+    def _add(
+        self,
+        writer: ChunkWriter,
+        split: Callable[[Message], Iterable[SubMessage]],
+        message: Message,
+    ) -> None:
+        subs = _split(split, message)
+        keys = identify(message, subs)
+        self._delivered.append(message.offset)
+        shards = self._shards_of(subs, self._done(message, subs, keys))
+        if BETWEEN in shards:
+            if len(self._undivided) <= UNDIVIDED_MOST:
+                self._undivided.append(message.offset)
+            return
+        writer.begin(message, subs, keys)
+        for sub, shard in zip(subs, shards, strict=True):
+            if shard != DONE:
+                writer.add(shard, sub)
+                self._subs[shard] += 1
+
+    def _add_whole(self, writer: ChunkWriter, message: Message) -> None:
+        subs = [SubMessage(message.key, message.value)]
+        keys = identify(message, subs)
+        self._delivered.append(message.offset)
+        (shard,) = self._shards_of(subs, self._done(message, subs, keys))
+        if shard != DONE:
+            writer.add_whole(shard, message)
+            self._subs[shard] += 1
+
+    def _shards_of(self, subs: Sequence[SubMessage], done: int) -> list[int]:
+        """Of each sub-message its shard, unless it is done."""
+        shards, by_sub_key = self._task.shards, self._by_sub_key
+        found = []
+        for index, sub in enumerate(subs):
+            key = sub.key
+            if done and done >> index & 1:
+                found.append(DONE)
+            # The most common kind, without a call: a backlog has millions of them.
+            elif by_sub_key and type(key) is str and key.isascii() and sub.keys is None:
+                found.append(crc32(key.encode()) % shards)
+            else:
+                shard = self._places.number(sub, shards)
+                found.append(BETWEEN if shard == shards else shard)
+        return found
+
+    def _done(self, message: Message, subs: Sequence[SubMessage], keys: Sequence[Hashable]) -> int:
+        done = 0
+        known = self._partial.get(message.offset)
+        if known is not None:
+            known.insist_same(message, keys)
+            done = known.bits
+        if self._elsewhere is not None:
+            done |= self._elsewhere.finished(message, subs)
+        return done
+
+
+def _split(split: Callable[[Message], Iterable[SubMessage]], message: Message) -> list[SubMessage]:
+    try:
+        return list(split(message))
+    except BaseException as error:  # also of one that calls sys.exit()
+        raise split_failed(message, error) from error
