@@ -79,7 +79,7 @@ class Failures:
         self._retries = Retries()
         self._breaker = Breaker()
         self._policy = FailurePolicy(settings, self._breaker, runtime.random(), before)
-        rate = None if settings.rate is None else Rate(settings.rate, clock())
+        self._rate = rate = None if settings.rate is None else Rate(settings.rate, clock())
         self._admission = Admission(
             dispatcher, self._retries, self._breaker, rate, clock, self._recovered
         )
@@ -267,6 +267,12 @@ class Failures:
             self._settle()
             if not paused:
                 self._tick()
+
+    def set_rate(self, per_s: float) -> None:
+        """Another one than the settings have, when they have one."""
+        if self._rate is not None and self._rate.per_s != per_s:
+            self._rate.change(per_s, self._clock())
+            self._tick()
 
     def idle(self) -> None:
         """Notices that there may be something that can't start yet."""

@@ -179,7 +179,7 @@ class LocalDrain:
                 dispatcher,
                 failures,
                 lambda: self._workers.idle,
-                self._limit,
+                self.limit,
                 threads=not self._handler.is_async,
                 clock=clock,
             )
@@ -259,11 +259,16 @@ class LocalDrain:
             write_cap=cap_status(self._ports.write_pace, summary.elapsed_s, over=True),
         )
 
-    def _limit(self, most: int) -> None:
+    def limit(self, most: int) -> None:
+        """Makes so many calls at once from now on, one at least; on the event loop."""
         self._meter.concurrency = most
         self._pump.ready_lanes = self._look_ahead(most)
         self._workers.limit(most)
         self._pump.poke()
+
+    def set_rate(self, per_s: float) -> None:
+        """Starts so many per second from now on, when the plan has a rate; on the event loop."""
+        self._failures.set_rate(per_s)
 
     def _notified(self) -> None:
         # From the source's thread; the loop may be closed when the source is the last to stop.

@@ -25,6 +25,12 @@ class Rate:
         self._tokens = 1.0
         self._at_s = now_s
 
+    def change(self, per_s: float, now_s: float) -> None:
+        """Another rate from now on."""
+        self.allowed(now_s)
+        self.per_s = per_s
+        self._most = max(1.0, per_s * BURST_S)
+
     def allowed(self, now_s: float) -> int:
         """How many may start now."""
         self._tokens = min(self._most, self._tokens + (now_s - self._at_s) * self.per_s)

@@ -8,26 +8,48 @@ max-min fair: none is larger than another one while that one's task wants more.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
+
+from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
 
 Task = TypeVar("Task", bound=Hashable)
+
+
+class Borrowed(NamedTuple):
+    """What a task tells of what it has borrowed.
+
+    Attributes:
+        seen: the number of the grants that it obeys; 0 before the first.
+        in_flight: calls in the handler.
+        ready: lanes that only wait for a call.
+        done: sub-messages that calls have done, since it began.
+        calls: those calls.
+        failed: calls that failed.
+    """
+
+    seen: int = 0
+    in_flight: int = 0
+    ready: int = 0
+    done: int = 0
+    calls: int = 0
+    failed: int = 0
 
 
 class _Borrower:
     """One task: what it may do, and what it may still be doing."""
 
-    __slots__ = ("granted", "running", "since", "wanted")
+    __slots__ = ("granted", "since", "told", "wanted")
 
     def __init__(self, wanted: int) -> None:
         self.granted = 0
         self.wanted = wanted
-        self.running = 0
+        self.told = Borrowed()
         # Grants by number from the one that it obeys on, less those with a greater one behind.
         self.since: list[tuple[int, int]] = []
 
     @property
     def held(self) -> int:
-        return max([self.running, self.granted, *(grant for _, grant in self.since)])
+        return max([self.told.in_flight, self.granted, *(grant for _, grant in self.since)])
 
 
 class Lender(Generic[Task]):
@@ -41,6 +63,7 @@ class Lender(Generic[Task]):
         self.total = total
         self.number = 0
         self._tasks: dict[Task, _Borrower] = {}
+        self._over = Borrowed()  # what tasks and attempts did that have ended
 
     @property
     def room(self) -> int:
@@ -53,18 +76,21 @@ class Lender(Generic[Task]):
 
     def end(self, task: Task) -> None:
         """It has no call in flight, and begins none."""
-        self._tasks.pop(task, None)
+        borrower = self._tasks.pop(task, None)
+        if borrower is not None:
+            self._over = _added(self._over, borrower.told)
 
-    def told(self, task: Task, *, seen: int, running: int, ready: int) -> None:
-        """Takes what a task said when it obeyed the grants with the number ``seen``; of a task
-        that has ended, nothing."""
+    def told(self, task: Task, told: Borrowed) -> None:
+        """Takes what a task says; of one that has ended, nothing."""
         borrower = self._tasks.get(task)
         if borrower is None:
             return
-        borrower.running = running
-        borrower.wanted = max(1, running + ready)
-        older = [each for each in borrower.since if each[0] <= seen]
-        borrower.since = [*older[-1:], *(each for each in borrower.since if each[0] > seen)]
+        if told.calls < borrower.told.calls or told.failed < borrower.told.failed:
+            self._over = _added(self._over, borrower.told)  # it was begun anew
+        borrower.told = told
+        borrower.wanted = max(1, told.in_flight + told.ready)
+        older = [each for each in borrower.since if each[0] <= told.seen]
+        borrower.since = [*older[-1:], *(each for each in borrower.since if each[0] > told.seen)]
 
     def grants(self) -> dict[Task, int]:
         """What each task may have in flight from now on; 0 while no other has given enough back."""
@@ -86,6 +112,27 @@ class Lender(Generic[Task]):
                 borrower.since.append((self.number, borrower.granted))
         return grants
 
+    def obey(self, number: int) -> bool:
+        """Whether the tasks that are at work obey the grants with this number, or later ones."""
+        return all(not 0 < each.told.seen < number for each in self._tasks.values())
+
+    @property
+    def idle(self) -> int:
+        """Calls that tasks at work may make, and have nothing to make of."""
+        return sum(
+            max(0, each.granted - each.told.in_flight)
+            for each in self._tasks.values()
+            if each.told.seen
+        )
+
+    @property
+    def did(self) -> Borrowed:
+        """What all tasks did, those that have ended too."""
+        did = self._over
+        for borrower in self._tasks.values():
+            did = _added(did, borrower.told)
+        return did
+
     def _shares(self) -> dict[Task, int]:
         left = self.total
         shares: dict[Task, int] = {}
@@ -98,3 +145,39 @@ class Lender(Generic[Task]):
             shares[task] += more
             left -= more
         return shares
+
+
+class SharedSearch(Generic[Task]):
+    """Finds the total that a downstream can do with, by what all tasks do together."""
+
+    def __init__(self, lender: Lender[Task], search: ConcurrencyLimit, now_s: float) -> None:
+        self._lender = lender
+        self._search = search
+        self._tried = 0  # the number of the first grants under the limit of the moment
+        self._last = now_s, lender.did, 0
+        lender.total = search.limit
+
+    def look(self, now_s: float) -> None:
+        """Measures since the last look, once all tasks obey; call ``grants`` after it."""
+        lender, search = self._lender, self._search
+        then_s, before, idle_before = self._last
+        self._last = now_s, lender.did, lender.idle
+        if not lender.obey(self._tried):
+            return
+        did = _added(lender.did, before, -1)
+        idle = (idle_before + lender.idle) / 2
+        interval = Interval(
+            now_s - then_s, did.done, did.failed, search.limit - idle, calls=did.calls
+        )
+        if search.hear(interval) != lender.total:
+            lender.total = search.limit
+            self._tried = lender.number + 1
+
+
+def _added(one: Borrowed, other: Borrowed, times: int = 1) -> Borrowed:
+    """What was done by both."""
+    return Borrowed(
+        done=one.done + times * other.done,
+        calls=one.calls + times * other.calls,
+        failed=one.failed + times * other.failed,
+    )

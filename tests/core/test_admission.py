@@ -30,21 +30,26 @@ def most_at_once(per_s: float) -> float:
 
 @settings(deadline=None)
 @given(
-    per_s=st.floats(0.01, 10_000),
+    rates=st.lists(st.floats(0.01, 10_000), min_size=1, max_size=3),
     waits=st.lists(st.sampled_from([0.0, 1e-6, 0.001, 0.003, 0.05, 0.5, 7.0, 1000.0]), max_size=30),
 )
-def test_in_no_time_does_more_start_than_rate_and_burst(per_s: float, waits: list[float]) -> None:
-    now_s = 0.0
-    starts: list[float] = []
-    rate = Rate(per_s, now_s)
-    for wait_s in waits:
+def test_in_no_time_does_more_start_than_rates_and_burst(
+    rates: list[float], waits: list[float]
+) -> None:
+    now_s = due = 0.0  # that the rates have given by now
+    starts: list[float] = []  # what was due then
+    rate = Rate(rates[0], now_s)
+    for number, wait_s in enumerate(waits):
+        due += rate.per_s * wait_s
         now_s += wait_s
         for _ in range(min(8, rate.allowed(now_s))):
             rate.start()
-            starts.append(now_s)
-    for number, first_s in enumerate(starts):
-        for count, last_s in enumerate(starts[number:], start=1):
-            assert count <= per_s * (last_s - first_s) + most_at_once(per_s) + 1e-3
+            starts.append(due)
+        rate.change(rates[number % len(rates)], now_s)
+    burst = most_at_once(max(rates))
+    for number, first in enumerate(starts):
+        for count, last in enumerate(starts[number:], start=1):
+            assert count <= last - first + burst + 1e-3
 
 
 @settings(deadline=None)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drainer.spark.lending import Lender
+from drainer.policy.concurrency_limit import ConcurrencyLimit
+from drainer.spark.lending import Borrowed, Lender, SharedSearch
 
 
 class Modelled:
@@ -16,7 +19,7 @@ class Modelled:
 
     def __init__(self) -> None:
         self.coming: deque[tuple[int, int]] = deque()
-        self.told: deque[tuple[int, int, int]] = deque()
+        self.told: deque[Borrowed] = deque()
         self.seen = self.allowed = self.running = 0
         self.waiting = 0
 
@@ -25,7 +28,7 @@ class Modelled:
             case 0 if self.coming:
                 self.seen, self.allowed = self.coming.popleft()
             case 1:
-                self.told.append((self.seen, self.running, self.waiting))
+                self.told.append(Borrowed(self.seen, self.running, self.waiting))
             case 2 if self.waiting and self.running < self.allowed:
                 more = draw.randint(1, min(self.waiting, self.allowed - self.running))
                 self.running, self.waiting = self.running + more, self.waiting - more
@@ -56,8 +59,7 @@ def test_no_more_is_lent_than_there_is_however_late_tasks_obey_and_tell(seed: in
         for name, task in tasks.items():
             task.step(draw)
             if task.told and draw.random() < 0.5:
-                seen, running, ready = task.told.popleft()
-                lender.told(name, seen=seen, running=running, ready=ready)
+                lender.told(name, task.told.popleft())
         assert sum(max(each.running, each.allowed) for each in tasks.values()) <= total
 
 
@@ -66,7 +68,7 @@ def obeyed(lender: Lender[str], running: dict[str, int], ready: dict[str, int]) 
     for _ in range(3):
         lender.grants()
         for task, calls in running.items():
-            lender.told(task, seen=lender.number, running=calls, ready=ready[task])
+            lender.told(task, Borrowed(lender.number, calls, ready[task]))
     return lender.grants()
 
 
@@ -105,3 +107,47 @@ def test_a_lower_total_is_obeyed() -> None:
     lender.total = 6
 
     assert obeyed(lender, {"a": 10, "b": 10}, {"a": 90, "b": 90}) == {"a": 3, "b": 3}
+
+
+class Downstream:
+    """Tasks in virtual time, of which one after the other ends and begins anew, on something that
+    does no more with more calls than it has slots."""
+
+    def __init__(self, slots: int, latency_s: float, seed: int) -> None:
+        self._slots, self._latency_s, self._draw = slots, latency_s, Random(seed)
+        self.tasks: dict[int, Borrowed] = {}
+
+    def step(self, seconds: float, grants: Mapping[int, int], number: int) -> None:
+        calls = sum(grants.values())
+        rate = min(calls, self._slots) / self._latency_s
+        for task, granted in grants.items():
+            told = self.tasks.get(task, Borrowed())
+            share = seconds * rate * granted / max(1, calls)
+            done = told.done + int(share + self._draw.random())
+            self.tasks[task] = Borrowed(number, granted, 10_000, done, done)
+
+
+@pytest.mark.parametrize("slots", [8, 200])
+def test_the_search_over_all_tasks_finds_what_the_downstream_can_do_with(slots: int) -> None:
+    lender = Lender[int](20)
+    search = ConcurrencyLimit(20, 2_000)
+    shared = SharedSearch(lender, search, 0.0)
+    downstream = Downstream(slots, 0.02, seed=1)
+    for task in range(4):
+        lender.begin(task)
+    grants, number = lender.grants(), lender.number
+    for step in range(600):
+        if step % 100 == 50:
+            lender.end(step // 100)
+            lender.begin(4 + step // 100)
+            downstream.tasks.pop(step // 100, None)
+        seen = {task: granted for task, granted in grants.items() if task in lender.grants()}
+        downstream.step(0.1, seen, number)
+        if step % 3 == 0:  # what tasks tell and are granted takes a while
+            for task, told in downstream.tasks.items():
+                lender.told(task, told)
+            shared.look(step / 10)
+            grants, number = lender.grants(), lender.number
+
+    assert search.settled is not None
+    assert 0.8 * slots <= search.settled <= 1.2 * slots

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from drainer.core.claims import place_of
 from drainer.core.lanes import Lanes
 from drainer.message import SubMessage
-from drainer.spark.lending import Lender
+from drainer.spark.lending import Borrowed, Lender
 from drainer.spark.schedule import (
     DEALS_MOST,
     WAVES_MOST,
@@ -347,7 +347,7 @@ def drained_in(waves: list[list[str]]) -> int:
             for name, task in tasks.items():
                 if task.begins <= step:
                     running, ready = len(task.running), task.lanes.ready
-                    lender.told(name, seen=task.seen, running=running, ready=ready)
+                    lender.told(name, Borrowed(task.seen, running, ready))
             for name, granted in lender.grants().items():
                 tasks[name].allowed, tasks[name].seen = granted, lender.number
         for name, task in list(tasks.items()):
