@@ -143,7 +143,7 @@ class Sent:
         min=0.001,
         help="All producers together never send more (10^6 bytes; copies and readers come on"
         " top). The boundary may then lie above it, and drainer says so. Default:"
-        f" {MB_PER_S_A_BROKER:g} a broker.",
+        f" {MB_PER_S_A_BROKER:g} a broker, and more as long as brokers and clients can.",
     )
     max_producers: int = option(
         "--max-producers",

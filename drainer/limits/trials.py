@@ -123,7 +123,13 @@ class Trials:
 
         settings = self._settings
         known = [(t.point.producers, t.verdict) for t in self.limits.trials_of(message_bytes)]
-        search = Search(settings.max_producers, settings.precision, settings.trials, known)
+        search = Search(
+            settings.max_producers,
+            settings.precision,
+            settings.trials,
+            known,
+            widens=settings.max_mb_per_s is None,
+        )
         self._found = search.found()
         if search.next() is not None and message_bytes not in self.limits.baseline:
             self._measure_baseline(message_bytes)

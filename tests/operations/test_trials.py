@@ -83,6 +83,17 @@ def test_a_disk_that_old_messages_come_from_decides_when_it_is_the_least(tmp_pat
     assert "MB/s of old messages were read" in boundary.why[0]
 
 
+def test_brokers_that_tolerate_more_than_was_thought_are_tried_with_more(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, message_bytes=(1024,), max_mb_per_s=None)
+    bears = ModelledCluster(bears=lambda point: 500e6 / point.message_bytes)
+
+    limits = run(bears, tmp_path / "limits.json", settings)
+
+    (boundary,) = limits.boundaries
+    assert boundary.bytes_per_s == pytest.approx(500e6, rel=0.06)  # where 200 are tried at first
+    assert boundary.end is End.NARROW
+
+
 def test_who_is_interrupted_and_goes_on_finds_the_same_as_who_is_not(tmp_path: Path) -> None:
     settings = replace(SETTINGS, message_bytes=(100, 1024))
     whole = run(ModelledCluster(noise=0.0), tmp_path / "whole.json", settings)

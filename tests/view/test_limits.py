@@ -108,7 +108,7 @@ def test_nothing_is_offered_of_a_search_that_found_nothing_yet() -> None:
 
 def test_a_lower_bound_says_that_it_is_one_and_why(limits: Limits) -> None:
     for end, why in (
-        (End.MOST, "lower bound: the most that was allowed; raise --max-mb-per-s"),
+        (End.MOST, "lower bound: the most that was tried; raise --max-mb-per-s"),
         (End.TRIALS, "lower bound: nothing that was tried overloaded the brokers"),
         (End.CLIENTS, "lower bound: clients could do no more; add executors, or cores: round trip"),
     ):

@@ -26,7 +26,8 @@ from drainer.policy.rate_cap import CapCurve, CapPoint
 
 FORMAT = 3
 TRIALS_MOST = 14  # of one search, unless said otherwise
-# More than a broker tolerates that also has readers: Dropbox's tolerated 60 MB/s with five groups.
+# At first: more than most brokers tolerate that also have readers (Dropbox's: 60 MB/s with five
+# groups). What tolerates it is tried with twice as much.
 MB_PER_S_A_BROKER = 200.0
 
 _AGAIN = "measure them again with `drainer limits --out FILE`"
@@ -38,8 +39,9 @@ class LimitSettings:
 
     Attributes:
         message_bytes: the sizes of messages, each with a boundary of its own.
-        max_mb_per_s: that all producers together never exceed (10^6 bytes); None for 200 a broker.
-        max_producers: over so many it is shared out evenly, and more are never tried.
+        max_mb_per_s: that all producers together never exceed (10^6 bytes); None for 200 a broker,
+            and as much more as the brokers tolerate.
+        max_producers: over so many it is shared out evenly.
         consumer_groups: that read all that is sent.
         topics: over which it is spread.
         partitions: of each test topic, for each broker.
@@ -172,7 +174,7 @@ class Limits:
 
     @property
     def bytes_per_s_most(self) -> float:
-        """That all producers together send at most."""
+        """That ``max_producers`` together send."""
         most = self.settings.max_mb_per_s
         return 1e6 * (MB_PER_S_A_BROKER * self.brokers if most is None else most)
 

@@ -29,6 +29,7 @@ OUTSIDE = 0.025  # on either side of the interval that is reported
 FINE = 4  # places to a precision
 PRECISION_LEAST, PRECISION_MOST = 0.01, 0.5  # with less, chance decides in any case
 UNCLEAR_MOST = 4  # in a row
+WIDEST = 64  # times what is tried at first
 
 _NONE, _BEYOND = 0.02, 0.05  # before anything is known: not one is safe, all are
 
@@ -42,8 +43,10 @@ class Search:
     ``known`` are trials of an earlier run, (producers, verdict) in their order: taken again, they
     bring the search to where it was. ``most`` is tried only when all that is below looks safe: to
     overload brokers many times over tells nothing that less would not, and takes them long to get
-    over. Where clients are the bottleneck it finds what they can do, as a lower bound: too many for
-    them count as too many. Raises ValueError for numbers that make no search.
+    over. If that is safe and the search ``widens``, it goes on to twice as many with as many
+    trials, up to WIDEST times the first. Where clients are the bottleneck it finds what they can
+    do, as a lower bound: too many for them count as too many. Raises ValueError for numbers that
+    make no search.
     """
 
     def __init__(
@@ -52,16 +55,24 @@ class Search:
         precision: float,
         trials_most: int = TRIALS_MOST,
         known: Iterable[tuple[int, Verdict]] = (),
+        *,
+        widens: bool = False,
     ) -> None:
         if most < 1 or trials_most < 1:
             raise ValueError(f"at most {most} producers and {trials_most} trials are not a search")
         if not PRECISION_LEAST <= precision <= PRECISION_MOST:
             raise ValueError(f"a precision of {precision} is not within 0.01 to 0.5")
-        self.most = most
         self.precision = precision
-        self.trials_most = trials_most
+        self.trials_most = self._more = trials_most
+        self._widest = WIDEST * most if widens else most
         self._trials: list[tuple[int, Verdict]] = []
-        self._asks = _places(most, precision / FINE)
+        self._reach(most)
+        for producers, verdict in known:
+            self.take(producers, verdict)
+
+    def _reach(self, most: int) -> None:
+        self.most = most
+        self._asks = _places(most, self.precision / FINE)
         self._logs = np.log(self._asks)
         # The boundary is below 1, between two of them, or above the most.
         between = (self._logs[1:] + self._logs[:-1]) / 2
@@ -69,8 +80,8 @@ class Search:
         self._chances = self._before_all()
         self._expected = self._overloads(self._logs[:, None])
         self._unsure = _entropy(self._expected)
-        for producers, verdict in known:
-            self.take(producers, verdict)
+        for producers, verdict in self._trials:
+            self._fit(producers, verdict)
 
     def next(self) -> int | None:
         """The number of producers to try now; None when the search has ended."""
@@ -84,6 +95,12 @@ class Search:
         if not 0 <= producers <= self.most:
             raise ValueError(f"{producers} producers are not within 0 to {self.most}")
         self._trials.append((producers, verdict))
+        self._fit(producers, verdict)
+        if self._end() is End.MOST and self.most < self._widest:
+            self.trials_most = len(self._trials) + self._more
+            self._reach(2 * self.most)
+
+    def _fit(self, producers: int, verdict: Verdict) -> None:
         if producers and verdict is not Verdict.UNCLEAR:
             overloads = self._overloads(np.array(log(producers)))
             fits = 1 - overloads if verdict is Verdict.SAFE else overloads
@@ -153,7 +170,7 @@ class Search:
             return float(self._chances[0])
         near = np.abs(self._bounds - log(producers)) <= log(1 + self.precision)
         near[min(int(np.searchsorted(self._asks, producers)) + 1, len(near) - 1)] = True
-        near[-1] = False  # it has no place there
+        near[-1] = producers == self.most  # else it has no place there
         return float(self._chances[near].sum())
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from drainer.limits.search.boundary import TRIALS_MOST
 from drainer.limits.search.overload import judge
-from drainer.limits.search.search import UNCLEAR_MOST, Search
+from drainer.limits.search.search import UNCLEAR_MOST, WIDEST, Search
 from drainer.limits.search.trial import End, Found, Point, Signals, Verdict
 
 FEW, MANY = range(200), range(1_000)
@@ -242,3 +242,29 @@ def test_trials_that_say_nothing_end_it() -> None:
     assert len(asked) == UNCLEAR_MOST
     assert len(set(asked)) == 1
     assert found.end is End.UNCLEAR
+
+
+@pytest.mark.parametrize("boundary", [100, 900, 3_000])
+def test_a_search_that_widens_goes_on_beyond_a_most_that_is_safe(boundary: int) -> None:
+    cluster = Cluster(boundary, seed=1)
+    tried: list[int] = []
+
+    found = went(Search(256, PRECISION, widens=True), cluster.verdict, tried)
+
+    assert found.end is End.NARROW
+    assert close(found, cluster)
+    assert max(tried) <= 256 or max(tried) < 4 * boundary
+    # Whoever resumes it is where it was.
+    again = Cluster(boundary, seed=1)
+    known = [(producers, again.verdict(producers)) for producers in tried]
+    for kept in range(len(known)):
+        resumed = Search(256, PRECISION, known=known[:kept], widens=True)
+        assert resumed.next() == tried[kept]
+    bounded = went(Search(256, PRECISION), Cluster(boundary, seed=1).verdict)
+    assert (bounded.end is End.MOST) == (boundary > 256)
+
+
+def test_a_search_that_widens_ends_where_nothing_is_ever_too_much() -> None:
+    found = went(Search(4, PRECISION, widens=True), lambda _: SAFE)
+
+    assert (found.end, found.safe) == (End.MOST, WIDEST * 4)
