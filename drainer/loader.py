@@ -115,6 +115,11 @@ class LoadedHandler:
         return self._target
 
     @property
+    def source(self) -> Any:
+        """What it was made of: a class, an instance or a module."""
+        return self._source
+
+    @property
     def code(self) -> str | None:
         """A digest of its module's file and of those of the classes that it is derived from, but
         not of Python's own, which an upgrade changes; None without any."""

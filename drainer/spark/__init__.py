@@ -1,26 +1,30 @@
-"""Spark: the topic as a data source, and sessions to read it in. Needs Java once it is used.
+"""Spark: drains on a session, the topic as a data source, and sessions. Needs Java once it is used.
 
 PySpark is imported with the first of these names: ``drainer.spark.settings`` does without.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from drainer.spark.api import Drained, drain
     from drainer.spark.session import spark_session
     from drainer.spark.source import DrainerSource, register
 
-__all__ = ["DrainerSource", "register", "spark_session"]
+__all__ = ["Drained", "DrainerSource", "drain", "register", "spark_session"]
+
+_IN = {
+    "Drained": "api",
+    "drain": "api",
+    "spark_session": "session",
+    "DrainerSource": "source",
+    "register": "source",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "spark_session":
-        from drainer.spark.session import spark_session  # noqa: PLC0415
-
-        return spark_session
-    if name in ("DrainerSource", "register"):
-        from drainer.spark import source  # noqa: PLC0415
-
-        return getattr(source, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_IN[name]}"), name)

@@ -77,11 +77,19 @@ def session_on(
     ``say`` gets a line when Spark has not answered for some seconds. Raises UsageError and Refused
     as ``spark_session`` does, and Refused when no master answers.
     """
-    owned = SparkContext._active_spark_context is None
+    if SparkContext._active_spark_context is not None:
+        with spark_failures():
+            found = SparkSession.builder.getOrCreate()
+            check_conf(dict(found.sparkContext.getConf().getAll()))
+            session = found.newSession()  # with settings of its own
+            for key, value in (conf or {}).items():
+                session.conf.set(key, value)
+            slots = slots_of(session.sparkContext, wait=False, say=say)
+        yield session, slots
+        return
     conf = {**(conf or {}), **(LOCAL_CONF if look.is_local else {}), **look.conf}
     java = LOCAL_JAVA if look.is_local else ""
-    if owned:
-        _insist_on_master(look.master)
+    _insist_on_master(look.master)
 
     def start() -> SparkSession:
         return spark_session(look.master, name, conf, log="off", java=java)
@@ -94,12 +102,11 @@ def session_on(
             raise
     try:
         with spark_failures():
-            slots = slots_of(session.sparkContext, wait=owned and not look.is_local, say=say)
+            slots = slots_of(session.sparkContext, wait=not look.is_local, say=say)
         yield session, slots
     finally:
-        if owned:
-            with suppress(DrainerError), spark_failures():
-                session.stop()
+        with suppress(DrainerError), spark_failures():
+            session.stop()
 
 
 @contextmanager

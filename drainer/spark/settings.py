@@ -140,7 +140,7 @@ class OnSpark:
 
     def __call__(self, held: HeldDrain) -> Summary:
         # PySpark takes half a second to import, and a preview does without.
-        from drainer.spark.drain import SparkDrain  # noqa: PLC0415
+        from drainer.spark.driver import SparkDrain  # noqa: PLC0415
 
         return SparkDrain(held, self.settings).run()
 

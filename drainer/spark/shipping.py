@@ -7,11 +7,11 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drainer import __version__, mask
 from drainer.errors import Refused, UsageError
-from drainer.loader import LoadedHandler, load_handler, place_and_name
+from drainer.loader import LoadedHandler, as_handler, load_handler, place_and_name
 from drainer.spark.failure import SEND_ALONG
 from drainer.spark.settings import is_local
 
@@ -26,7 +26,8 @@ class Shipped:
     ``file`` is the name of a file that was sent along, whose handler is ``name``. With it travels
     what keys are masked with: tasks report keys and errors, too.
 
-    ``version`` is that of the driver's drainer.
+    ``version`` is that of the driver's drainer. ``source`` is a handler that no import finds: one
+    of the driver's main program, which is pickled as it is.
     """
 
     reference: str
@@ -34,6 +35,7 @@ class Shipped:
     name: str = ""
     mask: str = field(default_factory=mask.secret, repr=False)
     version: str = __version__
+    source: Any = None
 
     def load(self) -> LoadedHandler:
         """Raises UsageError or Refused as ``load_handler`` does, and Refused when this drainer is
@@ -44,6 +46,8 @@ class Shipped:
                 hint="Install the driver's version there.",
             )
         mask.use(self.mask)
+        if self.source is not None:
+            return as_handler(self.source, self.reference)
         reference = self.reference
         if self.file is not None:
             from pyspark import SparkFiles  # noqa: PLC0415 - only in a task
@@ -69,9 +73,11 @@ def ship(context: SparkContext, handler: LoadedHandler, archives: Sequence[str] 
     for archive in archives:
         context.addPyFile(archive)
     reference = handler.absolute_reference
+    place, name = place_and_name(reference)
+    if place == "__main__":
+        return Shipped(reference, source=handler.source)
     if is_local(str(context.master)):
         return Shipped(reference)
-    place, name = place_and_name(reference)
     path = Path(place)
     if path.suffix == ".py" and path.is_file():
         context.addFile(str(path))

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from heapq import nlargest
-from typing import Self, TextIO, cast
+from typing import Any, Self, TextIO, cast
 
 from rich.cells import set_cell_size
 from rich.console import Console
@@ -31,6 +31,7 @@ HELD_MOST = 1 << 20  # characters that handlers printed since the last frame
 PARTITIONS_SHOWN = 8
 FEW_PARTITIONS = 2  # beside tasks, which say more
 _WIDEST = 110  # columns; lines longer than this tire the eye
+_NOTEBOOK_LINES = 40
 
 
 class LiveView:
@@ -145,11 +146,43 @@ def _live(terminal: Terminal, *, transient: bool = False) -> Live:
     )
 
 
-ProgressView = LineView | LiveView
+class NotebookView:
+    """A context manager: the frame as one output of a notebook, which each ``update`` redraws."""
+
+    def __init__(self, display: Any) -> None:
+        self._display = display
+        self._handle: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The last frame stays."""
+
+    def update(self, status: Status) -> None:
+        lines = lay_out(status, _WIDEST, _NOTEBOOK_LINES)
+        text = "\n".join("".join(printable(part) for part, _ in line) for line in lines)
+        if self._handle is None:
+            self._handle = self._display({"text/plain": text}, raw=True, display_id=True)
+        else:
+            self._handle.update({"text/plain": text}, raw=True)
+
+
+def _notebook_display() -> Any:
+    """What displays in the notebook that this runs in; None elsewhere."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return ipython.display.display if ipython and getattr(shell, "kernel", None) else None
+
+
+ProgressView = LineView | LiveView | NotebookView
 
 
 def progress_view(terminal: Terminal) -> ProgressView:
     """The view that suits the terminal; when quiet, one that shows trouble only."""
+    display = _notebook_display()
+    if display is not None:
+        return NotebookView(display)
     seen = terminal.is_live or terminal.is_recorded
     return LiveView(terminal) if seen and not terminal.quiet else LineView(terminal)
 

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from drainer.errors import Refused
+from drainer.insight import notebook
 from drainer.insight.inspection import Inspection, InspectRequest, inspect
 from drainer.insight.on_spark import survey_on_spark
 from drainer.insight.survey import NO_RULES, Survey
@@ -22,6 +23,7 @@ from drainer.policy.rules.settings import RuleSettings, SkipRule
 from drainer.sandbox import Broker
 from kafka.reader import numbered
 from kafka.topic import PASSWORD, USER, Topic
+from spark.story import Story
 
 HANDLER = """
 import json, os
@@ -219,3 +221,27 @@ def test_a_password_goes_to_the_tasks_and_is_not_shown(
     logs = "".join(path.read_text() for path in events.rglob("*") if path.is_file())
     assert f"drainer inspect {topic_name}" in logs
     assert "hush" not in logs
+
+
+def test_a_notebook_gets_what_was_found_and_what_is_expected_as_dataframes(
+    spark: SparkSession, story: Story
+) -> None:
+    story.fill([["a", "b"]] * 30)
+    what: dict[str, Any] = {
+        **{"topic": story.topic, "group": story.group, "from_": "earliest"},
+        **{"handler": story.handler},
+        **{"client": {"bootstrap.servers": story.settings.bootstrap_servers}},
+    }
+
+    inspected = notebook.inspect(spark, **what, full=True, tasks=2)
+    estimated = notebook.estimate(spark, **what, latency="10ms", concurrency=10)
+
+    (partition,) = inspected.partitions().collect()
+    assert (partition.start, partition.end, partition.messages) == (0, 30, 30)
+    assert {(row.sub_key, row["count"], row.share) for row in inspected.hottest().collect()} == {
+        ("'a'", 30, 0.5),
+        ("'b'", 30, 0.5),
+    }
+    by_concurrency = {row.concurrency: row for row in estimated.concurrencies().collect()}
+    assert by_concurrency[10].bound == "hottest lane"
+    assert by_concurrency[10].seconds >= 0.3

@@ -201,3 +201,39 @@ def test_the_margin_is_shown_and_a_warning_comes_once_it_is_sure() -> None:
     [(event, text, _)] = warnings(samples.status(deadline=replace(late, missed=True)))
     assert event == "deadline"
     assert "30m 00s too late; limited by " in text
+
+
+def test_a_notebook_has_one_output_that_is_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Notebook:
+        kernel = object()
+
+        def __init__(self) -> None:
+            self.outputs: list[str] = []
+            self.display = self  # the module of this name, and the function in it
+
+        def get_ipython(self) -> Notebook:
+            return self
+
+        def __call__(self, shown: dict[str, str], *, raw: bool, display_id: bool) -> Notebook:
+            assert raw
+            assert display_id
+            self.outputs.append(shown["text/plain"])
+            return self
+
+        def update(self, shown: dict[str, str], *, raw: bool) -> None:
+            assert raw
+            self.outputs[-1] = shown["text/plain"]
+
+    notebook = Notebook()
+    notebook.display.display = notebook
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    terminal, err = on_screen()
+
+    with progress_view(terminal) as view:
+        view.update(samples.status())
+        view.update(samples.status(topic="or\x1bders"))
+
+    (output,) = notebook.outputs
+    assert output.startswith("Draining or\\x1bders for group")
+    assert "━" in output
+    assert err.getvalue() == ""

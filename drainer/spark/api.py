@@ -1,0 +1,303 @@
+"""Drains from a notebook or a job, on the session that is there: nothing of it is changed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TypeAlias
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+
+from drainer.cli.connecting import connect
+from drainer.cli.engines import Engines
+from drainer.cli.options import NEW_DRAIN
+from drainer.core.order import Order
+from drainer.core.progress import Counts
+from drainer.engine.runtime import THIS_PROCESS
+from drainer.engine.settings import LocalSettings
+from drainer.engine.status import Status, Summary
+from drainer.errors import DrainerError, PlanRefused, Refused
+from drainer.handler import Handler
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
+from drainer.loader import LoadedHandler, as_handler, load_handler
+from drainer.operations.drain import drain as run_drain
+from drainer.operations.resume import prepare_resume
+from drainer.operations.start import Prepared, Request, nothing_to_drain, prepare
+from drainer.policy.concurrency import Concurrency
+from drainer.policy.failures import FailureSettings
+from drainer.policy.rules.settings import RuleSettings
+from drainer.spark.engine_choice import settle_on_spark, spark_settings
+from drainer.spark.settings import WAVE_BYTES, check_conf
+from drainer.store.plan_file import SavedPlan, absolute, parse_place, plan_at
+from drainer.view.live import progress_view
+from drainer.view.preview import preview_page
+from drainer.view.summary import show_summary
+from drainer.view.terminal import Terminal
+
+Client: TypeAlias = Mapping[str, str] | str | Path
+AnyHandler: TypeAlias = type[Handler] | str
+Show: TypeAlias = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """How a drain ended; its tables are DataFrames of the session that it ran on."""
+
+    summary: Summary
+    session: SparkSession = field(repr=False)
+
+    def partitions(self) -> DataFrame:
+        """A row a partition: where its backlog began and ended, what is finished, what is
+        committed, and how many offsets are left."""
+        rows = [
+            (number, part.start, part.end, part.watermark, part.committed, part.to_go)
+            for number, part in self.summary.partitions.items()
+        ]
+        columns = ("start", "end", "watermark", "committed", "to_go")
+        schema = ", ".join(["partition int", *(f"{name} bigint" for name in columns)])
+        return self.session.createDataFrame(rows, schema)
+
+    def counts(self) -> DataFrame:
+        """The account: a row for messages, and one for sub-messages."""
+        columns = ("read", "done", "dead", "skipped", "failed", "pending")
+        both = {"messages": self.summary.messages, "sub_messages": self.summary.sub_messages}
+        rows = [(of, *_figures(counts, columns)) for of, counts in both.items()]
+        schema = ", ".join(["of string", *(f"{name} bigint" for name in columns)])
+        return self.session.createDataFrame(rows, schema)
+
+    def failures(self) -> DataFrame:
+        """Errors of the handler in this run with their counts, the most frequent first."""
+        rows = list(self.summary.failures.errors)
+        return self.session.createDataFrame(rows, "error string, count bigint")
+
+
+@contextmanager
+def noting_hints() -> Iterator[None]:
+    """Puts hints where a traceback shows them."""
+    try:
+        yield
+    except DrainerError as error:
+        if error.hint is not None:
+            error.add_note(f"hint: {error.hint}")
+        raise
+
+
+@noting_hints()
+def drain(
+    spark: SparkSession,
+    *,
+    topic: str,
+    group: str,
+    handler: AnyHandler,
+    plan: str | Path,
+    client: Client,
+    partitions: Sequence[int] = (),
+    from_: str = "committed",
+    until: str = "end",
+    order: Order = Order.SUB_KEY,
+    concurrency: int | Concurrency = 100,
+    options: Mapping[str, str] | None = None,
+    failures: FailureSettings | None = None,
+    rules: RuleSettings | None = None,
+    tasks: int | None = None,
+    wave_bytes: int = WAVE_BYTES,
+    state: str | None = None,
+    archives: Sequence[str] = (),
+    check: bool = True,
+) -> Drained:
+    """Drains a backlog as ``drainer run`` does, without asking.
+
+    A plan of this topic and group that is unfinished is resumed. An interrupt stops the drain
+    safely, a second one at once. The preview, the progress and the account are shown in the
+    notebook, or as lines on stderr.
+
+    Args:
+        handler: a class, or a reference as ``--handler`` has it. A class of the notebook itself
+            travels to the executors; the command can't resume its plan, but this function can.
+        plan: the file of the offset plan, or its URI in an object store.
+        client: librdkafka's properties, ``bootstrap.servers`` among them, or the file that has
+            them. A drain keeps the file's name in its plan, and no property.
+        options: the handler's own.
+        failures, rules: those of a plan that is resumed, unless given.
+        tasks, wave_bytes, state, archives: as the options of the command.
+        check: whether an end that is not done raises its cause.
+
+    Raises:
+        UsageError: for what makes no sense, and for a session with a setting that breaks a law.
+        Refused: when the drain would not be safe. Nothing was touched.
+        DrainerError: what stopped it, with ``check``; resume with the plan.
+    """
+    loaded, place = handler_of(handler), parse_place(str(plan))
+    request = Request(
+        topic,
+        group,
+        loaded,
+        tuple(partitions),
+        from_,
+        until,
+        order,
+        place,
+        client_config=None if isinstance(client, Mapping) else Path(client),
+        failures=failures or NEW_DRAIN,
+        rules=rules or RuleSettings(),
+    )
+    running = LocalSettings(concurrency=concurrency, options=dict(options or {}))
+    on_spark = spark_settings(
+        Engines(
+            master=str(context_of(spark).master),
+            wave_bytes=wave_bytes,
+            state=state,
+            tasks=tasks,
+            archives=tuple(archives),
+        ),
+        place,
+    )
+    settings = client_of(client)
+    terminal, asked = Terminal(), _Asked()
+
+    def run(show: Callable[[Show], None]) -> Summary:
+        with connect(settings) as cluster:
+            prepared = _prepare(
+                cluster, plan_at(absolute(place)), request, running, failures, rules
+            )
+            prepared = settle_on_spark(prepared, on_spark, running, by_master=False)
+            show(partial(terminal.present, preview_page(prepared.action)))
+            if not prepared.action.resumes and not prepared.action.offsets:
+                return nothing_to_drain(prepared)
+
+            def observe(status: Status) -> None:
+                show(partial(view.update, status))
+
+            def say(text: str) -> None:
+                show(partial(terminal.say, text))
+
+            runtime = replace(THIS_PROCESS, stop_signals=asked.listening)
+            return run_drain(cluster, prepared, running, observe, say, runtime=runtime)
+
+    with progress_view(terminal) as view:
+        summary = _beside(run, asked)
+    show_summary(terminal, summary)
+    if check and summary.cause is not None:
+        raise summary.cause
+    return Drained(summary, spark)
+
+
+def client_of(client: Client) -> ClientSettings:
+    """Raises UsageError."""
+    if isinstance(client, Mapping):
+        return ClientSettings.load(overrides=[f"{name}={text}" for name, text in client.items()])
+    return ClientSettings.load(config_file=Path(client))
+
+
+def handler_of(handler: AnyHandler) -> LoadedHandler:
+    """Raises UsageError or Refused as ``load_handler`` does."""
+    if isinstance(handler, str):
+        return load_handler(handler)
+    return as_handler(handler, f"{handler.__module__}:{handler.__qualname__}")
+
+
+def context_of(spark: SparkSession) -> SparkContext:
+    """The context of a session that a drain can run on.
+
+    Raises Refused for a session that has stopped, or that is one of Spark Connect; UsageError when
+    a setting of it breaks a law.
+    """
+    if not isinstance(spark, SparkSession):
+        raise Refused(
+            "a drain can't run on Spark Connect: such a session has no SparkContext",
+            hint="Begin a session on the cluster's own master.",
+        )
+    context = spark.sparkContext
+    if context._jsc is None:
+        raise Refused("this session of Spark has stopped", hint="Begin another one.")
+    check_conf(dict(context.getConf().getAll()))
+    return context
+
+
+def _prepare(
+    cluster: Cluster,
+    file: SavedPlan,
+    request: Request,
+    running: LocalSettings,
+    failures: FailureSettings | None,
+    rules: RuleSettings | None,
+) -> Prepared:
+    if file.exists and not (loaded := file.load()).plan.complete:
+        plan = loaded.plan
+        if (plan.topic, plan.group) != (request.topic, request.group):
+            raise PlanRefused(
+                f"{file.path} is the plan of another drain: topic {plan.topic}, group {plan.group}",
+                hint="Name another file.",
+            )
+        return prepare_resume(
+            cluster, file, loaded, running, failures, rules=rules, load=lambda _: request.handler
+        )
+    return prepare(cluster, request, running)
+
+
+class _Asked:
+    """Requests to stop, by a thread that only waits for the drain."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pressed = False
+        self._tell: Callable[[], object] | None = None
+
+    @contextmanager
+    def listening(
+        self, loop: asyncio.AbstractEventLoop, heard: Callable[[str], None], _: Callable[[], None]
+    ) -> Iterator[None]:
+        """As ``Runtime.stop_signals``."""
+        with self._lock:
+            self._tell = partial(loop.call_soon_threadsafe, heard, "SIGINT")
+            if self._pressed:
+                self._tell()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._tell = None
+
+    def press(self) -> None:
+        with self._lock:
+            self._pressed = True
+            if self._tell is not None:
+                self._tell()
+
+
+def _beside(run: Callable[[Callable[[Show], None]], Summary], asked: _Asked) -> Summary:
+    """Runs it in another thread, for this one may have an event loop; what it shows is shown by
+    this thread, and an interrupt of this one asks it to stop."""
+    shows: SimpleQueue[Show | None] = SimpleQueue()
+    answer: Future[Summary] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(run(shows.put))
+        except BaseException as error:
+            answer.set_exception(error)
+        finally:
+            shows.put(None)
+
+    threading.Thread(target=work, name="drain", daemon=True).start()
+    while True:
+        try:
+            show = shows.get()
+            if show is None:
+                return answer.result()
+            show()
+        except KeyboardInterrupt:
+            asked.press()
+
+
+def _figures(counts: Counts, names: Sequence[str]) -> Iterator[int]:
+    return (getattr(counts, name) for name in names)

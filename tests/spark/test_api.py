@@ -1,0 +1,105 @@
+"""A drain from a notebook, on the session that is there."""
+
+from __future__ import annotations
+
+import logging
+import os
+import runpy
+import signal
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import drainer.spark
+from drainer.engine.status import Status
+from drainer.errors import PlanRefused, Refused, Signalled, UsageError
+from drainer.spark import api
+from spark.story import HANDLER, Story
+
+
+class Interrupting:
+    """A view at which a person interrupts as soon as something is done."""
+
+    def __enter__(self) -> Interrupting:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def update(self, status: Status) -> None:
+        if status.sub_messages.done and not status.stopping:
+            raise KeyboardInterrupt
+
+
+def everything_global(spark: SparkSession) -> dict[str, Any]:
+    context = spark.sparkContext
+    return {
+        "conf": sorted(context.getConf().getAll()),
+        "sql": sorted((row.key, row.value) for row in spark.sql("SET").collect()),
+        "job": context.getLocalProperty("spark.jobGroup.id"),
+        "environment": dict(os.environ),
+        "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
+        "filters": list(logging.getLogger().filters),
+        "files": list(context.listFiles),
+    }
+
+
+def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_interrupted(
+    spark: SparkSession, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.fill([[f"k{number % 7}", f"j{number}"] for number in range(100)])
+
+    # As one that was typed into the notebook: no executor can import it.
+    recorder = runpy.run_path(str(HANDLER), run_name="__main__")["Recorder"]
+
+    def drain(wait_ms: str, group: str = story.group) -> drainer.spark.Drained:
+        return drainer.spark.drain(
+            spark,
+            topic=story.topic,
+            group=group,
+            handler=recorder,
+            plan=story.plan_path,
+            client={"bootstrap.servers": story.settings.bootstrap_servers},
+            from_="earliest",
+            concurrency=2,
+            options={"record": str(story.record), "wait_ms": wait_ms},
+        )
+
+    before = everything_global(spark)
+    with monkeypatch.context() as patched:
+        patched.setattr(api, "progress_view", lambda _: Interrupting())
+        with pytest.raises(Signalled, match="SIGINT"):
+            drain("20")
+    assert 0 < len(story.places("end")) < 200
+
+    with pytest.raises(PlanRefused, match="another drain") as raised:
+        drain("0", group="another")
+    assert raised.value.__notes__ == ["hint: Name another file."]
+
+    drained = drain("0")
+
+    assert drained.summary.exit_code == 0
+    story.insist_on_all()
+    assert story.repeated == 0
+    (partition,) = drained.partitions().collect()
+    assert partition.asDict() == {
+        **{"partition": 0, "start": 0, "end": 100, "watermark": 100, "committed": 100},
+        "to_go": 0,
+    }
+    assert {row.of: row.done for row in drained.counts().collect()} == {
+        "messages": 100,
+        "sub_messages": 200,
+    }
+    assert drained.failures().count() == 0
+    assert everything_global(spark) == before
+
+
+def test_a_session_that_no_drain_can_have_is_refused(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Refused, match="Spark Connect"):
+        api.context_of(object())  # type: ignore[arg-type]
+    conf = spark.sparkContext.getConf().set("spark.speculation", "true")
+    monkeypatch.setattr(spark.sparkContext, "getConf", lambda: conf)
+    with pytest.raises(UsageError, match="handle everything twice"):
+        api.context_of(spark)
