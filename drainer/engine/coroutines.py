@@ -88,12 +88,18 @@ class AsyncWorkers:
 
     def calls(self) -> int:
         """How many are in the handler."""
-        return 0 if self._over else self._lanes.running
+        at_work = len(self._tasks) - len(self._sleepers) - len(self._resting)
+        return 0 if self._over else min(at_work, self._lanes.running)  # one may be a bundle's
 
     @property
     def idle(self) -> int:
         """How many find nothing to do. One that waits for the event loop is at work."""
         return len(self._sleepers)
+
+    @property
+    def surplus(self) -> int:
+        """How many of those at work are above the limit."""
+        return self._surplus
 
     def limit(self, most: int) -> None:
         """How many may be at work from now on. Those above it end what they are at."""

@@ -47,8 +47,7 @@ class Limiter:
         self._running = 0
 
     def status(self) -> AutoStatus:
-        search = self._search
-        return AutoStatus(search.limit, search.most, search.settled, search.searching, search.why)
+        return auto_status(self._search)
 
     async def run(self) -> None:
         """Goes on until it is cancelled."""
@@ -65,7 +64,6 @@ class Limiter:
         self._last = now
         if seconds <= 0:
             return
-        several = self._failures.calls is not None
         in_flight = (before + self._running) / 2
         found = self._search.hear(
             Interval(
@@ -74,16 +72,26 @@ class Limiter:
                 int(failed),
                 in_flight,
                 busy_s / seconds,
-                int(calls) if several else None,
+                int(calls),
             )
         )
         if found != limit:
             self._use(found)
 
     def _now(self) -> tuple[float, int, int, int, float]:
-        ledgers = self._dispatcher.ledgers.values()
-        done = sum(each.subs_done + each.subs_otherwise[Outcome.SKIPPED] for each in ledgers)
-        # No worker had a part in what rules took out.
-        done -= sum(self._dispatcher.rule_filter.skipped_by.values())
-        failures = self._failures
-        return self._clock(), done, failures.failed_attempts, failures.calls or 0, self._busy_s()
+        done, calls, failed = work_done(self._dispatcher, self._failures)
+        return self._clock(), done, failed, calls, self._busy_s()
+
+
+def auto_status(search: ConcurrencyLimit) -> AutoStatus:
+    return AutoStatus(search.limit, search.most, search.settled, search.searching, search.why)
+
+
+def work_done(dispatcher: Dispatcher, failures: Failures) -> tuple[int, int, int]:
+    """Sub-messages that calls of the handler have done, those calls, and attempts that failed."""
+    ledgers = dispatcher.ledgers.values()
+    done = sum(each.subs_done + each.subs_otherwise[Outcome.SKIPPED] for each in ledgers)
+    # No worker had a part in what rules took out.
+    done -= sum(dispatcher.rule_filter.skipped_by.values())
+    calls = failures.calls
+    return done, done if calls is None else calls, failures.failed_attempts

@@ -266,6 +266,12 @@ class LocalDrain:
         self._workers.limit(most)
         self._pump.poke()
 
+    @property
+    def in_flight(self) -> int:
+        """Calls of the handler, and those above the limit that may still begin."""
+        surplus = self._workers.surplus
+        return max(self.calls(), self._meter.concurrency + surplus if surplus else 0)
+
     def set_rate(self, per_s: float) -> None:
         """Starts so many per second from now on, when the plan has a rate; on the event loop."""
         self._failures.set_rate(per_s)

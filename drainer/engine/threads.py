@@ -83,6 +83,11 @@ class ThreadWorkers:
     def idle(self) -> int:
         return max(0, self._concurrency - self._out)
 
+    @property
+    def surplus(self) -> int:
+        """How many threads are yet to leave; they may take what is handed out before that."""
+        return sum(map(len, self._leaves))
+
     def limit(self, most: int) -> None:
         if self._stopping:
             return

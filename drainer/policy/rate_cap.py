@@ -99,7 +99,7 @@ class RateLimiter:
     messages take so many seconds of the flow, and the next may come when those are over. Sizes at
     which nothing was safe have the cap of those before them.
 
-    One thread asks it and tells it; its figures may be read by others.
+    One thread asks it and tells it; others may read its figures, and set its share.
     """
 
     def __init__(self, curve: CapCurve, share: float = 1.0, message_bytes: float = 1.0) -> None:
@@ -108,7 +108,7 @@ class RateLimiter:
         Raises LimitsRefused when the curve allows for nothing at that size.
         """
         self._curve = curve
-        self._share = share
+        self.share = share
         self._messages = self._bytes = 0.0  # that the mean is made of
         self._free_s = float("-inf")
         self._held_s = float("-inf")
@@ -118,12 +118,12 @@ class RateLimiter:
     @property
     def messages_per_s(self) -> float:
         """What may flow now."""
-        return self._share * self.cap.messages_per_s
+        return self.share * self.cap.messages_per_s
 
     @property
     def bytes_per_s(self) -> float:
         """The same in bytes of keys and values."""
-        return self._share * self.cap.bytes_per_s
+        return self.share * self.cap.bytes_per_s
 
     @property
     def overall(self) -> Cap:

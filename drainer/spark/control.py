@@ -1,16 +1,20 @@
-"""What the driver says to its tasks: that it holds the lock, and when they are to end."""
+"""What the driver says to its tasks: that it holds the lock, what it lends, when to end."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from time import monotonic
 
+from drainer.blocking import blocking_call
 from drainer.engine.runtime import uptime_s
 from drainer.errors import DrainerError, PlanRefused
+from drainer.policy.concurrency import Concurrency
 from drainer.spark.lease import LeaseTimes, may_beat
-from drainer.spark.state import Control, State
+from drainer.spark.lending import Borrowed, Lender, SharedSearch
+from drainer.spark.state import Control, Lent, State
 
 
 class ControlChannel:
@@ -54,6 +58,14 @@ class ControlChannel:
             self._control = replace(self._control, stop=reason)
             self._write(self._control)
 
+    def lend(self, lent: Lent) -> None:
+        """They make so many calls at once; a beat says it too, if this raises PlanNotWritten or
+        StateLost."""
+        with self._writing:
+            self._control = replace(self._control, lent=lent)
+            if not self._ended.is_set():
+                self._write(self._control)
+
     def end(self) -> None:
         """Nothing is written any more: what is removed now stays so."""
         self._ended.set()
@@ -75,3 +87,76 @@ class ControlChannel:
         while not self._ended.wait(self._times.beat_s):
             with suppress(DrainerError):  # it is tried again; tasks whose lease is over wait
                 self.beat()
+
+
+class Loans:
+    """Lends a drain's concurrency to its tasks, as often as these look.
+
+    Attributes:
+        search: what finds the concurrency, when it is ``auto``.
+    """
+
+    def __init__(
+        self,
+        concurrency: Concurrency,
+        *,
+        threads: bool,
+        word: ControlChannel,
+        times: LeaseTimes,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        most = concurrency.most_for(threads=threads)
+        first = min(concurrency.first, most)
+        self._lender = Lender[str](first)
+        self._word = word
+        self._period_s = times.look_s
+        self._clock = clock
+        self._due_s = 0.0
+        self.search = concurrency.search(first, most) if concurrency.is_auto else None
+        self._shared: SharedSearch[str] | None = None
+        if self.search is not None:
+            self._shared = SharedSearch(self._lender, self.search, clock())
+
+    @property
+    def total(self) -> int:
+        """How many calls are made at once by all tasks."""
+        return self._lender.total
+
+    @property
+    def room(self) -> int:
+        """How many more tasks may begin."""
+        return self._lender.room
+
+    async def begin(self, tasks: Iterable[str]) -> None:
+        """These are about to begin, and find what is lent to them."""
+        for task in tasks:
+            self._lender.begin(task)
+        await self._lend()
+
+    def end(self, tasks: Iterable[str]) -> None:
+        """These have no call in flight, and begin none."""
+        for task in tasks:
+            self._lender.end(task)
+
+    def told(self, task: str, borrowed: Borrowed | None) -> None:
+        """Takes what a task says; None when it is over."""
+        if borrowed is None:
+            self._lender.end(task)
+        else:
+            self._lender.told(task, borrowed)
+
+    async def look(self) -> None:
+        """Lends anew, when it is time for it."""
+        now_s = self._clock()
+        if now_s >= self._due_s:
+            self._due_s = now_s + self._period_s
+            if self._shared is not None:
+                self._shared.look(now_s)
+            await self._lend()
+
+    async def _lend(self) -> None:
+        lender, before = self._lender, self._lender.number
+        calls = lender.grants()
+        if lender.number != before:
+            with suppress(DrainerError):  # the next beat says it too
+                await blocking_call(self._word.lend, Lent(lender.number, lender.total, calls))

@@ -16,6 +16,7 @@ from drainer.blocking import blocking_call
 from drainer.core.latency import Latency
 from drainer.core.plan import OffsetPlan
 from drainer.engine.lifecycle import Lifecycle
+from drainer.engine.limiter import auto_status
 from drainer.engine.loop import event_loop, spawn
 from drainer.engine.outcome import not_closed
 from drainer.engine.settings import LocalSettings
@@ -24,9 +25,10 @@ from drainer.errors import DrainerError, Interrupted, Refused, Signalled, both
 from drainer.operations.engine import HeldDrain
 from drainer.policy.concurrency import Concurrency
 from drainer.spark.aggregation import Aggregation
-from drainer.spark.control import ControlChannel
+from drainer.spark.control import ControlChannel, Loans
 from drainer.spark.failure import refusing
 from drainer.spark.jobs import Checking, Jobs, insist_on_probes
+from drainer.spark.lending import Borrowed
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.reading import Reader, Terms, typical_bytes
 from drainer.spark.session import drain_session
@@ -34,7 +36,7 @@ from drainer.spark.settings import SparkSettings
 from drainer.spark.shipping import Shipped, ship
 from drainer.spark.state import State, state_beside
 from drainer.spark.task_monitor import TaskMonitor
-from drainer.spark.work import WaveRunner, share_of
+from drainer.spark.work import WaveRunner, of_one_task
 
 LEAVE_S = 5.0  # beyond the grace, for tasks to say that they have stopped
 CLOSE_S = 10.0  # for the handlers of all workers to be closed
@@ -86,6 +88,9 @@ class SparkDrain:
         times = self._spark.lease
         lock = self._held.lock
         self._word = ControlChannel(self._state, self._epoch, times, lambda: lock.confirmed_s)
+        concurrency = Concurrency.of(running.concurrency)
+        threads = not self._handler.is_async
+        self._loans = Loans(concurrency, threads=threads, word=self._word, times=times)
         spec = HandlerSpec(
             shipped=shipped,
             client=self._held.cluster.settings,
@@ -95,7 +100,7 @@ class SparkDrain:
             epoch=self._epoch,
             state=uri,
             lease=times,
-            concurrency=self._most(share_of(running, self._tasks)),
+            concurrency=self._most(running),
             options=dict(running.options or {}),
             limits=plan.limits,
             share=1 / self._tasks,
@@ -167,8 +172,8 @@ class SparkDrain:
         await self._look_at_tasks()
         self._monitor = TaskMonitor(
             self._aggregation,
-            concurrency=self._most(self._running),
-            buffer_bytes=share_of(self._running, self._tasks).buffer_bytes * self._tasks,
+            concurrency=self._loans.total,
+            buffer_bytes=of_one_task(self._running, self._tasks).buffer_bytes * self._tasks,
             plan_path=str(self._file.path),
         )
         checkpointer = self._life.keep()
@@ -189,11 +194,14 @@ class SparkDrain:
             self._monitor,
             self._life.end,
             self._take_news,
+            self._loans,
         )
         self._working = spawn(self._work.run(), "waves", self._life.end)
 
     async def look(self, *, paused: bool) -> None:
         await self._take_news()
+        await self._loans.look()
+        self._monitor.concurrency = self._loans.total
         self._work.insist_on_limit()
         await self._forget_waves()
 
@@ -219,6 +227,9 @@ class SparkDrain:
                     attempt.wave,
                 )
                 self._monitor.take(attempt, record.status)
+                if record.status:
+                    told = record.status["borrowed"]
+                    self._loans.told(attempt.task, told and Borrowed(*told))
 
     def begin_no_more(self) -> None:
         self._reader.stop()
@@ -299,6 +310,7 @@ class SparkDrain:
         return replace(
             status,
             trouble=self._reader.trouble or self._monitor.trouble,
+            auto=None if self._loans.search is None else auto_status(self._loans.search),
             read_cap=self._read_cap(status.elapsed_s),
         )
 

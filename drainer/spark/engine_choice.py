@@ -13,7 +13,6 @@ from drainer.engine.settings import LocalSettings
 from drainer.errors import Refused
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
-from drainer.policy.concurrency import Concurrency
 from drainer.spark.chunk import why_whole
 from drainer.spark.settings import EVERY_CORE, OnSpark, SparkSettings, java_for_spark
 from drainer.spark.state import state_beside
@@ -48,7 +47,7 @@ def settle_on_spark(
     Raises Refused when Spark itself is asked for and this drain can't run there, or without Java.
     """
     why = "a master is named" if by_master else "as --engine says"
-    barred = unsuited(prepared.plan, running)
+    barred = unsuited(prepared.plan)
     if barred is not None:
         if not by_master or isinstance(prepared.action.plan_path, str):
             raise barred
@@ -75,19 +74,13 @@ def _in_words(spark: SparkSettings, whole: str | None) -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
-def unsuited(plan: OffsetPlan, running: LocalSettings) -> Refused | None:
+def unsuited(plan: OffsetPlan) -> Refused | None:
     """Why a drain can't run on Spark; None when it can."""
     if plan.redrive is not None:
         return Refused(
             "dead letters are redriven by one process: what is meant of them, and what was left"
             " alone, is in the account of that one",
             hint="leave --engine out, or say --engine process",
-        )
-    if Concurrency.of(running.concurrency).is_auto:
-        return Refused(
-            "--concurrency auto finds the number for one process: tasks that searched side by side"
-            " would take each other's load for the downstream's",
-            hint="say how many at once, in all tasks together: --concurrency 500",
         )
     if plan.rules.limit_per_key is not None and Order(plan.order) is not Order.SUB_KEY:
         return Refused(

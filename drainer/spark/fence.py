@@ -11,7 +11,7 @@ from typing import NoReturn
 from drainer.engine.runtime import uptime_s
 from drainer.errors import DrainerError, Interrupted, LockLost, StateLost
 from drainer.spark.lease import Lease, LeaseTimes
-from drainer.spark.state import Attempt, State
+from drainer.spark.state import Attempt, Lent, State
 
 CUT_LOOK_S = 0.1
 EXIT_CUT = 75  # of a Python worker: try again (EX_TEMPFAIL)
@@ -37,6 +37,7 @@ class Fence:
             Interrupted when the driver asks for a stop.
         trouble: why the last look was not answered.
         calls: how many calls are in the handler.
+        lent: how many the driver lends, by the last look.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Fence:
         self.lost: DrainerError | None = None
         self.trouble: str | None = None
         self.calls: Callable[[], int] = _no_calls
+        self.lent = Lent()
         self._state = state
         self._epoch = epoch
         self._times = times
@@ -127,6 +129,7 @@ class Fence:
         self.trouble = None
         if control is None:
             return
+        self.lent = control.lent
         self._lease.seen(begun_s, control.beat)
         if control.stop is not None and self.lost is None:
             self.lost = Interrupted(control.stop)

@@ -17,7 +17,6 @@ from drainer.core.codec import builtins
 from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import Record
 from drainer.core.plan import ALL, OffsetPlan
-from drainer.engine.local import LocalDrain
 from drainer.engine.loop import hurried_interpreter
 from drainer.engine.ports import Held, Ports
 from drainer.engine.runtime import THIS_PROCESS
@@ -28,8 +27,10 @@ from drainer.handler import Retry
 from drainer.loader import LoadedHandler
 from drainer.message import Origin, ShippedMessage
 from drainer.operations.policy import LetterWriter
+from drainer.spark.borrower import BorrowingDrain
 from drainer.spark.chunk import Row, decode
 from drainer.spark.failure import carrying, said_of
+from drainer.spark.lending import Borrowed
 from drainer.spark.python_worker import HandlerSpec, python_worker
 from drainer.spark.records import TaskRecords
 from drainer.spark.slices import Manifest
@@ -93,6 +94,7 @@ class Handling:
                 if self.letters_topic is not None:
                     letters = LetterWriter(self.handler.client, plan, self.letters_topic)
                 teller = _Teller(records)
+                worker = python_worker()
                 held = Held(
                     plan=plan,
                     file=records,
@@ -109,7 +111,15 @@ class Handling:
                     runtime=RUNTIME,
                 )
                 source = _ChunkSource(rows, plan, number, self.subs[number])
-                drain = LocalDrain(held, Ports(source.open, is_split=True, dead_letters=letters))
+                drain = BorrowingDrain(
+                    held,
+                    Ports(source.open, is_split=True, dead_letters=letters),
+                    attempt.task,
+                    lent=lambda: fence.lent,
+                    obeyed=teller.tell,
+                    use_share=worker.use_share,
+                )
+                teller.borrowed = drain.borrowed
                 drain.dispatcher.behind = self.behind
                 for ledger in drain.dispatcher.ledgers.values():
                     ledger.tells_fates = True
@@ -121,6 +131,7 @@ class Handling:
                 if letters is not None:
                     letters.close(0)
                 if fence.leave():
+                    teller.over()
                     records.end(outcome)
         return outcome
 
@@ -270,6 +281,7 @@ class _Teller:
     def __init__(self, records: TaskRecords) -> None:
         self._records = records
         self._status: Status | None = None
+        self.borrowed: Callable[[], Borrowed | None] = Borrowed  # until there is a drain
         records.status = self.told
 
     def observe(self, status: Status) -> None:
@@ -277,12 +289,25 @@ class _Teller:
         with suppress(DrainerError):  # the next record will say so
             self._records.beat()
 
+    def tell(self) -> None:
+        """What is borrowed, at once: others wait for what this task has no more."""
+        self._records.hurry()
+        with suppress(DrainerError):  # the next record will say so
+            self._records.beat()
+
+    def over(self) -> None:
+        """Nothing is borrowed any more."""
+        self.borrowed = lambda: None
+        self.tell()
+
     def told(self) -> Mapping[str, Any]:
         """The last status."""
-        return {} if self._status is None else _as_json(self._status)
+        if self._status is None:
+            return {}
+        return _as_json(self._status) | {"borrowed": self.borrowed()}
 
 
-def _as_json(status: Status) -> Mapping[str, Any]:
+def _as_json(status: Status) -> dict[str, Any]:
     failures = status.failures
     return {
         "host": socket.gethostname(),

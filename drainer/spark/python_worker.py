@@ -34,8 +34,8 @@ IDLE_S = 20.0  # Spark ends a worker that is idle for a minute
 class HandlerSpec:
     """The handler of a drain, as a task needs it.
 
-    ``concurrency`` is how many calls of ``handle`` one task makes at once, and ``share`` what of
-    the ``limits`` it may write.
+    ``concurrency`` is how many calls of ``handle`` one task makes at most. ``share`` is what of the
+    ``limits`` it may write until it has borrowed some.
     """
 
     shipped: Shipped
@@ -62,6 +62,7 @@ class PythonWorker:
         self._spec: HandlerSpec | None = None
         self._name = ""
         self._fence: Fence | None = None
+        self._pace: RateLimiter | None = None
         self._idle_since_s = 0.0
 
     @property
@@ -75,6 +76,11 @@ class PythonWorker:
         """What keeps two drivers and two attempts apart; for whoever is at work."""
         assert self._fence is not None
         return self._fence
+
+    def use_share(self, share: float) -> None:
+        """What of the ``limits`` the handler may write from now on."""
+        if self._pace is not None and share:
+            self._pace.share = share
 
     @contextmanager
     def at_work(self, spec: HandlerSpec) -> Iterator[LoadedHandler]:
@@ -99,7 +105,9 @@ class PythonWorker:
         fence = Fence(state, spec.epoch, spec.lease, lambda: self._close_if_over(fence))
         fence.start()  # to be sure by the time that the first call is to begin
         try:
-            loop, handler = _opened(spec)
+            limits = spec.limits
+            self._pace = None if limits is None else RateLimiter(limits, spec.share)
+            loop, handler = _opened(spec, self._pace)
         except BaseException:
             fence.stop()
             with suppress(DrainerError):  # that it isn't open is said by what is raised
@@ -150,10 +158,11 @@ def python_worker() -> PythonWorker:
     return _python_worker
 
 
-def _opened(spec: HandlerSpec) -> tuple[asyncio.AbstractEventLoop, LoadedHandler]:
+def _opened(
+    spec: HandlerSpec, pace: RateLimiter | None
+) -> tuple[asyncio.AbstractEventLoop, LoadedHandler]:
     handler = spec.shipped.load()
     loop = new_event_loop()
-    pace = None if spec.limits is None else RateLimiter(spec.limits, spec.share)
     context = Context(
         topic=spec.topic,
         group=spec.group,

@@ -70,6 +70,10 @@ class TaskRecords:
         if status is not None:
             self._tell(record_body({}, status=status))
 
+    def hurry(self) -> None:
+        """The next record has a status."""
+        self._status_due_s = 0.0
+
     def write(self, plan: OffsetPlan) -> None:
         """Makes sure that all is reported that this plan of the task's share holds.
 

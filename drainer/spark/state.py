@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -60,11 +60,21 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
+class Lent:
+    """How many of ``total`` calls each task may have in flight; ``number`` rises with changes."""
+
+    number: Whole = 0
+    total: Whole = 0
+    calls: Mapping[str, Whole] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Control:
     """What the driver of an epoch says to its tasks; ``stop`` is why all are to end."""
 
     beat: Whole = 0
     stop: str | None = None
+    lent: Lent = field(default_factory=Lent)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -83,6 +93,11 @@ class Attempt:
     def share(self) -> tuple[int, int, str]:
         """What all attempts at the same have in common."""
         return self.epoch, self.wave, self.claim
+
+    @property
+    def task(self) -> str:
+        """The task that it is a try of, as others of this epoch call it."""
+        return f"{self.wave}/{self.claim}"
 
     @property
     def name(self) -> str:

@@ -25,6 +25,7 @@ from drainer.errors import (
 )
 from drainer.policy.concurrency import Concurrency
 from drainer.spark.aggregation import Aggregation, WaveSlice, insist_conserved
+from drainer.spark.control import Loans
 from drainer.spark.failure import error_of
 from drainer.spark.handling import Handling
 from drainer.spark.jobs import Jobs, PreparedWave
@@ -59,6 +60,7 @@ class WaveRunner:
         monitor: TaskMonitor,
         end: Callable[[BaseException | None], None],
         take_news: Callable[[], Awaitable[None]],
+        loans: Loans,
     ) -> None:
         self._plan = plan
         self._terms = terms
@@ -69,6 +71,7 @@ class WaveRunner:
         self._monitor = monitor
         self._end_drain = end
         self._take_news = take_news
+        self._loans = loans
         self._claims = tuple(str(Claim(number, terms.tasks)) for number in range(terms.tasks))
         self._left_parked: set[str] = set()
         self._given_up_before = judged_before(plan).given_up
@@ -133,7 +136,7 @@ class WaveRunner:
         self._state.follow(self._terms.handler.epoch, number, claims)
         handling = Handling(
             plan=self._plan_of(stretch),
-            settings=share_of(self._terms.running, len(claims)),
+            settings=of_one_task(self._terms.running, len(claims)),
             handler=self._terms.handler,
             letters_topic=self._terms.letters_topic,
             wave=number,
@@ -143,6 +146,8 @@ class WaveRunner:
         )
         self._job = f"drainer {self._plan.drain_id}: wave {number}"
         self._at_rest.clear()
+        borrowers = [f"{number}/{claim}" for claim in claims]
+        await self._loans.begin(borrowers)
         if reads_on:
             self._reader.begin(behind=self._job)
         try:
@@ -152,6 +157,7 @@ class WaveRunner:
             raise meant from (error.__cause__ if meant is error else error)
         finally:
             self._job = None
+            self._loans.end(borrowers)
         self._at_rest.set()
         await self._take_news()
         whole = True
@@ -183,14 +189,10 @@ class WaveRunner:
 
     def _plan_of(self, stretch: WaveSlice) -> OffsetPlan:
         plan, ruled = self._plan, self._aggregation.ruled()  # with what the limit has counted
-        rate = plan.failures.rate
         return replace(
             plan,
             partitions={n: PartitionPlan(*r, None, None) for n, r in stretch.ranges.items()},
             claims={ALL: {n: Progress(start) for n, (start, _) in stretch.ranges.items()}},
-            failures=replace(
-                plan.failures, rate=None if rate is None else rate / len(stretch.claims)
-            ),
             parked=tuple(sorted(self.parked)),
             parked_lanes=NONE_PARKED,
             ruled=replace(ruled, skipped_by={}, skipped_for={}),
@@ -245,17 +247,10 @@ class WaveRunner:
             await asyncio.sleep(REST_LOOK_S)
 
 
-def share_of(running: LocalSettings, tasks: int) -> LocalSettings:
-    """The settings of one of so many tasks."""
-    whole = Concurrency.of(running.concurrency)
-    share = replace(
-        whole,
-        first=max(1, whole.first // tasks),
-        most=max(1, whole.most // tasks),
-        most_threads=max(1, whole.most_threads // tasks),
-    )
+def of_one_task(running: LocalSettings, tasks: int) -> LocalSettings:
+    """The settings of one of so many tasks, which borrows its concurrency."""
     buffer_bytes = max(TASK_BUFFER_LEAST, running.buffer_bytes // tasks)
-    return replace(running, concurrency=share, buffer_bytes=buffer_bytes)
+    return replace(running, concurrency=Concurrency.fixed(1), buffer_bytes=buffer_bytes)
 
 
 @asynccontextmanager

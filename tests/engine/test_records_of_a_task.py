@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +16,12 @@ from made_up_kafka import (
     QUICK,
     BacklogSource,
     Group,
+    Kind,
     Letters,
+    Log,
     OnTheLoop,
     OnThreads,
+    both_kinds,
     log_of,
     new_plan,
     not_for_ever,
@@ -23,7 +29,6 @@ from made_up_kafka import (
 
 from drainer.core.claims import ALL
 from drainer.core.progress import Counts
-from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports
 from drainer.engine.runtime import uptime_s
 from drainer.engine.status import Summary
@@ -31,12 +36,15 @@ from drainer.errors import EXIT_INTERRUPTED
 from drainer.handler import Handler
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
+from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import FailureSettings
-from drainer.spark.control import ControlChannel
+from drainer.spark.borrower import BorrowingDrain
+from drainer.spark.control import ControlChannel, Loans
 from drainer.spark.fence import Fence
-from drainer.spark.handling import guarded
+from drainer.spark.handling import RUNTIME, guarded
 from drainer.spark.lease import LeaseTimes
-from drainer.spark.state import Attempt, State
+from drainer.spark.lending import Borrowed
+from drainer.spark.state import Attempt, Lent, State
 
 LOGS = {0: log_of(*(["a", f"b{n % 7}", f"c{n}"] for n in range(40)), start=100, holes=2)}
 FIRST = Attempt(1, 1, ALL, 0)
@@ -50,6 +58,7 @@ def state(tmp_path: Path) -> Iterator[State]:
     made = State.open(str(tmp_path / "state"), "d")
     driver = ControlChannel(made, 1, TIMES, uptime_s)
     driver.begin()
+    driver.lend(Lent(1, 4, {FIRST.task: 4}))
     yield made
     driver.end()
 
@@ -60,13 +69,24 @@ def run_task(
     handler: Handler,
     may_begin: Callable[[], bool] = lambda: True,
 ) -> Summary:
+    with not_for_ever():
+        return handle_share(state, attempt, handler, may_begin)
+
+
+def handle_share(
+    state: State,
+    attempt: Attempt,
+    handler: Handler,
+    may_begin: Callable[[], bool] = lambda: True,
+    logs: Mapping[int, Log] = LOGS,
+) -> Summary:
     """What a task does: goes on from earlier attempts, and drains its share."""
-    records = state.begin(attempt, {n: log.start for n, log in LOGS.items()})
+    records = state.begin(attempt, {n: log.start for n, log in logs.items()})
     taken = state.settle(attempt, replace(TIMES, lease_s=0))
     fence = Fence(state, attempt.epoch, TIMES)
     fence.start()
     fence.guard(attempt)
-    plan = replace(new_plan(LOGS), failures=FailureSettings(max_doubt_s=0))
+    plan = replace(new_plan(logs), failures=FailureSettings(max_doubt_s=0))
     claim = dict(plan.claims[ALL])
     for number, found in taken.changes.items():
         known = claim[number].merge(found)
@@ -85,11 +105,20 @@ def run_task(
         lock=fence,
         read_committed=dict,
         observe=lambda status: records.beat(),
+        runtime=RUNTIME,
     )
-    ports = Ports(lambda dispatcher, notify: BacklogSource(LOGS, dispatcher, notify), Letters())
-    drain = LocalDrain(held, ports)
-    with not_for_ever():
-        summary = drain.run()
+    ports = Ports(lambda dispatcher, notify: BacklogSource(logs, dispatcher, notify), Letters())
+
+    def tell() -> None:
+        records.hurry()
+        records.beat()
+
+    drain = BorrowingDrain(held, ports, attempt.task, lambda: fence.lent, tell, lambda share: None)
+    borrowed: Borrowed | None = Borrowed()
+    records.status = lambda: {"borrowed": borrowed and drain.borrowed()}
+    summary = drain.run()
+    borrowed = None
+    tell()
     fence.stop()
     records.end({"status": summary.status})
     return summary
@@ -151,3 +180,77 @@ def test_nothing_goes_to_the_handler_while_the_guard_says_no(
     assert (summary.status, summary.sub_messages.done) == ("done", 120)
     assert min(began) > until_s
     assert handler.account.breaches == []
+
+
+class Calls:
+    """Those in flight of several tasks, and the most that ever were."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now = Counter[str]()
+        self.most = Counter[str]()
+
+    @contextmanager
+    def one(self, task: str) -> Iterator[None]:
+        self._count(task, 1)
+        yield
+        self._count(task, -1)
+
+    def _count(self, task: str, by: int) -> None:
+        with self._lock:
+            self._now[task] += by
+            self._now["all"] += by
+            self.most |= self._now
+
+
+def handler_of(kind: Kind, calls: Calls, task: str) -> Handler:
+    async def on_the_loop(sub: SubMessage) -> None:
+        with calls.one(task):
+            await asyncio.sleep(0.002)
+
+    def on_a_thread(sub: SubMessage) -> None:
+        with calls.one(task):
+            time.sleep(0.002)
+
+    return OnTheLoop(on_the_loop) if kind is OnTheLoop else OnThreads(on_a_thread)
+
+
+@both_kinds
+def test_a_task_borrows_what_another_has_no_use_for_and_never_more_than_there_is(
+    kind: Kind, tmp_path: Path
+) -> None:
+    state = State.open(str(tmp_path / "state"), "d")
+    word = ControlChannel(state, 1, TIMES, uptime_s)
+    word.begin()
+    loans = Loans(Concurrency.fixed(8), threads=kind is OnThreads, word=word, times=TIMES)
+    hot, wide = replace(FIRST, claim="0/2"), replace(FIRST, claim="1/2")
+    logs = {hot: log_of(*[["a"]] * 100), wide: log_of(*([f"b{n}"] for n in range(1_000)))}
+    calls, summaries = Calls(), dict[Attempt, Summary]()
+
+    def work_on(task: Attempt) -> None:
+        handler = handler_of(kind, calls, task.task)
+        summaries[task] = handle_share(state, task, handler, logs={0: logs[task]})
+
+    async def drive() -> None:
+        await loans.begin([hot.task, wide.task])
+        for task in logs:
+            threading.Thread(target=work_on, args=(task,), daemon=True).start()
+        while len(summaries) < 2:
+            for attempt, record in state.news():
+                if record.status:
+                    told = record.status["borrowed"]
+                    loans.told(attempt.task, told and Borrowed(*told))
+            await loans.look()
+            await asyncio.sleep(0.001)
+
+    with not_for_ever():
+        asyncio.run(drive())
+    word.end()
+
+    assert {task: each.sub_messages.done for task, each in summaries.items()} == {
+        hot: 100,
+        wide: 1_000,
+    }
+    assert calls.most["all"] <= 8
+    assert calls.most[hot.task] == 1
+    assert calls.most[wide.task] > 4
