@@ -229,7 +229,7 @@ class SparkDrain:
                 self._monitor.take(attempt, record.status)
                 if record.status:
                     told = record.status["borrowed"]
-                    self._loans.told(attempt.task, told and Borrowed(*told))
+                    self._loans.told(attempt.borrower, told and Borrowed(*told))
 
     def begin_no_more(self) -> None:
         self._reader.stop()

@@ -114,7 +114,7 @@ class Handling:
                 drain = BorrowingDrain(
                     held,
                     Ports(source.open, is_split=True, dead_letters=letters),
-                    attempt.task,
+                    attempt.borrower,
                     lent=lambda: fence.lent,
                     obeyed=teller.tell,
                     use_share=worker.use_share,

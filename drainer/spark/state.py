@@ -95,8 +95,8 @@ class Attempt:
         return self.epoch, self.wave, self.claim
 
     @property
-    def task(self) -> str:
-        """The task that it is a try of, as others of this epoch call it."""
+    def borrower(self) -> str:
+        """The name under which concurrency is lent to it, and to other tries at the same."""
         return f"{self.wave}/{self.claim}"
 
     @property

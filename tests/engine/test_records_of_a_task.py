@@ -58,7 +58,7 @@ def state(tmp_path: Path) -> Iterator[State]:
     made = State.open(str(tmp_path / "state"), "d")
     driver = ControlChannel(made, 1, TIMES, uptime_s)
     driver.begin()
-    driver.lend(Lent(1, 4, {FIRST.task: 4}))
+    driver.lend(Lent(1, 4, {FIRST.borrower: 4}))
     yield made
     driver.end()
 
@@ -113,7 +113,9 @@ def handle_share(
         records.hurry()
         records.beat()
 
-    drain = BorrowingDrain(held, ports, attempt.task, lambda: fence.lent, tell, lambda share: None)
+    drain = BorrowingDrain(
+        held, ports, attempt.borrower, lambda: fence.lent, tell, lambda share: None
+    )
     borrowed: Borrowed | None = Borrowed()
     records.status = lambda: {"borrowed": borrowed and drain.borrowed()}
     summary = drain.run()
@@ -228,18 +230,18 @@ def test_a_task_borrows_what_another_has_no_use_for_and_never_more_than_there_is
     calls, summaries = Calls(), dict[Attempt, Summary]()
 
     def work_on(task: Attempt) -> None:
-        handler = handler_of(kind, calls, task.task)
+        handler = handler_of(kind, calls, task.borrower)
         summaries[task] = handle_share(state, task, handler, logs={0: logs[task]})
 
     async def drive() -> None:
-        await loans.begin([hot.task, wide.task])
+        await loans.begin([hot.borrower, wide.borrower])
         for task in logs:
             threading.Thread(target=work_on, args=(task,), daemon=True).start()
         while len(summaries) < 2:
             for attempt, record in state.news():
                 if record.status:
                     told = record.status["borrowed"]
-                    loans.told(attempt.task, told and Borrowed(*told))
+                    loans.told(attempt.borrower, told and Borrowed(*told))
             await loans.look()
             await asyncio.sleep(0.001)
 
@@ -252,5 +254,5 @@ def test_a_task_borrows_what_another_has_no_use_for_and_never_more_than_there_is
         wide: 1_000,
     }
     assert calls.most["all"] <= 8
-    assert calls.most[hot.task] == 1
-    assert calls.most[wide.task] > 4
+    assert calls.most[hot.borrower] == 1
+    assert calls.most[wide.borrower] > 4
