@@ -283,7 +283,7 @@ from drainer.spark.state import Attempt, State
 path, number = Path(sys.argv[2]), int(sys.argv[3])
 log = path / "begun.log"
 TIMES = LeaseTimes(0.02, 0.02, 0, 60, lease_s=0.5, cut_s=0.1)
-state = State(stores.folder(path), stores.DRAIN)
+state = State(stores.Failing(stores.folder(path)), stores.DRAIN)
 attempt = Attempt(1, 1, "2/8", number)
 records = state.begin(attempt, {0: 0})
 fence = Fence(state, 1, TIMES)
@@ -305,6 +305,7 @@ with log.open("a", buffering=1) as out:
                 raise
         if len(sys.argv) > 4:
             fence.calls = lambda: 1
+            state.objects.gone = sys.argv[4] == "cut off"
             time.sleep(60)
         time.sleep(0.002)
 """
@@ -315,13 +316,14 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def task(tmp_path: Path, drive: Drive) -> Iterator[Start]:
-    """Starts a task of this number, which may make calls of a minute; kills it at the end."""
+    """Starts a task of this number; kills it at the end. With ``slow`` its first call takes a
+    minute, with ``cut off`` it sees nothing of the state meanwhile."""
     drive(Failing(folder(tmp_path)))
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(number: int, *slow: str) -> subprocess.Popen[bytes]:
+    def start(number: int, *call: str) -> subprocess.Popen[bytes]:
         here = str(Path(__file__).parent)
-        arguments = [here, str(tmp_path), str(number), *slow]
+        arguments = [here, str(tmp_path), str(number), *call]
         process = subprocess.Popen([sys.executable, "-c", TASK, *arguments])
         started.append(process)
         return process
@@ -384,10 +386,11 @@ def test_two_tasks_that_live_never_work_at_the_same_time(task: Start, tmp_path: 
     assert max(row[2] for row in by(0, tmp_path)) < min(row[2] for row in by(1, tmp_path))
 
 
+@pytest.mark.parametrize("call", ["slow", "cut off"])
 def test_a_call_that_goes_on_for_long_is_over_before_the_next_task_begins(
-    task: Start, tmp_path: Path
+    call: str, task: Start, tmp_path: Path
 ) -> None:
-    first = task(0, "slow")
+    first = task(0, call)
     eventually(lambda: by(0, tmp_path))
     task(1)
     eventually(lambda: by(1, tmp_path))

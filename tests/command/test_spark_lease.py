@@ -1,0 +1,78 @@
+"""A driver that stands still, and a fresh drain of the same group beside it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from command.conftest import MakeTopic, committed, operations
+from command.process import ON_THE_LOOP, ON_THREADS, Command
+from command.record import every_place
+from command.test_spark_chaos import (
+    IN_PROCESS,
+    ON_SPARK,
+    PATIENCE_S,
+    below,
+    program,
+    spark_at_home,
+)
+from drainer.errors import EXIT_INTERRUPTED, EXIT_UNRESUMABLE
+from drainer.kafka.cluster import Cluster
+from kafka.topic import eventually
+
+__all__ = ["spark_at_home"]  # for each test here as well
+SLOW = "a-0"  # the sub-key whose first call never ends
+
+
+@contextmanager
+def standing_still(pids: list[int]) -> Iterator[None]:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("handler", [ON_THE_LOOP, ON_THREADS])
+def test_no_call_of_tasks_runs_beside_a_fresh_drain_when_their_driver_stands_still(
+    command: Command, make_topic: MakeTopic, cluster: Cluster, handler: str
+) -> None:
+    messages = operations(3_000, lanes=50)
+    topic = make_topic(messages)
+    first = command.begin(
+        topic, *ON_SPARK, handler=handler, pause_ms=100, gate=command.gate, gated=SLOW
+    )
+    command.wait_for(first, "done", 300, PATIENCE_S)
+    slow = next(line for line in command.record.lines() if line.keys == (SLOW,))
+    driver = [first.pid, *(pid for pid in below(first) if "java" in program(pid))]
+    with standing_still(driver):
+        frozen_s = time.monotonic()
+        words = [*command.what(topic, handler), "--from", "earliest", "--yes"]
+        second = command.start(
+            "run", *words, *command.options(), *IN_PROCESS, "--plan", "other.json"
+        )
+        eventually(lambda: not program(slow.pid), "the call that never ends is cut off", 60)
+        cut_s = time.monotonic()
+        second.ends(0, PATIENCE_S)
+    outcome = first.ended(PATIENCE_S)
+
+    lines = command.record.lines()
+    began_s = min(line.at_s for line in lines if line.pid == second.pid)
+    others_s = [line.at_s for line in lines if line.pid != second.pid]
+    assert frozen_s < max(others_s) < began_s, "its tasks went on for a while, and not beside"
+    assert frozen_s < cut_s < began_s
+    of_second = [line for line in lines if line.pid == second.pid and line.mark == "done"]
+    assert {line.place for line in of_second} == every_place(messages)
+    assert committed(cluster, topic) == {0: 3_000}
+    assert outcome.code in (EXIT_INTERRUPTED, EXIT_UNRESUMABLE), (
+        outcome.err
+    )  # whichever it sees first
