@@ -32,6 +32,7 @@ from drainer.policy.failures import (
     FailurePolicy,
     FailureSettings,
     Fate,
+    Totals,
 )
 
 TICK_LEAST_S = 0.001
@@ -52,6 +53,7 @@ class Failures:
         changed: called when the drain may be complete.
         halt: ends the drain.
         before: the account of sub-messages that former runs left to the failure policy.
+        totals: what all tasks of the drain did, when there are others.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Failures:
         halt: Callable[[BaseException], None],
         runtime: Runtime,
         before: Counts = NOTHING,
+        totals: Callable[[], Totals] = Totals,
     ) -> None:
         self._clock = clock = runtime.monotonic
         self._dispatcher = dispatcher
@@ -79,6 +82,8 @@ class Failures:
         self._retries = Retries()
         self._breaker = Breaker()
         self._policy = FailurePolicy(settings, self._breaker, runtime.random(), before)
+        self._totals = totals
+        self._whole = self._others = Totals()
         self._rate = rate = None if settings.rate is None else Rate(settings.rate, clock())
         self._admission = Admission(
             dispatcher, self._retries, self._breaker, rate, clock, self._recovered
@@ -311,7 +316,9 @@ class Failures:
         behind = self._dispatcher.lanes.behind(sub)
         if behind is not None and verdict.why is None and self._done:
             self._policy.expect(behind, self._clock())
-        too_many = self._policy.gave_up(self._finished + 1)
+        finished = self._finished + 1
+        others = self._look_at_others()
+        too_many = self._policy.gave_up(finished + others.finished, others.given_up)
         if too_many is not None:
             self._halt(_halted(sub, error, too_many))
         elif verdict.fate is Fate.DEAD:
@@ -429,7 +436,19 @@ class Failures:
 
     @property
     def _done(self) -> int:
+        return self._own_done + self._look_at_others().done
+
+    @property
+    def _own_done(self) -> int:
         return sum(ledger.subs_done for ledger in self._dispatcher.ledgers.values())
+
+    def _look_at_others(self) -> Totals:
+        whole = self._totals()
+        if whole != self._whole:
+            self._whole = whole
+            own = Totals(self._own_done, self._policy.given_up, self._finished)
+            self._others = self._others.beside(own, whole)
+        return self._others
 
     @property
     def _finished(self) -> int:

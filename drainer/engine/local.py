@@ -37,6 +37,7 @@ from drainer.errors import HandleFailed, RecordsDeleted, ThreadsOverdue, both
 from drainer.handler import Context
 from drainer.loader import describe
 from drainer.policy.concurrency import Concurrency
+from drainer.policy.failures import Totals
 from drainer.policy.rules.rule_filter import RuleFilter
 
 
@@ -67,6 +68,7 @@ class LocalDrain:
         )
         self.begin_no_more: Callable[[], None] = lambda: None  # until there are workers
         self.calls: Callable[[], int] = lambda: 0  # in the handler; any thread may ask
+        self.totals: Callable[[], Totals] = Totals  # of all tasks, where there are others
         self._limiter: Limiter | None = None  # when the concurrency is not fixed
         self._limiting: asyncio.Task[None] | None = None
         self._cut_off: RecordsDeleted | None = None  # what keeps the rest from being read
@@ -143,6 +145,7 @@ class LocalDrain:
             halt=self._life.end,
             runtime=self._runtime,
             before=judged_before(self._plan),
+            totals=lambda: self.totals(),  # noqa: PLW0108 - it may be set until the first failure
         )
         checkpointer = self._life.keep()
         make_workers: Callable[..., AsyncWorkers | ThreadWorkers]

@@ -167,6 +167,30 @@ NOTHING_SUCCEEDED = (
 NOTHING = Counts()
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What became of sub-messages in a drain of several tasks.
+
+    Attributes:
+        done: in this run.
+        given_up: in all runs.
+        finished: likewise, without those that rules skipped.
+    """
+
+    done: Whole = 0
+    given_up: Whole = 0
+    finished: Whole = 0
+
+    def beside(self, own: Totals, whole: Totals) -> Totals:
+        """What others did, at least, as of now: ``self`` is what was known of it before, and
+        ``whole`` what all did a moment ago, with part of our ``own`` in it."""
+        return Totals(
+            max(self.done, whole.done - own.done),
+            max(self.given_up, whole.given_up - own.given_up),
+            max(self.finished, whole.finished - own.finished),
+        )
+
+
 class FailurePolicy:
     """Decides after each failed attempt, and keeps count of what was given up.
 
@@ -177,6 +201,8 @@ class FailurePolicy:
     success a sub-message is given up.
 
     ``done`` is how many sub-messages this run has done so far: whoever succeeds need not report it.
+    Where several tasks work for one drain those of the others count as well: what succeeds there
+    tells as much of the downstream.
     ``before`` is the account of sub-messages that former runs left; ``given_up`` goes on from it.
     """
 
@@ -276,13 +302,15 @@ class FailurePolicy:
             return NOTHING_SUCCEEDED
         return None
 
-    def gave_up(self, finished: int) -> str | None:
-        """Counts one that was given up; the reason to halt when those are too many."""
+    def gave_up(self, finished: int, elsewhere: int = 0) -> str | None:
+        """Counts one that was given up; the reason to halt when those are too many, with those
+        that others gave up."""
         self.given_up += 1
-        if not self.settings.max_dead.passed(self.given_up, finished):
+        given_up = self.given_up + elsewhere
+        if not self.settings.max_dead.passed(given_up, finished):
             return None
         return (
-            f"{self.given_up:,} sub-messages were given up, in all runs, more than --max-dead"
+            f"{given_up:,} sub-messages were given up, in all runs, more than --max-dead"
             f" {self.settings.max_dead}"
         )
 

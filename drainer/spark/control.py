@@ -12,6 +12,7 @@ from drainer.blocking import blocking_call
 from drainer.engine.runtime import uptime_s
 from drainer.errors import DrainerError, PlanRefused
 from drainer.policy.concurrency import Concurrency
+from drainer.policy.failures import Totals
 from drainer.spark.lease import LeaseTimes, may_beat
 from drainer.spark.lending import Borrowed, Lender, SharedSearch
 from drainer.spark.state import Control, Lent, State
@@ -22,6 +23,9 @@ class ControlChannel:
     as the lock on the group is confirmed: see ``Lease``.
 
     ``confirmed_s`` gives when that was, by ``clock``.
+
+    Attributes:
+        totals: what all tasks did; the next beat has it.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class ControlChannel:
         self._confirmed_s = confirmed_s
         self._clock = clock
         self._control = Control()
+        self.totals = Totals()
         self._writing = threading.Lock()  # one after the other: beat n + 1 says that n is there
         self._ended = threading.Event()
 
@@ -77,7 +82,8 @@ class ControlChannel:
         with self._writing:
             sure = may_beat(self._times, self._confirmed_s(), self._clock())
             if sure and not self._ended.is_set():
-                self._write(replace(self._control, beat=self._control.beat + 1))
+                beat = self._control.beat + 1
+                self._write(replace(self._control, beat=beat, totals=self.totals))
 
     def _write(self, control: Control) -> None:
         self._state.set_control(self._epoch, control)

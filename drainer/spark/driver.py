@@ -18,12 +18,13 @@ from drainer.core.plan import OffsetPlan
 from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.limiter import auto_status
 from drainer.engine.loop import event_loop, spawn
-from drainer.engine.outcome import not_closed
+from drainer.engine.outcome import judged_before, not_closed
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import CapStatus, FailureStatus, Status, Summary
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled, both
 from drainer.operations.engine import HeldDrain
 from drainer.policy.concurrency import Concurrency
+from drainer.policy.failures import Totals
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.control import ControlChannel, Loans
 from drainer.spark.failure import refusing
@@ -106,6 +107,7 @@ class SparkDrain:
             share=1 / self._tasks,
         )
         self._aggregation = Aggregation(plan, uri, self._epoch)
+        self._done_before = self._aggregation.counts()[1].done
         self._oldest_wave = 1  # of which the state has something
         self._terms = Terms(
             handler=spec,
@@ -202,8 +204,17 @@ class SparkDrain:
         await self._take_news()
         await self._loans.look()
         self._monitor.concurrency = self._loans.total
+        self._word.totals = self._totals()
         self._work.insist_on_limit()
         await self._forget_waves()
+
+    def _totals(self) -> Totals:
+        subs, skipped = self._aggregation.counts()[1], self._aggregation.ruled().skipped_by
+        return Totals(
+            subs.done - self._done_before,
+            judged_before(self._plan).given_up + self._monitor.given_up,
+            subs.finished - sum(skipped.values()),
+        )
 
     async def _forget_waves(self) -> None:
         """Removes what tasks reported of waves that the plan has: it would grow for hours."""

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from drainer.engine.runtime import uptime_s
 from drainer.errors import DrainerError, Interrupted, LockLost, StateLost
+from drainer.policy.failures import Totals
 from drainer.spark.lease import Lease, LeaseTimes
 from drainer.spark.state import Attempt, Lent, State
 
@@ -38,6 +39,7 @@ class Fence:
         trouble: why the last look was not answered.
         calls: how many calls are in the handler.
         lent: how many the driver lends, by the last look.
+        totals: what all tasks did, by the last look.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Fence:
         self.trouble: str | None = None
         self.calls: Callable[[], int] = _no_calls
         self.lent = Lent()
+        self.totals = Totals()
         self._state = state
         self._epoch = epoch
         self._times = times
@@ -130,6 +133,7 @@ class Fence:
         if control is None:
             return
         self.lent = control.lent
+        self.totals = control.totals
         self._lease.seen(begun_s, control.beat)
         if control.stop is not None and self.lost is None:
             self.lost = Interrupted(control.stop)

@@ -124,6 +124,7 @@ class Handling:
                 for ledger in drain.dispatcher.ledgers.values():
                     ledger.tells_fates = True
                 fence.calls = lambda: drain.calls()  # noqa: PLW0108 - once there are workers
+                drain.totals = lambda: fence.totals
                 with hurried_interpreter():
                     summary = drain.run_on(python_worker().loop)
                 outcome = _outcome(summary, drain.dispatcher, teller.told())

@@ -36,6 +36,7 @@ from drainer.errors import (
     StateLost,
     StateRefused,
 )
+from drainer.policy.failures import Totals
 from drainer.spark.lease import LeaseTimes, Process, is_dead, this_process
 from drainer.spark.objects import Objects
 from drainer.spark.records import TaskRecords
@@ -70,11 +71,15 @@ class Lent:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What the driver of an epoch says to its tasks; ``stop`` is why all are to end."""
+    """What the driver of an epoch says to its tasks.
+
+    ``stop`` is why all are to end, ``totals`` what all of them did, as far as it knows.
+    """
 
     beat: Whole = 0
     stop: str | None = None
     lent: Lent = field(default_factory=Lent)
+    totals: Totals = field(default_factory=Totals)
 
 
 @dataclass(frozen=True, slots=True, order=True)

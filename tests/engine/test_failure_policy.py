@@ -26,7 +26,7 @@ from drainer.engine.settings import LocalSettings
 from drainer.errors import DeadLetterNotWritten, Interrupted, LockLost
 from drainer.handler import Fatal, Retry, Skip
 from drainer.message import SubMessage
-from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
+from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure, Totals
 
 QUICK = FailureSettings(retries=2, retry_delay_s=0.001, retry_max_delay_s=0.004)
 
@@ -195,6 +195,29 @@ def test_a_thread_that_never_returns_ends_the_drain_when_all_else_is_done(tmp_pa
     assert summary.failures.late == 1
     assert rehearsal.places - rehearsal.finished_by_the_plan() == places(*range(13, 100, 10))
     assert summary.conserved
+
+
+@pytest.mark.parametrize(("whole", "code"), [(Totals(), 5), (Totals(1_000, 0, 1_000), 0)])
+def test_an_outage_at_the_start_is_waited_for_where_other_tasks_have_succeeded(
+    whole: Totals, code: int, tmp_path: Path
+) -> None:
+    until_s = time.monotonic() + 0.2
+
+    def away(sub: SubMessage) -> None:
+        if time.monotonic() < until_s:
+            raise ConnectionError("away")
+
+    rehearsal = Rehearsal(tmp_path, LOGS, failures=FailureSettings())
+    rehearsal.prepare = lambda drain: setattr(drain, "totals", lambda: whole)
+    assert rehearsal.drain(handler_of(OnTheLoop, away)).exit_code == code
+
+
+def test_what_other_tasks_gave_up_counts_against_the_limit(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(tmp_path, LOGS, failures=replace(DEAD, max_dead=Limit(count=6)))
+    rehearsal.prepare = lambda drain: setattr(drain, "totals", lambda: Totals(900, 5, 905))
+    summary = rehearsal.drain(handler_of(OnTheLoop, poison(50, 60)))
+    assert summary.exit_code == 5
+    assert "7 sub-messages were given up" in (summary.error or "")
 
 
 def test_an_outage_that_lasts_too_long_halts(tmp_path: Path) -> None:

@@ -27,13 +27,14 @@ class Recorder(drainer.Handler):
 
     Options: ``record``, the file; ``wait_ms``; ``fail``, a sub-key that fails; ``skip``, one that
     is skipped; ``slow``, one that takes a minute; ``always``, one at which the process kills
-    itself.
+    itself; ``up``, a file without which all from the offset ``down_from`` on fail.
     """
 
     async def open(self, context: Context) -> None:
         self.options = dict(context.options)
         self.file = os.open(self.options["record"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.wait_s = float(self.options.get("wait_ms", "0")) / 1000
+        self.up = Path(self.options["up"]) if "up" in self.options else None
         self.write("open")
 
     def split(self, message: Message) -> Iterator[SubMessage]:
@@ -51,6 +52,10 @@ class Recorder(drainer.Handler):
             os.kill(os.getpid(), signal.SIGKILL)
         slow = sub.payload is not None and sub.payload == self.options.get("slow")
         await asyncio.sleep(SLOW_S if slow else self.wait_s)
+        down = self.up is not None and sub.message.offset >= int(self.options["down_from"])
+        if down and self.up is not None and not self.up.exists():
+            self.write("failed", sub)
+            raise ConnectionError("the index is away")
         if sub.payload is not None and sub.payload == self.options.get("fail"):
             self.write("failed", sub)
             raise ValueError(f"{sub.payload} fails")

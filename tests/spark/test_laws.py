@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.policy.failures import FailureSettings, Limit, OnFailure
 from drainer.spark.state import State
 from spark.story import HANDLER, Op, Story
+from spark.trouble import When
 
 PARKS = FailureSettings(on_failure=OnFailure.PARK, breaker=False)
 
@@ -151,6 +153,27 @@ def test_no_more_is_handled_at_once_than_was_asked_for(story: Story) -> None:
     steps = [line["what"] for line in story.lines if line["what"] in ("begin", "end")]
     assert all(one != other for one, other in pairwise(steps))
     assert story.places("end") == sorted(story.everything)
+
+
+@pytest.mark.long
+def test_an_outage_as_a_task_begins_is_waited_for_since_earlier_ones_succeeded(
+    story: Story,
+) -> None:
+    ops: list[list[Op]] = [[f"k{n % 7}", f"k{n % 5}"] for n in range(40)]
+    ops[20] = ["|"]  # what follows is for other tasks
+    story.fill(ops)
+    up = story.folder / "up"
+
+    def repair(_: int) -> None:
+        time.sleep(2)
+        up.touch()
+
+    with When(story, "failed", repair):
+        summary = story.run(up=str(up), down_from="21")
+
+    assert (summary.exit_code, summary.cause) == (0, None)
+    assert summary.failures.failures > 0
+    assert set(story.places("end")) == story.everything
 
 
 @pytest.mark.long
