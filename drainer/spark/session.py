@@ -204,7 +204,7 @@ def _insist_on_master(master: str) -> None:
 def _kill_jvm() -> None:
     """The one that is starting. What it is asked meanwhile is answered by an error."""
     gateway = SparkContext._gateway
-    if gateway is not None:
+    if gateway is not None and gateway.proc is not None:  # spark-submit started its own
         gateway.proc.kill()
         SparkContext._gateway = SparkContext._jvm = None
 

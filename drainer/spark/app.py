@@ -1,0 +1,33 @@
+"""The application for ``spark-submit``: the command line, with the master that was named there.
+
+As in ``spark-submit … "$(python -m drainer.spark.app)" run --topic …``: without ``spark-submit`` it
+prints its path. Nothing imports it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    # A script's folder comes first, and this one has names that handlers' modules may have.
+    sys.path[:] = [path for path in sys.path if Path(path).resolve() != HERE]
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        sys.stdout.write(f"{Path(__file__).resolve()}\n")
+        return
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - not to print a path
+
+    from drainer.cli import main as command  # noqa: PLC0415
+
+    SparkContext._ensure_initialized()
+    os.environ["DRAINER_ENGINE"] = "spark"
+    os.environ["DRAINER_SPARK_MASTER"] = SparkConf().get("spark.master", "local[*]")
+    command()
+
+
+if __name__ == "__main__":
+    main()

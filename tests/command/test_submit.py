@@ -1,0 +1,154 @@
+"""Drains by spark-submit on a standalone cluster, with plan and state in an object store."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from command.conftest import MakeTopic, committed, operations
+from command.process import FAST, Command
+from command.record import every_place
+from command.standalone import Standalone, standalone
+from drainer.kafka.cluster import Cluster
+from drainer.spark.objects import Objects
+from drainer.store.plan_file import plan_at
+from kafka.topic import Topic, eventually
+from s3 import S3
+
+pytestmark = pytest.mark.long
+
+SPARK_SUBMIT = Path(pyspark.__file__).with_name("bin") / "spark-submit"
+PATIENCE_S = 240.0
+APP = (sys.executable, "-m", "drainer.spark.app")
+IN_CLUSTER = "org.apache.spark.deploy.PythonRunner"
+
+
+@pytest.fixture
+def cluster_of_spark(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Standalone]:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "spark"))
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    with standalone(folder) as found:
+        found.worker(cores=3, memory="3g")
+        yield found
+
+
+class Submitted:
+    """What was handed to ``spark-submit``, in a group of processes of its own."""
+
+    def __init__(self, command: Command, *words: str) -> None:
+        python = f"spark.pyspark.python={sys.executable}"
+        conf = ["--conf", python, "--conf", "spark.executor.memory=512m", "--driver-memory", "512m"]
+        path = command.streams / f"submitted-{len(list(command.streams.iterdir()))}"
+        self._said = path
+        with path.open("wb") as said:
+            self._process = subprocess.Popen(
+                [str(SPARK_SUBMIT), *conf, *words],
+                cwd=command.folder,
+                env=command.env,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text()
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def ends(self, code: int) -> None:
+        assert self._process.wait(PATIENCE_S) == code, self.said
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+@contextmanager
+def submitted(command: Command, *words: str) -> Iterator[Submitted]:
+    made = Submitted(command, *words)
+    try:
+        yield made
+    finally:
+        made.kill()
+
+
+def app() -> str:
+    return subprocess.run(APP, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def run_words(command: Command, topic: Topic, plan: str, **options: object) -> list[str]:
+    what = [*command.what(topic), *command.options(**options)]
+    return ["run", *what, "--from", "earliest", "--plan", plan, "--yes", *FAST, "-c", "20"]
+
+
+def count_of(command: Command) -> int:
+    path = command.record.path
+    return path.read_bytes().count(b'\n["done"') if path.exists() else 0
+
+
+def insist_on_the_end(
+    command: Command, cluster: Cluster, topic: Topic, values: list[str], plan: str, s3: S3
+) -> None:
+    assert set(command.record.done()) == every_place(values)
+    command.record.check_order()
+    assert committed(cluster, topic) == {0: len(values)}
+    assert plan_at(plan).load().plan.complete
+    assert Objects.open(s3.uri(topic.name)).names("") == ["orders.plan.json"]
+    assert command.left_behind == []
+
+
+def test_a_submitted_drain_that_was_killed_is_resumed_from_its_plan_in_an_object_store(
+    command: Command, make_topic: MakeTopic, cluster: Cluster, cluster_of_spark: Standalone, s3: S3
+) -> None:
+    values = operations(600, lanes=50)
+    topic = make_topic(values)
+    plan = s3.uri(f"{topic.name}/orders.plan.json")
+    where = ("--master", cluster_of_spark.url, "--deploy-mode", "client", app())
+    with submitted(command, *where, *run_words(command, topic, plan, pause_ms=20)) as first:
+        eventually(lambda: count_of(command) > 200 or not first.running, "200 are done", PATIENCE_S)
+        assert first.running, first.said
+    assert 0 < count_of(command) < len(values) * 2
+
+    resume = ["resume", plan, "--yes", *command.options(), *FAST, "-c", "20"]
+    with submitted(command, *where, *resume) as second:
+        second.ends(0)
+
+    insist_on_the_end(command, cluster, topic, values, plan, s3)
+
+
+def test_a_driver_in_the_cluster_drains_by_its_plan_in_an_object_store(
+    command: Command, make_topic: MakeTopic, cluster: Cluster, cluster_of_spark: Standalone, s3: S3
+) -> None:
+    """Standalone clusters take no Python application in cluster mode, but any class: by this one
+    YARN and Kubernetes start the driver's Python, too."""
+    values = operations(300, lanes=50)
+    topic = make_topic(values)
+    plan = s3.uri(f"{topic.name}/orders.plan.json")
+    where = ["--master", cluster_of_spark.url, "--deploy-mode", "cluster", "--class", IN_CLUSTER]
+    jar = next(Path(pyspark.__file__).with_name("jars").glob("spark-core_*.jar"))
+    words = run_words(command, topic, plan)
+    with submitted(command, *where, jar.as_uri(), app(), "", *words) as driver:
+        driver.ends(0)
+    objects = Objects.open(s3.uri(topic.name))
+    eventually(
+        lambda: objects.names("") == ["orders.plan.json"] and plan_at(plan).load().plan.complete,
+        "the drain ends and leaves its plan",
+        PATIENCE_S,
+    )
+    insist_on_the_end(command, cluster, topic, values, plan, s3)
