@@ -17,10 +17,20 @@ from drainer.insight.inspection import SAMPLE_MESSAGES, Inspection, InspectReque
 from drainer.insight.inspection import inspect as look_at_backlog
 from drainer.insight.measurement import backlog_of, look_at
 from drainer.insight.on_spark import survey_on_spark
+from drainer.insight.survey import Survey
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
+from drainer.kafka.backlog import Backlog
 from drainer.operations.start import Request
-from drainer.spark.api import AnyHandler, Client, client_of, handler_of, noting_hints
+from drainer.spark.api import (
+    AnyHandler,
+    Client,
+    client_of,
+    context_of,
+    handler_of,
+    noting_hints,
+)
+from drainer.spark.session import interruptible
 from drainer.view.terminal import Terminal
 
 
@@ -88,7 +98,11 @@ def inspect(
         None if full else SAMPLE_MESSAGES,
     )
     settings = client_of(client)
-    survey_all = partial(survey_on_spark, spark, settings=settings, look=look, tasks=tasks)
+    context = context_of(spark)
+
+    def survey_all(backlog: Backlog) -> Survey:
+        return interruptible(partial(survey_on_spark, context, backlog, settings, look, tasks))
+
     with connect(settings) as cluster:
         found = look_at_backlog(cluster, look, survey_all=survey_all if full else None)
     Terminal().present(inspection_page(found))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from drainer.insight.inspection import InspectRequest
 from drainer.insight.retention import READER
@@ -19,7 +18,7 @@ from drainer.kafka.spans import read_range
 from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.failure import carrying, spark_failures
 from drainer.spark.options import OffsetRange, cut_evenly, ranges_of
-from drainer.spark.session import spark_session
+from drainer.spark.session import context_on, interruptible
 from drainer.spark.settings import SparkLook
 from drainer.spark.shipping import Shipped, ship
 
@@ -37,34 +36,23 @@ def survey_in_session(
     *,
     verbose: bool = False,
 ) -> Survey:
-    """Surveys a whole backlog in a session that lasts as long as that does.
+    """Surveys a whole backlog in a context that lasts as long as that does.
 
     ``say`` gets a line when Spark is started, which takes seconds. ``verbose`` lets Spark print
     errors in its own words, too. Raises what a task raised, and DrainerError for what else goes
     wrong on Spark.
     """
-    master = spark_look.master
-    say(f"starting Spark on {master}")
-    with spark_failures():
-        name = f"drainer inspect {backlog.topic}"
-        # What fails is printed by drainer, and would be a second time with Java's stack.
-        log = "error" if verbose else "off"
-        own = {"spark.ui.enabled": "false"} if spark_look.is_local else {}  # seen by no one
-        spark = spark_session(master, name, {**own, **spark_look.conf}, log=log)
-    # Not on this thread: PySpark notices Ctrl-C on it, and can't cancel jobs while it is waiting
-    # for one there.
-    with ThreadPoolExecutor(1, "spark-survey") as thread:
-        try:
-            say(f"reading {backlog.offsets:,} offsets on Spark")
-            work = thread.submit(survey_on_spark, spark, backlog, settings, look, spark_look.tasks)
-            return work.result()
-        finally:
-            with spark_failures():
-                spark.stop()
+    say(f"starting Spark on {spark_look.master}")
+    # What fails is printed by drainer, and would be a second time with Java's stack.
+    log = "error" if verbose else "off"
+    name, tasks = f"drainer inspect {backlog.topic}", spark_look.tasks
+    with context_on(spark_look, name, say=say, log=log) as (context, _):
+        say(f"reading {backlog.offsets:,} offsets on Spark")
+        return interruptible(partial(survey_on_spark, context, backlog, settings, look, tasks))
 
 
 def survey_on_spark(
-    spark: SparkSession,
+    context: SparkContext,
     backlog: Backlog,
     settings: ClientSettings,
     look: InspectRequest,
@@ -75,7 +63,6 @@ def survey_on_spark(
     Raises what a task raised, and DrainerError for what else goes wrong on Spark.
     """
     begun_s = time.monotonic()
-    context = spark.sparkContext
     tasks = tasks or _tasks(backlog.offsets, context.defaultParallelism)
     ranges = cut_evenly(ranges_of(backlog), tasks)
     whole = Survey(look.handler)

@@ -32,7 +32,7 @@ from drainer.spark.jobs import Checking, Jobs, insist_on_probes
 from drainer.spark.lending import Borrowed
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.reading import Reader, Terms, typical_bytes
-from drainer.spark.session import drain_session
+from drainer.spark.session import drain_context
 from drainer.spark.settings import SparkSettings
 from drainer.spark.shipping import Shipped, ship
 from drainer.spark.state import State, state_beside
@@ -66,18 +66,17 @@ class SparkDrain:
         with ExitStack() as opened:
             try:
                 with refusing():
-                    starting = drain_session(self._spark, self._plan.drain_id, self._held.say)
+                    starting = drain_context(self._spark, self._plan.drain_id, self._held.say)
                     on = opened.enter_context(starting)
             except KeyboardInterrupt:
                 raise Signalled(
                     "interrupted while Spark was starting; nothing was handled"
                 ) from None
-            session, tasks, self._slots = on
+            context, tasks, self._slots = on
             # No more of them than calls are asked for: each makes one at least.
             self._tasks = min(tasks, self._most(self._running))
-            self._jobs = Jobs(session.sparkContext)
+            self._jobs = Jobs(context)
             with event_loop() as loop:
-                context = session.sparkContext
                 self._prepare_run(ship(context, self._handler, self._spark.archives))
                 return loop.run_until_complete(self._life.run())
 

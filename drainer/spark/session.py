@@ -26,7 +26,6 @@ from drainer.errors import DrainerError, Refused
 from drainer.kafka.settings import hides
 from drainer.spark.failure import spark_failures
 from drainer.spark.settings import (
-    DRAIN_LAWS,
     LAWS,
     SparkLook,
     SparkSettings,
@@ -37,21 +36,12 @@ from drainer.spark.settings import (
 LOCAL = "local[2]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
-# What a drain runs best with; anybody may say otherwise.
-_OF_DRAINS = {
-    **{key: value for key, (value, _) in DRAIN_LAWS.items()},
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": "4m",  # of large messages, no thousand
-}
 # On one machine the JVM competes with the workers for its cores. All it does is to move rows, and
 # making code for that takes more than it gains; nor is there a network to save bytes for.
 LOCAL_CONF = {
     "spark.ui.enabled": "false",
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
-    "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _SAID_EACH_TIME = "WARNING: Using incubator modules"
@@ -68,52 +58,54 @@ Say = Callable[[str], None]
 
 
 @contextmanager
-def session_on(
-    look: SparkLook, name: str, conf: Mapping[str, str] | None = None, say: Say = lambda text: None
-) -> Iterator[tuple[SparkSession, int]]:
-    """The session that runs in this process, or a new one that ends with the block; and how many
-    tasks of it can run at once.
+def context_on(
+    look: SparkLook,
+    name: str,
+    conf: Mapping[str, str] | None = None,
+    *,
+    say: Say = lambda text: None,
+    log: str = "off",
+) -> Iterator[tuple[SparkContext, int]]:
+    """The context that runs in this process, as it is, or a new one that ends with the block; and
+    how many tasks of it can run at once.
 
-    ``say`` gets a line when Spark has not answered for some seconds. Raises UsageError and Refused
-    as ``spark_session`` does, and Refused when no master answers.
+    There is no session with it, which takes as long to make as the context itself. ``conf`` is what
+    a new one is begun with, unless the look says otherwise. ``say`` gets a
+    line when Spark has not answered for some seconds. Raises UsageError and Refused as
+    ``spark_session`` does, and Refused when no master answers.
     """
-    if SparkContext._active_spark_context is not None:
-        with spark_failures():
-            found = SparkSession.builder.getOrCreate()
-            check_conf(dict(found.sparkContext.getConf().getAll()))
-            session = found.newSession()  # with settings of its own
-            for key, value in (conf or {}).items():
-                session.conf.set(key, value)
-            slots = slots_of(session.sparkContext, wait=False, say=say)
-        yield session, slots
+    context = SparkContext._active_spark_context
+    if context is not None:
+        check_conf(dict(context.getConf().getAll()))
+        yield context, context.defaultParallelism
         return
     conf = {**(conf or {}), **(LOCAL_CONF if look.is_local else {}), **look.conf}
-    java = LOCAL_JAVA if look.is_local else ""
     _insist_on_master(look.master)
 
-    def start() -> SparkSession:
-        return spark_session(look.master, name, conf, log="off", java=java)
+    def start() -> SparkContext:
+        return _started(look.master, name, conf, log, LOCAL_JAVA if look.is_local else "")
 
     with spark_failures():
         try:
-            session = _waiting(start, lambda: f"Spark on {look.master} is still starting", say)
+            why = f"Spark on {look.master} is still starting"
+            context = interruptible(start, lambda: why, say)
         except KeyboardInterrupt:
             _kill_jvm()
             raise
     try:
         with spark_failures():
-            slots = slots_of(session.sparkContext, wait=not look.is_local, say=say)
-        yield session, slots
+            slots = context.defaultParallelism if look.is_local else slots_of(context, say)
+        yield context, slots
     finally:
         with suppress(DrainerError), spark_failures():
-            session.stop()
+            context.stop()
 
 
 @contextmanager
-def drain_session(
+def drain_context(
     settings: SparkSettings, drain_id: str, say: Say
-) -> Iterator[tuple[SparkSession, int, int]]:
-    """A session as ``session_on``, how many tasks of it are to handle at once, and how many of any
+) -> Iterator[tuple[SparkContext, int, int]]:
+    """A context as ``context_on``, how many tasks of it are to handle at once, and how many of any
     kind can run.
 
     Some slots are kept for reading the next wave meanwhile. A local master gets one more than it
@@ -124,17 +116,15 @@ def drain_session(
         cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
         master = f"local[{cores + 1},{local[2] or FAILURES_MOST}]"
         settings = replace(settings, master=master)
-    with session_on(settings, f"drainer {drain_id}", _OF_DRAINS, say) as (session, slots):
-        yield session, settings.tasks or max(1, slots - max(1, slots // READERS)), slots
+    with context_on(settings, f"drainer {drain_id}", say=say) as (context, slots):
+        yield context, settings.tasks or max(1, slots - max(1, slots // READERS)), slots
 
 
-def slots_of(context: SparkContext, *, wait: bool, say: Say) -> int:
+def slots_of(context: SparkContext, say: Say) -> int:
     """How many tasks can run at once; executors of a cluster come one after the other."""
     known: int = context.defaultParallelism
-    if not wait:
-        return known
     first = context.parallelize([0], 1)
-    _waiting(first.count, lambda: _without_slots(context), say)
+    interruptible(first.count, lambda: _without_slots(context), say)
     until_s = time.monotonic() + EXECUTORS_S
     changed_s = time.monotonic()
     while changed_s + QUIET_S > time.monotonic() < until_s:
@@ -156,9 +146,14 @@ def _without_slots(context: SparkContext) -> str:
     return f"Spark has no executor yet: each is to have {asked}; has {context.master} as much free?"
 
 
-def _waiting(call: Callable[[], T], why: Callable[[], str], say: Say) -> T:
+def interruptible(
+    call: Callable[[], T], why: Callable[[], str] = str, say: Say = lambda text: None
+) -> T:
     """What a call of Spark's gives, which is made in another thread: so Ctrl-C is a
-    KeyboardInterrupt here, where nothing of py4j's is torn by it."""
+    KeyboardInterrupt here, where nothing of py4j's is torn by it.
+
+    ``say`` is given what ``why`` gives whenever that has changed, first after ``TELL_S``.
+    """
     answer: Future[T] = Future()
 
     def run() -> None:
@@ -229,17 +224,24 @@ def spark_session(
             to something else.
         Refused: when there is no Java for it.
     """
-    chosen = dict(conf or {})
+    chosen = {"spark.sql.execution.arrow.pyspark.enabled": "true", **(conf or {})}
+    builder = SparkSession.builder
+    for key, value in chosen.items():  # of one that is there, too
+        builder = builder.config(key, value)
+    _started(master, name, chosen, log, java)
+    return builder.getOrCreate()
+
+
+def _started(
+    master: str, name: str, chosen: Mapping[str, str], log: str, java: str
+) -> SparkContext:
+    """The context of this process, which is begun when there is none."""
     check_conf(chosen)
     java_for_spark()
     settings = {
         "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
         "spark.pyspark.driver.python": sys.executable,
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.ui.showConsoleProgress": "false",  # the terminal is drainer's
-        # Not by spark.log.level, which is printed on stderr, after what comes before it.
-        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-        f" -Ddrainer.spark.log={log} {java}".rstrip(),
         **{key: value for key, (value, _) in LAWS.items()},
     }
     if master.startswith("local"):  # nobody else has to reach the driver
@@ -247,20 +249,21 @@ def spark_session(
     if _LOCAL.fullmatch(master):  # nor has any other user of the machine; Spark makes the secret
         settings["spark.authenticate"] = "true"
     settings |= chosen
-    builder = SparkSession.builder.master(master).appName(name)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    with _pythons(settings["spark.pyspark.python"], settings["spark.pyspark.driver.python"]):
-        if SparkContext._active_spark_context is None:
-            _begin_context(master, name, settings)
-        session = builder.getOrCreate()
-    # One that was there before keeps what its context was begun with.
-    check_conf(dict(session.sparkContext.getConf().getAll()))
+    # Spark itself would print that it was set, after what comes before it.
+    level = settings.pop("spark.log.level", log)
+    settings["spark.driver.defaultJavaOptions"] = (
+        f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} -Ddrainer.spark.log={level} {java}"
+    ).rstrip()
+    context = SparkContext._active_spark_context
+    if context is None:
+        with _pythons(settings["spark.pyspark.python"], settings["spark.pyspark.driver.python"]):
+            context = _begin_context(master, name, settings)
+    # One that was there before keeps what it was begun with.
+    check_conf(dict(context.getConf().getAll()))
     # When the JVM dies these two print tracebacks, and our error says it all.
-    accumulators = session.sparkContext._accumulatorServer
-    accumulators.handle_error = lambda *_: None  # type: ignore[method-assign]
+    context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     logging.getLogger().addFilter(_is_not_of_py4j)
-    return session
+    return context
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
@@ -268,14 +271,14 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return not is_its
 
 
-def _begin_context(master: str, name: str, settings: Mapping[str, str]) -> None:
+def _begin_context(master: str, name: str, settings: Mapping[str, str]) -> SparkContext:
     # Whoever lists processes sees their arguments, so no secret is among these.
     conf = SparkConf().setMaster(master).setAppName(name).setAll(list(settings.items()))
     if SparkContext._gateway is None:
         shown = [(key, value) for key, value in settings.items() if not hides(key, value)]
         launched = SparkConf(loadDefaults=False).setAll(shown)
         SparkContext._ensure_initialized(gateway=_launch(launched), conf=conf)
-    SparkContext(conf=conf)
+    return SparkContext(conf=conf)
 
 
 def _launch(conf: SparkConf) -> JavaGateway:

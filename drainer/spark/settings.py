@@ -22,20 +22,8 @@ WAVE_BYTES = 2 * 1024**3
 MOST_TASKS = 10_000  # more is a slip of the finger
 ARCHIVES = (".zip", ".whl", ".egg", ".py")  # what Spark can put on the executors' path
 
-# Why a session of drainer's can't be without them.
-LAWS = {
-    "spark.speculation": ("false", "a second copy of a task would handle everything twice"),
-    "spark.sql.adaptive.skewJoin.enabled": ("false", "it would cut a lane in two"),
-    "spark.sql.adaptive.optimizeSkewsInRebalancePartitions.enabled": (
-        "false",
-        "it would cut a lane in two",
-    ),
-}
-
-# And a drain's, which has as many tasks as claims.
-DRAIN_LAWS = {
-    "spark.sql.adaptive.enabled": ("false", "it could lay the sub-keys of two tasks into one"),
-}
+# Why Spark can't be without them.
+LAWS = {"spark.speculation": ("false", "a second copy of a task would handle everything twice")}
 
 # What says where a drain runs, and is said otherwise; a value of None is any.
 _ELSEWHERE = {
@@ -105,7 +93,6 @@ class SparkSettings(SparkLook):
 
     def __post_init__(self) -> None:
         SparkLook.__post_init__(self)  # a class with slots is made anew, which super() misses
-        check_conf(self.conf, DRAIN_LAWS)
         if self.wave_bytes < 1:
             raise UsageError("--wave has to hold something", hint="as in 2GiB, or 256MiB")
         if self.state is not None:
@@ -145,13 +132,13 @@ class OnSpark:
         return SparkDrain(held, self.settings).run()
 
 
-def check_conf(conf: Mapping[str, str], laws: Mapping[str, tuple[str, str]] = LAWS) -> None:
+def check_conf(conf: Mapping[str, str]) -> None:
     """Make sure that settings of Spark leave drainer's laws whole.
 
     Raises:
         UsageError: when one does not; its text says why.
     """
-    for key, (value, reason) in laws.items():
+    for key, (value, reason) in LAWS.items():
         if conf.get(key, value).strip().lower() != value:
             raise UsageError(f"{key}={conf[key]} is not possible: {reason}", hint="leave it out")
 

@@ -48,6 +48,9 @@ def _session(events: Path) -> SparkSession:
         "tests",
         {
             **LOCAL_CONF,
+            # Making code for queries takes longer than any of these.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": events.as_uri(),
             "spark.eventLog.compress": "false",

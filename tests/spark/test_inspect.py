@@ -89,7 +89,7 @@ class Looks:
         look, settings = self._request(reference, rules), self._cluster.settings
 
         def survey(backlog: Backlog) -> Survey:
-            return survey_on_spark(self._spark, backlog, settings, look, tasks)
+            return survey_on_spark(self._spark.sparkContext, backlog, settings, look, tasks)
 
         return inspect(self._cluster, look, survey_all=survey)
 
@@ -196,7 +196,7 @@ def test_what_a_task_raises_comes_out_as_it_is(
     looked = InspectRequest(topic_name, "no-one", handler, from_="earliest", messages=None)
 
     def survey(backlog: Backlog) -> Survey:
-        return survey_on_spark(spark, backlog, cluster.settings, looked)
+        return survey_on_spark(spark.sparkContext, backlog, cluster.settings, looked)
 
     with pytest.raises(Refused, match="could not be imported: OSError: not on this machine"):
         inspect(cluster, looked, survey_all=survey)

@@ -34,7 +34,7 @@ def measured(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) ->
 def test_handlers_of_an_idle_broker_are_idle_and_of_a_loaded_one_are_not(
     spark: SparkSession, measured: Broker
 ) -> None:
-    metrics = BrokerMetrics(spark, measured.jmx_address)
+    metrics = BrokerMetrics(spark.sparkContext, measured.jmx_address)
     metrics.calibrate()
     looks: list[Reading] = [metrics.look()]
 
@@ -59,7 +59,7 @@ def test_handlers_of_an_idle_broker_are_idle_and_of_a_loaded_one_are_not(
 
 
 def test_brokers_are_looked_at_all_the_time(spark: SparkSession, broker: Broker) -> None:
-    jmx = Jmx(spark, [broker.jmx_address])
+    jmx = Jmx(spark.sparkContext, [broker.jmx_address])
     jmx.start()
     (metrics, _), *_ = jmx._watches
     metrics._pools = 2  # as before Kafka 4.2, where both marked one meter
@@ -88,10 +88,10 @@ def test_metrics_behind_a_login_are_for_whoever_has_it(
     ) as three:
         addresses = [broker.jmx_address for broker in three.each]
         with pytest.raises(Refused, match="no metrics of a broker") as refused:
-            BrokerMetrics(spark, addresses[0], ("ann", "a guess"))
+            BrokerMetrics(spark.sparkContext, addresses[0], ("ann", "a guess"))
         assert "--jmx-login" in str(refused.value.hint)
         assert "a guess" not in str(refused.value)
-        jmx = Jmx(spark, addresses, read_login(str(login)))
+        jmx = Jmx(spark.sparkContext, addresses, read_login(str(login)))
         jmx.start()
         eventually(lambda: jmx.handlers_idle(0, float("inf")) is not None, "there are two looks")
         jmx.close()
@@ -99,10 +99,10 @@ def test_metrics_behind_a_login_are_for_whoever_has_it(
 
 def test_where_no_metrics_are_it_says_so(spark: SparkSession, bootstrap: str) -> None:
     with pytest.raises(UsageError, match="not host:port"):
-        BrokerMetrics(spark, "broker-1")
+        BrokerMetrics(spark.sparkContext, "broker-1")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(Refused, match=f"127.0.0.1:{port}: Connection refused"):
-        BrokerMetrics(spark, f"127.0.0.1:{port}")
+        BrokerMetrics(spark.sparkContext, f"127.0.0.1:{port}")
     with pytest.raises(Refused, match="no metrics of a broker"):
-        BrokerMetrics(spark, bootstrap)  # which is Kafka's own port
+        BrokerMetrics(spark.sparkContext, bootstrap)  # which is Kafka's own port

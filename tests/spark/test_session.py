@@ -15,14 +15,13 @@ from pyspark.sql import SparkSession
 
 from drainer.errors import Refused, UsageError
 from drainer.spark import spark_session
-from drainer.spark.session import session_on
+from drainer.spark.session import context_on
 from drainer.spark.settings import SparkLook
 
 
-@pytest.mark.parametrize("key", ["spark.speculation", "spark.sql.adaptive.skewJoin.enabled"])
-def test_a_setting_that_would_break_a_law_is_refused(key: str) -> None:
-    with pytest.raises(UsageError, match=f"{key}=true is not possible: "):
-        spark_session(conf={key: "true"})
+def test_a_setting_that_would_break_a_law_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"spark\.speculation=true is not possible: "):
+        spark_session(conf={"spark.speculation": "true"})
 
 
 def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +43,7 @@ def test_a_master_that_is_not_there_is_refused_before_anything_starts(
 
     with (
         pytest.raises(Refused, match=f"Spark's master does not answer at {master}"),
-        session_on(SparkLook(master), "tests"),
+        context_on(SparkLook(master), "tests"),
     ):
         pass
 

@@ -44,8 +44,7 @@ def test_spark_connect_is_refused_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("spark.speculation", "true", "handle everything twice"),
-        ("spark.sql.adaptive.skewJoin.enabled", " TRUE ", "cut a lane in two"),
+        ("spark.speculation", " TRUE ", "handle everything twice"),
         ("spark.master", "yarn", "--master"),
         ("spark.remote", "sc://h", "Spark Connect"),
         ("spark.api.mode", "connect", "Spark Connect"),

@@ -86,7 +86,7 @@ def test_one_job_makes_trial_after_trial(
         with Cluster.connect(settings, WAIT_S) as cluster:
             return not moving_topics(cluster, [topic], 0.3)
 
-    with SparkTraffic(spark, settings, places, 2) as traffic:
+    with SparkTraffic(spark.sparkContext, settings, places, 2) as traffic:
         seen = traffic.measure(
             point, warm_up_s=1, window_s=3, observe=lambda phase, _: phases.append(phase)
         )
@@ -132,7 +132,9 @@ def test_a_quota_of_the_brokers_is_seen(
     with Broker(tmp_path, die_with_parent=True) as own:
         limit_clients(own, produced_bytes_per_s=20_000)
         settings = ClientSettings.load(own.bootstrap_servers)
-        with SparkTraffic(spark, settings, Places((new_topic(settings),), 3, 1), 1) as traffic:
+        with SparkTraffic(
+            spark.sparkContext, settings, Places((new_topic(settings),), 3, 1), 1
+        ) as traffic:
             seen = traffic.measure(
                 POINT,
                 warm_up_s=5,
@@ -148,14 +150,14 @@ def test_more_tasks_than_run_at_once_are_refused(
     monkeypatch.setattr(traffic_module, "TASKS_S", 3.0)
 
     with pytest.raises(Refused, match="0 of 3 tasks have begun"):
-        SparkTraffic(spark, settings, Places((topic,), 3, 0), 3).start()
+        SparkTraffic(spark.sparkContext, settings, Places((topic,), 3, 0), 3).start()
 
 
 @pytest.mark.long
 def test_traffic_on_a_topic_that_is_deleted_ends_with_the_reason(
     spark: SparkSession, settings: ClientSettings, topic: str
 ) -> None:
-    with SparkTraffic(spark, settings, Places((topic,), 3, 5), 2) as traffic:
+    with SparkTraffic(spark.sparkContext, settings, Places((topic,), 3, 5), 2) as traffic:
         with Cluster.connect(settings, WAIT_S) as cluster:
             cluster.admin.delete_topics([topic])[topic].result(WAIT_S)
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from drainer.errors import BrokerUnreachable, Refused, UsageError
 from drainer.limits.kafka.watch import Watch
@@ -42,7 +42,7 @@ class BrokerMetrics:
         BrokerUnreachable: when nothing there speaks JMX, or it is not a broker.
     """
 
-    def __init__(self, session: SparkSession, address: str, login: Login | None = None) -> None:
+    def __init__(self, context: SparkContext, address: str, login: Login | None = None) -> None:
         self.address = address
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
@@ -52,14 +52,15 @@ class BrokerMetrics:
             socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
         except OSError as error:
             raise self._refused(error.strerror or str(error)) from None
-        context: Any = session.sparkContext
-        self._management = context._jvm.javax.management
+        java: Any = context._jvm
+        gateway: Any = context._gateway
+        self._management = java.javax.management
         with self._failing():
             remote = self._management.remote
             url = remote.JMXServiceURL(f"service:jmx:rmi:///jndi/rmi://{address}/jmxrmi")
-            known_as = context._jvm.java.util.HashMap()
+            known_as = java.java.util.HashMap()
             if login is not None:
-                words = context._gateway.new_array(context._jvm.java.lang.String, len(login))
+                words = gateway.new_array(java.java.lang.String, len(login))
                 words[0], words[1] = login
                 known_as.put("jmx.remote.credentials", words)
             self._connector = remote.JMXConnectorFactory.connect(url, known_as)
@@ -117,10 +118,10 @@ class Jmx:
     """Looks at the metrics of all brokers. A broker that doesn't answer for a while is left out."""
 
     def __init__(
-        self, session: SparkSession, addresses: Sequence[str], login: Login | None = None
+        self, context: SparkContext, addresses: Sequence[str], login: Login | None = None
     ) -> None:
         """Raises UsageError and Refused as ``BrokerMetrics``."""
-        brokers = [BrokerMetrics(session, address, login) for address in addresses]
+        brokers = [BrokerMetrics(context, address, login) for address in addresses]
         for broker in brokers:
             broker.calibrate()
         self._watches = [(broker, Watch("jmx", broker.look)) for broker in brokers]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from drainer.errors import DrainerError, Interrupted, Refused
 from drainer.kafka.settings import ClientSettings
@@ -26,7 +26,7 @@ from drainer.limits.spark.traffic_coordinator import TrafficCoordinator, Traffic
 from drainer.limits.trials import Observe
 from drainer.loader import describe
 from drainer.spark.failure import spark_failures
-from drainer.spark.session import session_on
+from drainer.spark.session import context_on
 from drainer.spark.settings import SparkLook
 
 NAME = "drainer limits"
@@ -75,8 +75,8 @@ class TrafficHost:
 
     def __enter__(self) -> Self:
         self._opened = ExitStack()
-        self._session, self._slots = self._opened.enter_context(
-            session_on(self._place, NAME, _GANG)
+        self._context, self._slots = self._opened.enter_context(
+            context_on(self._place, NAME, _GANG)
         )
         return self
 
@@ -92,7 +92,7 @@ class TrafficHost:
                 f"{self._place.master} runs {slots} tasks at once, and --tasks asks for {tasks}",
                 hint="all of them have to run at once: ask for fewer, or leave it out",
             )
-        return SparkTraffic(self._session, self._client, places, tasks, self._jmx, self._jmx_login)
+        return SparkTraffic(self._context, self._client, places, tasks, self._jmx, self._jmx_login)
 
 
 class SparkTraffic:
@@ -103,7 +103,7 @@ class SparkTraffic:
     clients lost the topic or the right to use it.
 
     Args:
-        session: its executors host the clients.
+        context: its executors host the clients.
         client: how these connect.
         places: where it goes.
         tasks: how many host; all of them have to run at once.
@@ -112,18 +112,18 @@ class SparkTraffic:
 
     def __init__(
         self,
-        session: SparkSession,
+        context: SparkContext,
         client: ClientSettings,
         places: Places,
         tasks: int,
         jmx: tuple[str, ...] = (),
         jmx_login: Login | None = None,
     ) -> None:
-        self._session = session
+        self._context = context
         self._client = client
         self._places = places
         self._tasks = tasks
-        self._metrics = partial(Jmx, session, jmx, jmx_login)
+        self._metrics = partial(Jmx, context, jmx, jmx_login)
         self._reading = TrafficReading(tasks, places.groups)
         self._reports: deque[tuple[float, int, Report]] = deque()
         self._job_name = f"drainer limits: {places.topics[0]}"
@@ -144,7 +144,7 @@ class SparkTraffic:
             opened.callback(self._in_sync.close)
             self._jmx = self._metrics()
             opened.callback(self._jmx.close)
-            bind, host = _addresses(self._session)
+            bind, host = _addresses(self._context)
             self._coordinator = TrafficCoordinator(bind, self._tasks, self._take)
             self._coordinator.open()
             opened.callback(self._end_job)
@@ -254,7 +254,7 @@ class SparkTraffic:
             self._job.join(STOP_S)
         if self._job.is_alive():
             with suppress(DrainerError), spark_failures():
-                self._session.sparkContext.cancelJobGroup(self._job_name)
+                self._context.cancelJobGroup(self._job_name)
             self._job.join(STOP_S)
 
     def _is_calm(self, seen: Signals) -> bool:
@@ -316,7 +316,7 @@ class SparkTraffic:
             raise Interrupted("the tasks have ended by themselves", hint="try again")
 
     def _run_job(self) -> None:
-        context = self._session.sparkContext
+        context = self._context
         try:
             with spark_failures():
                 context.setJobGroup(self._job_name, self._job_name, interruptOnCancel=True)
@@ -328,9 +328,8 @@ class SparkTraffic:
             self._job_error = Interrupted(f"Spark's job broke: {describe(error)}", cause=error)
 
 
-def _addresses(session: SparkSession) -> tuple[str, str]:
+def _addresses(context: SparkContext) -> tuple[str, str]:
     """What to listen on, and how tasks reach it."""
-    context = session.sparkContext
     if str(context.master).startswith("local"):
         return LOCALHOST, LOCALHOST
     conf = context.getConf()
