@@ -22,7 +22,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from drainer.errors import DrainerError, Refused
+from drainer.errors import DrainerError, Refused, UsageError
 from drainer.kafka.settings import hides
 from drainer.spark.failure import spark_failures
 from drainer.spark.settings import (
@@ -117,7 +117,24 @@ def drain_context(
         master = f"local[{cores + 1},{local[2] or FAILURES_MOST}]"
         settings = replace(settings, master=master)
     with context_on(settings, f"drainer {drain_id}", say=say) as (context, slots):
-        yield context, settings.tasks or max(1, slots - max(1, slots // READERS)), slots
+        grows = context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
+        yield context, *shares_of(slots, settings.tasks, grows=grows)
+
+
+def shares_of(slots: int, asked: int | None, *, grows: bool) -> tuple[int, int]:
+    """How many tasks are to handle at once, when so many are asked for, and how many of any kind
+    can run. Where Spark's executors come and go with the tasks that wait, these say how many come.
+
+    Raises UsageError when nothing says it there.
+    """
+    if asked is None and grows:
+        raise UsageError(
+            "spark.dynamicAllocation.enabled=true: Spark has executors for the tasks that wait, and"
+            " nothing says how many there are to be",
+            hint="Add --tasks, the most that are to handle at once.",
+        )
+    tasks = asked or max(1, slots - max(1, slots // READERS))
+    return tasks, max(slots, tasks) if grows else slots
 
 
 def slots_of(context: SparkContext, say: Say) -> int:
@@ -242,6 +259,8 @@ def _started(
         "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
         "spark.pyspark.driver.python": sys.executable,
         "spark.ui.showConsoleProgress": "false",  # the terminal is drainer's
+        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+        f" -Ddrainer.spark.log={chosen.get('spark.log.level', log)} {java}".rstrip(),
         **{key: value for key, (value, _) in LAWS.items()},
     }
     if master.startswith("local"):  # nobody else has to reach the driver
@@ -249,11 +268,7 @@ def _started(
     if _LOCAL.fullmatch(master):  # nor has any other user of the machine; Spark makes the secret
         settings["spark.authenticate"] = "true"
     settings |= chosen
-    # Spark itself would print that it was set, after what comes before it.
-    level = settings.pop("spark.log.level", log)
-    settings["spark.driver.defaultJavaOptions"] = (
-        f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} -Ddrainer.spark.log={level} {java}"
-    ).rstrip()
+    settings.pop("spark.log.level", None)  # Spark would print it, after what comes before it
     context = SparkContext._active_spark_context
     if context is None:
         with _pythons(settings["spark.pyspark.python"], settings["spark.pyspark.driver.python"]):
