@@ -1,0 +1,48 @@
+"""What Spark's own UI shows of a drain."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from command.conftest import MakeTopic, operations
+from command.process import Command
+
+pytestmark = pytest.mark.long
+
+
+def test_stages_have_the_drain_and_the_step_and_its_counters_are_metrics(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(operations(20))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    def ask(path: str) -> Any:
+        with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=20) as answer:
+            return json.load(answer)
+
+    conf = ("ui.enabled=true", f"ui.port={port}", "log.level=INFO")
+    words = [word for each in conf for word in ("--spark-conf", f"spark.{each}")]
+    running = command.begin(topic, "--master", "local[2]", *words, gate=command.gate)
+    command.wait_for(running, "begun", 4)
+    (application,) = ask("api/v1/applications")
+    stages = ask(f"api/v1/applications/{application['id']}/stages")
+    gauges = ask("metrics/json")["gauges"]
+    command.gate.touch()
+    outcome = running.ends(0)
+
+    drain = json.loads(command.plan(topic).read_text())["drain_id"]
+    steps = {stage["description"] for stage in stages}
+    assert {step.partition(f"drainer {drain}: ")[2].split()[0] for step in steps} == {
+        "looking",
+        "reading",
+        "wave",
+    }
+    (pending,) = [value for name, value in gauges.items() if name.endswith(".drainer.pending")]
+    assert pending["value"] > 0
+    assert "INFO SparkContext: Running Spark version" in outcome.err
