@@ -7,12 +7,14 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from command.conftest import MakeTopic, committed, operations
-from command.process import ON_THE_LOOP, ON_THREADS, Command
+from command.process import FAST, ON_THE_LOOP, ON_THREADS, Command
 from command.record import every_place
+from command.standalone import standalone
 from command.test_spark_chaos import (
     IN_PROCESS,
     ON_SPARK,
@@ -26,6 +28,7 @@ from drainer.kafka.cluster import Cluster
 from kafka.topic import eventually
 
 __all__ = ["spark_at_home"]  # for each test here as well
+CUT_WITHIN_S = 200.0  # a folder that is mounted has a lease of minutes
 SLOW = "a-0"  # the sub-key whose first call never ends
 
 
@@ -41,16 +44,30 @@ def standing_still(pids: list[int]) -> Iterator[None]:
                 os.kill(pid, signal.SIGCONT)
 
 
+@pytest.fixture(params=["local", "standalone"])
+def on_spark(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
+    """Options of a drain, here or on a cluster, whose executors outlive a driver that is frozen."""
+    if request.param == "local":
+        yield [*ON_SPARK]
+        return
+    with standalone(tmp_path) as made:
+        made.worker(cores=2)
+        yield [*FAST, "-c", "20", "--master", made.url, "--state", str(tmp_path / "state")]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("handler", [ON_THE_LOOP, ON_THREADS])
 def test_no_call_of_tasks_runs_beside_a_fresh_drain_when_their_driver_stands_still(
-    command: Command, make_topic: MakeTopic, cluster: Cluster, handler: str
+    command: Command,
+    make_topic: MakeTopic,
+    cluster: Cluster,
+    on_spark: list[str],
+    handler: str,
 ) -> None:
     messages = operations(3_000, lanes=50)
     topic = make_topic(messages)
-    first = command.begin(
-        topic, *ON_SPARK, handler=handler, pause_ms=100, gate=command.gate, gated=SLOW
-    )
+    slowly = {"pause_ms": 100, "gate": command.gate, "gated": SLOW}
+    first = command.begin(topic, *on_spark, "--timeout", "1h", handler=handler, **slowly)
     command.wait_for(first, "done", 300, PATIENCE_S)
     slow = next(line for line in command.record.lines() if line.keys == (SLOW,))
     driver = [first.pid, *(pid for pid in below(first) if "java" in program(pid))]
@@ -60,7 +77,9 @@ def test_no_call_of_tasks_runs_beside_a_fresh_drain_when_their_driver_stands_sti
         second = command.start(
             "run", *words, *command.options(), *IN_PROCESS, "--plan", "other.json"
         )
-        eventually(lambda: not program(slow.pid), "the call that never ends is cut off", 60)
+        eventually(
+            lambda: not program(slow.pid), "the call that never ends is cut off", CUT_WITHIN_S
+        )
         cut_s = time.monotonic()
         second.ends(0, PATIENCE_S)
     outcome = first.ended(PATIENCE_S)
