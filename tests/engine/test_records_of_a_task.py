@@ -36,6 +36,7 @@ from drainer.errors import EXIT_INTERRUPTED
 from drainer.handler import Handler
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
+from drainer.policy.admission import BURST_S
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import FailureSettings
 from drainer.spark.borrower import BorrowingDrain
@@ -79,6 +80,7 @@ def handle_share(
     handler: Handler,
     may_begin: Callable[[], bool] = lambda: True,
     logs: Mapping[int, Log] = LOGS,
+    rate: float | None = None,
 ) -> Summary:
     """What a task does: goes on from earlier attempts, and drains its share."""
     records = state.begin(attempt, {n: log.start for n, log in logs.items()})
@@ -86,7 +88,7 @@ def handle_share(
     fence = Fence(state, attempt.epoch, TIMES)
     fence.start()
     fence.guard(attempt)
-    plan = replace(new_plan(logs), failures=FailureSettings(max_doubt_s=0))
+    plan = replace(new_plan(logs), failures=FailureSettings(max_doubt_s=0, rate=rate))
     claim = dict(plan.claims[ALL])
     for number, found in taken.changes.items():
         known = claim[number].merge(found)
@@ -256,3 +258,21 @@ def test_a_task_borrows_what_another_has_no_use_for_and_never_more_than_there_is
     assert calls.most["all"] <= 8
     assert calls.most[hot.borrower] == 1
     assert calls.most[wide.borrower] > 4
+
+
+def test_a_task_has_the_part_of_the_rate_that_it_has_of_the_calls(state: State) -> None:
+    began: list[float] = []
+
+    async def note(sub: SubMessage) -> None:
+        began.append(time.monotonic())
+
+    word = ControlChannel(state, 2, TIMES, uptime_s)
+    word.begin()
+    word.lend(Lent(1, 8, {FIRST.borrower: 2}))
+    task = replace(FIRST, epoch=2)
+    logs = {0: log_of(*([f"a{n}"] for n in range(20)))}
+    handle_share(state, task, OnTheLoop(note), logs=logs, rate=200)
+    word.end()
+
+    burst = 1 + 200 / 4 * BURST_S
+    assert began[-1] - began[0] > (20 - burst) / (200 / 4)

@@ -23,6 +23,7 @@ from drainer.operations.drain import drain
 from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Request, prepare
+from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import FailureSettings
 from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.settings import OnSpark, SparkSettings
@@ -78,7 +79,7 @@ class Story:
         self,
         *,
         tasks: int | None = 2,
-        concurrency: int = 20,
+        concurrency: int | Concurrency = 20,
         failures: FailureSettings | None = None,
         rules: RuleSettings | None = None,
         order: Order = Order.SUB_KEY,
@@ -109,7 +110,7 @@ class Story:
         self,
         *,
         tasks: int | None = 2,
-        concurrency: int = 20,
+        concurrency: int | Concurrency = 20,
         failures: FailureSettings | None = None,
         wave_bytes: int = 2**31,
         observe: Callable[[Status], None] | None = None,
@@ -122,7 +123,7 @@ class Story:
             prepared = replace(prepared, engine=_engine(tasks, wave_bytes))
             return drain(cluster, prepared, running, observe or self._see, self.said.append)
 
-    def _running(self, concurrency: int, options: dict[str, str]) -> LocalSettings:
+    def _running(self, concurrency: int | Concurrency, options: dict[str, str]) -> LocalSettings:
         return LocalSettings(
             concurrency=concurrency,
             plan_interval_s=0.2,

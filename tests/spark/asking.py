@@ -1,0 +1,39 @@
+"""A handler that asks a server on this machine, over one connection for each process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import orjson
+
+import drainer
+from drainer import Context, Message, SubMessage
+
+
+class Asking(drainer.Handler):
+    """Each op of a message is a sub-key. Options: ``port``."""
+
+    async def open(self, context: Context) -> None:
+        port = int(context.options["port"])
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port)
+        self.asked: dict[bytes, asyncio.Future[None]] = {}
+        self.hearing = asyncio.create_task(self.hear())
+
+    def split(self, message: Message) -> Iterator[SubMessage]:
+        for op in orjson.loads(message.value or b"{}")["ops"]:
+            yield SubMessage(op)
+
+    async def handle(self, sub: SubMessage) -> None:
+        line = f"{sub.id}\n".encode()
+        answered = self.asked[line] = asyncio.get_running_loop().create_future()
+        self.writer.write(line)
+        await answered
+
+    async def hear(self) -> None:
+        async for line in self.reader:
+            self.asked.pop(line).set_result(None)
+
+    async def close(self) -> None:
+        self.hearing.cancel()
+        self.writer.close()
