@@ -251,8 +251,10 @@ class Schedule:
 
     def _first(self, parts: list[Part], most: float) -> list[Part]:
         """Of these, about so many sub-messages as are the most, the older ones; and what is hot."""
-        hot = [part for part in parts if self._is_hot(part.shard, self._chains[part.shard][0])]
-        others = sorted((part for part in parts if part not in hot), key=lambda part: part.wave)
+        hot, others = list[Part](), list[Part]()
+        for part in sorted(parts):
+            is_hot = self._is_hot(part.shard, self._chains[part.shard][0])
+            (hot if is_hot else others).append(part)
         before = accumulate((part.subs for part in others), initial=0)
         return [*hot, *(part for part, subs in zip(others, before, strict=False) if subs < most)]
 
