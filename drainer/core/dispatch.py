@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from drainer.core.claims import ALL, Absent, Claims, Elsewhere
 from drainer.core.identity import identify
 from drainer.core.lanes import Lanes
-from drainer.core.ledger import Ledger
+from drainer.core.ledger import Ledger, Load
 from drainer.core.order import LANE_OF, Order
 from drainer.core.parked import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
 from drainer.core.payloads import Payloads
@@ -66,7 +66,14 @@ class Dispatcher:
         others: Elsewhere | None = None,
         named: ParkedLanes = NONE_PARKED,
     ) -> None:
-        self.ledgers = dict(ledgers)
+        self.ledgers: dict[int, Ledger] = {}
+        self.load = Load(len(ledgers))
+        # Of thousands, most questions are about those that are open.
+        self._incomplete: list[Ledger] = []
+        self._undelivered: list[Ledger] = []
+        self._telling: dict[int, Ledger] = {}
+        for number, ledger in ledgers.items():
+            self.open(number, ledger)
         self.parked = set(parked)
         self.lanes = Lanes(self._rest, self.parked.copy())
         self.behind: Set[int] = frozenset()  # partitions that have something unfinished before this
@@ -97,9 +104,27 @@ class Dispatcher:
         self.take_behind = self.lanes.take_behind
         self.hold, self.unhold = self.lanes.hold, self.lanes.unhold
 
+    def open(self, number: int, ledger: Ledger) -> None:
+        """Takes a ledger in, to which nothing was delivered yet."""
+        self.ledgers[number] = self._telling[number] = ledger
+        ledger.load = self.load
+        self._incomplete.append(ledger)
+        self._undelivered.append(ledger)
+
     @property
     def complete(self) -> bool:
-        return all(ledger.complete for ledger in self.ledgers.values())
+        incomplete = self._incomplete
+        while incomplete and incomplete[-1].complete:  # it stays so
+            incomplete.pop()
+        return not incomplete
+
+    @property
+    def delivered(self) -> bool:
+        """Whether nothing of the backlog remains to be fetched."""
+        undelivered = self._undelivered
+        while undelivered and undelivered[-1].delivered:
+            undelivered.pop()
+        return not undelivered
 
     @property
     def ready(self) -> int:
@@ -109,12 +134,12 @@ class Dispatcher:
     @property
     def resting(self) -> int:
         """Messages of which nothing but sub-messages of this kind is left: parked, not selected."""
-        return sum(ledger.resting for ledger in self.ledgers.values())
+        return self.load.resting
 
     @property
     def pending_bytes(self) -> int:
         """An estimate of the memory that delivered and unfinished messages take."""
-        return sum(ledger.pending_bytes for ledger in self.ledgers.values())
+        return self.load.pending_bytes
 
     def deliver(self, message: Message, subs: Iterable[SubMessage]) -> None:
         """Takes in a message with what it split into.
@@ -207,10 +232,13 @@ class Dispatcher:
 
     def wants(self, message: Message) -> bool:
         """Whether a fetched message is to be delivered; notes it as passed when it is not."""
+        offset = message.offset
         ledger = self.ledgers[message.origin.ledger]
-        if ledger.wants(message.offset):
+        if ledger.position <= offset < ledger.end and not ledger.resumed:  # of most, in one call
             return True
-        ledger.reach(message.offset + 1)
+        if ledger.wants(offset):
+            return True
+        ledger.reach(offset + 1)
         return False
 
     def skip_to(self, partition: int, position: int) -> None:
@@ -291,6 +319,8 @@ class Dispatcher:
 
     def newly_ruled(self) -> RuleAccount | None:
         """What of that the journal holds beside what finished."""
+        if not self.rule_filter.acts:
+            return None
         return self.rule_filter.changes({n: ledger.position for n, ledger in self.ledgers.items()})
 
     def progress(self) -> dict[int, Progress]:
@@ -311,16 +341,22 @@ class Dispatcher:
 
     def changes(self) -> dict[int, Progress]:
         """What finished since it was last asked, by partition: what the journal holds."""
-        found = ((number, ledger.changes()) for number, ledger in self.ledgers.items())
-        return {number: changes for number, changes in found if changes is not None}
+        found = {}
+        for number, ledger in self._telling.items():
+            if (changes := ledger.changes()) is not None:
+                found[number] = changes
+        for number in found:
+            if self.ledgers[number].complete:  # nothing more comes of it
+                del self._telling[number]
+        return found
+
+    def tally(self) -> tuple[Counts, Counts]:
+        """Messages and sub-messages over all ledgers."""
+        return _summed(ledger.tally() for ledger in self.ledgers.values())
 
     def counts(self) -> tuple[Counts, Counts]:
-        """Messages and sub-messages over all partitions, what is pending counted one by one."""
-        messages, subs = Counts(), Counts()
-        for ledger in self.ledgers.values():
-            more_messages, more_subs = ledger.counts()
-            messages, subs = messages + more_messages, subs + more_subs
-        return messages, subs
+        """The same with what is pending counted one by one, so that the law can fail."""
+        return _summed(ledger.counts() for ledger in self.ledgers.values())
 
     def _absent(self, message: Message, subs: Sequence[SubMessage]) -> tuple[int, Outcome]:
         absent = 0 if self._elsewhere is None else self._elsewhere(message, subs)
@@ -402,6 +438,11 @@ class Dispatcher:
             self.lanes.push_alone(waiting.popleft())
         if not waiting and not gate.running:
             del self._gates[partition]
+
+
+def _summed(accounts: Iterable[tuple[Counts, Counts]]) -> tuple[Counts, Counts]:
+    both = list(accounts)
+    return Counts.sum(messages for messages, _ in both), Counts.sum(subs for _, subs in both)
 
 
 def _is_next(sub: SubMessage) -> bool:

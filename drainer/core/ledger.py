@@ -63,6 +63,22 @@ class PartialMessage:
         return f"{head}{self.bits:x}"
 
 
+class Load:
+    """What the ledgers of one drain hold, kept as it changes: a task on Spark has thousands.
+
+    Attributes:
+        pending_bytes: an estimate of the memory that delivered and unfinished messages take.
+        resting: messages of which nothing else is left to do in this run.
+        purge_bytes: finished ones inside one queue that are not worth purging yet.
+    """
+
+    __slots__ = ("pending_bytes", "purge_bytes", "resting")
+
+    def __init__(self, ledgers: int = 1) -> None:
+        self.pending_bytes = self.resting = 0
+        self.purge_bytes = PURGE_BYTES_MIN // max(1, ledgers)
+
+
 class Ledger:
     """What was delivered, what is finished and what is pending in one partition's backlog.
 
@@ -79,7 +95,7 @@ class Ledger:
         self.position = known.watermark  # all below it was delivered, or is a hole
         self.watermark = known.watermark
         self.pending_bytes = 0
-        self.resting = 0  # messages of which nothing else is left to do in this run
+        self.load = Load()  # until a drain's own takes its place
         self._pending: deque[Message] = deque()  # by offset; finished ones inside go lazily
         self._finished_inside = self._bytes_inside = 0
         self.resumed = bool(known.finished)
@@ -162,6 +178,7 @@ class Ledger:
                 self.watermark = offset  # what lies between is a hole
             self._pending.append(message)
             self.pending_bytes += size
+            self.load.pending_bytes += size
         else:
             self._count(fate)
             if self._pending:
@@ -182,7 +199,9 @@ class Ledger:
         self.position = messages[-1].offset + 1
         self.messages_read += len(messages)
         self.subs_read += len(messages)
-        self.pending_bytes += sum([message.size for message in messages])  # noqa: C419 - faster
+        size = sum([message.size for message in messages])  # noqa: C419 - faster
+        self.pending_bytes += size
+        self.load.pending_bytes += size
 
     def fresh(self, messages: Sequence[Message]) -> bool:
         """Whether all of these, in rising order of offset, are wanted and none began before."""
@@ -223,7 +242,9 @@ class Ledger:
             self.messages_done += 1
         else:
             self._count(part.fate)
-        self.pending_bytes -= message.size
+        size = message.size
+        self.pending_bytes -= size
+        self.load.pending_bytes -= size
         pending = self._pending
         if pending[0] is message:
             pending.popleft()
@@ -233,10 +254,10 @@ class Ledger:
         else:
             self._changed_finished.append(message.offset)
             self._finished_inside += 1
-            self._bytes_inside += message.size
+            self._bytes_inside += size
             if (
                 self._finished_inside > PURGE_MIN + len(pending) // 2
-                or self._bytes_inside > PURGE_BYTES_MIN + self.pending_bytes // 4
+                or self._bytes_inside > self.load.purge_bytes + self.pending_bytes // 4
             ):
                 self._purge()
 
@@ -256,6 +277,12 @@ class Ledger:
             self.messages_read - self.messages_done - sum(self.messages_otherwise.values()),
             self.subs_read - self.subs_done - sum(self.subs_otherwise.values()),
         )
+
+    @property
+    def messages_finished(self) -> int:
+        """In all runs."""
+        here = self.messages_done + sum(self.messages_otherwise.values())
+        return self._base_messages.read + here
 
     def counts(self) -> tuple[Counts, Counts]:
         """The same with what is pending counted one by one, so that the law can fail.
@@ -328,20 +355,10 @@ class Ledger:
 
     def _counts(self, messages: int, subs: int) -> tuple[Counts, Counts]:
         return (
-            self._base_messages
-            + Counts(
-                self.messages_read,
-                self.messages_done,
-                pending=messages,
-                **{outcome.value: n for outcome, n in self.messages_otherwise.items()},
+            self._base_messages.and_here(
+                self.messages_read, self.messages_done, self.messages_otherwise, messages
             ),
-            self._base_subs
-            + Counts(
-                self.subs_read,
-                self.subs_done,
-                pending=subs,
-                **{outcome.value: n for outcome, n in self.subs_otherwise.items()},
-            ),
+            self._base_subs.and_here(self.subs_read, self.subs_done, self.subs_otherwise, subs),
         )
 
     def _count(self, fate: Outcome) -> None:
@@ -356,14 +373,15 @@ class Ledger:
         return part
 
     def _put_to_rest(self, message: Message) -> None:
-        self.resting += 1
-        self.pending_bytes -= message.size
+        self.load.resting += 1
+        before = message.size
         keys = message.sub_keys
         at_rest = RESTING_BYTES
         if not isinstance(keys, KeySums):
             at_rest += RESTING_KEY_BYTES * len(keys) + len(repr(keys))
-        message.size = min(message.size, at_rest)
-        self.pending_bytes += message.size
+        message.size = min(before, at_rest)
+        self.pending_bytes += message.size - before
+        self.load.pending_bytes += message.size - before
         message.let_go()
 
     def _finish_otherwise(self, message: Message, outcome: Outcome) -> None:
@@ -380,7 +398,7 @@ class Ledger:
             self._finished_inside -= 1
         if (  # of fewer that are pending, as many may be too many
             self._finished_inside > PURGE_MIN + len(pending) // 2
-            or self._bytes_inside > PURGE_BYTES_MIN + self.pending_bytes // 4
+            or self._bytes_inside > self.load.purge_bytes + self.pending_bytes // 4
         ):
             self._purge()
 

@@ -80,6 +80,10 @@ class Counts(JsonRecord):
     def __sub__(self, other: Counts) -> Counts:
         return Counts(*map(sub, _numbers(self), _numbers(other)))
 
+    @classmethod
+    def sum(cls, counts: Iterable[Counts]) -> Counts:
+        return cls(*map(sum, zip(*map(_numbers, counts), strict=True)))
+
     @property
     def given_up(self) -> int:
         """For failing."""
@@ -97,6 +101,20 @@ class Counts(JsonRecord):
     def possible(self) -> bool:
         """Whether none of them is below zero."""
         return all(count >= 0 for count in _numbers(self))
+
+    def and_here(
+        self, read: int, done: int, otherwise: Mapping[Outcome, int], pending: int
+    ) -> Counts:
+        """What these of former runs are with those of this one."""
+        skipped, failed, dead = otherwise.values()  # as in ``OTHERWISE``: it is asked often
+        return Counts(
+            self.read + read,
+            self.done + done,
+            self.dead + dead,
+            self.skipped + skipped,
+            pending,
+            self.failed + failed,
+        )
 
     def settled(self) -> Counts:
         """The counts without what is pending: what a resumed drain starts from."""

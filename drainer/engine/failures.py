@@ -251,7 +251,7 @@ class Failures:
                 " threads in time; what is in their lanes is pending",
                 hint=_STUCK_HINT,
             )
-        read = all(ledger.delivered for ledger in self._dispatcher.ledgers.values())
+        read = self._dispatcher.delivered
         if lanes.parked:
             return lanes_parked(
                 lanes.parked, read=read, behind_letters=bool(self._dispatcher.parked)
@@ -453,7 +453,7 @@ class Failures:
     @property
     def _finished(self) -> int:
         # In all runs; what rules took out says nothing of how the handler fares.
-        finished = sum(each.tally()[1].finished for each in self._dispatcher.ledgers.values())
+        finished = self._dispatcher.tally()[1].finished
         return finished - sum(self._dispatcher.rule_filter.skipped_by.values())
 
 

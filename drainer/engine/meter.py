@@ -148,7 +148,7 @@ class Meter(Measures):
                     position=ledger.position,
                     watermark=ledger.watermark,
                     committed=parts[number].committed,
-                    messages_finished=ledger.tally()[0].finished,
+                    messages_finished=ledger.messages_finished,
                 )
                 for number, ledger in self._dispatcher.ledgers.items()
             ),
@@ -167,11 +167,7 @@ class Meter(Measures):
         return RuleStatus.of(self._dispatcher.rule_filter)
 
     def counts(self) -> tuple[Counts, Counts]:
-        messages, subs = Counts(), Counts()
-        for ledger in self._dispatcher.ledgers.values():
-            more_messages, more_subs = ledger.tally()
-            messages, subs = messages + more_messages, subs + more_subs
-        return messages, subs
+        return self._dispatcher.tally()
 
 
 def cap_status(

@@ -82,9 +82,7 @@ class Pump:
         """Whether more is to come, and there is room for it."""
         if self._cut_off and self._batch is None:
             return False
-        return self._has_room() and not all(
-            ledger.delivered for ledger in self._dispatcher.ledgers.values()
-        )
+        return self._has_room() and not self._dispatcher.delivered
 
     def cut_off(self) -> None:
         """Nothing comes any more behind what was taken already."""

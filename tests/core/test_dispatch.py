@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drainer.core.dispatch import Dispatcher
@@ -18,9 +18,25 @@ from drainer.core.order import Order
 from drainer.core.parked import KEY_LENGTH, NAMED_MOST
 from drainer.core.progress import Counts, Outcome, Progress, ranges_of
 from drainer.errors import SplitFailed
-from drainer.message import Barrier, Message, SubMessage
+from drainer.message import (
+    Barrier,
+    KeySums,
+    Message,
+    Origin,
+    ShippedMessage,
+    SubMessage,
+    stream_of,
+)
 
-from .messages import deliver, message_at, one_partition, subs_of, take_all
+from .messages import (
+    deliver,
+    finished_subs,
+    message_at,
+    one_partition,
+    subs_of,
+    take_all,
+    written_and_read,
+)
 
 
 def finish_all(dispatcher: Dispatcher) -> list[str]:
@@ -248,3 +264,79 @@ def test_delivering_whole_messages_at_once_is_delivering_them_one_by_one(
         assert both[0].resting == both[1].resting
         assert both[0].lanes.ready == both[1].lanes.ready
         assert len(both[0].lanes) == len(both[1].lanes)
+
+
+# --- many ledgers ---
+
+
+def part_of(offset: int, shard: int, indexes: Sequence[int], total: int) -> ShippedMessage:
+    """What a shard has of a message that split into so many sub-messages."""
+    origin = Origin("orders", "topic-id", 0, stream_of(shard, 0))
+    part = ShippedMessage(origin, offset, b"key", None, (), KeySums(total, 7))
+    part.subs, part.own = [], 0
+    for index in indexes:
+        sub = SubMessage(shard)
+        sub.message, sub.index = part, index
+        part.subs.append(sub)
+        part.own |= 1 << index
+    return part
+
+
+@settings(max_examples=25)
+@given(
+    shards=st.integers(1, 40),
+    messages=st.lists(st.lists(st.integers(0, 39), min_size=1, max_size=8), max_size=12),
+    random=st.randoms(use_true_random=False),
+)
+def test_all_streams_together_are_what_each_of_them_is(
+    shards: int, messages: list[list[int]], random: Random
+) -> None:
+    ledgers = {stream_of(shard, 0): Ledger(0, len(messages)) for shard in range(shards)}
+    dispatcher = Dispatcher(ledgers)
+    told = {number: Progress(0) for number in ledgers}
+    parts: list[set[int]] = [set() for _ in messages]  # by offset, which streams have one
+    running: list[SubMessage] = []
+
+    def step() -> None:
+        if (sub := dispatcher.take()) is not None:
+            running.append(sub)
+        if running and random.random() < 0.7:
+            sub = running.pop(random.randrange(len(running)))
+            if random.random() < 0.1:
+                dispatcher.park(sub)
+            else:
+                dispatcher.finish(sub, random.choice((Outcome.DONE, *Outcome)))
+        if random.random() < 0.3:
+            for number, changes in dispatcher.changes().items():
+                told[number] = told[number].merge(written_and_read(changes))
+        assert dispatcher.complete == all(each.complete for each in ledgers.values())
+        assert dispatcher.delivered == all(each.delivered for each in ledgers.values())
+        assert dispatcher.pending_bytes == sum(each.pending_bytes for each in ledgers.values())
+        assert dispatcher.tally() == dispatcher.counts()
+        assert dispatcher.tally()[1].read == sum(each.subs_read for each in ledgers.values())
+
+    for offset, hashes in enumerate(messages):
+        of_shard: dict[int, list[int]] = {}
+        for index, place in enumerate(hashes):
+            of_shard.setdefault(place % shards, []).append(index)
+        for shard, indexes in of_shard.items():
+            parts[offset].add(stream_of(shard, 0))
+            dispatcher.deliver_part(part_of(offset, shard, indexes, len(hashes)))
+            step()
+    for number in random.sample(sorted(ledgers), shards):
+        dispatcher.skip_to(number, len(messages))
+        step()
+    while running or dispatcher.ready:
+        step()
+    step()
+    for number, changes in dispatcher.changes().items():
+        told[number] = told[number].merge(written_and_read(changes))
+    for number, progress in dispatcher.progress().items():
+        assert told[number].sub_messages.settled() == progress.sub_messages.settled()
+        for offset, hashes in enumerate(messages):
+            known, found = (
+                finished_subs(each, offset, len(hashes)) for each in (told[number], progress)
+            )
+            assert known <= found
+            assert number not in parts[offset] or known == found, "told what had finished"
+    assert dispatcher.complete == (not dispatcher.resting)

@@ -494,6 +494,7 @@ class Play:
         )
         for ledger in self.dispatcher.ledgers.values():
             assert ledger.tally() == ledger.counts()
+        assert self.dispatcher.tally() == self.dispatcher.counts()
 
     def rules_count_what_they_took_out(self) -> None:
         found = Counter(rule for place in self.finished if (rule := self.ruled_out_by(place)))
@@ -513,6 +514,9 @@ class Play:
             )
             assert ledger.complete == (ledger.watermark >= self.logs[number].end)
             self.watermarks[number] = ledger.watermark
+        ledgers = self.dispatcher.ledgers.values()
+        assert self.dispatcher.complete == all(each.complete for each in ledgers)
+        assert self.dispatcher.delivered == all(each.delivered for each in ledgers)
 
     def what_is_ready_is_what_may_start(self) -> None:
         assert self.dispatcher.lanes.running == len(self.running)
@@ -540,8 +544,12 @@ class Play:
         assert self.dispatcher.pending_bytes >= 100 * held
         assert held or not self.dispatcher.pending_bytes
         for ledger in self.dispatcher.ledgers.values():
-            live = ledger.counts()[0].pending
+            live, kept = ledger.counts()[0].pending, ledger.pending_bytes
+            assert bool(kept) == bool(live)
             assert len(ledger._pending) <= 2 * (live + ledger_module.PURGE_MIN)
+
+        ledgers = self.dispatcher.ledgers.values()
+        assert self.dispatcher.pending_bytes == sum(each.pending_bytes for each in ledgers)
 
     def finish_it(self) -> None:
         self.drain_all_that_can_be()

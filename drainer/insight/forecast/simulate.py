@@ -162,7 +162,7 @@ class _Play:
         ledgers, came = self._dispatcher.ledgers, 0
         for message, subs in islice(self._unread, most):
             if message.partition not in ledgers:
-                ledgers[message.partition] = Ledger(message.offset, sys.maxsize)
+                self._dispatcher.open(message.partition, Ledger(message.offset, sys.maxsize))
             self._dispatcher.deliver(message, subs)
             came += 1
         self.now += came * self._costs.message_s

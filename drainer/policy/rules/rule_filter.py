@@ -93,6 +93,11 @@ class RuleFilter:
         self.why_undecided: dict[str, str] = {}  # the first reason of each rule
 
     @property
+    def acts(self) -> bool:
+        """Whether anything is ever taken out."""
+        return bool(self.settings or self.skipped_for)
+
+    @property
     def full(self) -> bool:
         """Whether the limit has counted more sub-keys than it may: it is asked no more then."""
         return self._limit is not None and len(self._limit.counts) > LIMITED_KEYS_MOST
@@ -156,10 +161,8 @@ class RuleFilter:
         account = self._account(positions, counts)
         return replace(account, asked_by=asked_beyond(account.asked_below, [self._before.asked_by]))
 
-    def changes(self, positions: Mapping[int, int]) -> RuleAccount | None:
-        """What a journal's record needs; None when nothing is ever taken out."""
-        if not self.settings and not self.skipped_for:
-            return None
+    def changes(self, positions: Mapping[int, int]) -> RuleAccount:
+        """What a journal's record needs."""
         return self._account(positions, {} if self._limit is None else self._limit.news())
 
     def _account(self, positions: Mapping[int, int], counts: Mapping[str, int]) -> RuleAccount:
