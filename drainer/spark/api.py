@@ -170,6 +170,8 @@ def drain(
                 cluster, plan_at(absolute(place)), request, running, failures, rules
             )
             prepared = settle_on_spark(prepared, on_spark, running, by_master=False)
+            engine = replace(prepared.action.engine, why="as the session is")
+            prepared = replace(prepared, action=replace(prepared.action, engine=engine))
             show(partial(terminal.present, preview_page(prepared.action)))
             if not prepared.action.resumes and not prepared.action.offsets:
                 return nothing_to_drain(prepared)

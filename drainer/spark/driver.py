@@ -8,6 +8,7 @@ is in the plan.
 from __future__ import annotations
 
 import asyncio
+from asyncio import FIRST_COMPLETED
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from time import monotonic
@@ -35,7 +36,7 @@ from drainer.spark.jobs import Checking, Jobs, insist_on_probes
 from drainer.spark.lending import Borrowed
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.reading import Reader, Terms, typical_bytes
-from drainer.spark.session import drain_context
+from drainer.spark.session import TELL_S, drain_context
 from drainer.spark.settings import SparkSettings
 from drainer.spark.shipping import Shipped, ship
 from drainer.spark.state import State, state_beside
@@ -135,7 +136,11 @@ class SparkDrain:
             self._held.lock.stays = True
             look = blocking_call(self._jobs.check, checking, self._slots, name)
             self._reader.begin(behind=name)
-            await asyncio.wait((look, self._life.ended), return_when=asyncio.FIRST_COMPLETED)
+            first = (look, self._life.ended)
+            found, _ = await asyncio.wait(first, timeout=TELL_S, return_when=FIRST_COMPLETED)
+            if not found:
+                self._held.say(await blocking_call(self._jobs.waits_for, name))
+                await asyncio.wait(first, return_when=FIRST_COMPLETED)
             if not look.done():
                 await blocking_call(self._jobs.cancel, name)
                 raise self._life.ended.result() or Interrupted("it was stopped")

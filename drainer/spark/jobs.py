@@ -20,6 +20,7 @@ from drainer.spark.chunk import Row
 from drainer.spark.failure import SparkBroke, carrying, spark_failures
 from drainer.spark.handling import DOES_IT_SHUFFLE, Handling, placed
 from drainer.spark.python_worker import HandlerSpec, python_worker
+from drainer.spark.session import without_slots
 from drainer.spark.slices import UNDIVIDED_MOST, Manifest, SliceTask
 from drainer.spark.state import State
 
@@ -189,6 +190,16 @@ class Jobs:
             tracker = self._context.statusTracker()
             while not give_up() and not tracker.getJobIdsForGroup(name):
                 time.sleep(BEGUN_LOOK_S)
+
+    def waits_for(self, name: str) -> str:
+        """What a job waits for that has not ended."""
+        with _stopping():
+            tracker = self._context.statusTracker()
+            jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(name))
+            stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+            if any(stage.numActiveTasks for stage in stages if stage):
+                return "the handler is being opened in Spark's tasks"
+            return without_slots(self._context)
 
     def cancel(self, name: str) -> None:
         """Ends a job; its tasks are killed."""

@@ -30,6 +30,7 @@ from drainer.spark.settings import (
     SparkLook,
     SparkSettings,
     check_conf,
+    is_local,
     java_for_spark,
 )
 
@@ -70,9 +71,9 @@ def context_on(
     how many tasks of it can run at once.
 
     There is no session with it, which takes as long to make as the context itself. ``conf`` is what
-    a new one is begun with, unless the look says otherwise. ``say`` gets a
-    line when Spark has not answered for some seconds. Raises UsageError and Refused as
-    ``spark_session`` does, and Refused when no master answers.
+    a new one is begun with, unless the look says otherwise. ``say`` gets a line when Spark has not
+    answered for some seconds. Raises UsageError and Refused as ``spark_session`` does, and Refused
+    when no master answers.
     """
     context = SparkContext._active_spark_context
     if context is not None:
@@ -141,7 +142,7 @@ def slots_of(context: SparkContext, say: Say) -> int:
     """How many tasks can run at once; executors of a cluster come one after the other."""
     known: int = context.defaultParallelism
     first = context.parallelize([0], 1)
-    interruptible(first.count, lambda: _without_slots(context), say)
+    interruptible(first.count, lambda: without_slots(context), say)
     until_s = time.monotonic() + EXECUTORS_S
     changed_s = time.monotonic()
     while changed_s + QUIET_S > time.monotonic() < until_s:
@@ -151,11 +152,11 @@ def slots_of(context: SparkContext, say: Say) -> int:
     return known
 
 
-def _without_slots(context: SparkContext) -> str:
+def without_slots(context: SparkContext) -> str:
     """Why no task has begun, as far as Spark says it."""
     executors = len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1  # one is the driver
-    if executors:
-        return f"no slot of Spark's {executors} executors is free: other jobs have them"
+    if executors or is_local(str(context.master)):
+        return "no slot of Spark's is free: other jobs have them"
     conf = context.getConf()
     asked = f"{conf.get('spark.executor.memory', '1g')} of memory"
     if cores := conf.get("spark.executor.cores", None):

@@ -120,7 +120,10 @@ class TaskMonitor(Measures):
 
     @property
     def trouble(self) -> str | None:
-        """What a task waits out, by its last words."""
+        """What a task waits out, by its last words, or all of them do."""
+        waited_s = self._clock() - self._wave_began_s
+        if self._begun and not any(self._begun.values()) and waited_s > QUIET_S:
+            return f"Spark has no slot for any of the wave's {len(self._begun)} tasks"
         return next((each["trouble"] for each in self._told if each["trouble"]), None)
 
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:

@@ -7,6 +7,9 @@ import socket
 import struct
 import sys
 import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
 from py4j import java_gateway, protocol  # type: ignore[import-untyped]
@@ -14,9 +17,11 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from drainer.errors import Refused, UsageError
-from drainer.spark import spark_session
+from drainer.spark import driver, spark_session
 from drainer.spark.session import context_on, shares_of
 from drainer.spark.settings import SparkLook
+from kafka.topic import eventually
+from spark.story import Story
 
 
 def test_a_setting_that_would_break_a_law_is_refused() -> None:
@@ -95,3 +100,35 @@ def test_a_jvm_that_dies_in_a_call_writes_no_traceback(
 
     assert answer == protocol.ERROR
     assert [record.message for record in caplog.records] == ["of others"]
+
+
+def test_slots_that_other_jobs_have_are_waited_for_and_that_is_said(
+    spark: SparkSession, story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = tmp_path / "gate"
+
+    def hold(given: Iterable[int]) -> Iterator[int]:
+        numbers = iter(given)
+        (tmp_path / f"held-{next(numbers)}").touch()
+        while not gate.exists():
+            time.sleep(0.02)
+        yield from numbers
+
+    class Said(list[str]):
+        def append(self, text: str) -> None:
+            super().append(text)
+            gate.touch()
+
+    held = spark.sparkContext.parallelize(range(2), 2).mapPartitions(hold)
+    holding = threading.Thread(target=held.collect)
+    holding.start()
+    eventually(lambda: len(list(tmp_path.glob("held-*"))) == 2, "both slots are held")
+    story.fill([["a"], ["b"]])
+    story.said = Said()
+    monkeypatch.setattr(driver, "TELL_S", 0.2)
+
+    summary = story.run()
+
+    holding.join()
+    assert summary.exit_code == 0
+    assert story.said == ["no slot of Spark's is free: other jobs have them"]
