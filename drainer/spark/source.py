@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -24,11 +24,11 @@ from drainer.errors import DrainerError, RecordsDeleted, UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.record import Batch, columns
 from drainer.kafka.spans import read_range
-from drainer.spark.filters import narrowed
 from drainer.spark.options import OffsetRange, ReadOptions, cut_evenly, plan_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import Filter
 
 FORMAT = "drainer"
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -140,6 +140,8 @@ class PushingReader(SourceReader):
     """Reads of the ranges what the filters of a query may let through."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+        from drainer.spark.filters import narrowed  # noqa: PLC0415 - PySpark 4.0 has no filters
+
         with explained(), Cluster.connect(self._options.settings()) as cluster:
             self._ranges = narrowed(cluster, self._ranges, filters)
         return filters  # Spark looks at each row by itself
