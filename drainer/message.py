@@ -17,6 +17,11 @@ def stream_of(shard: int, partition: int) -> int:
     return shard << _PARTITION_BITS | partition
 
 
+def shard_of(stream: int) -> int:
+    """The shard that an account is of."""
+    return stream >> _PARTITION_BITS
+
+
 def partition_of(ledger: int) -> int:
     """The partition that an account is of, be it a partition's own or a shard's."""
     return ledger & (1 << _PARTITION_BITS) - 1

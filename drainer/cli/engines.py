@@ -61,6 +61,12 @@ class Engines:
         metavar="N",
         help="How many tasks handle at once. Default: one per core.",
     )
+    shards: int | None = option(
+        default=None,
+        resumes=True,
+        metavar="N",
+        help="How finely Spark divides the sub-keys. Default: 4 per slot, 64 at least.",
+    )
     archives: tuple[str, ...] = option(
         "--archive",
         default=(),

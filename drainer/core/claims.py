@@ -7,7 +7,7 @@ agree whose it is. What several claims say is finished is finished, whoever goes
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from struct import pack
@@ -26,8 +26,6 @@ _LONG = 0xFFFF_FFFF_FFFF_FFFF
 _NONE_PLACE = crc32(b"none")
 
 Claims = Mapping[str, Mapping[int, Progress]]  # by selector and partition
-# A bit for each of a message's sub-messages that is not to be handled here.
-Absent = Callable[[Message, Sequence[SubMessage]], int]
 
 
 def place_of(key: Hashable) -> int:
@@ -55,7 +53,7 @@ def place_of(key: Hashable) -> int:
 class Claim:
     """The sub-keys whose place modulo ``of`` is ``number``.
 
-    Its text is ``"2/8"``; that of the one claim that has them all is ``"all"``. Beside claims 0 to
+    Its text is ``"2/8"``; ``"0/1"`` has them all. Beside claims 0 to
     7 of 8 there is ``"+/8"``, whose number is 8: it has barriers, and sub-messages with lanes in
     several of the others.
     """
@@ -68,27 +66,20 @@ class Claim:
             raise ValueError(f"claim {self.number} of {self.of} is none of 0 to {self.of - 1}")
 
     def __str__(self) -> str:
-        if self.of == 1:
-            return ALL
         return f"{BETWEEN if self.number == self.of else self.number}/{self.of}"
 
     @classmethod
     def parse(cls, text: str) -> Claim:
         """Raises ValueError when the text is not one that a claim has."""
-        if text == ALL:
-            return EVERYTHING
         match = _SELECTOR.fullmatch(text)
         claim = None
         if match is not None:
             of = int(match[2])
             claim = cls(of if match[1] == BETWEEN else int(match[1]), of)
         if str(claim) != text:  # 02/8 and 2/8 would be two claims with the same sub-keys
-            raise ValueError(f"{text!r} is not a claim: neither {ALL!r} nor NUMBER/OF")
+            raise ValueError(f"{text!r} is not a claim, as 2/8 is")
         assert claim is not None
         return claim
-
-
-EVERYTHING = Claim(0, 1)
 
 
 class Places:
@@ -109,29 +100,6 @@ class Places:
             return place_of(sub.key) % of
         numbers = {place_of(key) % of for key in sub.keys}
         return numbers.pop() if len(numbers) == 1 else of
-
-    def divide(self, subs: Sequence[SubMessage], of: int, done: int = 0) -> list[int] | None:
-        """For each claim from 0 to ``of`` - 1 the bits of the sub-messages that are its.
-
-        ``done`` has the bits of those that are nobody's any more. None when the message can't be
-        divided: one of the others falls in no claim, as it is a barrier, or its sub-keys lie in
-        several.
-        """
-        shares = [0] * of
-        by_sub_key = self._lane_of is None
-        for index, sub in enumerate(subs):
-            if done and done >> index & 1:
-                continue
-            key = sub.key
-            # The most common kind, without a call: a backlog has millions of them.
-            if by_sub_key and type(key) is str and key.isascii() and sub.keys is None:
-                number = crc32(key.encode()) % of
-            else:
-                number = self.number(sub, of)
-            if number == of > 1:
-                return None
-            shares[number] |= 1 << index
-        return shares
 
 
 class Elsewhere:

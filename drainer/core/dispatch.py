@@ -6,11 +6,10 @@ sub-messages, finishes them, and asks what to write down.
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
-from drainer.core.claims import ALL, Absent, Claims, Elsewhere
+from drainer.core.claims import ALL, Claims, Elsewhere
 from drainer.core.identity import identify
 from drainer.core.lanes import Lanes
 from drainer.core.ledger import Ledger, Load
@@ -48,9 +47,8 @@ class Dispatcher:
     pending, and holds back nothing. ``named`` is what that run reported of lanes. What a rule of
     ``rule_filter`` takes out never enters a lane.
 
-    ``others`` is what claims other than "all" have finished. ``elsewhere`` has a bit for each of a
-    message's sub-messages that is another drain's to handle. Neither is read, pending or finished
-    here, and no message waits for it.
+    ``others`` is what claims other than "all" have finished: it is neither read, pending nor
+    finished here, and no message waits for it.
     """
 
     state = None  # of tasks: it has none
@@ -62,7 +60,6 @@ class Dispatcher:
         parked: Iterable[str] = (),
         selects: Callable[[SubMessage], bool] | None = None,
         rule_filter: RuleFilter | None = None,
-        elsewhere: Absent | None = None,
         others: Elsewhere | None = None,
         named: ParkedLanes = NONE_PARKED,
     ) -> None:
@@ -83,12 +80,9 @@ class Dispatcher:
         self._selects = selects
         self.rule_filter = rule_filter or RuleFilter(RuleSettings())
         self._sift = self.rule_filter.sift if self.rule_filter.settings else None
-        self._elsewhere = elsewhere
         self._others = others
         self._shared_below: dict[int, int] = {}  # by partition, the offset; empty when there's none
-        if elsewhere is not None:
-            self._shared_below = dict.fromkeys(self.ledgers, sys.maxsize)
-        elif others is not None:
+        if others is not None:
             self._shared_below = {number: others.highest(number) for number in self.ledgers}
         self._lane_of = LANE_OF.get(order)
         self._ordered = order is not Order.NONE
@@ -157,7 +151,9 @@ class Dispatcher:
         size += self._payloads.bytes_of(message, sequence)
         shared, fate = 0, DONE
         if self._shared_below and message.offset < self._shared_below[number]:
-            shared, fate = self._absent(message, sequence)
+            assert self._others is not None
+            shared = self._others.finished(message, sequence)
+            fate = self._others.fate(message)
         done = self.ledgers[number].deliver(message, keys, size, shared, fate)
         self._let_in(message, sequence, done)
 
@@ -357,13 +353,6 @@ class Dispatcher:
     def counts(self) -> tuple[Counts, Counts]:
         """The same with what is pending counted one by one, so that the law can fail."""
         return _summed(ledger.counts() for ledger in self.ledgers.values())
-
-    def _absent(self, message: Message, subs: Sequence[SubMessage]) -> tuple[int, Outcome]:
-        absent = 0 if self._elsewhere is None else self._elsewhere(message, subs)
-        others = self._others
-        if others is None:
-            return absent, DONE
-        return absent | others.finished(message, subs), others.fate(message)
 
     def _take_out(self, message: Message, subs: Sequence[SubMessage], done: int) -> int:
         if self._selects is not None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from drainer.core import codec
-from drainer.core.claims import EVERYTHING, Claim, Claims, Elsewhere, Places, end_of
+from drainer.core.claims import ALL, Claim, Claims, Elsewhere, Places, end_of
 from drainer.core.codec import JsonRecord, Whole
 from drainer.core.latency import Latency
 from drainer.core.merge import StateReference
@@ -33,7 +33,6 @@ from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
 FORMAT = "drainer-plan/2"
-ALL = str(EVERYTHING)  # the claim that has the account of all that is in no other
 
 _Isolation = Annotated[str, msgspec.Meta(pattern=r"^read_(un)?committed\Z")]
 _Order = Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(order.value for order in Order)})\Z")]
@@ -231,7 +230,7 @@ class OffsetPlan(JsonRecord):
         """Raises PlanRefused when the plan contradicts itself or the laws."""
         if ALL not in self.claims:
             raise _refuse(f"it has no claim {ALL!r}")
-        for selector in (*self.claims, *self.ruled.asked_by):
+        for selector in (*self.others, *self.ruled.asked_by):
             try:
                 Claim.parse(selector)
             except ValueError as error:

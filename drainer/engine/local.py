@@ -13,13 +13,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from drainer.core.claims import Absent
+from drainer.core.claims import ALL
 from drainer.core.dispatch import Dispatcher
 from drainer.core.lanes import look_ahead
 from drainer.core.latency import Latency
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
-from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.plan import OffsetPlan
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.latencies import Latencies
@@ -47,7 +47,7 @@ class LocalDrain:
     look_s = 0.05  # how soon trouble in the fetch thread or the lock is seen
     doubtful = False
 
-    def __init__(self, held: Held, ports: Ports, elsewhere: Absent | None = None) -> None:
+    def __init__(self, held: Held, ports: Ports) -> None:
         self._held = held
         self._plan = plan = held.plan
         self._handler = handler = held.handler
@@ -62,7 +62,6 @@ class LocalDrain:
             plan.parked,
             handler.selects,
             RuleFilter(plan.rules, plan.ruled),
-            elsewhere,
             plan.elsewhere(),
             plan.parked_lanes,
         )

@@ -11,8 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from drainer.core.bundles import Bundling
+from drainer.core.claims import ALL
 from drainer.core.order import Order
-from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
+from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from drainer.core.claims import ALL
 from drainer.core.listed import name_lost
-from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
+from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress, Range, RangeSet, join_ranges
 from drainer.engine.settings import LocalSettings
 from drainer.errors import PlanRefused, Refused

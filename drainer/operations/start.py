@@ -6,9 +6,10 @@ import secrets
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from drainer.core.claims import ALL
 from drainer.core.listed import listed
 from drainer.core.order import Order
-from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
+from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Progress
 from drainer.core.transaction import HeldBack
 from drainer.engine.preview import PartitionAction, Preview

@@ -1,16 +1,16 @@
 """The account of a drain that many tasks work on: what each claim finished, as one progress.
 
 The driver of a Spark drain owns it. The checkpointer reads it as it reads a
-dispatcher. It never holds more than is reported of one stretch of the backlog.
+dispatcher. It never holds more than is reported of the waves that are under way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from drainer.core.claims import ALL, Claims, end_of
-from drainer.core.merge import StateReference, account_of, of_claim
+from drainer.core.merge import StateReference, TaskRecord, count_in
 from drainer.core.parked import ParkedLanes
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import (
@@ -28,30 +28,53 @@ from drainer.core.progress import (
 from drainer.errors import account_wrong
 from drainer.policy.rules.settings import RuleAccount, asked_beyond, greater
 
+Part = tuple[int, str]  # what one claim has of a wave, by the number of that
+Changes = dict[str, dict[int, Progress]]  # by claim and partition
+
 
 @dataclass(frozen=True, slots=True)
-class WaveSlice:
-    """What one set of tasks handles before the next one begins.
+class WaveAccount:
+    """What was read of the backlog, for tasks to handle.
 
     Attributes:
-        number: rises from stretch to stretch.
+        number: rises from wave to wave.
         ranges: the offsets ``[start, end)`` by partition.
-        claims: of the tasks; together they have every sub-key.
         delivered: the offsets of messages that were not finished before, by partition.
-        subs: sub-messages that are to be handled, by claim.
+        subs: sub-messages that are to be handled, by claim and partition.
     """
 
     number: int
     ranges: Mapping[int, Range]
-    claims: tuple[str, ...]
     delivered: Mapping[int, Sequence[Range]]
-    subs: Mapping[str, int]
+    subs: Mapping[str, Mapping[int, int]]
+
+
+@dataclass(slots=True)
+class _Wave:
+    """One that is under way."""
+
+    told: WaveAccount
+    now: Changes
+    open: set[str]  # claims whose parts are not over
+
+
+@dataclass(slots=True)
+class _Task:
+    """What one task of a deal was given, and has reported."""
+
+    parts: Mapping[str, int]  # the number of the wave, by claim
+    subs: Mapping[str, int]  # that it was given, by claim
+    attempt: int = 0
+    counted: Changes = field(default_factory=dict)
+    ruled: RuleAccount = field(default_factory=RuleAccount)
 
 
 class Aggregation:
-    """Begin a stretch, take in what its tasks finished, and end it; then the next.
+    """Begin a wave, deal its parts, take in what tasks finished, and end the deal.
 
-    ``uri`` and ``epoch`` are those of the state that the tasks write to.
+    Deals and waves may be under way side by side; of one claim the waves come in their order. A
+    wave is folded in when all deals that have parts of it have ended. ``uri`` and ``epoch`` are
+    those of the state that the tasks write to.
     """
 
     def __init__(self, plan: OffsetPlan, uri: str, epoch: int) -> None:
@@ -67,12 +90,13 @@ class Aggregation:
         self.parked = set(plan.parked)
         self.parked_lanes = ParkedLanes(0, plan.parked_lanes.of(self.parked))
         self._ruled = plan.ruled
-        self._wave = 1  # what tasks reported of lower ones is folded in
-        self._stretch: WaveSlice | None = None
-        self._now: dict[str, dict[int, Progress]] = {}
-        self._attempts: dict[str, int] = {}
-        self._ruled_now: dict[str, RuleAccount] = {}
-        self.doubtful = False  # whether a stretch did not add up: nothing is to be committed then
+        self._limited = plan.rules.limit_per_key is not None
+        self._asked: dict[int, list[Range]] = {}  # that waves which ended have asked the limit
+        self._waves: dict[int, _Wave] = {}
+        self._deals: dict[int, tuple[_Task, ...]] = {}
+        self._next = 1  # deal
+        self._seen: tuple[dict[int, Progress], Changes] | None = None
+        self.doubtful = False  # whether a deal did not add up: nothing is to be committed then
 
     @property
     def complete(self) -> bool:
@@ -83,12 +107,16 @@ class Aggregation:
         """Where the tasks write, and what of that is in ``claims`` and ``ruled``."""
         if self._over:
             return None
-        counted = {
-            selector: {n: account_of(selector, p) for n, p in now.items()}
-            for selector, now in self._now.items()
-        }
+        counted: dict[str, dict[int, Counts]] = {}
+        for task in self._tasks:
+            count_in(counted, TaskRecord(task.counted))
         return StateReference(
-            self._uri, self._epoch, self._wave, counted, self._own_rules().numbers
+            self._uri,
+            self._epoch,
+            self._next,
+            tuple(sorted(self._deals)),
+            counted,
+            self._own_rules().numbers,
         )
 
     def tasks_are_over(self) -> None:
@@ -98,108 +126,112 @@ class Aggregation:
     @property
     def watermarks(self) -> dict[int, int]:
         """By partition, as far as is known now."""
-        return {n: progress.watermark for n, progress in self._whole().items()}
+        return {n: progress.watermark for n, progress in self._view()[0].items()}
 
-    def begin(self, stretch: WaveSlice) -> None:
-        """Raises ValueError when one is under way."""
-        if self._stretch is not None:
-            raise ValueError("a stretch is under way")
-        self._stretch = stretch
-        self._wave = stretch.number
-        self._attempts = {}
-        self._now = {
-            claim: {n: Progress(start) for n, (start, _) in stretch.ranges.items()}
-            for claim in stretch.claims
+    def begin(self, wave: WaveAccount) -> None:
+        """Raises ValueError when one of this number is under way."""
+        if wave.number in self._waves:
+            raise ValueError(f"wave {wave.number} is under way")
+        now = {
+            selector: {n: Progress(wave.ranges[n][0]) for n in subs}
+            for selector, subs in wave.subs.items()
         }
-        self._ruled_now = {}
+        self._waves[wave.number] = _Wave(wave, now, set(now))
+        self._end_waves()
 
-    def take(
-        self,
-        claim: str,
-        changes: Mapping[int, Progress],
-        parked: Iterable[str] = (),
-        ruled: RuleAccount | None = None,
-        attempt: int = 0,
-        stretch: int | None = None,
-    ) -> None:
-        """What a task finished since the last time; its counts are of all that it did.
+    def deal(self, number: int, tasks: Sequence[Iterable[Part]]) -> None:
+        """Parts of waves are given to tasks; ``number`` rises."""
+        self._deals[number] = tuple(self._given(parts) for parts in tasks)
+        self._next = number + 1
 
-        A later attempt goes on from the counts of earlier ones, so these are not asked any more.
-        Nor is a task of another ``stretch`` than the one under way: that one is over, and an
-        attempt which nobody waited for has woken up.
+    def take(self, deal: int, task: int, told: TaskRecord, attempt: int = 0) -> list[Part]:
+        """What a task finished since the last time; gives the parts that are done by that.
+
+        The counts are of all that it did. A later attempt goes on from the counts of earlier ones,
+        so these are not asked any more. Nor is a task of a deal that has ended: an attempt which
+        nobody waited for has woken up.
         """
-        if self._stretch is None or stretch not in (None, self._stretch.number):
-            return
-        now, late = self._now[claim], attempt < self._attempts.get(claim, attempt)
-        for number, progress in changes.items():
-            before = now[number]
-            now[number] = merged = before.merge(progress)
-            if late:
-                now[number] = replace(
-                    merged, messages=before.messages, sub_messages=before.sub_messages
-                )
-        self.parked.update(parked)
-        if late:
-            return
-        self._attempts[claim] = attempt
-        if ruled is not None:
-            known = self._ruled.counts  # a task may report all of them again
-            news = {key: n for key, n in ruled.counts.items() if n > known.get(key, 0)}
-            so_far = self._ruled_now.get(claim, RuleAccount())
-            self._ruled_now[claim] = so_far.merge(replace(ruled, counts=news))
+        if deal not in self._deals:
+            return []
+        self._seen = None
+        share, done = self._deals[deal][task], list[Part]()
+        late = attempt < share.attempt
+        for selector, changes in told.claims.items():
+            number = share.parts[selector]
+            wave = self._waves.get(number)
+            if wave is None:
+                continue  # it was folded in
+            now = wave.now[selector]
+            before_done = _is_done(wave.told, now)
+            for n, progress in changes.items():
+                before = now[n]
+                now[n] = merged = before.merge(progress)
+                if late:
+                    now[n] = replace(
+                        merged, messages=before.messages, sub_messages=before.sub_messages
+                    )
+            if not before_done and _is_done(wave.told, now):
+                done.append((number, selector))
+            share.counted.setdefault(selector, {}).update(now)
+        self.parked.update(told.parked)
+        if not late:
+            share.attempt = attempt
+            if told.ruled is not None:
+                known = self._ruled.counts  # a task may report all of them again
+                news = {key: n for key, n in told.ruled.counts.items() if n > known.get(key, 0)}
+                share.ruled = share.ruled.merge(replace(told.ruled, counts=news))
+        return done
 
     def behind(self, ranges: Mapping[int, Range]) -> frozenset[int]:
         """The partitions in which something before these ranges is not finished, and stays so."""
         return frozenset(n for n, (start, _) in ranges.items() if self._base[n].watermark < start)
 
-    def finished_in(self, claim: str) -> Counts:
-        """Sub-messages of a claim in this stretch."""
-        return sum((p.sub_messages for p in self._now.get(claim, {}).values()), Counts())
+    def finished_in(self, deal: int, task: int) -> Counts:
+        """Sub-messages of a task that is under way."""
+        tasks = self._deals.get(deal)
+        counted = {} if tasks is None else tasks[task].counted
+        return sum(map(_counts_of, counted.values()), Counts())
 
-    def expected(self, claim: str) -> int:
-        """Sub-messages that a claim was given in this stretch."""
-        return 0 if self._stretch is None else self._stretch.subs.get(claim, 0)
+    def expected(self, deal: int, task: int) -> int:
+        """Sub-messages that a task which is under way was given."""
+        tasks = self._deals.get(deal)
+        return 0 if tasks is None else sum(tasks[task].subs.values())
 
-    def missing(self) -> str | None:
-        """What of the stretch is not accounted for; None when each sub-message is."""
-        assert self._stretch is not None
-        for claim in self._stretch.claims:
-            counts, expected = self.finished_in(claim), self._stretch.subs.get(claim, 0)
-            if counts.read != expected or not counts.conserved:
-                return f"claim {claim} was given {expected:,} sub-messages and reports {counts}"
-        return None
+    def insist_conserved(self, deal: int) -> None:
+        """Raises AccountWrong when a deal does not add up: nothing of it may be committed."""
+        for task in self._deals[deal]:
+            for selector, expected in task.subs.items():
+                counts = _counts_of(task.counted.get(selector, {}))
+                if counts.read != expected or not counts.conserved:
+                    self.doubtful = True
+                    raise account_wrong(
+                        f"claim {selector} was given {expected:,} sub-messages and reports {counts}"
+                    )
+
+    def end_deal(self, deal: int) -> None:
+        """What is pending of it stays so in this run."""
+        tasks = self._deals.pop(deal)
+        for task in tasks:
+            self._ruled += task.ruled
+            for selector, number in task.parts.items():
+                if number in self._waves:
+                    self._waves[number].open.discard(selector)
+        self._end_waves()
 
     def end(self) -> None:
-        """Folds the stretch in; what is pending of it stays so in this run."""
-        claims = self._merged()
-        self._base = self._whole()
-        self._ruled = self.ruled()
-        self._others = {
-            selector: {n: replace(p, sub_messages=Counts()) for n, p in claim.items()}
-            for selector, claim in claims.items()
-            if selector != ALL and self._says_more(claim)
-        }
-        for selector, now in self._now.items():
-            if selector == ALL:
-                continue  # which is in it
-            for number, progress in now.items():
-                base = self._base[number]
-                counted = base.sub_messages + progress.sub_messages
-                self._base[number] = replace(base, sub_messages=counted)
-        self._wave += self._stretch is not None
-        self._stretch = None
-        self._now = {}
-        self._ruled_now = {}
+        """Ends all that is under way."""
+        for deal in list(self._deals):
+            self.end_deal(deal)
+        for wave in self._waves.values():
+            wave.open.clear()
+        self._end_waves()
 
     def claims(self) -> Claims:
         """What the plan holds."""
-        claims = self._merged()
-        claims[ALL] = self._whole()
-        return {
-            selector: claim
-            for selector, claim in claims.items()
-            if selector == ALL or self._says_more(claim) or selector in self._now
-        }
+        base, others = self._view()
+        now = {selector for wave in self._waves.values() for selector in wave.now}
+        said = {s: claim for s, claim in others.items() if s in now or self._says_more(base, claim)}
+        return {ALL: base, **said}
 
     def counts(self) -> tuple[Counts, Counts]:
         """Messages and sub-messages."""
@@ -222,55 +254,89 @@ class Aggregation:
     def ruled(self) -> RuleAccount:
         """What the rules did, over all runs and tasks."""
         ruled = self._ruled + self._own_rules()
-        below = greater(ruled.asked_below, self._asked_by_all())
+        below = dict(ruled.asked_below)
+        for number, ranges in self._asked_by_all(ruled).items():
+            for start, end in ranges:
+                if start <= below.get(number, self._starts[number]):
+                    below[number] = max(end, below.get(number, 0))
         return replace(ruled, asked_below=below, asked_by=asked_beyond(below, (ruled.asked_by,)))
 
+    @property
+    def _tasks(self) -> Iterable[_Task]:
+        return (task for tasks in self._deals.values() for task in tasks)
+
+    def _given(self, parts: Iterable[Part]) -> _Task:
+        waves = {selector: number for number, selector in parts}
+        return _Task(
+            waves,
+            {
+                selector: sum(self._waves[number].told.subs[selector].values())
+                for selector, number in waves.items()
+            },
+        )
+
     def _own_rules(self) -> RuleAccount:
-        accounts = (of_claim(claim, ruled) for claim, ruled in self._ruled_now.items())
-        return sum(accounts, RuleAccount())
+        return sum((task.ruled for task in self._tasks), RuleAccount())
 
-    def _asked_by_all(self) -> dict[int, int]:
-        """Below which offsets every task of the stretch has asked the limit; those before it had
-        all been asked about."""
-        stretch = self._stretch
-        if stretch is None or len(self._ruled_now) < len(stretch.claims):
+    def _asked_by_all(self, ruled: RuleAccount) -> dict[int, tuple[Range, ...]]:
+        """Offsets of which the limit was asked about everything, whatever claim it falls in."""
+        if not self._limited:
             return {}
-        reported = [account.asked_below for account in self._ruled_now.values()]
-        below = {n: min(each.get(n, 0) for each in reported) for n in stretch.ranges}
-        return {n: offset for n, offset in below.items() if offset}
+        asked = {n: list(ranges) for n, ranges in self._asked.items()}
+        for wave in self._waves.values():
+            for number, (start, end) in wave.told.ranges.items():
+                told = (
+                    greater(ruled.asked_below, ruled.asked_by.get(selector, {})).get(number, 0)
+                    for selector, now in wave.now.items()
+                    if number in now
+                )
+                below = min(told, default=end)
+                if below > start:
+                    asked.setdefault(number, []).append((start, min(below, end)))
+        return {n: join_ranges(ranges) for n, ranges in asked.items()}
 
-    def _whole(self) -> dict[int, Progress]:
-        """The base with what all claims of the stretch have finished."""
-        stretch = self._stretch
-        if stretch is None:
-            return dict(self._base)
-        whole = dict(self._base)
-        undivided = self._now.get(ALL, {})
-        for number, bounds in stretch.ranges.items():
-            reported = [self._now[claim][number] for claim in stretch.claims]
+    def _view(self) -> tuple[dict[int, Progress], Changes]:
+        """The claim "all", and the others, with what is under way."""
+        if self._seen is None:
+            base, others = dict(self._base), {s: dict(claim) for s, claim in self._others.items()}
+            for wave in self._waves.values():
+                self._fold(wave, base, others)
+            self._seen = base, others
+        return self._seen
+
+    def _fold(self, wave: _Wave, base: dict[int, Progress], others: Changes) -> None:
+        for selector, now in wave.now.items():
+            claim = others.setdefault(selector, {n: Progress(s) for n, s in self._starts.items()})
+            for number, progress in now.items():
+                before, begun = claim[number], wave.told.ranges[number][0]
+                finished = join_ranges([(begun, progress.watermark), *progress.finished])
+                claim[number] = before.merge(
+                    Progress(
+                        before.watermark,
+                        tuple(each for each in finished if each[0] < each[1]),
+                        progress.partial,
+                        sub_messages=before.sub_messages + progress.sub_messages,
+                        fates=_open_fates(base[number], progress.fates),
+                    )
+                )
+        for number, bounds in wave.told.ranges.items():
+            reported = [now[number] for now in wave.now.values() if number in now]
             finished = _finished_by_all(reported, bounds)
-            base = self._base[number]
-            own = undivided.get(number)
-            if own is None:
-                own, messages = Progress(0), self._messages(number, finished, reported)
-            else:
-                messages = own.messages
-            messages = base.messages + messages
-            subs = base.sub_messages + own.sub_messages
-            whole[number] = base.merge(
-                Progress(base.watermark, finished, own.partial, messages, subs, own.fates)
+            known = base[number]
+            messages = self._messages(wave.told.delivered.get(number, ()), finished, number, others)
+            base[number] = known.merge(
+                Progress(
+                    known.watermark, finished, {}, known.messages + messages, known.sub_messages
+                )
             )
-        return whole
 
     def _messages(
-        self, number: int, finished: Sequence[Range], reported: Sequence[Progress]
+        self, delivered: Sequence[Range], finished: Sequence[Range], number: int, others: Changes
     ) -> Counts:
-        assert self._stretch is not None
-        delivered = self._stretch.delivered.get(number, ())
         ended = intersect(delivered, finished)
         read, over = count(delivered), count(ended)
-        before = (claim[number].fates for claim in self._others.values())
-        fates = join_fates((self._base[number].fates, *before, *(p.fates for p in reported)))
+        claims = (claim[number].fates for claim in others.values())
+        fates = join_fates((self._base[number].fates, *claims))
         counts = {}
         for outcome in reversed(OTHERWISE):  # the worst first
             found = intersect(ended, fates.get(outcome, ()))
@@ -278,37 +344,41 @@ class Aggregation:
             ended = subtract(ended, found)
         return Counts(read, count(ended), pending=read - over, **counts)
 
-    def _merged(self) -> dict[str, dict[int, Progress]]:
-        """The claims with the stretch added to what they said before."""
-        merged = {selector: dict(claim) for selector, claim in self._others.items()}
-        for selector, now in self._now.items():
-            if selector == ALL:
+    def _end_waves(self) -> None:
+        """Folds in those of which nothing is under way any more."""
+        for number, wave in sorted(self._waves.items()):
+            if wave.open:
                 continue
-            known = merged.setdefault(selector, {n: Progress(s) for n, s in self._starts.items()})
-            for number, progress in now.items():
-                assert self._stretch is not None
-                begun = self._stretch.ranges[number][0]
-                finished = join_ranges([(begun, progress.watermark), *progress.finished])
-                before = known[number]
-                known[number] = before.merge(
-                    Progress(
-                        before.watermark,
-                        tuple(each for each in finished if each[0] < each[1]),
-                        progress.partial,
-                        sub_messages=progress.sub_messages,
-                        fates=self._open_fates(number, progress.fates),
-                    )
-                )
-        return merged
+            if self._limited:
+                self._asked = {n: list(r) for n, r in self._asked_by_all(self.ruled()).items()}
+            self._fold(wave, self._base, self._others)
+            del self._waves[number]
+            for selector, now in wave.now.items():  # accounts are those of "all" from here on
+                for n, progress in now.items():
+                    base, claim = self._base[n], self._others[selector]
+                    subs = base.sub_messages + progress.sub_messages
+                    self._base[n] = replace(base, sub_messages=subs)
+                    left = claim[n].sub_messages - progress.sub_messages
+                    claim[n] = replace(claim[n], sub_messages=left)
+            self._others = {s: c for s, c in self._others.items() if self._says_more(self._base, c)}
+        self._seen = None
 
-    def _open_fates(self, number: int, fates: Fates) -> Fates:
-        """Without messages whose account is settled."""
-        base = self._base[number]
-        settled = ((0, base.watermark), *base.finished)
-        return {outcome: tuple(subtract(ranges, settled)) for outcome, ranges in fates.items()}
+    def _says_more(self, base: Mapping[int, Progress], claim: Mapping[int, Progress]) -> bool:
+        return any(end_of(p) > base[n].watermark for n, p in claim.items())
 
-    def _says_more(self, claim: Mapping[int, Progress]) -> bool:
-        return any(end_of(p) > self._base[n].watermark for n, p in claim.items())
+
+def _is_done(wave: WaveAccount, now: Mapping[int, Progress]) -> bool:
+    return all(p.watermark >= wave.ranges[n][1] for n, p in now.items())
+
+
+def _counts_of(claim: Mapping[int, Progress]) -> Counts:
+    return sum((p.sub_messages for p in claim.values()), Counts())
+
+
+def _open_fates(base: Progress, fates: Fates) -> Fates:
+    """Without messages whose account is settled."""
+    settled = ((0, base.watermark), *base.finished)
+    return {outcome: tuple(subtract(ranges, settled)) for outcome, ranges in fates.items()}
 
 
 def _finished_by_all(reported: Sequence[Progress], bounds: Range) -> tuple[Range, ...]:
@@ -318,11 +388,3 @@ def _finished_by_all(reported: Sequence[Progress], bounds: Range) -> tuple[Range
         own = ((start, progress.watermark), *progress.finished)
         finished = intersect(finished, [each for each in own if each[0] < each[1]])
     return tuple(finished)
-
-
-def insist_conserved(aggregation: Aggregation) -> None:
-    """Raises AccountWrong when a stretch does not add up: nothing of it may be committed."""
-    missing = aggregation.missing()
-    if missing is not None:
-        aggregation.doubtful = True
-        raise account_wrong(missing)

@@ -41,7 +41,7 @@ from drainer.spark.settings import SparkSettings
 from drainer.spark.shipping import Shipped, ship
 from drainer.spark.state import State, state_beside
 from drainer.spark.task_monitor import TaskMonitor
-from drainer.spark.work import WaveRunner, of_one_task
+from drainer.spark.work import WaveRunner, of_one_task, shards_for
 
 LEAVE_S = 5.0  # beyond the grace, for tasks to say that they have stopped
 CLOSE_S = 10.0  # for the handlers of all workers to be closed
@@ -113,7 +113,7 @@ class SparkDrain:
         )
         self._aggregation = Aggregation(plan, uri, self._epoch)
         self._done_before = self._aggregation.counts()[1].done
-        self._oldest_wave = 1  # of which the state has something
+        self._kept: set[int] = set()  # deals of which the state has something
         self._terms = Terms(
             handler=spec,
             letters_topic=self._held.letters_topic,
@@ -121,6 +121,7 @@ class SparkDrain:
             wave_bytes=self._spark.wave_bytes,
             tasks=self._tasks,
             slots=self._slots,
+            shards=self._spark.shards or shards_for(self._slots),
             message_bytes=typical_bytes(self._held.cluster.settings, plan),
         )
         self._reader = Reader(plan, self._aggregation.watermarks, self._terms, self._jobs)
@@ -215,7 +216,7 @@ class SparkDrain:
         self._monitor.concurrency = self._loans.total
         self._word.totals = self._totals()
         self._work.insist_on_limit()
-        await self._forget_waves()
+        await self._forget_deals()
 
     def _totals(self) -> Totals:
         subs, skipped = self._aggregation.counts()[1], self._aggregation.ruled().skipped_by
@@ -225,31 +226,30 @@ class SparkDrain:
             subs.finished - sum(skipped.values()),
         )
 
-    async def _forget_waves(self) -> None:
-        """Removes what tasks reported of waves that the plan has: it would grow for hours."""
+    async def _forget_deals(self) -> None:
+        """Removes what tasks reported of deals that the plan has: it would grow for hours."""
         reference = self._life.checkpointer.written.state
-        while reference is not None and self._oldest_wave < reference.wave:
+        if reference is None:
+            return
+        for deal in range(max(self._kept, default=0) + 1, reference.next):
+            self._kept.add(deal)
+        for deal in [each for each in self._kept if reference.holds(self._epoch, each)]:
             try:
-                await blocking_call(self._state.remove_wave, self._epoch, self._oldest_wave)
+                await blocking_call(self._state.remove_deal, self._epoch, deal)
             except DrainerError:
                 return  # once more, soon
-            self._oldest_wave += 1
+            self._kept.remove(deal)
 
     async def _take_news(self) -> None:
         async with self._taking:
-            for attempt, record in await blocking_call(self._state.news):
-                self._aggregation.take(
-                    attempt.claim,
-                    record.changes,
-                    record.parked,
-                    record.ruled,
-                    attempt.number,
-                    attempt.wave,
-                )
-                self._monitor.take(attempt, record.status)
-                if record.status:
-                    told = record.status["borrowed"]
-                    self._loans.told(attempt.borrower, told and Borrowed(*told))
+            for attempt, told in await blocking_call(self._state.news):
+                deal, task = attempt.deal, attempt.task
+                for wave, claim in self._aggregation.take(deal, task, told, attempt.number):
+                    self._work.part_done(deal, task, wave, claim)
+                self._monitor.take(attempt, told.status)
+                if told.status:
+                    borrowed = told.status["borrowed"]
+                    self._loans.told(attempt.borrower, borrowed and Borrowed(*borrowed))
 
     def begin_no_more(self) -> None:
         self._reader.stop()

@@ -35,6 +35,7 @@ def spark_settings(said: Engines, plan: PlanPlace | None) -> SparkSettings:
         state=said.state or (state_beside(plan) if isinstance(plan, str) else None),
         tasks=said.tasks,
         archives=said.archives,
+        shards=said.shards,
     )
 
 

@@ -1,4 +1,4 @@
-"""Handling a shard's part of a wave in a task: the in-process engine, with chunks for Kafka."""
+"""Handling some shards' parts of waves in a task: the in-process engine, with chunks for Kafka."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from pyspark import TaskContext
 
+from drainer.core.claims import ALL
 from drainer.core.codec import builtins
 from drainer.core.dispatch import Dispatcher
-from drainer.core.merge import Record
-from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.merge import TaskRecord
+from drainer.core.plan import OffsetPlan, PartitionPlan
+from drainer.core.progress import Progress
 from drainer.engine.loop import hurried_interpreter
 from drainer.engine.ports import Held, Ports
 from drainer.engine.runtime import THIS_PROCESS
@@ -25,7 +27,7 @@ from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Interrupted, LanesParked
 from drainer.handler import Retry
 from drainer.loader import LoadedHandler
-from drainer.message import Origin, ShippedMessage
+from drainer.message import Origin, ShippedMessage, partition_of, shard_of, stream_of
 from drainer.operations.policy import LetterWriter
 from drainer.spark.borrower import BorrowingDrain
 from drainer.spark.chunk import Row, decode
@@ -33,10 +35,12 @@ from drainer.spark.failure import carrying, said_of
 from drainer.spark.lending import Borrowed
 from drainer.spark.python_worker import HandlerSpec, python_worker
 from drainer.spark.records import TaskRecords
-from drainer.spark.slices import Manifest
+from drainer.spark.schedule import Manifest
 from drainer.spark.state import Attempt, State
+from drainer.spark.streams import Streams
 
-Place = tuple[int, int, int]  # the task's number, partition, offset: what rows are sorted by
+Place = tuple[int, int, int]  # the task's number, partition, offset: what chunks are sorted by
+Chunk = tuple[Place, tuple[int, int, bytes]]  # stream, sub-messages, body
 AHEAD_BYTES = 8 * 1024 * 1024  # that are taken from Spark before the engine wants them
 WAIT_S = 0.1
 NEVER_S = 1e7  # between two plans of a task: its records are all that anybody reads
@@ -45,51 +49,51 @@ DOES_IT_SHUFFLE = "resume with the plan; does a setting of Spark change how it s
 ASK_AGAIN_S = 0.1  # after the fence was not sure
 
 
+class Given(NamedTuple):
+    """What a task is given of a stream: offsets ``[start, end)``, and how many sub-messages."""
+
+    start: int
+    end: int
+    subs: int
+
+
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """What handles a stretch of a wave, a task a claim; sent to the tasks.
+    """What handles a deal; sent to its tasks.
 
-    ``plan`` is the drain's, cut to the stretch; its partitions begin and end where that does. In
-    partitions of ``behind`` something before the stretch stays unfinished.
+    ``plan`` is the drain's; ``given`` is what each task gets, by stream. In partitions of
+    ``behind`` something before that stays unfinished.
     """
 
     plan: OffsetPlan
     settings: LocalSettings  # of one task
     handler: HandlerSpec
     letters_topic: str | None
-    wave: int
-    claims: tuple[str, ...]
-    subs: tuple[int, ...]  # that are meant, by claim
+    deal: int
+    streams: Streams
+    given: tuple[Mapping[int, Given], ...]
     behind: frozenset[int] = frozenset()
 
-    @property
-    def tasks(self) -> int:
-        return len(self.claims)
-
-    def __call__(
-        self, rows: Iterable[tuple[Place, Row]]
-    ) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    def __call__(self, rows: Iterable[Chunk]) -> Iterator[tuple[int, Mapping[str, Any]]]:
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
         with carrying():
             yield number, self._handle(number, context.taskAttemptId(), rows)
 
-    def _handle(
-        self, number: int, attempt_number: int, rows: Iterable[tuple[Place, Row]]
-    ) -> Mapping[str, Any]:
-        claim = self.claims[number]
+    def _handle(self, number: int, attempt_number: int, rows: Iterable[Chunk]) -> Mapping[str, Any]:
+        given = self.given[number]
         state = State.open(self.handler.state, self.handler.drain_id)
-        attempt = Attempt(self.handler.epoch, self.wave, claim, attempt_number)
+        attempt = Attempt(self.handler.epoch, self.deal, number, attempt_number)
         with python_worker().at_work(self.handler) as handler:
-            starts = {n: part.start for n, part in self.plan.partitions.items()}
-            records = state.begin(attempt, starts)
+            starts = {stream: each.start for stream, each in given.items()}
+            records = state.begin(attempt, self.streams, starts)
             outcome: Mapping[str, Any] = {}
             fence = python_worker().fence
             letters: LetterWriter | None = None
             try:
                 earlier = state.settle(attempt, self.handler.lease)
-                plan = _continued(self.plan, earlier)
+                plan = self._plan_of(given, earlier)
                 fence.guard(attempt)
                 if self.letters_topic is not None:
                     letters = LetterWriter(self.handler.client, plan, self.letters_topic)
@@ -110,7 +114,7 @@ class Handling:
                     observe=teller.observe,
                     runtime=RUNTIME,
                 )
-                source = _ChunkSource(rows, plan, number, self.subs[number])
+                source = _ChunkSource(rows, plan, given)
                 drain = BorrowingDrain(
                     held,
                     Ports(source.open, is_split=True, dead_letters=letters),
@@ -136,41 +140,57 @@ class Handling:
                     records.end(outcome)
         return outcome
 
+    def _plan_of(self, given: Mapping[int, Given], earlier: TaskRecord) -> OffsetPlan:
+        """The plan of a task, with what earlier attempts finished; its partitions are streams."""
+        found, claim = self.streams.changes(earlier.claims), {}
+        for stream, (start, _, _) in given.items():
+            begun = Progress(start)
+            claim[stream] = begun.merge(found[stream]) if stream in found else begun
+        plan = replace(
+            self.plan,
+            partitions={n: PartitionPlan(s, end, None, None) for n, (s, end, _) in given.items()},
+            claims={ALL: claim},
+            ruled=self.streams.asked(self.plan.ruled, given),
+        )
+        return plan.settled().merge({}, earlier.parked, earlier.ruled)
 
-def placed(rows: Iterable[Row | tuple[int, Manifest]]) -> Iterator[tuple[Place, Row]]:
-    """Chunks with the place that sends each to its task."""
-    for row in rows:
-        if not isinstance(row[1], Manifest):
-            yield row[:3], row
 
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """Gives the chunks of a wave the place that sends each to its task, by shard."""
 
-def _continued(plan: OffsetPlan, earlier: Record) -> OffsetPlan:
-    """The plan with what earlier attempts finished, as progress of all that this task gets."""
-    claim = {}
-    for number, begun in plan.claims[ALL].items():
-        found = earlier.changes.get(number)
-        claim[number] = begun if found is None else begun.merge(found)
-    whole = replace(plan, claims={ALL: claim}).settled()
-    return whole.merge({}, earlier.parked, earlier.ruled)
+    tasks: Mapping[int, int]
+
+    def __call__(self, rows: Iterable[Row | tuple[int, Manifest]]) -> Iterator[Chunk]:
+        for row in rows:
+            if isinstance(row[1], Manifest) or row[0] not in self.tasks:
+                continue
+            shard, partition, offset, count, body = row
+            place = self.tasks[shard], partition, offset
+            yield place, (stream_of(shard, partition), count, body)
 
 
 class _ChunkSource:
     """Chunks as a source of messages: read in a thread, for Spark gives them when it likes to.
 
-    ``subs`` is how many sub-messages they are to have, by the manifests. Spark makes rows anew when
-    it lost them, and the log may have others by then.
+    There are to be as many sub-messages as were ``given``, by the manifests. Spark makes rows anew
+    when it lost them, and the log may have others by then.
     """
 
     trouble: str | None = None
 
     def __init__(
-        self, rows: Iterable[tuple[Place, Row]], plan: OffsetPlan, shard: int, subs: int
+        self, chunks: Iterable[Chunk], plan: OffsetPlan, given: Mapping[int, Given]
     ) -> None:
-        self._rows = rows
-        self._shard = shard
-        self._left = subs
-        self._origins = {n: Origin(plan.topic, plan.topic_id, n) for n in plan.partitions}
-        self._ends = {number: part.end for number, part in plan.partitions.items()}
+        self._chunks = chunks
+        self._left = {stream: each.subs for stream, each in given.items()}
+        self._origins: dict[int, Origin] = {}
+        self._together: dict[int, list[int]] = {}  # streams by partition
+        for stream in given:
+            number = partition_of(stream)
+            self._origins[stream] = Origin(plan.topic, plan.topic_id, number, stream)
+            self._together.setdefault(number, []).append(stream)
+        self._ends = {stream: each.end for stream, each in given.items()}
         self._queue: deque[_ChunkBatch] = deque()
         self._waiting = 0  # bytes in the queue
         self._room = threading.Event()
@@ -200,19 +220,21 @@ class _ChunkSource:
 
     def _run(self) -> None:
         try:
-            for _, (shard, partition, _, count, body) in self._rows:
+            for (_, partition, offset), (stream, count, body) in self._chunks:
                 while self._waiting > AHEAD_BYTES and not self._stopping:
                     self._room.clear()
                     self._room.wait(WAIT_S)
                 if self._stopping:
                     return
-                if shard != self._shard:
+                if stream not in self._left:
                     raise Interrupted(
-                        f"Spark gave the task of shard {self._shard} rows of others",
+                        f"Spark gave a task rows of shard {shard_of(stream)}, which is another's",
                         hint=DOES_IT_SHUFFLE,
                     )
-                self._left -= count
-                self._put(_ChunkBatch(body, self._origins[partition]))
+                self._left[stream] -= count
+                # What begins before it came before, of all streams.
+                reached = dict.fromkeys(self._together[partition], offset)
+                self._put(_ChunkBatch(body, self._origins[stream], reached))
             self._insist_on_all()  # or what is missing would be a hole
             self._put(_ChunkBatch(None, None, self._ends))
         except DrainerError as error:
@@ -228,13 +250,15 @@ class _ChunkSource:
 
     def _insist_on_all(self) -> None:
         """Raises Interrupted when there were fewer, or more: nothing may count as read."""
-        if self._left:
-            what = f"{self._left:,} fewer" if self._left > 0 else f"{-self._left:,} more"
-            raise Interrupted(
-                f"the rows of shard {self._shard} have {what} sub-messages than when they were"
-                " read: Spark lost some and read them again, and the log has changed meanwhile",
-                hint="resume with the plan: it reads again what is not finished",
-            )
+        for stream, left in self._left.items():
+            if left:
+                what = f"{left:,} fewer" if left > 0 else f"{-left:,} more"
+                raise Interrupted(
+                    f"the rows of shard {shard_of(stream)} have {what} sub-messages than when they"
+                    " were read: Spark lost some and read them again, and the log has changed"
+                    " meanwhile",
+                    hint="resume with the plan: it reads again what is not finished",
+                )
 
     def _put(self, batch: _ChunkBatch) -> None:
         self._waiting += batch.bytes
@@ -245,12 +269,10 @@ class _ChunkSource:
 class _ChunkBatch:
     """The engine's ``Batch``: a chunk, decoded when its messages are wanted."""
 
-    def __init__(
-        self, body: bytes | None, origin: Origin | None, reached: dict[int, int] | None = None
-    ) -> None:
+    def __init__(self, body: bytes | None, origin: Origin | None, reached: dict[int, int]) -> None:
         self._body = body
         self._origin = origin
-        self.reached = reached or {}
+        self.reached = reached
         self.bytes = 0 if body is None else len(body)
 
     @property

@@ -18,10 +18,11 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import recreated
 from drainer.spark.chunk import Row
 from drainer.spark.failure import SparkBroke, carrying, spark_failures
-from drainer.spark.handling import DOES_IT_SHUFFLE, Handling, placed
+from drainer.spark.handling import DOES_IT_SHUFFLE, Handling, Placing
 from drainer.spark.python_worker import HandlerSpec, python_worker
+from drainer.spark.schedule import Manifest
 from drainer.spark.session import without_slots
-from drainer.spark.slices import UNDIVIDED_MOST, Manifest, SliceTask
+from drainer.spark.slices import UNDIVIDED_MOST, SliceTask
 from drainer.spark.state import State
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class PreparedWave:
         rows: the chunks, which Spark keeps on disk, and the manifests.
         ranges: the offsets ``[start, end)`` that it has, by partition.
         delivered: the offsets of messages to account for, by partition.
-        subs: how many sub-messages each shard is given.
+        subs: sub-messages that are to be handled, by shard and partition.
         undivided: offsets of messages that need tasks to act as one, by partition.
         too_many: whether these are more than were reported.
         log_bytes: of keys and values, as the log has them.
@@ -101,27 +102,29 @@ class PreparedWave:
     rows: RDD[Any]
     ranges: Mapping[int, Range]
     delivered: Mapping[int, Sequence[Range]]
-    subs: Mapping[int, int]
+    subs: Mapping[int, Mapping[int, int]]
     undivided: Mapping[int, Sequence[int]]
     too_many: bool
     log_bytes: int
+    manifests: Sequence[Manifest] = ()
 
     @classmethod
     def of(cls, rows: RDD[Any], manifests: Sequence[Manifest]) -> PreparedWave:
         ranges: dict[int, Range] = {}
         delivered: dict[int, list[Range]] = {}
         undivided: dict[int, list[int]] = {}
-        subs: Counter[int] = Counter()
+        subs: dict[int, Counter[int]] = {}
         for each in sorted(manifests, key=lambda each: (each.partition, each.start)):
             number = each.partition
             ranges[number] = (ranges.get(number, (each.start, 0))[0], each.end)
             delivered.setdefault(number, []).extend(each.delivered)
             if each.undivided:
                 undivided.setdefault(number, []).extend(each.undivided)
-            subs.update(each.subs)
+            for shard, count in each.subs.items():
+                subs.setdefault(shard, Counter())[number] += count
         too_many = any(len(each.undivided) > UNDIVIDED_MOST for each in manifests)
         log_bytes = sum(each.log_bytes for each in manifests)
-        return cls(rows, ranges, delivered, subs, undivided, too_many, log_bytes)
+        return cls(rows, ranges, delivered, subs, undivided, too_many, log_bytes, manifests)
 
     def release(self) -> None:
         """Lets go of the rows."""
@@ -158,18 +161,24 @@ class Jobs:
         return PreparedWave.of(rows, manifests)
 
     def handle(
-        self, wave: PreparedWave, handling: Handling, name: str
+        self, rows: Sequence[RDD[Any]], placings: Sequence[Placing], handling: Handling, name: str
     ) -> list[tuple[int, Mapping[str, Any]]]:
-        """Handles a wave; gives the number of each task with its outcome.
+        """Handles parts of waves, each with its rows; gives the number of each task with its
+        outcome.
 
         The shuffle's files are removed then, and not when the JVM happens to collect garbage.
         """
+        tasks = len(handling.given)
         try:
             with _stopping():
                 self._context.setJobGroup(name, name, interruptOnCancel=True)
-                dealt = wave.rows.mapPartitions(placed)
-                outcomes = dealt.repartitionAndSortWithinPartitions(
-                    handling.tasks, itemgetter(0)
+                placed = [
+                    each.mapPartitions(placing)
+                    for each, placing in zip(rows, placings, strict=True)
+                ]
+                chunks = placed[0] if len(placed) == 1 else self._context.union(placed)
+                outcomes = chunks.repartitionAndSortWithinPartitions(
+                    tasks, itemgetter(0)
                 ).mapPartitions(handling)
                 try:
                     found = outcomes.collect()
@@ -177,10 +186,9 @@ class Jobs:
                     outcomes.cleanShuffleDependencies()
         except BrokerUnreachable as error:  # Spark reads again what it has lost
             raise Interrupted(str(error), hint=error.hint) from error
-        if sorted(task for task, _ in found) != list(range(handling.tasks)):
+        if sorted(task for task, _ in found) != list(range(tasks)):
             raise Interrupted(
-                f"Spark ran {len(found)} tasks for the {handling.tasks} of a wave",
-                hint=DOES_IT_SHUFFLE,
+                f"Spark ran {len(found)} tasks for the {tasks} of a deal", hint=DOES_IT_SHUFFLE
             )
         return found
 

@@ -34,7 +34,7 @@ class Terms:
     """What the tasks of a drain work with.
 
     ``tasks`` handle at once, and ``slots`` is how many tasks of any kind can run; ``running`` is
-    for all of them together.
+    for all of them together. ``shards`` are those of the sub-keys.
     """
 
     handler: HandlerSpec
@@ -43,6 +43,7 @@ class Terms:
     wave_bytes: int
     tasks: int
     slots: int
+    shards: int
     message_bytes: float = 1.0  # of those that come first, on average
 
 
@@ -64,6 +65,7 @@ class Reader:
         self._waves = Waves(lefts, terms.wave_bytes, terms.message_bytes)
         self._next: asyncio.Task[PreparedWave] | None = None  # until somebody has what it read
         self._ahead = False  # it is read while something else has its slots first
+        self._starved = True  # tasks waited for what was read last
         self._job: str | None = None
         self._messages = self._bytes = 0  # that were read
         self.stopped = False
@@ -72,6 +74,11 @@ class Reader:
     @property
     def reads(self) -> bool:
         return self._job is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether ``take`` gives a wave without waiting for it."""
+        return self._next is not None and self._next.done()
 
     @property
     def about(self) -> int:
@@ -103,6 +110,7 @@ class Reader:
         """
         self.begin()
         self._ahead = False  # what it was to come behind is over
+        self._starved = not self.ready
         return None if self._next is None else await self._given(self._next)
 
     async def read(self, ranges: Mapping[int, Range], shards: int) -> PreparedWave:
@@ -147,7 +155,7 @@ class Reader:
             await blocking_call(
                 self._jobs.wait_until_begun, behind, lambda: self.stopped or not self._ahead
             )
-        prepared = await self._read(self._waves.next(), self._terms.tasks)
+        prepared = await self._read(self._waves.next(), self._terms.shards)
         self._waves.took(prepared.ranges, prepared.log_bytes)
         self._messages += sum(count(each) for each in prepared.delivered.values())
         self._bytes += prepared.log_bytes
@@ -171,8 +179,11 @@ class Reader:
 
     async def _read_once(self, ranges: Mapping[int, Range], shards: int) -> PreparedWave:
         plan, slots = self._plan, self._terms.slots
-        # Readers that wait for a cap leave room for those that handle.
-        readers = slots if plan.limits is None else max(1, slots // 2)
+        readers = slots
+        if plan.limits is not None:  # those that wait for a cap leave room for those that handle
+            readers = max(1, slots // 2)
+        elif self._ahead and not self._starved:  # what is dealt meanwhile would wait behind them
+            readers = max(1, slots - self._terms.tasks)
         slices = tuple(self._waves.slices(ranges, readers))
         task = SliceTask(
             handler=self._terms.handler,

@@ -1,4 +1,7 @@
-"""A task's records: the journal and the plan of an engine that runs in a task, kept as objects."""
+"""A task's records: the journal and the plan of an engine that runs in a task, kept as objects.
+
+Each is a ``TaskRecord``.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.claims import ALL
+from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Progress, join_ranges
 from drainer.errors import DrainerError, StateLost
 from drainer.policy.rules.settings import RuleAccount
 from drainer.spark.objects import Objects
-from drainer.store.journal import encode_line, record_body
+from drainer.spark.streams import Streams
+from drainer.store.journal import encode_line
 
 STATUS_S = 0.5  # between two records that have a status, at most, while ``beat`` is called
 TRY_FOR_S = 30.0  # how long an object store that takes nothing is tried again
@@ -33,11 +38,14 @@ class TaskRecords:
         status: asked, by whoever calls ``append`` or ``beat``, for what the task shows of itself.
     """
 
-    def __init__(self, objects: Objects, name: str, starts: Mapping[int, int]) -> None:
+    def __init__(
+        self, objects: Objects, name: str, streams: Streams, starts: Mapping[int, int]
+    ) -> None:
         self.path = f"{objects.uri}/{name}"
         self.status: Callable[[], Mapping[str, Any]] | None = None
         self._objects = objects
         self._name = name
+        self._streams = streams
         self._starts = starts
         self._status_due_s = 0.0
         self._changed = threading.Condition()
@@ -61,14 +69,13 @@ class TaskRecords:
         ruled: RuleAccount | None = None,
     ) -> None:
         """Reports what finished, next time again if it raises PlanNotWritten or StateLost."""
-        body = record_body(self._from_start(changes), parked, ruled, self._status_if_due())
-        self._tell(body)
+        self._tell(changes, parked, ruled, self._status_if_due())
 
     def beat(self) -> None:
         """Reports that the task lives, and how it is, when the last time was a while ago."""
         status = self._status_if_due()
         if status is not None:
-            self._tell(record_body({}, status=status))
+            self._tell({}, status=status)
 
     def hurry(self) -> None:
         """The next record has a status."""
@@ -84,7 +91,7 @@ class TaskRecords:
             newest = self._begun_at.get(plan.generation) == self._appended
             # What was appended since the plan's snapshot was taken knows more than it.
             if newest and claim != self._last:
-                self._tell(record_body(self._from_start(claim), plan.parked, plan.ruled or None))
+                self._tell(claim, plan.parked, plan.ruled or None)
                 self._last = claim
         self._flush()
 
@@ -121,7 +128,26 @@ class TaskRecords:
                 reported[number] = found
         return reported
 
-    def _tell(self, body: Mapping[str, Any]) -> None:
+    def _tell(
+        self,
+        changes: Mapping[int, Progress],
+        parked: Sequence[str] = (),
+        ruled: RuleAccount | None = None,
+        status: Mapping[str, Any] | None = None,
+    ) -> None:
+        claims = self._streams.claims(self._from_start(changes))
+        body: dict[str, Any] = {
+            "claims": {
+                selector: {n: found.as_json() for n, found in claim.items()}
+                for selector, claim in claims.items()
+            }
+        }
+        if parked:
+            body["parked"] = parked
+        if ruled is not None:
+            body["ruled"] = self._streams.ruled(ruled)
+        if status is not None:
+            body["status"] = status
         line = encode_line(body)
         with self._changed:
             self._appended += 1

@@ -41,6 +41,8 @@ class Manifest(msgspec.Struct, frozen=True):
         joined: the places of each set of sub-keys that a sub-message has several of, those within
             one shard too. None of a slice that has more than ``JOINS_MOST``.
         barriers: offsets of messages with one.
+        undivided: offsets of messages of which several shards need the same sub-message; they are
+            in no chunk.
         log_bytes: of keys and values.
     """
 
@@ -52,6 +54,7 @@ class Manifest(msgspec.Struct, frozen=True):
     bytes: dict[int, int] = {}
     joined: tuple[tuple[int, ...], ...] = ()
     barriers: tuple[int, ...] = ()
+    undivided: tuple[int, ...] = ()
     log_bytes: int = 0
 
 

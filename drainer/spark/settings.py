@@ -19,7 +19,7 @@ from drainer.wings import Extra, insist_on
 
 EVERY_CORE = "local[*]"
 WAVE_BYTES = 2 * 1024**3
-MOST_TASKS = 10_000  # more is a slip of the finger
+MOST_TASKS = MOST_SHARDS = 10_000  # more is a slip of the finger
 ARCHIVES = (".zip", ".whl", ".egg", ".py")  # what Spark can put on the executors' path
 
 # Why Spark can't be without them.
@@ -82,19 +82,27 @@ class SparkSettings(SparkLook):
         wave_bytes: how much of the backlog is read, shuffled and handled at once.
         state: where tasks put what they finished, a folder or a URI; None for beside the plan.
         archives: files with the handler's code, for the executors.
+        shards: into how many the sub-keys are divided; None for four per slot, and 64 at least.
 
     Raises:
-        UsageError: as ``SparkLook``, and when a cluster has no ``state`` or an archive isn't there.
+        UsageError: as ``SparkLook``, and when a cluster has no ``state``, an archive isn't there or
+            ``shards`` makes no sense.
     """
 
     wave_bytes: int = WAVE_BYTES
     state: str | None = None
     archives: tuple[str, ...] = ()
+    shards: int | None = None
 
     def __post_init__(self) -> None:
         SparkLook.__post_init__(self)  # a class with slots is made anew, which super() misses
         if self.wave_bytes < 1:
             raise UsageError("--wave has to hold something", hint="as in 2GiB, or 256MiB")
+        if self.shards is not None and not 1 <= self.shards <= MOST_SHARDS:
+            raise UsageError(
+                f"--shards {self.shards} is no number from 1 to {MOST_SHARDS:,}",
+                hint="Leave it out: four per slot are dealt well.",
+            )
         if self.state is not None:
             check_uri(self.state)
         elif not self.is_local:

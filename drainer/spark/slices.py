@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from zlib import crc32
 
-from drainer.core.claims import Claims, Elsewhere, Places
+from drainer.core.claims import ALL, Claims, Elsewhere, Places
 from drainer.core.identity import identify
 from drainer.core.order import LANE_OF, Order
-from drainer.core.plan import ALL
 from drainer.core.progress import (
     Partial,
     Progress,
-    Range,
     RangeSet,
     ranges_of,
 )
@@ -27,32 +25,12 @@ from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.chunk import ChunkWriter, Row, why_whole
 from drainer.spark.failure import carrying
 from drainer.spark.python_worker import HandlerSpec, python_worker
+from drainer.spark.schedule import Manifest
 from drainer.spark.waves import Slice
 
 UNDIVIDED_MOST = 100  # offsets that a manifest lists; with more the wave is not divided at all
 MANIFEST = DONE = -1  # in place of a shard
 BETWEEN = -2  # of what falls in none
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a slice held, for the account.
-
-    Attributes:
-        start, end: its offsets.
-        delivered: offsets of messages that were not finished before, as ranges.
-        subs: sub-messages that are to be handled, by shard.
-        undivided: offsets of messages of which several shards need the same sub-message.
-        log_bytes: of keys and values, as the log has them.
-    """
-
-    partition: int
-    start: int
-    end: int
-    delivered: tuple[Range, ...]
-    subs: Mapping[int, int]
-    undivided: tuple[int, ...]
-    log_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +84,13 @@ class _SliceReader:
         self._undivided: list[int] = []
 
     def rows(self) -> Iterator[Row | tuple[int, Manifest]]:
-        part, log_bytes = self._slice, 0
+        part, log_bytes, chunk_bytes = self._slice, 0, Counter[int]()
+
+        def counted(rows: Iterable[Row]) -> Iterator[Row]:
+            for row in rows:
+                chunk_bytes[row[0]] += len(row[4])
+                yield row
+
         with python_worker().at_work(self._task.handler) as handler:
             whole = why_whole(handler, self._task.rules) is not None
             writer = ChunkWriter(self._origin, whole_messages=whole)
@@ -128,8 +112,8 @@ class _SliceReader:
                     log_bytes += message.size
                     if message.offset >= self._watermark and message.offset not in self._finished:
                         add(message)
-                        yield from writer.full()
-            yield from writer.flush()
+                        yield from counted(writer.full())
+            yield from counted(writer.flush())
         yield (
             MANIFEST,
             Manifest(
@@ -137,9 +121,10 @@ class _SliceReader:
                 part.start,
                 part.end,
                 ranges_of(self._delivered),
-                self._subs,
-                tuple(self._undivided),
-                log_bytes,
+                dict(self._subs),
+                dict(chunk_bytes),
+                undivided=tuple(self._undivided),
+                log_bytes=log_bytes,
             ),
         )
 

@@ -5,10 +5,10 @@ of its epoch alone writes anew:
 
     epochs/EPOCH                      from then on the epochs before it are over
     EPOCH/control                     beat, why to stop, how the drain fares
-    EPOCH/WAVE/CLAIM/ATTEMPT/begun    who it is
-    EPOCH/WAVE/CLAIM/ATTEMPT/settled  how many records of earlier attempts it goes on from
-    EPOCH/WAVE/CLAIM/ATTEMPT/00000001 … records, with nothing left out in between
-    EPOCH/WAVE/CLAIM/ATTEMPT/ended    how it ended
+    EPOCH/DEAL/TASK/ATTEMPT/begun     who it is
+    EPOCH/DEAL/TASK/ATTEMPT/settled   how many records of earlier attempts it goes on from
+    EPOCH/DEAL/TASK/ATTEMPT/00000001  … records, with nothing left out in between
+    EPOCH/DEAL/TASK/ATTEMPT/ended     how it ended
 
 Each line in them is a line of a journal, with its checksum.
 """
@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from drainer.core.codec import Whole
-from drainer.core.merge import Record, StateReference, Told, merged
+from drainer.core.merge import StateReference, TaskRecord, Told, merged
 from drainer.core.plan import OffsetPlan
 from drainer.engine.runtime import uptime_s
 from drainer.errors import (
@@ -40,6 +40,7 @@ from drainer.policy.failures import Totals
 from drainer.spark.lease import LeaseTimes, Process, is_dead, this_process
 from drainer.spark.objects import Objects
 from drainer.spark.records import TaskRecords
+from drainer.spark.streams import Streams
 from drainer.store.journal import decode_line, encode_line
 from drainer.store.plan_file import PlanPlace
 
@@ -50,6 +51,7 @@ EPOCHS, CONTROL, BEGUN, SETTLED, ENDED = "epochs", "control", "begun", "settled"
 
 
 Kind = TypeVar("Kind")
+Share = tuple[int, int, int]  # epoch, deal, task
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,29 +86,32 @@ class Control:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Attempt:
-    """One try of a task at the share of a wave that a claim is (its selector: "2/8" or "all").
+    """One try at what a task of a deal was given.
 
     ``number`` rises from one to the next; what it counts is its owner's business.
     """
 
     epoch: int
-    wave: int
-    claim: str
+    deal: int
+    task: int
     number: int
 
     @property
-    def share(self) -> tuple[int, int, str]:
+    def share(self) -> Share:
         """What all attempts at the same have in common."""
-        return self.epoch, self.wave, self.claim
+        return self.epoch, self.deal, self.task
 
     @property
     def borrower(self) -> str:
         """The name under which concurrency is lent to it, and to other tries at the same."""
-        return f"{self.wave}/{self.claim}"
+        return f"{self.deal}/{self.task}"
 
     @property
     def name(self) -> str:
-        return f"{share_name(*self.share)}/{self.number}"
+        return f"{self.epoch}/{self.deal}/{self.task}/{self.number}"
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} at task {self.task} of deal {self.deal}"
 
 
 def state_beside(plan: PlanPlace) -> str:
@@ -117,16 +122,15 @@ def state_beside(plan: PlanPlace) -> str:
     return f"{place}.state{mark}{options}"
 
 
-def told_since(reference: StateReference, drain_id: str) -> list[tuple[str, Told]]:
-    """What tasks reported since the wave that a plan is at, by the claim's selector.
+def told_since(reference: StateReference, drain_id: str) -> list[Told]:
+    """What tasks reported of deals that a plan has not, or not all of.
 
     Raises UsageError, StateRefused or StateLost when it can't be had.
     """
     state = State.open(reference.uri, drain_id)
     if state.epoch() is None:
         raise StateLost(f"nothing of this drain is at {state.uri}")
-    shares = [share for share in state.shares() if not reference.holds(*share[:2])]
-    return [(share[2], state.told(*share)) for share in shares]
+    return [state.told(share) for share in state.shares() if not reference.holds(*share[:2])]
 
 
 class State:
@@ -138,7 +142,7 @@ class State:
         self.uri = objects.uri
         self.journal_interval_s = JOURNAL_LOCAL_S if objects.is_local else JOURNAL_REMOTE_S
         self._begun_s: dict[Attempt, float] = {}  # when others could see that
-        self._followed: list[tuple[int, int, str]] | None = None
+        self._followed: list[Share] | None = None
         self._read: dict[Attempt, int] = {}  # records, of those that are followed
         self._askers: ThreadPoolExecutor | None = None
 
@@ -187,46 +191,37 @@ class State:
 
     # --- what tasks report ---
 
-    def begin(self, attempt: Attempt, starts: Mapping[int, int] | None = None) -> TaskRecords:
+    def begin(
+        self, attempt: Attempt, streams: Streams, starts: Mapping[int, int] | None = None
+    ) -> TaskRecords:
         """Begins an attempt; it is to ``settle`` before it handles anything.
 
-        ``starts`` are the offsets at which its share of each partition begins: nothing below them
-        is said to be finished by its records, wherever its watermark is.
+        ``starts`` are the offsets at which its streams begin: nothing below them is said to be
+        finished by its records, wherever its watermarks are.
 
         Raises LockLost when it is not to begin any more, StateRefused when it has begun before.
         """
         self.insist_on_epoch(attempt.epoch)
         if not self._create(f"{attempt.name}/{BEGUN}", this_process()):
             raise StateRefused(
-                f"attempt {attempt.number} at claim {attempt.claim} of wave {attempt.wave} has"
-                " begun before",
+                f"{attempt} has begun before",
                 hint="this is a bug of drainer: each attempt has a number of its own",
             )
         self._begun_s[attempt] = uptime_s()
-        return TaskRecords(self.objects, self._name(attempt.name), starts or {})
+        return TaskRecords(self.objects, self._name(attempt.name), streams, starts or {})
 
-    def attempts(
-        self, epoch: int | None = None, wave: int | None = None, claim: str | None = None
-    ) -> list[Attempt]:
-        """Those that have begun, sorted; of one epoch, wave and claim as far as that is said."""
-        if epoch is None:
-            numbers = self._numbers("")
-            return [each for n in numbers for each in self.attempts(n, wave, claim)]
-        if wave is None:
-            waves = self._numbers(str(epoch))
-            return [each for n in waves for each in self.attempts(epoch, n, claim)]
-        if claim is None:
-            claims = self.objects.children(self._name(f"{epoch}/{wave}"))
-            selectors = [name.replace("of", "/") for name in claims]
-            return sorted(a for each in selectors for a in self.attempts(epoch, wave, each))
-        numbers = self._numbers(share_name(epoch, wave, claim))
-        return [Attempt(epoch, wave, claim, number) for number in numbers]
+    def attempts(self, share: Share | None = None) -> list[Attempt]:
+        """Those that have begun, sorted; of one share or of all."""
+        shares = self.shares() if share is None else [share]
+        return [
+            Attempt(*each, n) for each in shares for n in self._numbers("/".join(map(str, each)))
+        ]
 
     def outcome(self, attempt: Attempt) -> Mapping[str, Any] | None:
         """What an attempt said when it ended; None when it hasn't."""
         return self._body(f"{attempt.name}/{ENDED}", dict[str, Any])
 
-    def settle(self, attempt: Attempt, times: LeaseTimes) -> Record:
+    def settle(self, attempt: Attempt, times: LeaseTimes) -> TaskRecord:
         """Waits until all earlier attempts at the same share are over; gives what they finished.
 
         They are when they have ended, their process is dead, or so much time has passed since this
@@ -235,13 +230,13 @@ class State:
 
         Raises LockLost when a later attempt or driver has taken over.
         """
-        earlier = [a for a in self.attempts(*attempt.share) if a.number < attempt.number]
+        earlier = [a for a in self.attempts(attempt.share) if a.number < attempt.number]
         since_s = self._begun_s.get(attempt, uptime_s())
         self._wait(earlier, since_s, times, lambda: self.insist_on(attempt))
         limits = self._limits(earlier)
         taken = {a.number: len(self.records(a, 0, limits.get(a.number))[0]) for a in earlier}
         self._create(f"{attempt.name}/{SETTLED}", taken)
-        return self.told(*attempt.share).record
+        return self.told(attempt.share).record
 
     def settle_epochs(self, below: int, since_s: float, times: LeaseTimes) -> None:
         """Waits until no attempt of an epoch below this one does anything any more.
@@ -258,41 +253,38 @@ class State:
     def insist_on(self, attempt: Attempt) -> None:
         """Raises LockLost when a newer driver or attempt has taken over.
 
-        Of a wave that was removed nothing is left to be done, so there is no attempt at it either.
+        Of a deal that was removed nothing is left to be done, so there is no attempt at it either.
         """
         self.insist_on_epoch(attempt.epoch)
-        newest = max(self._numbers(share_name(*attempt.share)), default=None)
-        if newest != attempt.number or not self.has(f"{attempt.name}/{BEGUN}"):
-            raise LockLost(
-                f"another attempt at claim {attempt.claim} of wave {attempt.wave} has taken over",
-                hint=_NOTHING,
-            )
+        newest = max(self.attempts(attempt.share), default=None)
+        if newest != attempt or not self.has(f"{attempt.name}/{BEGUN}"):
+            raise LockLost(f"another attempt has taken over; this is {attempt}", hint=_NOTHING)
 
     def records(
         self, attempt: Attempt, since: int = 0, most: int | None = None
-    ) -> tuple[list[Record], bool]:
+    ) -> tuple[list[TaskRecord], bool]:
         """The records of an attempt behind the first ``since``, up to ``most`` in all or the first
         that is not whole, and whether one isn't."""
-        records: list[Record] = []
+        records: list[TaskRecord] = []
         while most is None or since + len(records) < most:
             number = since + len(records) + 1
             data = self.objects.get(self._name(f"{attempt.name}/{number:08d}"))
             if data is None:
                 break
             try:
-                records.append(decode_line(data, Record))
+                records.append(decode_line(data, TaskRecord))
             except ValueError:
                 return records, True
         return records, most is not None and since + len(records) < most
 
-    def told(self, epoch: int, wave: int, claim: str) -> Told:
+    def told(self, share: Share) -> Told:
         """All that the attempts at one share reported, as one record.
 
         An attempt's accounts go on from those of the earlier ones, so the last one's are the sum.
         """
-        attempts = self.attempts(epoch, wave, claim)
+        attempts = self.attempts(share)
         limits = self._limits(attempts)
-        records: list[Record] = []
+        records: list[TaskRecord] = []
         torn = False
         for attempt in attempts:
             found, spoilt = self.records(attempt, 0, limits.get(attempt.number))
@@ -303,26 +295,29 @@ class State:
             torn = torn or spoilt or (missing and not late)
         return Told(merged(records), len(records), torn)
 
-    def shares(self) -> list[tuple[int, int, str]]:
-        """Every (epoch, wave, claim) that an attempt has begun at, sorted."""
-        return sorted({attempt.share for attempt in self.attempts()})
+    def shares(self) -> list[Share]:
+        """Every share that an attempt has begun at, sorted."""
+        return [
+            (epoch, deal, task)
+            for epoch in self._numbers("")
+            for deal in self._numbers(str(epoch))
+            for task in self._numbers(f"{epoch}/{deal}")
+        ]
 
     # --- what a driver follows ---
 
-    def follow(self, epoch: int, wave: int, claims: Iterable[str]) -> None:
-        """From here on ``news`` looks at these shares alone."""
-        self._followed = [(epoch, wave, claim) for claim in claims]
+    def follow(self, epoch: int, deals: Mapping[int, int]) -> None:
+        """From here on ``news`` looks at these deals alone, of so many tasks each."""
+        self._followed = [(epoch, deal, n) for deal, tasks in deals.items() for n in range(tasks)]
 
-    def news(self) -> list[tuple[Attempt, Record]]:
+    def news(self) -> list[tuple[Attempt, TaskRecord]]:
         """What has appeared since the last call: each record once, those of an attempt in order."""
         shares = self.shares() if self._followed is None else self._followed
-        attempts = [
-            a for each in self._ask(lambda share: self.attempts(*share), shares) for a in each
-        ]
-        # Here alone: a wave may begin to be followed while another thread asks.
+        attempts = [a for each in self._ask(self.attempts, shares) for a in each]
+        # Here alone: a deal may begin to be followed while another thread asks.
         self._read = {attempt: self._read.get(attempt, 0) for attempt in attempts}
         found = self._ask(lambda attempt: self.records(attempt, self._read[attempt]), attempts)
-        news: list[tuple[Attempt, Record]] = []
+        news: list[tuple[Attempt, TaskRecord]] = []
         for attempt, (records, spoilt) in zip(attempts, found, strict=True):
             self._read[attempt] += len(records)
             news += ((attempt, record) for record in records)
@@ -375,9 +370,9 @@ class State:
 
     # --- and the end ---
 
-    def remove_wave(self, epoch: int, wave: int) -> None:
-        """Removes what tasks reported of a wave, when the plan on disk has it."""
-        self.objects.remove(self._name(f"{epoch}/{wave}"))
+    def remove_deal(self, epoch: int, deal: int) -> None:
+        """Removes what tasks reported of a deal, when the plan on disk has it."""
+        self.objects.remove(self._name(f"{epoch}/{deal}"))
 
     def remove(self, plan: PlanPlace | None = None) -> None:
         """Removes all of the drain, its epochs first: a task that still runs ends by that.
@@ -494,7 +489,3 @@ def take_over(plan: OffsetPlan, path: PlanPlace, say: Callable[[str], None]) -> 
             say(f"the state stays at {state.uri}, and nothing needs it any more: {error}")
 
     return forget
-
-
-def share_name(epoch: int, wave: int, claim: str) -> str:
-    return f"{epoch}/{wave}/{claim.replace('/', 'of')}"

@@ -27,8 +27,7 @@ class TaskStatus:
     """One of Spark's tasks, by what it said last.
 
     Attributes:
-        claim: which sub-keys are its own, as "2/8", or "all".
-        wave: the number of the wave that it works on.
+        task: the number of the deal, and its own there, as "12.0".
         attempt: how often Spark has begun it, from 1.
         host: where it runs.
         state: what it does, in a word: reading, waiting, handling, ended.
@@ -41,8 +40,7 @@ class TaskStatus:
         straggler: whether the others wait for it.
     """
 
-    claim: str
-    wave: int
+    task: str
     attempt: int
     host: str
     state: str
@@ -57,7 +55,7 @@ class TaskStatus:
 
 @dataclass(frozen=True, slots=True)
 class SparkStatus:
-    """The wave that is handled and its tasks, in the order of their claims.
+    """The wave that is handled and its tasks, in their order.
 
     Attributes:
         wave: its number, from 1; 0 while the first one is read.
@@ -108,7 +106,7 @@ class SparkStatus:
                 ("task", "doing".ljust(state), "busy", "lanes wait", "finished", "per s"),
                 *(
                     (
-                        task.claim,
+                        task.task,
                         task.state.ljust(state),
                         figures.count(task.running),
                         figures.count(task.ready),
@@ -141,10 +139,10 @@ class SparkStatus:
 
     @property
     def stragglers(self) -> str:
-        """The tasks that the others wait for, by their claims."""
+        """The tasks that the others wait for, by their numbers."""
         found = [task for task in self.tasks if task.straggler]
         shown = [
-            f"{task.claim} on {_short(task.host)}" if task.host else task.claim
+            f"{task.task} on {_short(task.host)}" if task.host else task.task
             for task in found[:NAMED]
         ]
         if len(found) > NAMED:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import monotonic
 from typing import Any
@@ -20,6 +20,9 @@ from drainer.spark.status import ENDED, SparkStatus, TaskStatus
 
 QUIET_S = 5.0  # a task that said nothing for so long is reported
 BEHIND = 0.5  # of what the others have done on average: one that has less is a straggler
+
+
+Task = tuple[int, int]  # deal, and its number there
 
 
 class Shown(str):
@@ -49,54 +52,67 @@ class TaskMonitor(Measures):
             plan_path=plan_path,
             clock=clock,
         )
-        self._last: dict[str, tuple[Attempt, float, Mapping[str, Any]]] = {}  # by claim
-        self._ended: set[str] = set()
-        self._begun: dict[str, int] = {}  # attempts, by claim
-        self._before = _Sum()  # of waves and attempts that are over
+        self._last: dict[Task, tuple[Attempt, float, Mapping[str, Any]]] = {}
+        self._ended: set[Task] = set()
+        self._begun: dict[Task, int] = {}  # attempts
+        self._before = _Sum()  # of deals and attempts that are over
         self._total: _Sum | None = None  # of all, until there is news
         self.positions: dict[int, int] = aggregation.watermarks
         self.waves = 0
         self._about: int | None = None
-        self._wave_began_s = clock()
+        self._wave_began_s = self._dealt_s = clock()
         self.tasks_most = 0
 
     def counts(self) -> tuple[Counts, Counts]:
         return self._aggregation.counts()
 
-    def begin(self, about: int, claims: Iterable[str]) -> None:
-        """The next stretch has begun, of about so many; what tasks said before is added up."""
+    def begin_wave(self, about: int) -> None:
+        """The next wave is to be handled, of about so many."""
         self.waves += 1
         self._about = about
         self._wave_began_s = self._clock()
-        for _, _, status in self._last.values():
-            self._before.add(status)
-        self._last, self._ended, self._begun = {}, set(), dict.fromkeys(claims, 0)
-        self._total = None
+
+    def begin(self, deal: int, tasks: int) -> None:
+        """A deal has begun, of so many tasks."""
+        self._dealt_s = self._clock()
+        self._begun |= dict.fromkeys(((deal, task) for task in range(tasks)), 0)
         self.tasks_most = max(self.tasks_most, len(self._begun))
 
     def take(self, attempt: Attempt, status: Mapping[str, Any] | None) -> None:
         """A record of a task, with its status when it reported one."""
-        known = self._last.get(attempt.claim)
+        task = attempt.deal, attempt.task
+        if task not in self._begun:
+            return
+        known = self._last.get(task)
         if known is None or known[0] != attempt:
             if known is not None:
                 if known[0].number > attempt.number:
                     return
                 self._before.add(known[2])
-            self._begun[attempt.claim] = self._begun.get(attempt.claim, 0) + 1
+            self._begun[task] += 1
             status = status or {}
         if status is not None:
-            self._last[attempt.claim] = (attempt, self._clock(), status)
+            self._last[task] = (attempt, self._clock(), status)
             self._total = None
 
-    def ended(self, claim: str, status: Mapping[str, Any]) -> None:
+    def ended(self, deal: int, task: int, status: Mapping[str, Any]) -> None:
         """A task has ended, with these last words."""
-        self._ended.add(claim)
+        self._ended.add((deal, task))
         self._total = None
-        if claim in self._last:
-            attempt, at_s, _ = self._last[claim]
-            self._last[claim] = (attempt, at_s, status)
+        if (deal, task) in self._last:
+            attempt, at_s, _ = self._last[deal, task]
+            self._last[deal, task] = (attempt, at_s, status)
         else:
             self._before.add(status)
+
+    def end(self, deal: int) -> None:
+        """A deal is over; what its tasks said is added up."""
+        for task in [each for each in self._begun if each[0] == deal]:
+            if task in self._last:
+                self._before.add(self._last.pop(task)[2])
+            del self._begun[task]
+            self._ended.discard(task)
+        self._total = None
 
     def overall(self) -> Latency | None:
         """The handler's latency, in this run: the checkpointer asks."""
@@ -121,7 +137,7 @@ class TaskMonitor(Measures):
     @property
     def trouble(self) -> str | None:
         """What a task waits out, by its last words, or all of them do."""
-        waited_s = self._clock() - self._wave_began_s
+        waited_s = self._clock() - self._dealt_s
         if self._begun and not any(self._begun.values()) and waited_s > QUIET_S:
             return f"Spark has no slot for any of the wave's {len(self._begun)} tasks"
         return next((each["trouble"] for each in self._told if each["trouble"]), None)
@@ -163,35 +179,33 @@ class TaskMonitor(Measures):
         return [status for _, _, status in self._last.values() if status]
 
     def _tasks(self, now: float) -> tuple[TaskStatus, ...]:
-        done = {c: self._aggregation.finished_in(c) for c in self._begun}
+        done = {task: self._aggregation.finished_in(*task).finished for task in self._begun}
         shares = {
-            claim: done[claim].finished / max(1, self._aggregation.expected(claim))
-            for claim in done
+            task: done[task] / max(1, self._aggregation.expected(*task)) for task in self._begun
         }
         average = sum(shares.values()) / max(1, len(shares))
         found = []
         last_s = max((at_s for _, at_s, _ in self._last.values()), default=now)
-        for claim in self._begun:
-            attempt, at_s, status = self._last.get(claim, (None, now, {}))
-            over = claim in self._ended
+        for task in self._begun:
+            attempt, at_s, status = self._last.get(task, (None, now, {}))
+            over = task in self._ended
             waiting = "waiting" if attempt is None else "reading"
             state = ENDED if over else "handling" if status else waiting
             found.append(
                 TaskStatus(
-                    claim=claim,
-                    wave=0 if attempt is None else attempt.wave,
-                    attempt=max(1, self._begun[claim]),
+                    task=f"{task[0]}.{task[1]}",
+                    attempt=max(1, self._begun[task]),
                     host=status.get("host", ""),
                     state=state,
                     running=0 if over else status.get("running", 0),
                     lanes=0 if over else status.get("lanes", 0),
                     ready=0 if over else status.get("ready", 0),
-                    finished=done[claim].finished,
+                    finished=done[task],
                     rate=0.0 if over else status.get("rate", 0.0),
                     quiet_s=0.0 if over else now - at_s,
                     straggler=not over
                     and attempt is not None
-                    and (last_s - at_s > QUIET_S or shares[claim] < BEHIND * average),
+                    and (last_s - at_s > QUIET_S or shares[task] < BEHIND * average),
                 )
             )
         return tuple(found)

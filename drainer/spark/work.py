@@ -1,40 +1,44 @@
-"""The work of a drain on Spark: wave after wave is handled, as it was read."""
+"""The work of a drain on Spark: waves are read, and dealt out to tasks shard by shard."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 from drainer.blocking import blocking_call
 from drainer.core.claims import Claim
 from drainer.core.parked import NONE_PARKED, ParkedLanes
-from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
-from drainer.core.progress import Progress
+from drainer.core.plan import OffsetPlan
 from drainer.engine.outcome import judged_before, lanes_parked
 from drainer.engine.pump import PARKED_MOST
 from drainer.engine.settings import LocalSettings
-from drainer.errors import (
-    DrainerError,
-    Halted,
-    LockLost,
-    SplitFailed,
-    StateLost,
-)
+from drainer.errors import DrainerError, Halted, LockLost, SplitFailed, StateLost
+from drainer.message import stream_of
 from drainer.policy.concurrency import Concurrency
-from drainer.spark.aggregation import Aggregation, WaveSlice, insist_conserved
+from drainer.spark.aggregation import Aggregation, Part, WaveAccount
 from drainer.spark.control import Loans
 from drainer.spark.failure import error_of
-from drainer.spark.handling import Handling
+from drainer.spark.handling import Given, Handling, Placing
 from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.reading import Reader, Terms
+from drainer.spark.schedule import Schedule
 from drainer.spark.state import State
+from drainer.spark.streams import Streams
 from drainer.spark.task_monitor import TaskMonitor
 from drainer.spark.waves import cut_at
 
-REST_LOOK_S = 0.1
+if TYPE_CHECKING:
+    from pyspark import RDD
+
+LOOK_S = 0.1
+WORTH_BYTES = 1024 * 1024  # of chunks, that are worth a task: Spark takes long to begin one
+FREE_S = 0.5  # a slot that is free for so long is given what is ready
+SHARDS_LEAST, SHARDS_MOST = 64, 1024
 TASK_BUFFER_LEAST = 16 * 1024 * 1024
 CUTS_MOST = 8  # of a wave, at messages that can't be divided; with more it is one task's
 
@@ -72,12 +76,19 @@ class WaveRunner:
         self._end_drain = end
         self._take_news = take_news
         self._loans = loans
-        self._claims = tuple(str(Claim(number, terms.tasks)) for number in range(terms.tasks))
+        self._schedule = Schedule(terms.shards)
+        self._streams = Streams(terms.shards)
+        self._waves: dict[int, PreparedWave] = {}  # of which something is to be handled
+        self._waves_read = 0
+        self._cut: PreparedWave | None = None  # to be handled alone, in stretches
+        self._deals = 0
+        self._under_way: dict[int, _UnderWay] = {}  # deals
+        self._handling: set[asyncio.Task[None]] = set()
+        self._free_since_s: float | None = None
+        self._least = 1  # sub-messages that are worth a task of their own
+        self._broken: set[int] = set()  # deals whose tasks may still be at work
         self._left_parked: set[str] = set()
         self._given_up_before = judged_before(plan).given_up
-        self._job: str | None = None  # the one that handles
-        self._at_rest = asyncio.Event()  # no task handles anything
-        self._at_rest.set()
 
     @property
     def parked(self) -> AbstractSet[str]:
@@ -85,84 +96,218 @@ class WaveRunner:
 
     @property
     def handles(self) -> bool:
-        return self._job is not None
+        return bool(self._under_way)
 
     def _end(self, cause: BaseException | None) -> None:
         self._reader.stop()
         self._end_drain(cause)
 
     async def run(self) -> None:
-        """Until nothing is left, or something has ended the drain."""
-        while (prepared := await self._reader.take()) is not None:
-            async with _released(prepared):
-                if not prepared.undivided:
-                    await self._handle(prepared, self._claims, reads_on=True)
-            if prepared.undivided:
-                await self._handle_cut(prepared)
+        """Until nothing is left, or something has ended the drain.
+
+        The next wave is read while parts of earlier ones are handled. What is ready is dealt to
+        slots as they come free.
+        """
+        try:
+            await self._run()
+        finally:
+            for each in self._handling:
+                each.cancel()
         self._end(self._left_over())
 
-    async def _handle_cut(self, prepared: PreparedWave) -> None:
-        """Handles a wave with messages that several claims would need at once, one stretch after
-        the other: such messages are one task's."""
-        stretches = cut_at(prepared.ranges, prepared.undivided)
-        if prepared.too_many or len(stretches) > CUTS_MOST:
-            stretches = [(dict(prepared.ranges), False)]
-        for ranges, divided in stretches:
-            part = await self._reader.read(ranges, self._terms.tasks if divided else 1)
-            async with _released(part):
-                await self._handle(part, self._claims if divided else (ALL,))
+    async def _run(self) -> None:
+        while True:
+            if self._schedule.wants_to_read and self._cut is None:
+                newest = max(self._under_way, default=None)
+                job = None if newest is None else self._under_way[newest].job
+                self._reader.begin(behind=job)
+            await self._work()
+            if self._under_way or self._schedule.waves:
+                if self._reader.ready and self._cut is None:
+                    await self._took(await self._reader.take())
+            elif self._cut is not None:
+                await self._handle_cut(self._cut)
+                self._cut = None
+            elif (prepared := await self._reader.take()) is not None:
+                await self._took(prepared)
+            else:
+                return
 
-    async def _handle(
-        self, prepared: PreparedWave, claims: tuple[str, ...], *, reads_on: bool = False
-    ) -> None:
-        number = self._monitor.waves + 1
-        stretch = WaveSlice(
-            number,
-            prepared.ranges,
-            claims,
-            prepared.delivered,
-            {claim: prepared.subs.get(place, 0) for place, claim in enumerate(claims)},
-        )
-        if prepared.undivided and claims != (ALL,):
-            raise SplitFailed(  # they are in no row
-                f"split is not deterministic: {_first(prepared.undivided)} needs several tasks, and"
-                " didn't when it was read before",
-                hint="split must depend on the message alone; see docs/correctness.md",
-            )
-        behind = self._aggregation.behind(stretch.ranges)
-        self._aggregation.begin(stretch)
-        self._monitor.begin(number + self._reader.about, claims)
+    def part_done(self, deal: int, task: int, wave: int, claim: str) -> None:
+        """A task has told all of a part."""
+        if deal in self._under_way:
+            self._under_way[deal].left[task].discard((wave, claim))
+            number = self._under_way[deal].number
+            if number is not None:
+                self._schedule.done(number, task, Claim.parse(claim).number)
+
+    async def _took(self, prepared: PreparedWave | None) -> None:
+        if prepared is None:
+            return
+        if prepared.undivided:
+            await self._release(prepared)
+            self._cut = prepared
+        else:
+            await self._add(prepared)
+
+    async def _add(self, prepared: PreparedWave) -> int:
+        """A wave whose messages can be divided, to be dealt; gives its number."""
+        number = self._account_for(prepared, self._streams)
+        self._schedule.add(number, prepared.manifests)
+        subs = sum(sum(each.subs.values()) for each in prepared.manifests)
+        chunk_bytes = sum(sum(each.bytes.values()) for each in prepared.manifests)
+        self._least = int(WORTH_BYTES * subs / max(1, chunk_bytes))
+        await self._release_done()
+        return number
+
+    def _account_for(self, prepared: PreparedWave, streams: Streams) -> int:
+        self._waves_read += 1
+        number = self._waves_read
+        self._waves[number] = prepared
+        subs = {streams.claim(shard): each for shard, each in prepared.subs.items()}
+        self._aggregation.begin(WaveAccount(number, prepared.ranges, prepared.delivered, subs))
+        self._monitor.begin_wave(number + self._reader.about)
         self._monitor.positions |= {n: end for n, (_, end) in prepared.ranges.items()}
-        self._state.follow(self._terms.handler.epoch, number, claims)
+        return number
+
+    async def _work(self) -> None:
+        """Deals out what is ready, and waits a moment for news."""
+        if self._reader.stopped:
+            await asyncio.gather(*self._handling)
+            await asyncio.Event().wait()  # the driver ends this, when all is at rest
+        self._deal_out()
+        if self._handling:
+            ended, self._handling = await asyncio.wait(
+                self._handling, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            for each in ended:
+                each.result()
+        await self._release_done()
+
+    def _deal_out(self) -> None:
+        busy = sum(sum(map(bool, each.left)) for each in self._under_way.values())
+        free = min(self._terms.tasks - busy, self._loans.room)
+        now_s = monotonic()
+        self._free_since_s = (self._free_since_s or now_s) if free > 0 else None
+        urgent = self._free_since_s is not None and now_s - self._free_since_s > FREE_S
+        deal = self._schedule.deal(free, urgent=urgent, least=self._least)
+        if deal is None:
+            return
+        self._free_since_s = None
+        given = [
+            {
+                stream_of(part.shard, n): Given(*deal.ranges[part.wave][n], subs)
+                for part in parts
+                for n, subs in self._waves[part.wave].subs[part.shard].items()
+            }
+            for parts in deal.tasks
+        ]
+        placings: dict[int, dict[int, int]] = {}
+        for task, parts in enumerate(deal.tasks):
+            for part in parts:
+                placings.setdefault(part.wave, {})[part.shard] = task
+        self._begin(
+            [[(part.wave, self._streams.claim(part.shard)) for part in own] for own in deal.tasks],
+            placings,
+            given,
+            self._streams,
+            number=deal.number,
+        )
+
+    async def _handle_cut(self, cut: PreparedWave) -> None:
+        """Handles a wave with messages that several shards would need at once, one stretch after
+        the other: such messages are one task's."""
+        stretches = cut_at(cut.ranges, cut.undivided)
+        if cut.too_many or len(stretches) > CUTS_MOST:
+            stretches = [(dict(cut.ranges), False)]
+        for ranges, divided in stretches:
+            prepared = await self._reader.read(ranges, self._terms.shards if divided else 1)
+            if prepared.undivided and divided:
+                raise SplitFailed(  # they are in no chunk
+                    f"split is not deterministic: {_first(prepared.undivided)} needs several"
+                    " shards, and didn't when it was read before",
+                    hint="split must depend on the message alone; see docs/correctness.md",
+                )
+            if divided:
+                await self._add(prepared)
+            else:
+                self._handle_alone(prepared)
+            while self._under_way or self._schedule.waves:
+                await self._work()
+
+    def _handle_alone(self, prepared: PreparedWave) -> None:
+        streams = Streams(1)
+        behind = self._aggregation.behind(prepared.ranges)
+        wave = self._account_for(prepared, streams)
+        given = {
+            stream_of(0, n): Given(*prepared.ranges[n], subs)
+            for n, subs in prepared.subs.get(0, {}).items()
+        }
+        if given:
+            parts = [[(wave, streams.claim(0))]]
+            self._begin(parts, {wave: {0: 0}}, [given], streams, behind=behind)
+
+    def _begin(
+        self,
+        parts: Sequence[Sequence[Part]],
+        placings: Mapping[int, Mapping[int, int]],
+        given: Sequence[Mapping[int, Given]],
+        streams: Streams,
+        *,
+        number: int | None = None,
+        behind: frozenset[int] = frozenset(),
+    ) -> None:
+        """Begins a deal: its ``parts`` by task, and by wave the task of each shard."""
+        self._deals += 1
+        deal = self._deals
+        self._aggregation.deal(deal, parts)
+        self._monitor.begin(deal, len(parts))
+        waves = ", ".join(map(str, sorted(placings)))
+        job = f"drainer {self._plan.drain_id}: deal {deal} of wave {waves}"
+        self._under_way[deal] = _UnderWay(job, number, set(placings), [set(own) for own in parts])
+        self._follow()
         handling = Handling(
-            plan=self._plan_of(stretch),
-            settings=of_one_task(self._terms.running, len(claims)),
+            plan=self._plan_of_tasks(),
+            settings=of_one_task(self._terms.running, self._terms.tasks),
             handler=self._terms.handler,
             letters_topic=self._terms.letters_topic,
-            wave=number,
-            claims=claims,
-            subs=tuple(stretch.subs[claim] for claim in claims),
+            deal=deal,
+            streams=streams,
+            given=tuple(given),
             behind=behind,
         )
-        self._job = f"drainer {self._plan.drain_id}: wave {number}"
-        self._at_rest.clear()
-        borrowers = [f"{number}/{claim}" for claim in claims]
-        await self._loans.begin(borrowers)
-        if reads_on:
-            self._reader.begin(behind=self._job)
+        rows = [self._waves[wave].rows for wave in placings]
+        places = [Placing(tasks) for tasks in placings.values()]
+        self._handling.add(
+            asyncio.create_task(self._handle(deal, rows, places, handling, job), name=job)
+        )
+
+    async def _handle(
+        self,
+        deal: int,
+        rows: Sequence[RDD[Any]],
+        placings: Sequence[Placing],
+        handling: Handling,
+        job: str,
+    ) -> None:
+        borrowers = [f"{deal}/{task}" for task in range(len(handling.given))]
         try:
-            outcomes = await blocking_call(self._jobs.handle, prepared, handling, self._job)
-        except LockLost as error:
+            await self._loans.begin(borrowers)
+            outcomes = await blocking_call(self._jobs.handle, rows, placings, handling, job)
+        except BaseException as error:
+            del self._under_way[deal]
+            self._broken.add(deal)
+            if not isinstance(error, LockLost):
+                raise
             meant = await self._meant(error)
             raise meant from (error.__cause__ if meant is error else error)
         finally:
-            self._job = None
             self._loans.end(borrowers)
-        self._at_rest.set()
         await self._take_news()
+        under_way = self._under_way.pop(deal)
         whole = True
         for task, outcome in outcomes:
-            self._monitor.ended(claims[task], outcome["status"])
+            self._monitor.ended(deal, task, outcome["status"])
             self._left_parked.update(outcome["parked"])
             lanes = replace(ParkedLanes.from_json(outcome["parked_lanes"]), total=len(self.parked))
             self._aggregation.parked_lanes = self._aggregation.parked_lanes.merge(lanes)
@@ -170,12 +315,31 @@ class WaveRunner:
                 whole = False
                 self._end(await self._meant(error_of(outcome["failure"])))
         if whole:
-            insist_conserved(self._aggregation)
+            self._aggregation.insist_conserved(deal)
             self.insist_on_limit()
             self._insist_on_room()
-        self._aggregation.end()
-        if self._reader.stopped:
-            await asyncio.Event().wait()  # the driver ends this, when all is at rest
+        self._aggregation.end_deal(deal)
+        self._monitor.end(deal)
+        self._follow()
+        if under_way.number is not None:
+            for task, left in enumerate(under_way.left):
+                for _, claim in left:  # what is parked stays so in this run
+                    self._schedule.done(under_way.number, task, Claim.parse(claim).number)
+
+    def _follow(self) -> None:
+        deals = {deal: len(each.left) for deal, each in self._under_way.items()}
+        self._state.follow(self._terms.handler.epoch, deals)
+
+    async def _release_done(self) -> None:
+        """Lets go of waves whose parts are all dealt, and handled."""
+        kept = set().union(*(each.waves for each in self._under_way.values()))
+        for number in list(self._waves):
+            if number not in kept and not self._schedule.undealt(number):
+                await self._release(self._waves.pop(number))
+
+    async def _release(self, prepared: PreparedWave) -> None:
+        with suppress(DrainerError):  # Spark itself may be what is gone
+            await blocking_call(prepared.release)
 
     async def _meant(self, error: DrainerError) -> DrainerError:
         """What an error of a task means for the drain: tasks don't know why the state is gone."""
@@ -187,12 +351,12 @@ class WaveRunner:
                 )
         return error
 
-    def _plan_of(self, stretch: WaveSlice) -> OffsetPlan:
+    def _plan_of_tasks(self) -> OffsetPlan:
         plan, ruled = self._plan, self._aggregation.ruled()  # with what the limit has counted
         return replace(
             plan,
-            partitions={n: PartitionPlan(*r, None, None) for n, r in stretch.ranges.items()},
-            claims={ALL: {n: Progress(start) for n, (start, _) in stretch.ranges.items()}},
+            partitions={},
+            claims={},
             parked=tuple(sorted(self.parked)),
             parked_lanes=NONE_PARKED,
             ruled=replace(ruled, skipped_by={}, skipped_for={}),
@@ -230,37 +394,50 @@ class WaveRunner:
         return lanes_parked(parked, read=True, behind_letters=bool(self._aggregation.parked))
 
     async def cancel(self) -> None:
-        """Ends the tasks that handle, whatever they are at."""
-        if self._job is not None:
+        """Ends the tasks that handle, whatever they are at, and lets go of all that was read."""
+        for each in list(self._under_way.values()):
             with suppress(DrainerError):  # Spark itself may be what is gone
-                await blocking_call(self._jobs.cancel, self._job)
+                await blocking_call(self._jobs.cancel, each.job)
+        while self._waves:
+            await self._release(self._waves.popitem()[1])
 
     async def rest(self) -> None:
-        """Waits until no task handles anything: with their job, or when that failed each of them,
+        """Waits until no task handles anything: with their jobs, or when one failed each of them,
         has ended."""
-        while not self._at_rest.is_set():
+        while self._under_way or self._broken:
             with suppress(DrainerError):
-                if self._job is None and await blocking_call(
+                if not self._under_way and await blocking_call(
                     self._state.at_rest, self._terms.handler.epoch + 1
                 ):
                     return
-            await asyncio.sleep(REST_LOOK_S)
+            await asyncio.sleep(LOOK_S)
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """A deal whose job runs.
+
+    Attributes:
+        number: the schedule's; None when it is not of the schedule.
+        waves: of its parts.
+        left: parts that are not done, by task.
+    """
+
+    job: str
+    number: int | None
+    waves: set[int]
+    left: list[set[Part]]
+
+
+def shards_for(slots: int) -> int:
+    """Many and small, so that each deal suits the slots that there are by then."""
+    return min(max(SHARDS_LEAST, 4 * slots), SHARDS_MOST)
 
 
 def of_one_task(running: LocalSettings, tasks: int) -> LocalSettings:
     """The settings of one of so many tasks, which borrows its concurrency."""
     buffer_bytes = max(TASK_BUFFER_LEAST, running.buffer_bytes // tasks)
     return replace(running, concurrency=Concurrency.fixed(1), buffer_bytes=buffer_bytes)
-
-
-@asynccontextmanager
-async def _released(prepared: PreparedWave) -> AsyncIterator[None]:
-    """Lets go of the rows in the end."""
-    try:
-        yield
-    finally:
-        with suppress(DrainerError):  # Spark itself may be what is gone
-            await blocking_call(prepared.release)
 
 
 def _first(offsets: Mapping[int, Sequence[int]]) -> str:

@@ -155,7 +155,6 @@ def record_body(
     changes: Mapping[int, Progress],
     parked: Sequence[str] = (),
     ruled: RuleAccount | None = None,
-    status: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A ``Record`` as its line holds it."""
     body: dict[str, Any] = {"changes": {n: found.as_json() for n, found in changes.items()}}
@@ -163,8 +162,6 @@ def record_body(
         body["parked"] = parked
     if ruled is not None:
         body["ruled"] = ruled
-    if status is not None:
-        body["status"] = status
     return body
 
 

@@ -206,26 +206,24 @@ class SavedPlan(ABC):
         for record in records:
             plan = plan.merge(record.changes, record.parked, record.ruled)
         if plan.state is not None:
-            plan = fold(plan, [(selector, each.record) for selector, each in told])
+            plan = fold(plan, [each.record for each in told])
         with _named(self.path):
             plan.check()
         return LoadedPlan(
             self.path,
             written,
             plan,
-            len(records) + sum(each.count for _, each in told),
-            torn or any(each.torn for _, each in told),
+            len(records) + sum(each.count for each in told),
+            torn or any(each.torn for each in told),
             last,
         )
 
-    def _told(self, written: OffsetPlan) -> list[tuple[str, Told]]:
-        """What tasks reported since the wave that the plan is at, by the claim's selector."""
+    def _told(self, written: OffsetPlan) -> list[Told]:
+        """What tasks reported and the plan has not."""
         if written.state is None:
             return []
         try:
-            told: list[tuple[str, Told]] = wings.load(wings.Hook.TOLD_SINCE)(
-                written.state, written.drain_id
-            )
+            told: list[Told] = wings.load(wings.Hook.TOLD_SINCE)(written.state, written.drain_id)
         except (UsageError, StateRefused, StateLost) as error:
             raise PlanRefused(
                 f"{self.path} says that tasks wrote what they finished elsewhere: {error}",

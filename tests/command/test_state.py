@@ -19,6 +19,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.spark.lease import LOCAL
 from drainer.spark.records import TaskRecords
 from drainer.spark.state import Attempt, State
+from drainer.spark.streams import Streams
 from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
 
@@ -67,8 +68,8 @@ def test_what_tasks_told_is_not_handled_again(
     values = operations(MESSAGES)
     topic = make_topic(values)
     path, state = interrupted(command, topic)
-    task = Attempt(1, 1, str(SHARE), 0)
-    records = state.begin(task, {0: 0})
+    task = Attempt(1, 1, 0, 0)
+    records = state.begin(task, Streams(SHARE.of), {0: 0})
     state.settle(task, LOCAL)
     tell(records, values, 20)
 

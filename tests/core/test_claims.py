@@ -72,7 +72,7 @@ def test_a_claim_is_read_as_it_is_written(of: int, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "ALL", "8/8", "0/1", "0/0", "-1/2", "02/8", "2/8 ", "٢/8", "+/1", "+/"]
+    "text", ["", "all", "ALL", "8/8", "0/0", "-1/2", "02/8", "2/8 ", "٢/8", "+/1", "+/"]
 )
 def test_other_texts_are_no_claims(text: str) -> None:
     with pytest.raises(ValueError, match="claim"):
@@ -99,35 +99,12 @@ def test_a_place_is_that_of_the_lane() -> None:
     assert len(set(numbers(Order.NONE))) == 4
 
 
-@given(
-    keys=st.lists(st.text(max_size=3), max_size=40),
-    of=st.integers(1, 9),
-    done=st.integers(0, 2**40),
-    order=st.sampled_from(Order),
-)
-def test_each_sub_message_is_one_claims(keys: list[str], of: int, done: int, order: Order) -> None:
-    subs = subs_of(*keys)
-    identified(*subs)
-    places = Places(order)
-
-    shares = places.divide(subs, of, done)
-
-    assert shares is not None
-    assert len(shares) == of
-    for index, sub in enumerate(subs):
-        owners = [number for number, share in enumerate(shares) if share >> index & 1]
-        assert owners == ([] if done >> index & 1 else [places.number(sub, of)])
-
-
-def test_sub_keys_in_two_claims_are_not_divided() -> None:
+def test_sub_keys_in_two_claims_are_between_them() -> None:
     a, b, c = key_in(0, 2), key_in(1, 2), key_in(0, 2, but=key_in(0, 2))
-    apart, together = [SubMessage(keys=(a, b))], [SubMessage(keys=(a, c)), SubMessage(b)]
-    identified(*apart)
-    identified(*together)
 
-    assert PLACES.divide(apart, 2) is None
-    assert PLACES.divide(together, 2) == [0b01, 0b10]
-    assert sorted(Places(Order.PARTITION).divide(apart, 2) or ()) == [0, 1]
+    assert PLACES.number(SubMessage(keys=(a, b)), 2) == 2
+    assert PLACES.number(SubMessage(keys=(a, c)), 2) == 0
+    assert PLACES.number(SubMessage(keys=(a, b)), 1) == 0
 
 
 # --- what is finished elsewhere

@@ -1,15 +1,15 @@
 """Aggregation: what tasks told, in whatever order it came, is what the plan says, and no more.
 
 Runs of a drain are played with the dispatchers that tasks have, and compared with a list of what
-was finished: waves, stretches, attempts that die or wake up late, parked lanes, barriers, crashes
-of the driver, and resumes with another number of tasks, or by one process without any.
+was finished: waves and deals side by side, attempts that die or wake up late, parked lanes,
+barriers, crashes of the driver, and resumes with other shards, or by one process without any.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
@@ -26,33 +26,45 @@ from core.messages import (
 )
 from drainer.core.claims import ALL, Claim, Places
 from drainer.core.dispatch import Dispatcher
-from drainer.core.identity import identify
+from drainer.core.identity import SubKeys, identify
 from drainer.core.ledger import Ledger
-from drainer.core.merge import Record, fold, merged
+from drainer.core.merge import TaskRecord, fold, merged
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts, Outcome, Partial, Progress, Range, join_ranges, ranges_of
+from drainer.core.progress import (
+    Counts,
+    Outcome,
+    Partial,
+    Progress,
+    Range,
+    checksum_keys,
+    join_ranges,
+    ranges_of,
+)
 from drainer.errors import DrainerError
-from drainer.message import Message, SubMessage
+from drainer.message import KeySums, Message, Origin, ShippedMessage, SubMessage, stream_of
 from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
-from drainer.spark.aggregation import Aggregation, WaveSlice, insist_conserved
+from drainer.spark.aggregation import Aggregation, WaveAccount
+from drainer.spark.streams import Streams
 
 Sub = tuple[int, int, int]  # partition, offset, index
 Op = str | tuple[str, ...] | None  # a sub-key, several of them, or a barrier
+Row = tuple[int, int, int, int]  # partition, offset, shard, bits of its sub-messages
 PLACES = Places(Order.SUB_KEY)
 
 
 def halves() -> Aggregation:
     aggregation = Aggregation(plan_of(100), "/state", 1)
-    meant = {"0/2": 3, "1/2": 3}
-    aggregation.begin(WaveSlice(1, {0: (0, 10)}, tuple(meant), {0: ((0, 10),)}, meant))
+    subs = {"0/2": {0: 3}, "1/2": {0: 3}}
+    aggregation.begin(WaveAccount(1, {0: (0, 10)}, {0: ((0, 10),)}, subs))
+    aggregation.deal(1, [[(1, "0/2")], [(1, "1/2")]])
     return aggregation
 
 
-def told(*ranges: Range, done: int, **fields: object) -> dict[int, Progress]:
+def told(claim: str, *ranges: Range, done: int, **fields: object) -> TaskRecord:
     progress = Progress(0, ranges, sub_messages=Counts(done, done))
-    return {0: replace(progress, **fields)}  # type: ignore[arg-type]
+    return TaskRecord({claim: {0: replace(progress, **fields)}})  # type: ignore[arg-type]
 
 
 def counted(done: int, subs: int) -> tuple[Counts, Counts]:
@@ -60,10 +72,11 @@ def counted(done: int, subs: int) -> tuple[Counts, Counts]:
 
 
 def test_folding_again_changes_nothing() -> None:
+    finished = Progress(0, ((2, 4),), {}, *counted(2, 7))
     later = Progress(0, ((4, 5),), {}, Counts(), Counts(2, 1, 0, 1))
     told = [
-        (ALL, Record({0: Progress(0, ((2, 4),), {}, *counted(2, 7))}, ("'a'",))),
-        ("2/8", Record({0: later}, (), RuleAccount({"r": 1}))),
+        TaskRecord({"0/1": {0: finished}}, ("'a'",)),
+        TaskRecord({"2/8": {0: later}, "3/8": {0: finished}}, (), RuleAccount({"r": 1})),
     ]
     once = fold(plan_of(10), told)
     assert fold(once, told) == once
@@ -77,9 +90,9 @@ def test_accounts_of_rules_are_sums_and_what_they_remember_is_the_most() -> None
         {"a": 10}, {0: 3}, {"'k'": 2, "'l'": 9}, {"1/2": {0: 4, 1: 1}, "1/3": {0: 8}}
     )
     base = plan_of(9, ruled=known)
-    one = Record({}, ruled=RuleAccount({"a": 1, "b": 2}, {0: 7}, {"'k'": 4}))
-    two = Record({}, ruled=RuleAccount({"a": 3}, {0: 6, 1: 2}, {"'m'": 1}))
-    plan = fold(fold(base, [("0/2", one)]), [("0/2", one), ("1/2", two)])
+    one = TaskRecord({}, ruled=RuleAccount({"a": 1, "b": 2}, {}, {"'k'": 4}, {"0/2": {0: 7}}))
+    two = TaskRecord({}, ruled=RuleAccount({"a": 3}, {}, {"'m'": 1}, {"1/2": {0: 6, 1: 2}}))
+    plan = fold(fold(base, [one]), [one, two])
 
     assert plan.ruled == RuleAccount(
         {"a": 14, "b": 2},
@@ -93,16 +106,15 @@ def test_accounts_of_rules_are_sums_and_what_they_remember_is_the_most() -> None
 
 def test_a_claim_that_was_folded_into_all_takes_its_account_along() -> None:
     """Between two waves a driver moves all into "all": nothing is to be taken off it."""
-    told = [("2/8", Record({0: Progress(0, ((0, 3),), {}, *counted(3, 9))}))]
-    plan = fold(plan_of(10), told)
+    plan = fold(plan_of(10), [TaskRecord({"2/8": {0: Progress(0, ((0, 3),), {}, *counted(3, 9))}})])
     moved = replace(plan, claims={ALL: {0: Progress(3, (), {}, *counted(3, 9))}})
     assert fold(moved, []).claims == moved.claims
 
 
 def test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_can_be_read() -> None:
     aggregation = halves()
-    aggregation.take("0/2", told(done=2, partial={4: Partial(3, 7, 0b101)}), attempt=2)
-    aggregation.take("0/2", told(done=2, partial={4: Partial(3, 7, 0b011)}), attempt=1)
+    aggregation.take(1, 0, told("0/2", done=2, partial={4: Partial(3, 7, 0b101)}), attempt=2)
+    aggregation.take(1, 0, told("0/2", done=2, partial={4: Partial(3, 7, 0b011)}), attempt=1)
 
     plan = replace(plan_of(100), claims=aggregation.claims(), state=aggregation.state)
 
@@ -111,23 +123,41 @@ def test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_ca
     assert again.claims["0/2"][0].partial == {}
 
 
-def test_a_stretch_that_does_not_add_up_makes_all_doubtful() -> None:
+def test_a_deal_that_does_not_add_up_makes_all_doubtful() -> None:
     aggregation = halves()
-    aggregation.take("0/2", told((0, 10), done=3))
-    aggregation.take("1/2", told((0, 10), done=2))
+    aggregation.take(1, 0, told("0/2", (0, 10), done=3))
+    aggregation.take(1, 1, told("1/2", (0, 10), done=2))
 
     with pytest.raises(DrainerError, match="claim 1/2 was given 3"):
-        insist_conserved(aggregation)
+        aggregation.insist_conserved(1)
     assert aggregation.doubtful
 
 
-def test_partitions_are_behind_when_something_before_a_stretch_stays_pending() -> None:
+def test_parts_are_done_when_their_task_has_told_all_of_them() -> None:
     aggregation = halves()
-    aggregation.take("0/2", told((0, 4), (5, 10), done=2))
-    aggregation.take("1/2", told((0, 10), done=3))
+
+    assert aggregation.take(1, 0, told("0/2", (0, 4), (5, 10), done=2)) == []
+    assert aggregation.take(1, 1, told("1/2", (0, 10), done=3)) == [(1, "1/2")]
+    assert aggregation.take(1, 0, told("0/2", (4, 5), done=3)) == [(1, "0/2")]
+    assert aggregation.take(1, 0, told("0/2", (0, 10), done=3)) == []
+
+
+def test_a_wave_of_messages_that_split_into_nothing_is_finished_at_once() -> None:
+    aggregation = Aggregation(plan_of(100), "/state", 1)
+
+    aggregation.begin(WaveAccount(1, {0: (0, 10)}, {0: ((0, 7),)}, {}))
+
+    assert aggregation.watermarks == {0: 10}
+    assert aggregation.counts()[0] == Counts(7, 7)
+
+
+def test_partitions_are_behind_when_something_before_a_wave_stays_pending() -> None:
+    aggregation = halves()
+    aggregation.take(1, 0, told("0/2", (0, 4), (5, 10), done=2))
+    aggregation.take(1, 1, told("1/2", (0, 10), done=3))
     assert aggregation.behind({0: (0, 10)}) == frozenset()
 
-    aggregation.end()
+    aggregation.end_deal(1)
 
     assert aggregation.behind({0: (10, 20)}) == {0}
 
@@ -161,6 +191,19 @@ class Backlog:
         identify(message, subs)
         return message, subs
 
+    def shipped(self, number: int, offset: int, shard: int, own: int) -> ShippedMessage:
+        """What a chunk has of a message: the sub-messages of one shard."""
+        message, subs = self.identified(number, offset)
+        keys = [sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs]
+        origin = Origin("orders", "topic-id", number, stream_of(shard, number))
+        shipped = ShippedMessage(
+            origin, offset, message.key, None, (), KeySums(len(subs), checksum_keys(keys))
+        )
+        shipped.own, shipped.subs = own, [sub for sub in subs if own >> sub.index & 1]
+        for sub in shipped.subs:
+            sub.message = shipped
+        return shipped
+
     @property
     def everything(self) -> set[Sub]:
         return {(*at, index) for at, ops in self.subs.items() for index in range(len(ops))}
@@ -178,41 +221,38 @@ class Backlog:
 
 
 class Task:
-    """An attempt at one claim's part of a stretch: the dispatcher that tasks have.
+    """An attempt at what a task is given: the dispatcher that tasks have.
 
-    ``fate`` is called for each sub-message that is handled.
+    ``rows`` are by partition, offset and shard, with the bits of its sub-messages.
     """
 
     def __init__(
         self,
         draw: Random,
-        stretch: WaveSlice,
-        rows: list[tuple[int, int, int]],  # partition, offset, bits of those that are not meant
+        streams: Streams,
+        bounds: dict[int, Range],  # by stream
+        rows: list[Row],
         backlog: Backlog,
-        earlier: Record,
+        earlier: TaskRecord,
         behind: frozenset[int],
         parked: frozenset[str],
         rule_filter: RuleFilter | None = None,
     ) -> None:
-        absent = {(number, offset): bits for number, offset, bits in rows}
+        self._streams = streams
+        self._starts = {stream: start for stream, (start, _) in bounds.items()}
+        changes = streams.changes(earlier.claims)
         ledgers = {}
-        self._starts = {n: start for n, (start, _) in stretch.ranges.items()}
-        for number, (start, end) in stretch.ranges.items():
+        for stream, (start, end) in bounds.items():
             begun = Progress(start)
-            if number in earlier.changes:
-                begun = begun.merge(earlier.changes[number])
+            if stream in changes:
+                begun = begun.merge(changes[stream])
                 begun = replace(
                     begun,
                     messages=begun.messages.settled(),
                     sub_messages=begun.sub_messages.settled(),
                 )
-            ledgers[number] = Ledger(start, end, begun)
-        self.dispatcher = dispatcher = Dispatcher(
-            ledgers,
-            parked=parked,
-            rule_filter=rule_filter,
-            elsewhere=lambda message, _: absent[message.partition, message.offset],
-        )
+            ledgers[stream] = Ledger(start, end, begun)
+        self.dispatcher = dispatcher = Dispatcher(ledgers, parked=parked, rule_filter=rule_filter)
         dispatcher.behind = behind
         self._draw = draw
         self._rows = iter(rows)
@@ -222,7 +262,7 @@ class Task:
         self.since: set[Sub] = set()  # finished, and not told
         self.handled: list[Sub] = []
 
-    def work(self) -> Record | None:
+    def work(self) -> TaskRecord | None:
         """Some steps, and what it tells of them; None when nothing is left to be done."""
         if self._over:
             return None
@@ -245,9 +285,9 @@ class Task:
                 self.dispatcher.skip_to(number, ledger.end)
             self._whole = True
             return
-        message, subs = self._backlog.message(*row[:2])
+        message = self._backlog.shipped(*row)
         if self.dispatcher.wants(message):
-            self.dispatcher.deliver(message, subs)
+            self.dispatcher.deliver_part(message)
             if isinstance(self.dispatcher.rule_filter, Noting):
                 self.since |= self.dispatcher.rule_filter.left_out
 
@@ -265,14 +305,16 @@ class Task:
         outcome = Outcome.DEAD if fate < 0.1 else Outcome.SKIPPED if fate < 0.14 else Outcome.DONE
         self.dispatcher.finish(sub, outcome)
 
-    def _record(self, changes: Mapping[int, Progress], ruled: RuleAccount | None) -> Record:
+    def _record(self, changes: Mapping[int, Progress], ruled: RuleAccount | None) -> TaskRecord:
         told = {}
-        for number, found in changes.items():
-            start = self._starts[number]
+        for stream, found in changes.items():
+            start = self._starts[stream]
             below = [(start, found.watermark)] if found.watermark > start else []
             finished = join_ranges([*below, *found.finished])
-            told[number] = replace(written_and_read(found), watermark=0, finished=finished)
-        return Record(told, ruled=ruled)
+            told[stream] = replace(written_and_read(found), watermark=0, finished=finished)
+        return TaskRecord(
+            self._streams.claims(told), ruled=None if ruled is None else self._streams.ruled(ruled)
+        )
 
 
 class Noting(RuleFilter):
@@ -287,6 +329,29 @@ class Noting(RuleFilter):
         if name is not None:
             self.left_out.add(place_of(sub))
         return name
+
+
+@dataclass
+class Wave:
+    """What was read, by shard."""
+
+    number: int
+    streams: Streams
+    ranges: dict[int, Range]
+    delivered: dict[int, list[int]]
+    rows: dict[int, list[Row]] = field(default_factory=dict)
+    subs: dict[int, dict[int, int]] = field(default_factory=dict)  # by partition
+
+
+@dataclass
+class UnderWay:
+    """A task and its attempt."""
+
+    parts: list[tuple[int, Wave]]
+    behind: frozenset[int]
+    parked: frozenset[str]
+    task: Task
+    attempt: int = 1
 
 
 class Play:
@@ -304,7 +369,7 @@ class Play:
         self.left_out: set[Sub] = set()
         self.told: set[Sub] = set()  # to be finished, by records that count
         self.handled: set[Sub] = set()
-        self.epoch = 0
+        self.epoch = self.deals = 0
 
     def run_in_one(self) -> None:
         """One process without tasks, until all is done or it dies. It leaves out what they did."""
@@ -361,21 +426,19 @@ class Play:
         self.aggregation = aggregation = Aggregation(self.plan, "/state", self.epoch)
         self.known = set(self.told)
         self.left_parked: set[str] = set()
-        self.disk: dict[tuple[int, str], list[Record]] = {}
+        self.disk: dict[tuple[int, int], list[TaskRecord]] = {}
         self._save()
-        tasks = self.draw.choice((1, 2, 3, 5))
-        selectors = tuple(str(Claim(number, tasks)) for number in range(tasks))
-        at = dict(aggregation.watermarks)
-        number, dies = 0, False
-        while not dies and any(at[n] < end for n, end in self.backlog.ends.items()):
-            ranges = {
-                n: (at[n], self.draw.randint(at[n] + 1, end))
-                for n, end in self.backlog.ends.items()
-                if at[n] < end
-            }
-            number += 1
-            dies = self._stretch(number, ranges, selectors)
-            at |= {n: end for n, (_, end) in ranges.items()}
+        self.shards = self.draw.choice((2, 3, 5))
+        self.at = dict(aggregation.watermarks)
+        self.waves: list[Wave] = []
+        self.waiting: dict[int, list[Wave]] = {shard: [] for shard in range(self.shards)}
+        self.busy: dict[int, tuple[int, Wave]] = {}  # shards, by the deal that has them
+        self.under_way: dict[int, dict[int, UnderWay]] = {}  # by deal and task
+        self.late_records: list[tuple[int, int, TaskRecord]] = []
+        self.alone: Wave | None = None  # the next one, which one task handles alone
+        dies = False
+        while not dies and self._is_left():
+            dies = self._step()
         if dies:
             self._fold()
         else:
@@ -386,15 +449,143 @@ class Play:
         self.insist()
         self.plan = replace(self.plan, state=None).settled()
 
+    def _is_left(self) -> bool:
+        return bool(
+            self.under_way
+            or any(self.waiting.values())
+            or self.alone
+            or any(self.at[n] < end for n, end in self.backlog.ends.items())
+        )
+
+    def _step(self) -> bool:
+        """Whether the driver died."""
+        draw = self.draw
+        if draw.random() < 0.005:
+            return True
+        if draw.random() < 0.1:
+            self._save()
+        waits = sum(map(len, self.waiting.values()))
+        if self.alone is not None and not waits and not self.under_way:
+            self._deal([[(0, self.alone)]])
+        elif self.alone is None and waits < 2 * self.shards and draw.random() < 0.2:
+            self._read()
+        elif waits and draw.random() < 0.3:
+            self._deal_some()
+        elif self.under_way:
+            self._work()
+        return False
+
+    def _read(self) -> None:
+        ranges = {
+            n: (self.at[n], self.draw.randint(self.at[n] + 1, end))
+            for n, end in self.backlog.ends.items()
+            if self.at[n] < end
+        }
+        if not ranges:
+            return
+        self.at |= {n: end for n, (_, end) in ranges.items()}
+        wave = self._divided(ranges, self.shards)
+        if wave is None:
+            wave = self.alone = self._divided(ranges, 1)
+            assert wave is not None
+        else:
+            for shard in wave.subs:
+                self.waiting[shard].append(wave)
+        self.waves.append(wave)
+        claims = {wave.streams.claim(shard): subs for shard, subs in wave.subs.items()}
+        self.aggregation.begin(
+            WaveAccount(
+                wave.number,
+                ranges,
+                {n: ranges_of(each) for n, each in wave.delivered.items()},
+                claims,
+            )
+        )
+        if self.alone and not wave.subs:
+            self.alone = None
+
+    def _deal_some(self) -> None:
+        ready = [shard for shard, waves in self.waiting.items() if waves and shard not in self.busy]
+        some = [shard for shard in ready if self.draw.random() < 0.7]
+        tasks: list[list[tuple[int, Wave]]] = [[] for _ in range(self.draw.randrange(1, 4))]
+        for shard in some:
+            self.draw.choice(tasks).append((shard, self.waiting[shard].pop(0)))
+        if some:
+            self._deal([parts for parts in tasks if parts])
+
+    def _deal(self, tasks: list[list[tuple[int, Wave]]]) -> None:
+        self.deals += 1
+        number = self.deals
+        self.aggregation.deal(
+            number,
+            [
+                [(wave.number, wave.streams.claim(shard)) for shard, wave in parts]
+                for parts in tasks
+            ],
+        )
+        self.disk |= {(number, task): [] for task in range(len(tasks))}
+        self.busy |= {shard: (number, wave) for parts in tasks for shard, wave in parts}
+        behind = frozenset[int]()
+        if not tasks[0][0][1].streams.shards > 1:
+            behind = self.aggregation.behind(tasks[0][0][1].ranges)
+        parked = frozenset(self.left_parked)
+        self.under_way[number] = {
+            place: UnderWay(
+                parts, behind, parked, self._begin(number, place, parts, behind, parked)
+            )
+            for place, parts in enumerate(tasks)
+        }
+
+    def _work(self) -> None:
+        """Some steps of one task."""
+        draw, aggregation = self.draw, self.aggregation
+        number = draw.choice(sorted(self.under_way))
+        tasks = self.under_way[number]
+        place = draw.choice(sorted(tasks))
+        one = tasks[place]
+        task = one.task
+        if self.late_records and draw.random() < 0.3:
+            deal, whose, record = self.late_records.pop()
+            aggregation.take(deal, whose, record, attempt=0)
+        handled = len(task.handled)
+        heard = task.work()
+        if isinstance(task.dispatcher.rule_filter, Noting):
+            self.left_out |= task.dispatcher.rule_filter.left_out
+            self.handled |= self.left_out
+        self._insist_on_order(task.handled[handled:])
+        self.handled |= task.since
+        if heard is None:
+            self.left_parked |= task.dispatcher.left_behind()
+            del tasks[place]
+        elif one.attempt < 3 and draw.random() < 0.05:  # it dies, and this is not told
+            if self.late:
+                self.late_records.append((number, place, heard))
+            one.attempt += 1
+            one.task = self._begin(number, place, one.parts, one.behind, one.parked)
+        else:
+            self.disk[number, place].append(heard)
+            self.told |= task.since
+            task.since = set()
+            for wave, selector in aggregation.take(number, place, heard, one.attempt):
+                shard = Claim.parse(selector).number
+                assert self.busy.pop(shard) == (number, self.waves[wave - 1])
+        if not tasks:
+            aggregation.insist_conserved(number)
+            aggregation.end_deal(number)
+            del self.under_way[number]
+            if one.parts[0][1] is self.alone:
+                self.alone = None
+            self.busy = {shard: each for shard, each in self.busy.items() if each[0] != number}
+
     def _fold(self) -> None:
         reference = self.saved.state
         assert reference is not None
         self.plan = fold(
             OffsetPlan.decode(self.saved.encode()),
             [
-                (claim, merged(records))
-                for (number, claim), records in self.disk.items()
-                if not reference.holds(self.epoch, number)
+                merged(records)
+                for (deal, _), records in self.disk.items()
+                if not reference.holds(self.epoch, deal)
             ],
         )
 
@@ -435,12 +626,9 @@ class Play:
             assert subs_counted.finished == len(said)
         self.told = said
 
-    def _divided(
-        self, ranges: dict[int, Range], of: int
-    ) -> tuple[dict[int, list[int]], list[list[tuple[int, int, int]]]] | None:
-        """What a slice's task does: the messages to account for, and the rows of each claim."""
-        delivered: dict[int, list[int]] = {n: [] for n in ranges}
-        rows: list[list[tuple[int, int, int]]] = [[] for _ in range(of)]
+    def _divided(self, ranges: dict[int, Range], of: int) -> Wave | None:
+        """What a slice's task does: the messages to account for, and the rows of each shard."""
+        wave = Wave(len(self.waves) + 1, Streams(of), ranges, {n: [] for n in ranges})
         for number, offset in sorted(self.backlog.subs):
             start, end = ranges.get(number, (0, 0))
             if not start <= offset < end:
@@ -448,100 +636,42 @@ class Play:
             if says_finished(self.plan.claims[ALL][number], offset):
                 continue
             _, subs = self.backlog.identified(number, offset)
-            every = (1 << len(subs)) - 1
             done = sum(1 << i for i in range(len(subs)) if (number, offset, i) in self.known)
-            shares = PLACES.divide(subs, of, done)
-            if shares is None:
+            own: dict[int, int] = {}
+            for index, sub in enumerate(subs):
+                if not done >> index & 1:
+                    shard = PLACES.number(sub, of)
+                    own[shard] = own.get(shard, 0) | 1 << index
+            if of in own:
                 return None
-            delivered[number].append(offset)
-            for claim, meant in enumerate(shares):
-                if meant:
-                    rows[claim].append((number, offset, every & ~meant))
-        return delivered, rows
-
-    def _stretch(self, number: int, ranges: dict[int, Range], claims: tuple[str, ...]) -> bool:
-        """Whether the driver died meanwhile."""
-        draw, aggregation = self.draw, self.aggregation
-        divided = self._divided(ranges, len(claims))
-        if divided is None:
-            claims = (ALL,)
-            divided = self._divided(ranges, 1)
-        assert divided is not None
-        delivered, rows = divided
-        meant = {
-            claim: sum(
-                len(self.backlog.subs[n, offset]) - absent.bit_count()
-                for n, offset, absent in rows[place]
-            )
-            for place, claim in enumerate(claims)
-        }
-        stretch = WaveSlice(
-            number, ranges, claims, {n: ranges_of(each) for n, each in delivered.items()}, meant
-        )
-        behind, parked = aggregation.behind(ranges), frozenset(self.left_parked)
-        aggregation.begin(stretch)
-        self.disk |= {(number, claim): [] for claim in claims}
-        # One task after the other would hide what their records do between each other.
-        under_way = {
-            place: self._begin(stretch, rows, place, behind, parked) for place in range(len(claims))
-        }
-        attempts = dict.fromkeys(under_way, 1)
-        late: list[tuple[str, Record]] = []
-        while under_way:
-            place = draw.choice(sorted(under_way))
-            claim, task = claims[place], under_way[place]
-            if draw.random() < 0.01:
-                return True
-            if draw.random() < 0.2:
-                self._save()
-            if late and draw.random() < 0.3:
-                whose, record = late.pop()
-                aggregation.take(whose, record.changes, attempt=0, stretch=number)
-            handled = len(task.handled)
-            heard = task.work()
-            if isinstance(task.dispatcher.rule_filter, Noting):
-                self.left_out |= task.dispatcher.rule_filter.left_out
-                self.handled |= self.left_out
-            self._insist_on_order(task.handled[handled:])
-            self.handled |= task.since
-            if heard is None:
-                self.left_parked |= task.dispatcher.left_behind()
-                del under_way[place]
-            elif attempts[place] < 3 and draw.random() < 0.05:  # it dies, and this is not told
-                if self.late:
-                    late.append((claim, heard))
-                attempts[place] += 1
-                under_way[place] = self._begin(stretch, rows, place, behind, parked)
-            else:
-                self.disk[number, claim].append(heard)
-                self.told |= task.since
-                task.since = set()
-                aggregation.take(
-                    claim, heard.changes, (), heard.ruled, attempts[place], stretch=number
-                )
-        insist_conserved(aggregation)
-        aggregation.end()
-        for claim, record in late:
-            aggregation.take(claim, record.changes, attempt=0, stretch=number)
-        return draw.random() < 0.1
+            wave.delivered[number].append(offset)
+            for shard, bits in own.items():
+                wave.rows.setdefault(shard, []).append((number, offset, shard, bits))
+                by_partition = wave.subs.setdefault(shard, {})
+                by_partition[number] = by_partition.get(number, 0) + bits.bit_count()
+        return wave
 
     def _begin(
         self,
-        stretch: WaveSlice,
-        rows: list[list[tuple[int, int, int]]],
+        deal: int,
         place: int,
+        parts: list[tuple[int, Wave]],
         behind: frozenset[int],
         parked: frozenset[str],
     ) -> Task:
-        claim = stretch.claims[place]
-        earlier = merged(self.disk[stretch.number, claim])
+        earlier = merged(self.disk[deal, place])
+        streams = parts[0][1].streams
+        bounds = {
+            stream_of(shard, n): wave.ranges[n] for shard, wave in parts for n in wave.subs[shard]
+        }
         rule_filter = None
         if self.plan.rules:
             ruled = replace(self.aggregation.ruled(), skipped_by={})
             ruled = ruled if earlier.ruled is None else ruled.merge(earlier.ruled)
-            rule_filter = Noting(self.plan.rules, ruled)
+            rule_filter = Noting(self.plan.rules, streams.asked(ruled, bounds))
+        rows = sorted(row for shard, wave in parts for row in wave.rows[shard])
         return Task(
-            self.draw, stretch, rows[place], self.backlog, earlier, behind, parked, rule_filter
+            self.draw, streams, bounds, rows, self.backlog, earlier, behind, parked, rule_filter
         )
 
     def _insist_on_order(self, handled: list[Sub]) -> None:

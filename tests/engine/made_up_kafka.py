@@ -18,8 +18,9 @@ import orjson
 import pytest
 
 from core.messages import Place, finished_subs, place_of, plan_of, sub_of
+from drainer.core.claims import ALL
 from drainer.core.dispatch import Dispatcher
-from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
+from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports

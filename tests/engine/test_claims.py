@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from made_up_kafka import OnTheLoop, Rehearsal, log_of, new_plan
 
-from drainer.core.claims import place_of
-from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.claims import ALL, place_of
+from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Partial, Progress, checksum_keys
 from drainer.message import SubMessage
 

@@ -46,9 +46,11 @@ from drainer.spark.handling import RUNTIME, guarded
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.lending import Borrowed
 from drainer.spark.state import Attempt, Lent, State
+from drainer.spark.streams import Streams
 
 LOGS = {0: log_of(*(["a", f"b{n % 7}", f"c{n}"] for n in range(40)), start=100, holes=2)}
-FIRST = Attempt(1, 1, ALL, 0)
+FIRST = Attempt(1, 1, 0, 0)
+STREAMS = Streams(1)
 
 
 TIMES = LeaseTimes(0.01, 0.01, 0, 60, lease_s=60, cut_s=0)
@@ -83,14 +85,14 @@ def handle_share(
     rate: float | None = None,
 ) -> Summary:
     """What a task does: goes on from earlier attempts, and drains its share."""
-    records = state.begin(attempt, {n: log.start for n, log in logs.items()})
+    records = state.begin(attempt, STREAMS, {n: log.start for n, log in logs.items()})
     taken = state.settle(attempt, replace(TIMES, lease_s=0))
     fence = Fence(state, attempt.epoch, TIMES)
     fence.start()
     fence.guard(attempt)
     plan = replace(new_plan(logs), failures=FailureSettings(max_doubt_s=0, rate=rate))
     claim = dict(plan.claims[ALL])
-    for number, found in taken.changes.items():
+    for number, found in STREAMS.changes(taken.claims).items():
         known = claim[number].merge(found)
         claim[number] = replace(
             known,
@@ -143,7 +145,7 @@ def test_the_next_attempt_handles_what_was_not_told(state: State) -> None:
         (0, offset, index) for offset in range(100, 140) for index in range(3)
     )
     assert first.account.breaches == second.account.breaches == []
-    told = state.told(*FIRST.share).record.changes[0]
+    told = state.told(FIRST.share).record.claims["0/1"][0]
     assert (told.finished, told.sub_messages) == (((100, 142),), Counts(120, 120))
 
 
@@ -227,7 +229,7 @@ def test_a_task_borrows_what_another_has_no_use_for_and_never_more_than_there_is
     word = ControlChannel(state, 1, TIMES, uptime_s)
     word.begin()
     loans = Loans(Concurrency.fixed(8), threads=kind is OnThreads, word=word, times=TIMES)
-    hot, wide = replace(FIRST, claim="0/2"), replace(FIRST, claim="1/2")
+    hot, wide = FIRST, replace(FIRST, task=1)
     logs = {hot: log_of(*[["a"]] * 100), wide: log_of(*([f"b{n}"] for n in range(1_000)))}
     calls, summaries = Calls(), dict[Attempt, Summary]()
 

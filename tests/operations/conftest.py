@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.claims import ALL
+from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Summary

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.claims import ALL
+from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.errors import (
     OffsetMoved,

@@ -7,8 +7,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf
 
 from core.messages import Place, finished_subs, place_of, says_finished
+from drainer.core.claims import ALL
 from drainer.core.dispatch import Dispatcher
-from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Outcome
 from drainer.engine.local import LocalDrain
 from drainer.message import SubMessage

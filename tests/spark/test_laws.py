@@ -124,7 +124,7 @@ def test_waves_of_large_messages_end_early_and_lose_nothing(story: Story) -> Non
 
 
 @pytest.mark.long
-def test_what_tasks_told_of_waves_that_the_plan_has_is_not_kept(
+def test_what_tasks_told_of_deals_that_the_plan_has_is_not_kept(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story.fill([[f"k{n % 7}"] for n in range(80)])
@@ -132,7 +132,7 @@ def test_what_tasks_told_of_waves_that_the_plan_has_is_not_kept(
     remove = State.remove
 
     def look_and_remove(state: State, *plan: Path) -> None:
-        kept.append({attempt.wave for attempt in state.attempts()})
+        kept.append({attempt.deal for attempt in state.attempts()})
         remove(state, *plan)
 
     monkeypatch.setattr(State, "remove", look_and_remove)
@@ -142,6 +142,21 @@ def test_what_tasks_told_of_waves_that_the_plan_has_is_not_kept(
     assert summary.engine_counts["waves"] > 4
     assert len(kept[-1]) < summary.engine_counts["waves"]
     assert 1 not in kept[-1]
+
+
+@pytest.mark.long
+def test_nothing_waits_behind_a_hot_lane_from_wave_to_wave(story: Story) -> None:
+    story.fill([["hot"] * 500] + [[f"k{n % 40}"] for n in range(400)])
+
+    summary = story.run(wave_bytes=3_000, wait_ms="20")
+
+    assert (summary.exit_code, summary.cause) == (0, None)
+    assert summary.engine_counts["waves"] > 2
+    story.insist_on_all()
+    assert story.repeated == 0
+    ends = {tuple(line["place"]): line["at"] for line in story.lines if line["what"] == "end"}
+    last_of_hot = ends[0, 0, 499]
+    assert len([at for at in ends.values() if at > last_of_hot]) < 20
 
 
 def test_no_more_is_handled_at_once_than_was_asked_for(story: Story) -> None:

@@ -22,7 +22,7 @@ from drainer.spark.shipping import Shipped
 from drainer.spark.slices import SliceTask
 
 SPEC = HandlerSpec(Shipped("h.py:H"), ClientSettings("x:1"), "t", "g", "d", 1, "/state", LOCAL, 1)
-TERMS = Terms(SPEC, None, LocalSettings(concurrency=1), 2**20, 2, 3)
+TERMS = Terms(SPEC, None, LocalSettings(concurrency=1), 2**20, 2, 3, 64)
 
 
 class Rows:

@@ -46,13 +46,13 @@ def test_a_frame_says_which_wave_it_is_and_what_each_task_does() -> None:
 
 
 def test_what_is_slow_comes_first_and_what_has_ended_last_and_nearly_alike_rows_stay() -> None:
-    claims = [task.claim for task in samples.on_spark(8).slowest]
+    claims = [task.task for task in samples.on_spark(8).slowest]
     assert claims == ["1/8", "0/8", "2/8", "4/8", "5/8", "6/8", "3/8", "7/8"]
 
     one, other = (replace(task, straggler=False, rate=2_300) for task in samples.tasks(2))
     for a, b in ((2_310.0, 2_300.0), (2_300.0, 2_310.0)):
         found = SparkStatus(1, tasks=(replace(one, rate=a), replace(other, rate=b))).slowest
-        assert [task.claim for task in found] == ["0/2", "1/2"]
+        assert [task.task for task in found] == ["0/2", "1/2"]
 
 
 def test_of_many_tasks_the_slowest_twelve_are_shown_and_the_others_counted() -> None:
@@ -110,7 +110,7 @@ def test_the_line_and_the_log_have_wave_tasks_and_stragglers() -> None:
     told = json.loads(stream.getvalue().splitlines()[-1])["engine"]
     assert (told["wave"], told["waves"], told["wave_s"], told["tasks"]) == (3, 12, 42.0, 200)
     assert len(told["slowest_tasks"]) == 8
-    assert (told["slowest_tasks"][0]["claim"], told["slowest_tasks"][0]["running"]) == (
+    assert (told["slowest_tasks"][0]["task"], told["slowest_tasks"][0]["running"]) == (
         "1/200",
         121,
     )

@@ -11,9 +11,10 @@ from typing import Any
 import orjson
 
 from core.messages import plan_of
+from drainer.core.claims import ALL
 from drainer.core.latency import Latency
 from drainer.core.parked import ParkedLane, ParkedLanes
-from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
+from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.policy.dead_letter import LetterFilter
 from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure

@@ -13,8 +13,10 @@ from drainer.spark.bucket import Bucket
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.objects import Folder, Objects
 from drainer.spark.state import Control, State
+from drainer.spark.streams import Streams
 
 DRAIN = "20260101-180000-abcdef"
+STREAMS = Streams(8)
 AT_ONCE = LeaseTimes(0, 0, 0, 0, 0, 0)  # for who has nothing to wait for
 
 

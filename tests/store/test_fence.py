@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from stores import DRAIN, Failing, bucket, folder
+from stores import DRAIN, STREAMS, Failing, bucket, folder
 
 from drainer.engine.runtime import uptime_s
 from drainer.errors import Interrupted, LockLost, PlanRefused, StateLost
@@ -24,7 +24,7 @@ from drainer.spark.fence import EXIT_CUT, Fence
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.state import Attempt, State
 
-FIRST, SECOND = Attempt(1, 1, "2/8", 0), Attempt(1, 1, "2/8", 1)
+FIRST, SECOND = Attempt(1, 1, 2, 0), Attempt(1, 1, 2, 1)
 QUICK = LeaseTimes(0.01, 0.01, 0, 60, lease_s=60, cut_s=60)
 SHORT = replace(QUICK, lease_s=0.3, cut_s=0.2)
 
@@ -73,7 +73,7 @@ def drive() -> Iterator[Drive]:
 @pytest.fixture
 def driver(objects: Failing, drive: Drive) -> tuple[State, ControlChannel, Lock]:
     made = drive(objects)
-    made[0].begin(FIRST)
+    made[0].begin(FIRST, STREAMS)
     return made
 
 
@@ -135,7 +135,7 @@ def test_a_driver_without_a_lock_makes_no_task_sure(
     ("overtake", "reason"),
     [
         (lambda state: state.begin_epoch(2, QUICK), "another driver"),
-        (lambda state: state.begin(SECOND), "another attempt"),
+        (lambda state: state.begin(SECOND, STREAMS), "another attempt"),
         (lambda state: state.remove(), "removed"),
     ],
 )
@@ -157,26 +157,26 @@ def test_what_an_overtaken_task_has_in_its_handler_is_cut(
     fence.guard(FIRST)
     eventually(lambda: fence.sure)
     fence.calls = lambda: 1
-    state.begin(SECOND)
+    state.begin(SECOND, STREAMS)
     eventually(lambda: ended)
 
 
 def test_the_next_task_of_a_worker_whose_last_one_was_overtaken_goes_on(
     state: State, fence: Fence
 ) -> None:
-    state.begin(SECOND)
+    state.begin(SECOND, STREAMS)
     eventually(lambda: fence.lost)
-    state.begin(next_one := Attempt(1, 1, "3/8", 2))
+    state.begin(next_one := Attempt(1, 1, 3, 2), STREAMS)
     fence.guard(next_one)
     eventually(lambda: fence.sure)
     assert fence.lost is None
 
 
-def test_a_task_that_wakes_up_after_its_wave_is_over_begins_nothing(
+def test_a_task_that_wakes_up_after_its_deal_is_over_begins_nothing(
     state: State, make_fence: Callable[..., tuple[Fence, Ends]]
 ) -> None:
-    records = state.begin(SECOND)  # which did it all, and made the wave one of the past
-    state.remove_wave(1, 1)
+    records = state.begin(SECOND, STREAMS)  # which did it all, and made the deal one of the past
+    state.remove_deal(1, 1)
     with suppress(StateLost):  # from a folder, where it finds none
         records.append({})  # by one that doesn't know it yet
 
@@ -199,7 +199,7 @@ def test_a_driver_that_stops_is_heard_and_a_takeover_after_that_too(
     control = state.control(1)
     assert control is not None
     assert control.stop == "interrupted by Ctrl-C"
-    state.begin(SECOND)
+    state.begin(SECOND, STREAMS)
     eventually(lambda: isinstance(fence.lost, LockLost) and not fence.sure)
 
 
@@ -284,12 +284,12 @@ path, number = Path(sys.argv[2]), int(sys.argv[3])
 log = path / "begun.log"
 TIMES = LeaseTimes(0.02, 0.02, 0, 60, lease_s=0.5, cut_s=0.1)
 state = State(stores.Failing(stores.folder(path)), stores.DRAIN)
-attempt = Attempt(1, 1, "2/8", number)
-records = state.begin(attempt, {0: 0})
+attempt = Attempt(1, 1, 2, number)
+records = state.begin(attempt, stores.STREAMS, {0: 0})
 fence = Fence(state, 1, TIMES)
 fence.start()
 taken = state.settle(attempt, TIMES)
-at = Progress(0).merge(taken.changes[0]).watermark if 0 in taken.changes else 0
+at = Progress(0).merge(taken.claims["0/8"][0]).watermark if taken.claims else 0
 fence.guard(attempt)
 with log.open("a", buffering=1) as out:
     while fence.lost is None and at < 100_000:

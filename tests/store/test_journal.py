@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from plans import END, PLAN, START, mode_of, progress
 
 from core.messages import says_finished
+from drainer.core.claims import ALL
 from drainer.core.merge import Record
-from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Partial
 from drainer.errors import PlanNotWritten, PlanRefused
 from drainer.store.journal import Journal, read_journal

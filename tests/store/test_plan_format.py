@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plans import END, PLAN, START, edited, leaves, progress, put, signed, with_progress
 
-from drainer.core.claims import Claim
-from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
+from drainer.core.claims import ALL, Claim
+from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.errors import PlanRefused
 from drainer.policy.failures import FailureSettings, Limit

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from plans import PLAN, with_progress
-from stores import AT_ONCE, done, driven
+from stores import AT_ONCE, STREAMS, done, driven
 
 from drainer.core.claims import ALL
 from drainer.core.merge import StateReference, fold
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress
 from drainer.errors import PlanRefused
+from drainer.message import stream_of
 from drainer.spark.state import Attempt, State
 from drainer.store.plan_file import PlanFile
 
@@ -24,8 +25,8 @@ def state(tmp_path: Path) -> State:
     return driven(made, 2)
 
 
-def plan_at(state: State, epoch: int = 2, wave: int = 3) -> OffsetPlan:
-    return replace(PLAN, state=StateReference(state.uri, epoch, wave))
+def plan_at(state: State, epoch: int = 2, deal: int = 3) -> OffsetPlan:
+    return replace(PLAN, state=StateReference(state.uri, epoch, deal))
 
 
 @pytest.fixture
@@ -35,57 +36,59 @@ def file(tmp_path: Path, state: State) -> PlanFile:
     return made
 
 
-def tell(state: State, wave: int, claim: str, *told: dict[int, Progress], number: int = 0) -> None:
+def tell(state: State, deal: int, shard: int, *told: dict[int, Progress], number: int = 0) -> None:
     epoch = state.epoch()
     assert epoch is not None
-    records = state.begin(Attempt(epoch, wave, claim, number), {0: 120, 2: 0})
-    state.settle(Attempt(epoch, wave, claim, number), AT_ONCE)
+    attempt = Attempt(epoch, deal, shard, number)
+    starts = {stream_of(shard, 0): 120, stream_of(shard, 2): 0}
+    records = state.begin(attempt, STREAMS, starts)
+    state.settle(attempt, AT_ONCE)
     for changes in told:
-        records.append(changes)
+        records.append({stream_of(shard, n): progress for n, progress in changes.items()})
     records.end({})
 
 
 def test_what_tasks_told_is_in_the_plan(file: PlanFile, state: State) -> None:
-    tell(state, 3, "2/8", {0: done(123, count=3)}, {0: done(124, (126, 127), count=5)})
-    tell(state, 3, ALL, {2: done(4, count=4)})
+    tell(state, 3, 2, {0: done(123, count=3)}, {0: done(124, (126, 127), count=5)})
+    tell(state, 3, 4, {2: done(4, count=4)})
     loaded = file.load()
 
     assert loaded.plan.claims["2/8"][0] == Progress(
         100, ((120, 124), (126, 127)), {}, Counts(), Counts(10, 10)
     )
-    assert loaded.plan.claims[ALL][2] == done(4, count=4)
-    assert loaded.plan.claims[ALL][0] == PLAN.claims[ALL][0]
+    assert loaded.plan.claims["4/8"][2].sub_messages == done(4, count=4).sub_messages
+    assert loaded.plan.claims[ALL] == PLAN.claims[ALL]
     assert loaded.written == plan_at(state)
     assert (loaded.records, loaded.torn) == (3, False)
 
 
 def test_what_the_plan_left_behind_is_not_taken_in_again(file: PlanFile, state: State) -> None:
-    """The driver died before it could remove the wave."""
-    tell(state, 2, "2/8", {0: done(123, count=3)})
-    tell(state, 3, "3/8", {0: done(122, count=2)})
-    tell(state, 4, "2/8", {0: done(121, count=1)})
+    """The driver died before it could remove the deal."""
+    tell(state, 2, 2, {0: done(123, count=3)})
+    tell(state, 3, 3, {0: done(122, count=2)})
+    tell(state, 4, 2, {0: done(121, count=1)})
 
     plan = file.load().plan
     assert sorted(plan.claims) == ["2/8", "3/8", ALL]
     assert plan.claims["2/8"][0].sub_messages == Counts(2, 2)
 
 
-def test_a_plan_that_was_written_in_the_midst_of_a_wave_counts_once(
+def test_a_plan_that_was_written_in_the_midst_of_a_deal_counts_once(
     file: PlanFile, state: State
 ) -> None:
-    tell(state, 3, "2/8", {0: done(123, count=3)})
-    tell(state, 3, ALL, {2: done(4, count=4)})
+    tell(state, 3, 2, {0: done(123, count=3)})
+    tell(state, 3, 4, {2: done(4, count=4)})
     once = file.load().plan
     file.write(once)
     assert file.load().plan == once
-    tell(state, 3, "2/8", {0: done(125, count=5)}, number=1)
+    tell(state, 3, 2, {0: done(125, count=5)}, number=1)
     assert file.load().plan.claims["2/8"][0].sub_messages == Counts(10, 10)
     assert file.load().plan.claims[ALL] == once.claims[ALL]
 
 
 def test_spoilt_records_are_told(file: PlanFile, state: State) -> None:
-    tell(state, 3, "2/8", {0: done(123, count=3)}, {0: done(124, count=4)})
-    state.objects.put(f"{PLAN.drain_id}/2/3/2of8/0/00000002", b"torn")
+    tell(state, 3, 2, {0: done(123, count=3)}, {0: done(124, count=4)})
+    state.objects.put(f"{PLAN.drain_id}/2/3/2/0/00000002", b"torn")
     loaded = file.load()
     assert (loaded.records, loaded.torn) == (1, True)
     assert loaded.plan.claims["2/8"][0].sub_messages == Counts(6, 6)
@@ -107,7 +110,7 @@ def test_a_state_that_can_not_be_reached_is_refused(uri: str, file: PlanFile) ->
 
 
 def test_a_record_outside_of_the_backlog_is_refused(file: PlanFile, state: State) -> None:
-    tell(state, 3, "2/8", {0: done(120, (500, 501), count=1)})
+    tell(state, 3, 2, {0: done(120, (500, 501), count=1)})
     with pytest.raises(PlanRefused, match="past the end"):
         file.load()
 
@@ -115,9 +118,9 @@ def test_a_record_outside_of_the_backlog_is_refused(file: PlanFile, state: State
 def test_a_last_record_after_the_drivers_death_is_no_other_process(
     file: PlanFile, state: State
 ) -> None:
-    tell(state, 3, "2/8", {0: done(123, count=3)})
+    tell(state, 3, 2, {0: done(123, count=3)})
     seen = file.load()
-    tell(state, 3, "2/8", {0: done(124, count=4)}, number=1)
+    tell(state, 3, 2, {0: done(124, count=4)}, number=1)
     file.insist_unchanged(seen)
 
     file.write(replace(with_progress(plan_at(state), p2=done(9, count=9)), generation=8))
@@ -126,7 +129,7 @@ def test_a_last_record_after_the_drivers_death_is_no_other_process(
 
 
 def test_a_plan_with_a_state_is_read_as_it_was_written(file: PlanFile, state: State) -> None:
-    tell(state, 3, "2/8", {0: done(123, count=3)})
+    tell(state, 3, 2, {0: done(123, count=3)})
     plan = file.load().plan
     assert OffsetPlan.decode(plan.encode()) == plan
-    assert plan == fold(plan_at(state), [("2/8", state.told(2, 3, "2/8").record)])
+    assert plan == fold(plan_at(state), [state.told((2, 3, 2)).record])

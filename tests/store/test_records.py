@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from plans import PLAN
-from stores import AT_ONCE, DRAIN, Failing, bucket, done, driven, folder
+from stores import AT_ONCE, DRAIN, STREAMS, Failing, bucket, done, driven, folder
 
-from drainer.core.plan import ALL, OffsetPlan
+from drainer.core.claims import ALL
+from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Progress
 from drainer.errors import PlanNotWritten, StateLost
 from drainer.policy.rules.settings import RuleAccount
@@ -20,7 +21,7 @@ from drainer.spark import records as records_module
 from drainer.spark.records import TaskRecords
 from drainer.spark.state import Attempt, State
 
-ATTEMPT = Attempt(1, 1, "2/8", 0)
+ATTEMPT = Attempt(1, 1, 2, 0)
 LATE = {0: done(105, count=5)}
 
 
@@ -38,7 +39,7 @@ def state(objects: Failing, monkeypatch: pytest.MonkeyPatch) -> State:
 
 @pytest.fixture
 def records(state: State) -> TaskRecords:
-    begun = state.begin(ATTEMPT, {0: 100})
+    begun = state.begin(ATTEMPT, STREAMS, {0: 100})
     state.settle(ATTEMPT, AT_ONCE)
     return begun
 
@@ -50,13 +51,13 @@ def plan_with(claim: dict[int, Progress], generation: int = 1, **fields: Any) ->
 def test_an_object_store_never_keeps_the_engine_waiting(tmp_path: Path) -> None:
     objects = Failing(bucket(tmp_path))
     state = driven(State(objects, DRAIN))
-    records = state.begin(ATTEMPT)
+    records = state.begin(ATTEMPT, STREAMS)
     objects.answers.clear()
     for number in (1, 2, 3):
         records.append({0: done(100 + number, count=number)})
     objects.answers.set()
     records.write(PLAN)
-    news = [record.changes[0].messages.done for _, record in state.news()]
+    news = [record.claims["0/8"][0].messages.done for _, record in state.news()]
     assert news[:3] == [1, 2, 3]
 
 
@@ -65,8 +66,8 @@ def test_a_plan_that_is_written_is_told_to_the_last(state: State, records: TaskR
     records.append({0: done(103, count=3)})
     records.start_journal(DRAIN, 2)
     records.write(plan_with({0: done(110, count=3)}, 2, parked=("'a'",)))
-    told = state.told(1, 1, "2/8").record
-    assert told.changes[0].finished == ((100, 110),)
+    told = state.told((1, 1, 2)).record
+    assert told.claims["0/8"][0].finished == ((100, 110),)
     assert told.parked == ("'a'",)
 
 
@@ -84,7 +85,7 @@ def test_a_plan_whose_snapshot_is_older_than_a_record_tells_nothing(
     records.start_journal(DRAIN, 2)
     records.append(LATE)
     records.write(plan_with({0: done(103, count=3)}, 2))
-    assert state.told(1, 1, "2/8").record.changes[0].messages.done == 5
+    assert state.told((1, 1, 2)).record.claims["0/8"][0].messages.done == 5
 
 
 def test_a_task_shows_itself_now_and_then(
@@ -109,7 +110,7 @@ def test_a_task_shows_itself_now_and_then(
     now_s[0] += records_module.STATUS_S
     records.append({0: done(103, count=3)})
     records.write(plan_with({0: done(103, count=3)}))
-    news = [(len(r.changes), r.status) for _, r in state.news()]
+    news = [(len(r.claims), r.status) for _, r in state.news()]
     assert news[:4] == [(1, {"asked": 1}), (1, None), (0, {"asked": 2}), (1, {"asked": 3})]
 
 
@@ -125,8 +126,8 @@ def test_what_a_full_disk_did_not_take_goes_first_the_next_time(
     records.append({0: done(102, count=2)}, ["'b'"])
     records.end({})
     news = [record for _, record in state.news()]
-    assert [record.parked for record in news if 0 in record.changes][:2] == [("'a'",), ("'b'",)]
-    assert not state.told(1, 1, "2/8").torn
+    assert [record.parked for record in news if record.claims][:2] == [("'a'",), ("'b'",)]
+    assert not state.told((1, 1, 2)).torn
 
 
 def test_a_record_whose_answer_was_lost_is_written_again_as_it_was(
@@ -143,7 +144,7 @@ def test_a_record_whose_answer_was_lost_is_written_again_as_it_was(
     records.append({0: done(102, count=2)})
     records._flush()
     ((_, second),) = state.news()
-    assert [first.changes[0].messages.done, second.changes[0].messages.done] == [1, 2]
+    assert [first.claims["0/8"][0].messages.done, second.claims["0/8"][0].messages.done] == [1, 2]
 
 
 def test_an_object_store_that_fails_for_a_moment_is_tried_again(
@@ -152,7 +153,7 @@ def test_an_object_store_that_fails_for_a_moment_is_tried_again(
     monkeypatch.setattr(records_module, "TRY_AGAIN_S", 0.01)
     objects = Failing(bucket(tmp_path))
     state = driven(State(objects, DRAIN))
-    records = state.begin(ATTEMPT)
+    records = state.begin(ATTEMPT, STREAMS)
     objects.gone = True
     records.append({0: done(101, count=1)})
     healed = threading.Timer(0.1, lambda: setattr(objects, "gone", False))
@@ -168,7 +169,7 @@ def test_an_object_store_that_hangs_is_given_up(
     monkeypatch.setattr(records_module, "FLUSH_S", 0.1)
     objects = Failing(bucket(tmp_path))
     state = driven(State(objects, DRAIN))
-    records = state.begin(ATTEMPT)
+    records = state.begin(ATTEMPT, STREAMS)
     objects.answers.clear()
     records.append({0: done(101, count=1)})
     with pytest.raises(StateLost, match="takes nothing"):

@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from stores import AT_ONCE, DRAIN, Failing, bucket, done, driven, folder
+from stores import AT_ONCE, DRAIN, STREAMS, Failing, bucket, done, driven, folder
 
-from drainer.core.merge import Record
+from drainer.core.merge import TaskRecord
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.engine.runtime import uptime_s
 from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
@@ -32,10 +32,11 @@ from drainer.store.journal import encode_line
 Make = Callable[[Path], Objects]
 EITHER = pytest.mark.parametrize("make", [folder, bucket])
 
-FIRST = Attempt(1, 1, "2/8", 0)
-SECOND = Attempt(1, 1, "2/8", 1)
-THIRD = Attempt(1, 1, "2/8", 2)
+FIRST = Attempt(1, 1, 2, 0)
+SECOND = Attempt(1, 1, 2, 1)
+THIRD = Attempt(1, 1, 2, 2)
 STARTS = {0: 100}
+ASKED = RuleAccount({"r": 1}, asked_by={"0/8": {0: 108}})
 LONG = replace(AT_ONCE, look_s=1, lease_s=20, cut_s=10)
 
 
@@ -44,8 +45,8 @@ def state(request: pytest.FixtureRequest, tmp_path: Path) -> State:
     return driven(State(request.param(tmp_path), DRAIN))
 
 
-def begun(state: State, attempt: Attempt) -> tuple[TaskRecords, Record]:
-    records = state.begin(attempt, STARTS)
+def begun(state: State, attempt: Attempt) -> tuple[TaskRecords, TaskRecord]:
+    records = state.begin(attempt, STREAMS, STARTS)
     return records, state.settle(attempt, AT_ONCE)
 
 
@@ -55,8 +56,8 @@ def tell(records: TaskRecords, *told: dict[int, Progress]) -> None:
     records._flush()
 
 
-def finished(record: Record, number: int = 0) -> tuple[tuple[int, int], ...]:
-    return record.changes[number].finished
+def finished(record: TaskRecord, number: int = 0) -> tuple[tuple[int, int], ...]:
+    return record.claims["0/8"][number].finished
 
 
 def test_control_is_what_its_driver_said_last(state: State) -> None:
@@ -76,26 +77,28 @@ def test_each_record_is_news_once_and_in_order(state: State) -> None:
     driver = State(state.objects, DRAIN)
     assert driver.news() == []
     one, _ = begun(state, FIRST)
-    other, _ = begun(state, Attempt(1, 1, "all", 7))
+    other, _ = begun(state, Attempt(1, 1, 9, 7))
     tell(one, {0: done(101, count=1)}, {0: done(102, count=2)})
     tell(other, {2: done(0, (5, 6), count=1)})
 
     news = driver.news()
-    assert [(a.claim, a.number) for a, _ in news] == [("2/8", 0), ("2/8", 0), ("all", 7)]
-    assert [record.changes.get(0, Progress(0)).messages.done for _, record in news] == [1, 2, 0]
+    assert [(a.task, a.number) for a, _ in news] == [(2, 0), (2, 0), (9, 7)]
+    assert [record.claims["0/8"].get(0, Progress(0)).messages.done for _, record in news] == [
+        *(1, 2, 0)
+    ]
     assert driver.news() == []
     tell(one, {0: done(103, count=3)})
-    assert [record.changes[0].messages.done for _, record in driver.news()] == [3]
+    assert [record.claims["0/8"][0].messages.done for _, record in driver.news()] == [3]
 
 
 def test_news_is_of_the_shares_that_are_followed(state: State) -> None:
     driver = State(state.objects, DRAIN)
-    driver.follow(1, 2, ["2/8", "all"])
-    for attempt in (FIRST, Attempt(1, 2, "2/8", 0), Attempt(1, 2, "3/8", 0)):
+    driver.follow(1, {2: 3})
+    for attempt in (FIRST, Attempt(1, 2, 2, 0), Attempt(1, 2, 3, 0)):
         tell(begun(state, attempt)[0], {0: done(101, count=1)})
 
-    assert [attempt for attempt, _ in driver.news()] == [Attempt(1, 2, "2/8", 0)]
-    driver.follow(1, 3, ["2/8"])
+    assert [attempt for attempt, _ in driver.news()] == [Attempt(1, 2, 2, 0)]
+    driver.follow(1, {3: 3})
     assert driver.news() == []
 
 
@@ -104,7 +107,7 @@ def test_news_asks_for_little(tmp_path: Path) -> None:
     objects = Failing(folder(tmp_path))
     state = driven(State(objects, DRAIN))
     records, _ = begun(state, FIRST)
-    state.follow(1, 1, ["2/8"])
+    state.follow(1, {1: 3})
     asked: list[str] = []
     get = objects.get
     objects.get = lambda name: asked.append(name) or get(name)  # type: ignore[method-assign, func-returns-value]
@@ -117,12 +120,12 @@ def test_news_asks_for_little(tmp_path: Path) -> None:
 def test_a_record_that_is_spoilt_is_no_news(state: State) -> None:
     records, _ = begun(state, FIRST)
     tell(records, {0: done(101, count=1)}, {0: done(102, count=2)})
-    name = f"{DRAIN}/1/1/2of8/0/00000002"
+    name = f"{DRAIN}/1/1/2/0/00000002"
     data = state.objects.get(name)
     assert data is not None
     state.objects.put(name, data.replace(b'"watermark"', b'"watermork"'))
 
-    with pytest.raises(StateLost, match=r"2of8/0/00000002 is damaged"):
+    with pytest.raises(StateLost, match=r"2/0/00000002 is damaged"):
         state.news()
 
 
@@ -132,9 +135,9 @@ def test_what_follows_a_spoilt_record_of_its_attempt_is_left_out(
 ) -> None:
     records, _ = begun(state, FIRST)
     tell(records, *({0: done(100 + n, count=n)} for n in (1, 2, 3)))
-    state.objects.put(f"{DRAIN}/1/1/2of8/0/00000002", spoilt)
+    state.objects.put(f"{DRAIN}/1/1/2/0/00000002", spoilt)
 
-    told = state.told(1, 1, "2/8")
+    told = state.told((1, 1, 2))
     assert (told.count, told.torn) == (1, True)
     assert finished(told.record) == ((100, 101),)
     _, taken = begun(state, SECOND)
@@ -142,7 +145,7 @@ def test_what_follows_a_spoilt_record_of_its_attempt_is_left_out(
 
 
 def test_the_first_attempt_has_nothing_to_go_on_from(state: State) -> None:
-    assert begun(state, FIRST)[1] == Record({})
+    assert begun(state, FIRST)[1] == TaskRecord({})
 
 
 def test_an_attempt_goes_on_from_all_that_earlier_ones_told(state: State) -> None:
@@ -152,18 +155,18 @@ def test_an_attempt_goes_on_from_all_that_earlier_ones_told(state: State) -> Non
     first.end({"why": "halted"})
     second, taken = begun(state, SECOND)
     assert finished(taken) == ((100, 104), (106, 108), (110, 111))
-    assert taken.changes[0].partial == {105: Partial(3, 9, 0b001)}
-    assert taken.changes[0].messages == Counts(7, 7)
-    assert (taken.parked, taken.ruled) == (("'a'",), RuleAccount({"r": 1}, {0: 108}))
+    assert taken.claims["0/8"][0].partial == {105: Partial(3, 9, 0b001)}
+    assert taken.claims["0/8"][0].messages == Counts(7, 7)
+    assert (taken.parked, taken.ruled) == (("'a'",), ASKED)
 
     second.append({0: done(106, count=8)}, ["'b'"], RuleAccount({"r": 3}))
     second.end({})
     _, taken = begun(state, THIRD)
     assert finished(taken) == ((100, 108), (110, 111))
-    assert (taken.changes[0].partial, taken.changes[0].messages.done) == ({}, 8)
+    assert (taken.claims["0/8"][0].partial, taken.claims["0/8"][0].messages.done) == ({}, 8)
     assert taken.parked == ("'a'", "'b'")
-    assert taken.ruled == RuleAccount({"r": 3}, {0: 108})
-    assert state.told(1, 1, "2/8").record == taken
+    assert taken.ruled == replace(ASKED, skipped_by={"r": 3})
+    assert state.told((1, 1, 2)).record == taken
 
 
 def test_nothing_below_its_share_is_said_to_be_finished(state: State) -> None:
@@ -171,44 +174,44 @@ def test_nothing_below_its_share_is_said_to_be_finished(state: State) -> None:
     records, _ = begun(state, FIRST)
     tell(records, {0: done(100, (103, 104), count=1)})
     ((_, record),) = state.news()
-    assert Progress(90).merge(record.changes[0]).watermark == 90
-    assert Progress(90).merge(record.changes[0]).finished == ((103, 104),)
+    assert Progress(90).merge(record.claims["0/8"][0]).watermark == 90
+    assert Progress(90).merge(record.claims["0/8"][0]).finished == ((103, 104),)
     tell(records, {0: done(102, count=3)})
     ((_, record),) = state.news()
-    assert Progress(90).merge(record.changes[0]).finished == ((100, 102),)
-    assert Progress(100).merge(record.changes[0]).watermark == 102
+    assert Progress(90).merge(record.claims["0/8"][0]).finished == ((100, 102),)
+    assert Progress(100).merge(record.claims["0/8"][0]).watermark == 102
 
 
 def test_an_attempt_begins_once(state: State) -> None:
     state.objects.create(f"{DRAIN}/{FIRST.name}/begun", encode_line("another process"))
     with pytest.raises(StateRefused, match="has begun before"):
-        state.begin(FIRST)
+        state.begin(FIRST, STREAMS)
 
 
 def test_no_attempt_begins_under_an_old_driver(state: State) -> None:
     state.begin_epoch(2, LONG)
     with pytest.raises(LockLost, match="epoch 2"):
-        state.begin(FIRST)
+        state.begin(FIRST, STREAMS)
     assert state.attempts() == []
 
 
 def test_no_attempt_begins_after_the_end(state: State) -> None:
     state.remove()
     with pytest.raises(LockLost, match="removed"):
-        state.begin(FIRST)
+        state.begin(FIRST, STREAMS)
 
 
 def test_a_driver_that_takes_over_as_an_attempt_begins_stops_it(state: State) -> None:
-    state.begin(FIRST)
+    state.begin(FIRST, STREAMS)
     state.begin_epoch(2, LONG)
     with pytest.raises(LockLost, match="another driver"):
         state.settle(FIRST, AT_ONCE)
 
 
 def test_a_later_attempt_stops_one_that_waits_for_an_earlier_one(state: State) -> None:
-    state.begin(FIRST)
-    state.begin(SECOND)
-    state.begin(THIRD)
+    state.begin(FIRST, STREAMS)
+    state.begin(SECOND, STREAMS)
+    state.begin(THIRD, STREAMS)
     with pytest.raises(LockLost, match="another attempt"):
         state.settle(SECOND, LONG)
 
@@ -221,11 +224,11 @@ def test_what_an_overtaken_attempt_tells_late_counts_for_nobody(state: State) ->
     tell(first, {0: done(105, count=5)})  # it woke up
     tell(second, {0: done(102, count=2)})
     third, taken = begun(state, THIRD)
-    assert (finished(taken), taken.changes[0].messages.done) == (((100, 102),), 2)
+    assert (finished(taken), taken.claims["0/8"][0].messages.done) == (((100, 102),), 2)
     tell(first, {0: done(106, count=6)})
     tell(third, {0: done(103, count=3)})
-    told = state.told(1, 1, "2/8")
-    assert (finished(told.record), told.record.changes[0].messages.done) == (((100, 103),), 3)
+    told = state.told((1, 1, 2))
+    assert (finished(told.record), told.record.claims["0/8"][0].messages.done) == (((100, 103),), 3)
     assert (told.count, told.torn) == (3, False)
 
 
@@ -241,7 +244,7 @@ def waited_s(call: Callable[[], object]) -> float:
 def test_nobody_waits_for_an_attempt_that_has_ended(state: State) -> None:
     first, _ = begun(state, FIRST)
     first.end({})
-    state.begin(SECOND)
+    state.begin(SECOND, STREAMS)
     assert waited_s(lambda: state.settle(SECOND, LONG)) < 1
 
 
@@ -249,7 +252,7 @@ def test_a_successor_waits_for_lease_and_cut(state: State) -> None:
     begun(state, FIRST)  # by this process, which lives
 
     def begin_and_settle() -> None:  # the lease counts from when the second one began
-        state.begin(SECOND)
+        state.begin(SECOND, STREAMS)
         state.settle(SECOND, replace(LONG, lease_s=0.2, cut_s=0.1))
 
     assert 0.3 <= waited_s(begin_and_settle) < 5
@@ -257,7 +260,7 @@ def test_a_successor_waits_for_lease_and_cut(state: State) -> None:
 
 def test_an_attempt_that_ends_meanwhile_is_waited_for_no_longer(state: State) -> None:
     first, _ = begun(state, FIRST)
-    state.begin(SECOND)
+    state.begin(SECOND, STREAMS)
     ending = threading.Timer(0.1, first.end, ({},))
     ending.start()
     assert 0.05 < waited_s(lambda: state.settle(SECOND, replace(LONG, look_s=0.02))) < 10
@@ -272,13 +275,14 @@ def killed_process(state: State, attempt: Attempt) -> None:
         "from drainer.spark.state import State\n"
         "state = State(getattr(stores, sys.argv[2])(Path(sys.argv[3])), stores.DRAIN)\n"
         "attempt = Attempt(*eval(sys.argv[4]))\n"
-        "records = state.begin(attempt, {0: 100}); state.settle(attempt, stores.AT_ONCE)\n"
+        "records = state.begin(attempt, stores.STREAMS, {0: 100})\n"
+        "state.settle(attempt, stores.AT_ONCE)\n"
         "records.append({0: stores.done(103, count=3)}); records._flush()\n"
         "print('there', flush=True); time.sleep(60)"
     )
     kind = "folder" if state.objects.is_local else "bucket"
     path = Path(state.uri).parent if state.objects.is_local else _store_of(state)
-    spec = repr((attempt.epoch, attempt.wave, attempt.claim, attempt.number))
+    spec = repr((attempt.epoch, attempt.deal, attempt.task, attempt.number))
     arguments = [str(Path(__file__).parent), kind, str(path), spec]
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True
@@ -296,15 +300,15 @@ def _store_of(state: State) -> Path:
 
 def test_nobody_waits_for_a_process_that_was_killed(state: State) -> None:
     killed_process(state, FIRST)
-    state.begin(SECOND)
-    taken: list[Record] = []
+    state.begin(SECOND, STREAMS)
+    taken: list[TaskRecord] = []
     assert waited_s(lambda: taken.append(state.settle(SECOND, LONG))) < 1
     assert finished(taken[0]) == ((100, 103),)
 
 
 def test_a_driver_waits_for_live_tasks_of_the_one_before(state: State) -> None:
     begun(state, FIRST)
-    begun(state, Attempt(1, 1, "3/8", 0))[0].end({})
+    begun(state, Attempt(1, 1, 3, 0))[0].end({})
     driver = State(state.objects, DRAIN)
     driver.begin_epoch(2, LONG)
     since_s = uptime_s()
@@ -338,10 +342,10 @@ def test_how_an_attempt_ended_is_told(state: State) -> None:
     assert len(state.news()) == 1
 
 
-def test_a_wave_that_is_removed_leaves_the_others(state: State) -> None:
-    for wave in (1, 2, 11):
-        begun(state, Attempt(1, wave, "all", 0))
-    state.remove_wave(1, 1)
+def test_a_deal_that_is_removed_leaves_the_others(state: State) -> None:
+    for deal in (1, 2, 11):
+        begun(state, Attempt(1, deal, 9, 0))
+    state.remove_deal(1, 1)
     assert [share[1] for share in state.shares()] == [2, 11]
     assert state.epoch() == 1
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from drainer.core.plan import ALL, OffsetPlan, PartitionPlan
+from drainer.core.claims import ALL
+from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.status import (
@@ -88,8 +89,7 @@ def tasks(count: int, hosts: int = 1) -> tuple[TaskStatus, ...]:
         busy = state == "handling"
         found.append(
             TaskStatus(
-                claim=f"{n}/{count}",
-                wave=3,
+                task=f"{n}/{count}",
                 attempt=2 if n == 1 else 1,
                 host=f"worker-{n % hosts + 1}.prod.example.com",
                 state=state,

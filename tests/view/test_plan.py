@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from drainer.core.plan import ALL
+from drainer.core.claims import ALL
 from drainer.core.progress import Counts, Progress
 from drainer.errors import Refused
 from drainer.view.plan import plan_page, show_checks

@@ -1,0 +1,55 @@
+"""Streams: the accounts of a task, one for each shard of each partition that it has a part of.
+
+In the task they stand where a drain in one process has its partitions; outside of it each shard is
+a claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from drainer.core.claims import Claim, Claims
+from drainer.core.progress import Progress
+from drainer.message import partition_of, shard_of, stream_of
+from drainer.policy.rules.settings import RuleAccount
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Goes from streams to claims of so many ``shards``, and back."""
+
+    shards: int
+
+    def claim(self, shard: int) -> str:
+        """What the claim of a shard is called."""
+        return str(Claim(shard, self.shards))
+
+    def claims(self, changes: Mapping[int, Progress]) -> dict[str, dict[int, Progress]]:
+        """What changed in streams, by claim and partition."""
+        claims: dict[str, dict[int, Progress]] = {}
+        for stream, progress in changes.items():
+            claims.setdefault(self.claim(shard_of(stream)), {})[partition_of(stream)] = progress
+        return claims
+
+    def changes(self, claims: Claims) -> dict[int, Progress]:
+        """The same the other way round."""
+        return {
+            stream_of(Claim.parse(selector).number, number): progress
+            for selector, claim in claims.items()
+            for number, progress in claim.items()
+        }
+
+    def asked(self, ruled: RuleAccount, streams: Iterable[int]) -> RuleAccount:
+        """An account for a task, whose ``asked_below`` is by stream."""
+        below = {stream: ruled.asked_below.get(partition_of(stream), 0) for stream in streams}
+        return replace(ruled, asked_below=below)
+
+    def ruled(self, ruled: RuleAccount) -> RuleAccount:
+        """The account of a task, as others read it: by claim."""
+        asked_by = {selector: dict(asked) for selector, asked in ruled.asked_by.items()}
+        for stream, offset in ruled.asked_below.items():
+            asked = asked_by.setdefault(self.claim(shard_of(stream)), {})
+            number = partition_of(stream)
+            asked[number] = max(offset, asked.get(number, 0))
+        return replace(ruled, asked_below={}, asked_by=asked_by)
