@@ -30,6 +30,7 @@ class Hook(StrEnum):
 
     ASK_ESTIMATE = "drainer.insight.cli.estimate:ask"
     ESTIMATE_DRY_RUN = "drainer.insight.cli.estimate:estimate_dry_run"
+    CHOOSE_ENGINE = "drainer.insight.cli.estimate:choose_engine"
     SPARK_SETTINGS = "drainer.spark.engine_choice:spark_settings"
     SETTLE_ON_SPARK = "drainer.spark.engine_choice:settle_on_spark"
     STORED_PLAN = "drainer.spark.stored_plan:StoredPlan"  # a plan at a URI

@@ -26,7 +26,7 @@ class Engines:
     engine: EngineName = option(
         default=EngineName.AUTO,
         resumes=True,
-        help="This process or Spark; auto takes Spark if a master is named.",
+        help="This process or Spark; auto considers Spark if a master is named.",
     )
     master: str | None = option(
         default=None,
@@ -76,15 +76,20 @@ class Engines:
         help="A .zip, .whl, .egg or .py that executors import; repeatable.",
     )
 
+    @property
+    def may_be_spark(self) -> bool:
+        """Whether Spark is asked for, or a master of it is named."""
+        return self.engine is EngineName.SPARK or (
+            self.engine is EngineName.AUTO and self.master is not None
+        )
+
     def spark(self, plan: PlanPlace | None) -> Any:
         """Spark's settings, for a drain with its ``plan`` there; None when this process is the
         engine, whatever is said of Spark.
 
         Raises UsageError; ExtraMissing when PySpark is not installed.
         """
-        if self.engine is EngineName.PROCESS or (
-            self.engine is EngineName.AUTO and self.master is None
-        ):
+        if not self.may_be_spark:
             if isinstance(plan, str):
                 raise UsageError(
                     f"{plan} is not a file, and a drain in this process keeps a journal beside its"

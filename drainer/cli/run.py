@@ -22,6 +22,7 @@ from drainer.cli.options import (
     Yes,
     request_of,
 )
+from drainer.engine.preview import EngineName
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.operations.start import prepare
 from drainer.view.terminal import Terminal
@@ -60,11 +61,15 @@ def run(
     with watching.serving(terminal) as metrics:
         running = how.settings()
         spark = engines.spark(how.plan)
-        if how_long.is_given and not dry_run:
+        chooses = spark is not None and engines.engine is EngineName.AUTO and how_long.is_given
+        if how_long.is_given and not (dry_run or chooses):
             raise UsageError(
-                "--latency and --latency-from are for an estimate", hint="Add --dry-run."
+                "--latency and --latency-from are for an estimate",
+                hint="Add --dry-run, or --master for --engine auto to choose by it.",
             )
-        question = wings.load(wings.Hook.ASK_ESTIMATE)(how_long, running) if dry_run else None
+        question = None
+        if dry_run or chooses:
+            question = wings.load(wings.Hook.ASK_ESTIMATE)(how_long, running, engines)
         settings = kafka.settings()
         request = request_of(what, how, kafka, failing, rules, limits)
         with connect(settings) as cluster:
@@ -75,6 +80,9 @@ def run(
                 action, found = estimate(terminal, cluster, prepared, request, question, report)
                 tell_dry_run(terminal, action, found, report=report)
                 return EXIT_DONE
+            if chooses:
+                choose = wings.load(wings.Hook.CHOOSE_ENGINE)
+                prepared = choose(terminal, cluster, prepared, request, question)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics),
                 dry_run=False,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from drainer.core.codec import builtins
 from drainer.core.order import Order
 from drainer.engine.loop import hurried_interpreter
+from drainer.engine.preview import PROCESS, SPARK, EngineName
 from drainer.engine.settings import LocalSettings
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import SIMULATED_MOST, Forecast, Setting, forecast
+from drainer.insight.forecast.on_spark import Cores, forecast_on_spark
 from drainer.insight.forecast.workload import Workload
 from drainer.insight.measurement import Measured, Say, Teller
 from drainer.kafka.backlog import Backlog
@@ -35,6 +39,8 @@ class Question:
         measured: whether it was measured in a drain, so that what the event loop adds is in it.
         running: how the drain would run.
         deadline: by when it has to end.
+        engine: what it would run on; by AUTO on what is quicker.
+        cores: what Spark would give it; None where Spark is out of the question.
     """
 
     latency: Distribution
@@ -42,6 +48,8 @@ class Question:
     measured: bool = False
     running: LocalSettings = field(default_factory=LocalSettings)
     deadline: datetime | None = None
+    engine: EngineName = EngineName.PROCESS
+    cores: Cores | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,8 @@ class Estimate:
         question: what was asked about it.
         measured: what the backlog is made of, and what it costs here.
         setting: what it was simulated with.
+        engine: what it is an estimate for.
+        by_engine: seconds on each that was looked at, as asked.
         orders: by order, at the concurrency that was asked for.
         table: other concurrencies, rising, at the order that was asked for.
         verdict: on the deadline; None when there is none.
@@ -84,6 +94,8 @@ class Estimate:
     table: tuple[Forecast, ...]
     verdict: DeadlineVerdict | None
     notes: tuple[str, ...] = ()
+    engine: str = PROCESS
+    by_engine: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def workload(self) -> Workload:
@@ -99,6 +111,8 @@ class Estimate:
         workload, setting, expiry = self.workload, self.setting, self.measured.expiry
         return {
             **{order.value: forecast_json(each) for order, each in self.orders.items()},
+            "engine": self.engine,
+            "by_engine": dict(self.by_engine),
             "order": self.request.order.value,
             "concurrency": self.asked.concurrency,
             "messages": workload.messages,
@@ -134,16 +148,27 @@ def make_estimate(
     workload = measured.workload
     setting = _setting(measured, request, question)
     asked, order = most_at_once(request, question.running), request.order
+    ways: dict[str, Callable[..., Forecast]] = {PROCESS: forecast}
+    if question.cores is not None:
+        ways[SPARK] = partial(
+            forecast_on_spark, cores=question.cores, message_bytes=measured.message_bytes
+        )
     with hurried_interpreter():
-        orders = {}
-        for each in dict.fromkeys((*ORDERS, order)):
+        tell(f"simulating {order.value} order with {asked:,} at once")
+        by_engine = {
+            name: way(workload, setting, order, asked, SIMULATED_MOST) for name, way in ways.items()
+        }
+        engine = question.engine.value
+        if question.engine is EngineName.AUTO:
+            engine = min(by_engine, key=lambda name: by_engine[name].seconds)
+        way, orders = ways[engine], {order: by_engine[engine]}
+        for each in set(ORDERS) - {order}:
             tell(f"simulating {each.value} order with {asked:,} at once")
-            most = SIMULATED_MOST if each is order else TABLE_MOST
-            orders[each] = forecast(workload, setting, each, asked, most)
+            orders[each] = way(workload, setting, each, asked, TABLE_MOST)
         rows = [orders[order]]
         for concurrency in {max(1, round(asked * times)) for times in TABLE} - {asked}:
             tell(f"simulating {order.value} order with {concurrency:,} at once")
-            rows.append(forecast(workload, setting, order, concurrency, TABLE_MOST))
+            rows.append(way(workload, setting, order, concurrency, TABLE_MOST))
     rows.sort(key=lambda each: each.concurrency)
     verdict = None
     if question.deadline is not None:
@@ -151,8 +176,18 @@ def make_estimate(
         enough = (each.concurrency for each in rows if each.seconds <= left_s)
         margin_s = left_s - orders[order].seconds
         verdict = DeadlineVerdict(question.deadline, left_s, margin_s, next(enough, None))
-    notes = (*backlog.remarks, *_notes(workload, request))
-    return Estimate(request, question, measured, setting, orders, tuple(rows), verdict, notes)
+    return Estimate(
+        request,
+        question,
+        measured,
+        setting,
+        {each: orders[each] for each in dict.fromkeys((*ORDERS, order))},
+        tuple(rows),
+        verdict,
+        (*backlog.remarks, *_notes(workload, request)),
+        engine,
+        {name: found.seconds for name, found in by_engine.items()},
+    )
 
 
 def most_at_once(request: Request, running: LocalSettings) -> int:

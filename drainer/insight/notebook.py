@@ -10,9 +10,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from drainer.cli.connecting import connect
+from drainer.engine.preview import EngineName
 from drainer.engine.settings import LocalSettings
 from drainer.insight.estimate import Estimate, Question, make_estimate, most_at_once
 from drainer.insight.forecast.distribution import Distribution
+from drainer.insight.forecast.on_spark import Cores
 from drainer.insight.inspection import SAMPLE_MESSAGES, Inspection, InspectRequest
 from drainer.insight.inspection import inspect as look_at_backlog
 from drainer.insight.measurement import backlog_of, look_at
@@ -31,6 +33,7 @@ from drainer.spark.api import (
     noting_hints,
 )
 from drainer.spark.session import interruptible
+from drainer.spark.settings import WAVE_BYTES
 from drainer.view.terminal import Terminal
 
 
@@ -123,7 +126,7 @@ def estimate(
     until: str = "end",
     concurrency: int = 100,
 ) -> Estimated:
-    """Says how long a drain would take, as ``drainer estimate --latency`` does.
+    """Says how long a drain in this session would take, as ``drainer estimate --latency`` does.
 
     ``client`` and ``handler`` are as for ``drainer.spark.drain``. Raises UsageError or Refused.
     """
@@ -138,7 +141,13 @@ def estimate(
         client_config=client_config,
     )
     running = LocalSettings(concurrency=concurrency)
-    question = Question(Distribution.parse(latency), f"latency={latency!r}", running=running)
+    question = Question(
+        Distribution.parse(latency),
+        f"latency={latency!r}",
+        running=running,
+        engine=EngineName.SPARK,
+        cores=Cores(context_of(spark).defaultParallelism, WAVE_BYTES, session=True),
+    )
     terminal = Terminal()
     with connect(client_of(client)) as cluster:
         backlog = backlog_of(cluster, request)

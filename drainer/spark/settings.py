@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -68,6 +69,24 @@ class SparkLook:
     def is_local(self) -> bool:
         """Whether all of it runs on this machine."""
         return is_local(self.master)
+
+    @property
+    def cores(self) -> int | None:
+        """How many cores its tasks get; None where only the cluster knows."""
+        conf, numbers = self.conf, [int(n) for n in re.findall(r"\d+", self.master)]
+        if self.is_local:
+            most = os.cpu_count() or 1
+            if not self.master.startswith("local-cluster"):
+                asked = most if "*" in self.master else next(iter(numbers), 1)
+            else:
+                asked = numbers[0] * numbers[1]
+            return min(most, asked, self.tasks or most)
+        if self.tasks is not None:
+            return self.tasks
+        executors, each = conf.get("spark.executor.instances"), conf.get("spark.executor.cores")
+        if executors and each:
+            return int(executors) * int(each)
+        return int(conf["spark.cores.max"]) if "spark.cores.max" in conf else None
 
     def shown_conf(self) -> dict[str, str]:
         """The settings of Spark as they may be shown, without secrets."""

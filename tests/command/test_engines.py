@@ -47,7 +47,7 @@ def test_the_plan_of_action_says_what_spark_is_given(command: Command, topic: To
         "spark conf": "spark.a.secret=***, spark.executor.memory=2g",
     }
     assert "hidden" not in outcome.err + outcome.out
-    assert "warning: the times below are those of this process" in outcome.err
+    assert outcome.answer["estimate"]["engine"] == "spark"
     assert command.left_behind == []
 
 

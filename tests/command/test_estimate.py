@@ -12,6 +12,12 @@ import pytest
 from command.conftest import MakeTopic, committed, distinct, operations, same
 from command.process import Command
 from command.record import every_place
+from drainer.cli.engines import Engines
+from drainer.cli.options import HowLong
+from drainer.engine.preview import EngineName
+from drainer.engine.settings import LocalSettings
+from drainer.insight.cli.estimate import ask
+from drainer.insight.forecast.on_spark import Cores
 from drainer.kafka.cluster import Cluster
 from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
@@ -116,6 +122,12 @@ WRONG: list[tuple[list[str], str, str]] = [
     (["--latency", "10ms", "--canary", "5"], "--canary measures", "say one"),
     (["--latency", "10ms", "--deadline", "tomorrow"], "is not a time", "6h"),
     (["--latency", "10ms", "--latency-from", "x"], "both say", "one"),
+    (
+        ["--latency", "10ms", "--engine", "spark", "--master", "spark://h:1"],
+        "how many cores",
+        "--tasks N",
+    ),
+    (["--canary", "5", "--engine", "spark"], "a canary runs in this process", "--engine"),
 ]
 
 
@@ -151,6 +163,37 @@ def test_a_dry_run_has_the_estimate_too(command: Command, make_topic: MakeTopic)
     assert "10ms a call is assumed" in told.hint
     assert typical["estimate"]["latency"]["source"] == "assumed"
     assert typical["estimate"]["latency"]["mean_s"] == pytest.approx(0.01, rel=0.1)
+
+
+def test_auto_takes_the_quicker_engine(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(distinct(100))
+    what = [*command.what(topic), *command.options(), "--from", "earliest", "--dry-run"]
+    told = command("run", *what, "--latency", "10ms", "--master", "local[2]", "--json")
+    estimate = told.answer["estimate"]
+    assert (
+        estimate["engine"] == told.answer["engine"]["name"] == "process"
+    )  # it has so little to do
+    assert estimate["by_engine"]["spark"] > estimate["by_engine"]["process"]
+    assert estimate["by_engine"]["process"] == estimate["sub-key"]["seconds"]
+    assert told.answer["engine"]["why"].startswith("estimated: ")
+
+
+@pytest.mark.parametrize(
+    ("engines", "latency", "asked"),
+    [
+        (Engines(), "10ms", (EngineName.PROCESS, None)),
+        (Engines(master="local[1]"), "10ms", (EngineName.AUTO, Cores(1, 2 * 1024**3))),
+        (Engines(master="local[1]"), None, (EngineName.SPARK, Cores(1, 2 * 1024**3))),
+        (Engines(engine=EngineName.PROCESS, master="local[1]"), "10ms", (EngineName.PROCESS, None)),
+        (Engines(master="yarn"), "10ms", (EngineName.PROCESS, None)),
+    ],
+)
+def test_no_engine_is_chosen_by_a_latency_that_is_assumed(
+    engines: Engines, latency: str | None, asked: tuple[EngineName, Cores | None]
+) -> None:
+    question = ask(HowLong(latency=latency), LocalSettings(), engines)
+
+    assert (question.engine, question.cores) == asked
 
 
 def first_of(said: str) -> str:

@@ -11,7 +11,23 @@ import pytest
 from drainer.core.bundles import Bundling
 from drainer.core.order import Order
 from drainer.insight.forecast.distribution import Distribution
-from drainer.insight.forecast.forecast import CONCURRENCY, CPU, LANE, RATE, Setting, forecast
+from drainer.insight.forecast.forecast import (
+    CONCURRENCY,
+    CPU,
+    LANE,
+    RATE,
+    SPARK,
+    Forecast,
+    Setting,
+    forecast,
+)
+from drainer.insight.forecast.on_spark import (
+    FIRST_WAVE_S,
+    START_S,
+    WAVE_S,
+    Cores,
+    forecast_on_spark,
+)
 from drainer.insight.forecast.simulate import Costs, simulate
 from drainer.insight.forecast.workload import Keys, Neighbours, Workload
 from drainer.message import Message, SubMessage
@@ -140,3 +156,35 @@ def test_sub_keys_that_recur_now_and_then_are_not_folded_for_being_drawn_again()
     true = forecast(whole, FOLDING, Order.SUB_KEY, 100)
     assert told.folded / 10 == pytest.approx(true.folded, rel=0.1)
     assert told.seconds / 10 == pytest.approx(true.seconds, rel=0.03)
+
+
+def on_spark(workload: Workload, setting: Setting, cores: int, concurrency: int = 10) -> Forecast:
+    return forecast_on_spark(
+        *(workload, setting, Order.SUB_KEY, concurrency, 10_000),
+        cores=Cores(cores, wave_bytes=100_000),
+        message_bytes=1_000,
+    )
+
+
+def test_cores_of_spark_share_what_computes_and_not_what_waits() -> None:
+    workload = made_of(with_a_hot_key(1_000, 0.0), stand_for=100_000)
+    own_s = START_S + FIRST_WAVE_S + 999 * WAVE_S
+    computes = Setting(Distribution.constant(1e-5), Costs(message_s=0.01))
+    hot = made_of(with_a_hot_key(1_000, 0.5), stand_for=100_000)
+
+    def here_s(workload: Workload, setting: Setting) -> float:
+        return forecast(workload, setting, Order.SUB_KEY, 10, 10_000).seconds
+
+    for cores in (1, 4):
+        there_s = on_spark(workload, computes, cores).seconds - own_s
+        assert there_s == pytest.approx(here_s(workload, computes) / cores, rel=0.05)
+        for waits in (workload, hot):
+            there_s = on_spark(waits, TEN_MS, cores).seconds - own_s
+            assert there_s == pytest.approx(here_s(waits, TEN_MS), rel=0.01)
+
+
+def test_a_small_backlog_on_spark_is_bound_by_spark() -> None:
+    found = on_spark(made_of(with_a_hot_key(100, 0.0)), TEN_MS, 4)
+
+    assert found.bound == SPARK
+    assert found.seconds > START_S

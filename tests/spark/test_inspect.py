@@ -234,7 +234,7 @@ def test_a_notebook_gets_what_was_found_and_what_is_expected_as_dataframes(
     }
 
     inspected = notebook.inspect(spark, **what, full=True, tasks=2)
-    estimated = notebook.estimate(spark, **what, latency="10ms", concurrency=10)
+    estimated = notebook.estimate(spark, **what, latency="100ms", concurrency=10)
 
     (partition,) = inspected.partitions().collect()
     assert (partition.start, partition.end, partition.messages) == (0, 30, 30)
@@ -244,4 +244,4 @@ def test_a_notebook_gets_what_was_found_and_what_is_expected_as_dataframes(
     }
     by_concurrency = {row.concurrency: row for row in estimated.concurrencies().collect()}
     assert by_concurrency[10].bound == "hottest lane"
-    assert by_concurrency[10].seconds >= 0.3
+    assert by_concurrency[10].seconds >= 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from drainer.errors import UsageError
-from drainer.spark.settings import SparkSettings
+from drainer.spark.settings import SparkLook, SparkSettings
 
 LOCAL = ["local", "local[*]", "local[4]", "local[*, 3]", "local[2,4]", "local-cluster[2,1,1024]"]
 REMOTE = ["spark://a:7077,b:7077", "yarn", "k8s://https://10.0.0.1:6443"]
@@ -27,6 +28,31 @@ def test_a_cluster_needs_one_that_all_of_it_reaches(master: str) -> None:
         SparkSettings(master)
     assert "--state" in (raised.value.hint or "")
     assert not SparkSettings(master, state="s3://bucket/state").is_local
+
+
+@pytest.mark.parametrize(
+    ("look", "cores"),
+    [
+        (SparkLook("local"), 1),
+        (SparkLook("local[2,3]"), 2),
+        (SparkLook("local[*]"), 4),
+        (SparkLook("local[64]"), 4),
+        (SparkLook("local[*]", tasks=3), 3),
+        (SparkLook("local-cluster[2,1,1024]"), 2),
+        (SparkLook("yarn"), None),
+        (SparkLook("yarn", tasks=40), 40),
+        (SparkLook("spark://h:1", {"spark.cores.max": "24"}), 24),
+        (
+            SparkLook("yarn", {"spark.executor.instances": "10", "spark.executor.cores": "4"}),
+            40,
+        ),
+    ],
+)
+def test_cores_are_known_before_spark_starts_where_somebody_says_them(
+    look: SparkLook, cores: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    assert look.cores == cores
 
 
 @pytest.mark.parametrize("master", ["", "lokal", "local[]", "local[x]", "spark://", "mesos://h"])

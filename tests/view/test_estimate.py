@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from drainer.core.order import Order
 from drainer.insight.estimate import DeadlineVerdict, Estimate, Question
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import CONCURRENCY, CPU, LANE, Forecast, Setting
+from drainer.insight.forecast.on_spark import Cores
 from drainer.insight.forecast.simulate import Costs
 from drainer.insight.forecast.workload import Hottest, Keys, Neighbours, Workload
 from drainer.insight.measurement import Measured, Skipped
@@ -72,6 +74,19 @@ def test_how_long_and_what_binds_come_first() -> None:
     page = estimate_page(estimate())
     assert page.told.startswith("Draining orders for group indexer: takes about 16m 40s")
     assert told(page)["bound by"].startswith("the hottest lane: sub-key")
+
+
+def test_the_engine_is_told_with_what_the_other_would_take() -> None:
+    found = replace(
+        estimate(),
+        question=Question(TEN_MS, "--latency 10ms", cores=Cores(4, 1)),
+        engine="spark",
+        by_engine={"process": 3_000.0, "spark": 1_000.0},
+    )
+
+    assert told(estimate_page(found))["runs on"].startswith("Spark on 4 cores")
+    assert "this process would take 50m" in told(estimate_page(found))["runs on"]
+    assert "runs on" not in told(estimate_page(estimate()))
 
 
 @pytest.mark.parametrize(

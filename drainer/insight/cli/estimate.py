@@ -11,9 +11,10 @@ import typer
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import end_at_once, resuming_with, settle_cap
+from drainer.cli.engines import Engines
 from drainer.cli.groups import command, only, option, without
 from drainer.cli.options import Failing, How, HowLong, Limits, Report, Rules, What, Yes, request_of
-from drainer.engine.preview import Preview
+from drainer.engine.preview import PROCESS, SPARK, EngineChoice, EngineName, Preview
 from drainer.engine.settings import LocalSettings
 from drainer.errors import EXIT_DONE, Refused, UsageError
 from drainer.insight.canary import send_canary
@@ -24,6 +25,7 @@ from drainer.insight.estimate import (
     most_at_once,
 )
 from drainer.insight.forecast.distribution import Distribution, latency_from
+from drainer.insight.forecast.on_spark import Cores
 from drainer.insight.measurement import backlog_of, look_at
 from drainer.insight.view.estimate import (
     estimate_page,
@@ -32,8 +34,11 @@ from drainer.insight.view.estimate import (
 )
 from drainer.kafka.backlog import Backlog, remaining
 from drainer.kafka.cluster import Cluster
+from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared, Request, prepare
+from drainer.spark.settings import EVERY_CORE, SparkLook
 from drainer.store.plan_file import plan_at
+from drainer.view import figures
 from drainer.view.live import progress_view
 from drainer.view.page import Page
 from drainer.view.preview import preview_page
@@ -41,6 +46,7 @@ from drainer.view.report.file import ReportFile, write_page
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
+NO_CORES = "how many cores the cluster gives is not known before Spark starts there"
 ASSUMED, ASSUMED_SOURCE = "10ms", "assumed"  # for a dry run that says no latency
 
 
@@ -61,6 +67,7 @@ def estimate(
         ),
     ],
     how: Annotated[How, without("plan_interval_s", "grace_s")],
+    engines: Annotated[Engines, only("engine", "master", "spark_conf", "wave_bytes", "tasks")],
     failing: Annotated[Failing, only("rate")],
     rules: Rules,
     limits: Limits,
@@ -92,7 +99,16 @@ def estimate(
             "--canary measures the latency that --latency or --latency-from give",
             hint="say one of them",
         )
-    question = ask(how_long, running)
+    question = ask(how_long, running, engines)
+    on_spark = engines.engine is EngineName.SPARK
+    if canary is not None:
+        if on_spark:
+            raise UsageError("a canary runs in this process", hint="Leave --engine out.")
+        question = replace(question, engine=EngineName.PROCESS, cores=None)
+    elif engines.may_be_spark and question.cores is None:
+        if on_spark:
+            raise UsageError(NO_CORES, hint="Say for how many the estimate is: --tasks N.")
+        terminal.warn(f"the estimate is for this process: {NO_CORES}; --tasks says it")
     settings = kafka.settings()
     request = request_of(what, how, kafka, failing, rules, limits)
     with connect(settings) as cluster:
@@ -106,7 +122,7 @@ def estimate(
     return None
 
 
-def ask(said: HowLong, running: LocalSettings) -> Question:
+def ask(said: HowLong, running: LocalSettings, engines: Engines) -> Question:
     """What is asked, as it was typed; without a latency one is assumed. Raises UsageError when
     both latencies were given, or one can't be understood."""
     if said.latency is not None and said.latency_from is not None:
@@ -116,9 +132,18 @@ def ask(said: HowLong, running: LocalSettings) -> Question:
         )
     text, file = said.latency or ASSUMED, said.latency_from
     if file is not None:
-        return Question(latency_from(file), str(file), True, running, said.deadline)
-    source = f"--latency {text}" if said.latency else ASSUMED_SOURCE
-    return Question(Distribution.parse(text), source, False, running, said.deadline)
+        question = Question(latency_from(file), str(file), True, running, said.deadline)
+    else:
+        source = f"--latency {text}" if said.latency else ASSUMED_SOURCE
+        question = Question(Distribution.parse(text), source, False, running, said.deadline)
+    if not engines.may_be_spark:
+        return question
+    look = SparkLook((engines.master or EVERY_CORE).strip(), engines.spark_conf, engines.tasks)
+    if (number := look.cores) is None:
+        return question
+    # What a drain runs on is not chosen by an assumption.
+    engine = engines.engine if said.is_given else EngineName.SPARK
+    return replace(question, engine=engine, cores=Cores(number, engines.wave_bytes))
 
 
 def estimate_and_show(
@@ -162,21 +187,20 @@ def estimate_dry_run(
     Looks before it shows anything, so that retention which is too near is the first to be said.
     Without a latency one is assumed. A handler that can't split is a warning.
     """
-    backlog = remaining(cluster, prepared.plan)
-    action = prepared.action
     try:
-        found = _estimated(terminal, cluster, backlog, request, question)
+        prepared, found = _chosen(terminal, cluster, prepared, request, question)
     except Refused as error:
+        action = prepared.action
         terminal.present(preview_page(action))
         terminal.say("")
         terminal.warn(f"no estimate: {error}")
         return action, {"estimate": None}
-    page = estimate_page(found)
+    action, page = prepared.action, estimate_page(found)
     action = replace(action, warnings=(*page.warnings, *action.warnings))
     terminal.present(preview_page(action))
     terminal.say("")
-    if action.engine.is_spark:
-        terminal.warn("the times below are those of this process: for Spark there is no estimate")
+    if action.engine.is_spark and question.cores is None:
+        terminal.warn(f"the times below are those of this process: {NO_CORES}; --tasks says it")
     terminal.present(replace(page, warnings=()))
     if question.source == ASSUMED_SOURCE:
         terminal.hint(
@@ -185,6 +209,39 @@ def estimate_dry_run(
         )
     _write_report(terminal, report, page)
     return action, {"estimate": found.as_json()}
+
+
+def choose_engine(
+    terminal: Terminal, cluster: Cluster, prepared: Prepared, request: Request, question: Question
+) -> Prepared:
+    """What was prepared for Spark because a master is named, for the quicker engine."""
+    if question.cores is None:
+        return prepared
+    try:
+        return _chosen(terminal, cluster, prepared, request, question)[0]
+    except Refused as error:
+        terminal.warn(f"no estimate to choose the engine by: {error}")
+        return prepared
+
+
+def _chosen(
+    terminal: Terminal, cluster: Cluster, prepared: Prepared, request: Request, question: Question
+) -> tuple[Prepared, Estimate]:
+    action = prepared.action
+    if not action.engine.is_spark:  # it can't be
+        question = replace(question, engine=EngineName.PROCESS, cores=None)
+    elif isinstance(action.plan_path, str):  # at a URI, which is for Spark
+        question = replace(question, engine=EngineName.SPARK)
+    backlog = remaining(cluster, prepared.plan)
+    found = _estimated(terminal, cluster, backlog, request, question)
+    if question.engine is not EngineName.AUTO:
+        return prepared, found
+    here_s, there_s = (figures.duration(found.by_engine[name]) for name in (PROCESS, SPARK))
+    why = f"estimated: {here_s} in this process, {there_s} on Spark"
+    engine = replace(action.engine, why=why)
+    if found.engine == PROCESS:
+        prepared, engine = replace(prepared, engine=IN_PROCESS), EngineChoice(PROCESS, why)
+    return replace(prepared, action=replace(action, engine=engine)), found
 
 
 def send_canary_and_estimate(

@@ -22,7 +22,7 @@ MAKES_WORSE = 1.25  # of the largest bound; so much more is the doing of barrier
 
 CONCURRENCY, LANE, RATE, FETCH = "concurrency", "hottest lane", "rate", "fetch"
 READ_CAP, WRITE_CAP = "read cap", "write cap"
-SPLIT, CPU, ORDER, NOTHING = "split", "cpu", "order", "nothing"
+SPLIT, CPU, ORDER, SPARK, NOTHING = "split", "cpu", "order", "spark", "nothing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from drainer.core.order import Order
+from drainer.engine.preview import PROCESS, SPARK
 from drainer.engine.status import Summary
 from drainer.escape import command
 from drainer.insight.estimate import DeadlineVerdict, Estimate
@@ -38,6 +39,7 @@ _BINDING = {
     f.ORDER: "order: barriers, or sub-messages with several sub-keys, hold others back",
     f.READ_CAP: "the brokers' limits: more would be read than they bear",
     f.WRITE_CAP: "the brokers' limits: more would be written than they bear",
+    f.SPARK: "Spark's own start: this process has done a small backlog by then",
     f.NOTHING: "nothing",
 }
 
@@ -59,6 +61,7 @@ def estimate_page(found: Estimate) -> Page:
                 "The answer",
                 None if found.verdict is None else _verdict(found, found.verdict),
                 Field("bound by", binding(found, found.asked)),
+                _engine(found),
                 _skipped(found.measured),
             ),
             section("By order", _orders(found)),
@@ -69,6 +72,18 @@ def estimate_page(found: Estimate) -> Page:
         warnings=() if too_near is None else (too_near,),
         data={"estimate": found.as_json()},
     )
+
+
+def _engine(found: Estimate) -> Field | None:
+    """What it is an estimate for, and how long the other engine would take."""
+    cores = found.question.cores
+    if cores is None:
+        return None
+    on_spark = f"Spark on {figures.counted(cores.number, 'core')}"
+    names = {PROCESS: "this process", SPARK: on_spark}
+    (other,) = found.by_engine.keys() - {found.engine}
+    takes = f"{names[other]} would take {figures.duration(found.by_engine[other])}"
+    return Field("runs on", names[found.engine], takes)
 
 
 def _skipped(measured: Measured) -> Field | None:
