@@ -4,8 +4,9 @@ Three cases: a quota for what clients may write, on one broker; on three brokers
 threads that are few and slow; and on three brokers followers that copy slowly, so that they fall
 out of the in-sync set. Runs ``drainer limits`` on each, once more on new brokers like them, and on
 brokers with half of it. Prints the boundaries with what decided, writes the report of each first
-run. Ends with 1 when a second run is off by more than 15%, when half the capacity does not give
-about half the boundary, when one is not near what it must be, or when something else decided.
+run. Request handlers are tried on one broker, too, in one chart with three. Ends with 1 when a
+second run is off by more than 15%, when half the capacity does not give about half the boundary,
+when one is not near what it must be, or when something else decided.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from drainer.limits.search.boundary import Limits
 from scenarios.broker_limits.cases import CASES, Case
 
 WITHIN = 0.15  # of each other, and of half
-RUNS = (("first", 1.0), ("again", 1.0), ("half", 0.5))
+RUNS = (("first", 1.0), ("again", 1.0), ("half", 0.5))  # with their capacity
 MOST = 2.5  # times the boundary that is tried at most
 PRODUCERS = 50  # that reach the boundary of the first; of the same pace in all runs
 TRIES = 3  # of a run that was interrupted: it goes on
@@ -37,14 +38,15 @@ class Run:
 
     case: Case
     name: str
-    capacity: float
+    times: float  # what one broker does at its usual capacity
     limits: Limits
+    path: Path
     took_s: float
 
     def shares(self) -> Iterator[tuple[int, float, str]]:
         """Of each size the boundary as a share of what is expected, and what decided."""
         for each in self.limits.boundaries:
-            expected = self.case.mb_per_s * 1e6 * self.capacity
+            expected = self.case.mb_per_s * 1e6 * self.times
             yield each.message_bytes, each.bytes_per_s / expected, "; ".join(each.why)
 
 
@@ -62,7 +64,12 @@ def main() -> None:
     missed = False
     for case in CASES:
         if given.case is None or case.name in given.case:
-            runs = [_run(case, name, capacity, given) for name, capacity in RUNS]
+            runs = [_run(case, name, capacity, case.brokers, given) for name, capacity in RUNS]
+            others = [_run(case, f"of-{count}", 1.0, count, given) for count in case.clusters]
+            if others:
+                files = [str(run.path) for run in (runs[0], *others)]
+                _drainer("compare", *files, "--report", str(given.out / f"{case.name}.html"))
+            runs += others
             print(_table(runs), flush=True)
             for miss in _misses(runs):
                 missed = True
@@ -70,26 +77,28 @@ def main() -> None:
     sys.exit(1 if missed else 0)
 
 
-def _run(case: Case, name: str, capacity: float, given: argparse.Namespace) -> Run:
+def _run(case: Case, name: str, capacity: float, brokers: int, given: argparse.Namespace) -> Run:
+    times = capacity * brokers
     path: Path = given.out / f"{case.name}-{name}.json"
     path.unlink(missing_ok=True)
     print(f"\n== {case.name}: {name}", flush=True)
     begun_s = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="broker-limits-") as folder,
-        case.begin(Path(folder), capacity) as words,
+        case.begin(Path(folder), capacity, brokers) as words,
     ):
         _drainer(
             *words,
-            *case.words,
-            *("--bytes", case.sizes, "--consumer-groups", str(given.consumer_groups)),
-            *("--max-mb-per-s", f"{case.mb_per_s * capacity * MOST:g}"),
-            *("--max-producers", str(round(PRODUCERS * MOST * capacity))),
+            *("--yes", *case.words),
+            *("--bytes", case.message_bytes, "--consumer-groups", str(given.consumer_groups)),
+            *("--max-mb-per-s", f"{case.mb_per_s * times * MOST:g}"),
+            *("--max-producers", str(round(PRODUCERS * MOST * times / case.brokers))),
             *("--precision", given.precision, "--trials", str(given.trials)),
             *("--warm-up", given.warm_up, "--window", given.window),
-            *("--out", str(path), "--report", str(path.with_suffix(".html")), "--yes"),
+            *("--out", str(path), "--report", str(path.with_suffix(".html"))),
         )
-    return Run(case, name, capacity, LimitsFile(path).load(), time.monotonic() - begun_s)
+    limits = LimitsFile(path).load()
+    return Run(case, name, times, limits, path, time.monotonic() - begun_s)
 
 
 def _drainer(*words: str) -> None:

@@ -25,21 +25,26 @@ class Case:
     Attributes:
         name: of the case.
         decides: what ``drainer limits`` has to say of it.
-        begin: brokers in a folder, of so many times the usual capacity; gives the words that
-            connect ``drainer limits`` to them.
-        sizes: of messages.
-        mb_per_s: the boundary to expect, roughly, in payloads of the size that is known best.
+        begin: so many brokers in a folder, of so many times the usual capacity; gives the words
+            that connect ``drainer limits`` to them.
+        message_bytes: the sizes to try.
+        mb_per_s: the boundary of a broker to expect, roughly, in payloads of the size that is known
+            best.
         least, most: shares of it within which the boundary of each size lies.
+        brokers: how many there are.
+        clusters: of other sizes that stand in one chart with this one.
         words: further ones for ``drainer limits``.
     """
 
     name: str
     decides: str
-    begin: Callable[[Path, float], AbstractContextManager[Words]]
-    sizes: str
+    begin: Callable[[Path, float, int], AbstractContextManager[Words]]
+    message_bytes: str
     mb_per_s: float
     least: float
     most: float
+    brokers: int = BROKERS
+    clusters: tuple[int, ...] = ()
     words: Words = ()
 
 
@@ -47,7 +52,7 @@ QUOTA_MB_PER_S = 2.0
 
 
 @contextmanager
-def _with_quota(folder: Path, capacity: float) -> Iterator[Words]:
+def _with_quota(folder: Path, capacity: float, _: int) -> Iterator[Words]:
     # Quotas look at the last three seconds instead of eleven: trials are short here.
     properties = {"quota.window.num": "3", "quota.window.size.seconds": "1"}
     with Broker(folder, properties=properties, die_with_parent=True) as broker:
@@ -69,7 +74,7 @@ HANDLED_BYTES = 1024  # of a message, which is a request of its own at so low a 
 
 
 @contextmanager
-def _with_few_handlers(folder: Path, capacity: float) -> Iterator[Words]:
+def _with_few_handlers(folder: Path, capacity: float, brokers: int) -> Iterator[Words]:
     """One request handler thread a broker, which sleeps over each write: it is not idle then, and
     takes no processor time of a machine that all brokers and clients share."""
     classes = folder / "classes"
@@ -81,7 +86,7 @@ def _with_few_handlers(folder: Path, capacity: float) -> Iterator[Words]:
         "authorizer.class.name": "SlowWrites",
         "slow.writes.ms": str(round(WRITE_MS / capacity)),
     }
-    with _three(folder, properties, classes) as words:
+    with _several(folder, brokers, properties, classes) as words:
         yield words
 
 
@@ -91,7 +96,7 @@ COPIED_BYTES = 4096
 
 
 @contextmanager
-def _with_slow_copies(folder: Path, capacity: float) -> Iterator[Words]:
+def _with_slow_copies(folder: Path, capacity: float, brokers: int) -> Iterator[Words]:
     """Followers fetch so much of each partition, and then wait: nothing is ever enough for them.
 
     Kafka's own throttle of replication is no way to this: it spares replicas that are in sync.
@@ -102,20 +107,20 @@ def _with_slow_copies(folder: Path, capacity: float) -> Iterator[Words]:
         "replica.fetch.wait.max.ms": str(round(FETCH_MS / capacity)),
         "replica.lag.time.max.ms": "2000",
     }
-    with _three(folder, properties) as words:
+    with _several(folder, brokers, properties) as words:
         yield words
 
 
 @contextmanager
-def _three(
-    folder: Path, properties: dict[str, str], classes: Path | None = None
+def _several(
+    folder: Path, count: int, properties: dict[str, str], classes: Path | None = None
 ) -> Iterator[Words]:
     login = folder / "jmx.login"
     login.touch(0o600)
     login.write_text("limits its-password\n", encoding="ascii")
     with Brokers(
         folder,
-        BrokerPorts.free_of(BROKERS, jmx=True),
+        BrokerPorts.free_of(count, jmx=True),
         properties=properties,
         jmx_login=login,
         classes=classes,
@@ -138,25 +143,27 @@ CASES = (
         # safe is below it, by as much as bursts are above the mean.
         0.6,
         1.1,
+        brokers=1,
     ),
     Case(
         "handlers",
         "request handlers idle",
         _with_few_handlers,
         f"{HANDLED_BYTES}",
-        BROKERS * 0.8 / (WRITE_MS / 1e3) * HANDLED_BYTES / 1e6,
+        0.8 / (WRITE_MS / 1e3) * HANDLED_BYTES / 1e6,
         0.7,
         1.1,
-        ("--partitions", str(PARTITIONS)),
+        clusters=(1,),
+        words=("--partitions", str(PARTITIONS)),
     ),
     Case(
         "in-sync",
         "in-sync replicas changing",
         _with_slow_copies,
         f"{COPIED_BYTES}",
-        BROKERS * PARTITIONS * 4 * COPIED_BYTES / (FETCH_MS / 1e3) / 1e6,
+        PARTITIONS * 4 * COPIED_BYTES / (FETCH_MS / 1e3) / 1e6,
         0.7,
         1.1,
-        ("--partitions", str(PARTITIONS)),
+        words=("--partitions", str(PARTITIONS)),
     ),
 )
