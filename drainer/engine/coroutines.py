@@ -52,7 +52,7 @@ class AsyncWorkers:
         self._gaps: list[int] = []  # by worker, between two attempts that are measured
         self._stopping = False
         self._abandoned = False
-        self._over = False  # nothing of it runs on the loop any longer
+        self._over = False  # it has waited for its workers as long as it does
         self._surplus = 0  # workers that are to rest
         self._next: Callable[[SubMessage], SubMessage | None]
         self._resting: list[asyncio.Future[None]] = []
@@ -87,9 +87,11 @@ class AsyncWorkers:
         self._choose_next()
 
     def calls(self) -> int:
-        """How many are in the handler."""
+        """How many are in the handler, also those that nothing waits for any longer."""
+        if self._over:  # some swallow a cancellation, and go on when the loop does
+            return sum(not task.done() for task in self._tasks)
         at_work = len(self._tasks) - len(self._sleepers) - len(self._resting)
-        return 0 if self._over else min(at_work, self._lanes.running)  # one may be a bundle's
+        return min(at_work, self._lanes.running)  # one may be a bundle's
 
     @property
     def idle(self) -> int:

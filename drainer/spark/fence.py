@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -84,14 +85,20 @@ class Fence:
                 raise self.lost
 
     def leave(self) -> bool:
-        """The attempt does no more. Whether that is so: else a call goes on in a thread that
-        nothing waits for, until it is cut."""
+        """The attempt does no more. Whether that is so: else a call goes on that nothing waits for,
+        until it is cut."""
         with self._looking:
             self._attempt = None
         if self.calls():
             return False
         self.calls = _no_calls
         return True
+
+    def insist_on_rest(self) -> None:
+        """Returns when no call of an earlier task goes on; those that do are cut."""
+        while self.calls():
+            self.end()
+            time.sleep(CUT_LOOK_S)
 
     def end(self) -> None:
         """No call begins any more; those that go on are cut."""

@@ -89,6 +89,8 @@ class PythonWorker:
         Raises Refused when it can't be opened, LockLost when the drain is over.
         """
         with self._lock:
+            if self._fence is not None:  # an overtaken task may have left calls behind
+                self._fence.insist_on_rest()
             if self._spec is not None and _whose(self._spec) != _whose(spec):
                 self._close()
             if self._handler is None:
@@ -142,7 +144,7 @@ class PythonWorker:
         try:
             if self._fence is not fence:
                 return
-            if fence.calls():  # in threads that their task has given up
+            if fence.calls():  # that their task has given up
                 fence.end()
             else:
                 self._close()

@@ -31,6 +31,7 @@ from made_up_kafka import (
 from core.messages import Place, place_of
 from drainer.core.plan import OffsetPlan
 from drainer.engine import checkpointer, lifecycle
+from drainer.engine.local import LocalDrain
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
 from drainer.errors import CommitDelayed, LockLost
@@ -341,6 +342,25 @@ def test_a_cancelled_handler_that_goes_on_is_given_nothing_more(tmp_path: Path) 
 
     assert summary.exit_code == 4
     assert len(handler.account.began) == 1, "begun after the lock was lost"
+
+
+@pytest.mark.parametrize("swallows", [True, False])
+def test_a_call_that_goes_on_after_its_cancellation_is_counted(
+    swallows: bool, tmp_path: Path
+) -> None:
+    async def stay(sub: SubMessage) -> None:
+        lose_the_lock(rehearsal)
+        while swallows:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    drains: list[LocalDrain] = []
+    settings = LocalSettings(concurrency=1, plan_interval_s=60)
+    rehearsal = Rehearsal(tmp_path, in_lanes(5), settings, prepare=drains.append)
+
+    assert rehearsal.drain(OnTheLoop(stay)).exit_code == 4
+    assert [drain.calls() for drain in drains] == [int(swallows)]
 
 
 def test_threads_begin_nothing_that_waited_once_the_lock_is_lost(tmp_path: Path) -> None:

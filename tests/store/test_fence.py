@@ -19,9 +19,14 @@ from stores import DRAIN, STREAMS, Failing, bucket, folder
 
 from drainer.engine.runtime import uptime_s
 from drainer.errors import Interrupted, LockLost, PlanRefused, StateLost
+from drainer.handler import Handler
+from drainer.kafka.settings import ClientSettings
+from drainer.message import SubMessage
 from drainer.spark.control import ControlChannel
 from drainer.spark.fence import EXIT_CUT, Fence
 from drainer.spark.lease import LeaseTimes
+from drainer.spark.python_worker import HandlerSpec, PythonWorker
+from drainer.spark.shipping import Shipped
 from drainer.spark.state import Attempt, State
 
 FIRST, SECOND = Attempt(1, 1, 2, 0), Attempt(1, 1, 2, 1)
@@ -48,6 +53,11 @@ class Lock:
 
     def confirmed_s(self) -> float:
         return uptime_s() if self.held else float("-inf")
+
+
+class Nothing(Handler):
+    async def handle(self, sub: SubMessage) -> None:
+        pass
 
 
 Drive = Callable[..., tuple[State, ControlChannel, Lock]]
@@ -170,6 +180,32 @@ def test_the_next_task_of_a_worker_whose_last_one_was_overtaken_goes_on(
     fence.guard(next_one)
     eventually(lambda: fence.sure)
     assert fence.lost is None
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_calls_that_a_task_left_behind_are_over_when_the_next_one_of_its_worker_begins(
+    epoch: int, drive: Drive, tmp_path: Path
+) -> None:
+    """Its driver may be another one: sessions outlive drains."""
+    uri, shipped = folder(tmp_path).uri, Shipped("orders:Nothing", source=Nothing)
+    spec = HandlerSpec(shipped, ClientSettings("x:1"), "t", "g", DRAIN, 1, uri, QUICK, 1)
+    drive(Failing(folder(tmp_path)))
+    worker = PythonWorker()
+    going_on = [None] * 3
+
+    def calls() -> int:
+        if going_on:
+            going_on.pop()
+        return len(going_on)
+
+    with worker.at_work(spec):
+        worker.fence.calls = calls
+        assert not worker.fence.leave()
+    if epoch > 1:
+        drive(Failing(folder(tmp_path)), epoch)
+    with worker.at_work(replace(spec, epoch=epoch)):
+        assert not going_on
+        worker.fence.stop()
 
 
 def test_a_task_that_wakes_up_after_its_deal_is_over_begins_nothing(
