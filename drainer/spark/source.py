@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -46,6 +45,18 @@ SCHEMA = StructType(
         StructField("leader_epoch", IntegerType()),
     ]
 )
+_ARROW_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+ARROW = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.field("element", _ARROW_HEADER)),
+    "leader_epoch": pa.int32(),
+}
 WITHOUT_HEADERS = 7
 BATCH_BYTES = 4 * 1024 * 1024
 MILLISECONDS = pa.timestamp("ms", "UTC")
@@ -120,7 +131,7 @@ class SourceReader(DataSourceReader):
         _check(schema)
         self._options = options
         self._ranges = ranges
-        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = pa.schema([(field.name, ARROW[field.name]) for field in schema])
 
     def partitions(self) -> list[Slice]:
         return [Slice(range_) for range_ in cut_evenly(self._ranges, self._options.tasks)]
