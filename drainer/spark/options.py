@@ -74,19 +74,19 @@ class ReadOptions:
         """
         found, said_by, properties = dict[str, Any](), dict[str, str](), dict[str, str]()
         for name, text in options.items():
-            option = _OPTIONS.get(name.lower())
-            if option is None and not name.lower().startswith(KAFKA):
+            if name.lower() not in _OPTIONS and not name.lower().startswith(KAFKA):
                 raise _unknown(name)
             if not text.strip():
                 continue
-            if option is None or isinstance(option, str):
-                properties[option or name.lower().removeprefix(KAFKA)] = text.strip()
-                continue
-            attribute, parse, example = option
-            if (other := said_by.setdefault(attribute, name)) != name:
+            of_client = (name.lower().removeprefix(KAFKA), None, "")
+            about, parse, example = _OPTIONS.get(name.lower(), of_client)
+            if (other := said_by.setdefault(about, name)) != name:
                 raise UsageError(f"{other} and {name} say the same thing", hint="leave either out")
+            if parse is None:
+                properties[about] = text.strip()
+                continue
             try:
-                found[attribute] = parse(text.strip())
+                found[about] = parse(text.strip())
             except ValueError as error:  # also msgspec's
                 raise UsageError(f"{name}={text!r}: {error}", hint=f"as in {example}") from None
         if not found.get("topics"):
@@ -96,7 +96,7 @@ class ReadOptions:
                 raise UsageError("assign and partitions are both given", hint="leave either out")
             found["topics"] = dict.fromkeys(found["topics"], partitions)
         if "group" in found:
-            found.setdefault("start", COMMITTED)
+            found = {"start": COMMITTED, "reader": found["group"], **found}
         # As Spark's source does, so that a query has the same rows from both.
         if said_by["topics"].lower() != "topic" and "client_config" not in found:
             properties.setdefault(ISOLATION, "read_uncommitted")
@@ -180,6 +180,8 @@ def _named(whole: OffsetRange, backlog: Backlog, options: ReadOptions) -> Offset
         start = at
     if not isinstance(options.end, Bound) and (at := options.end[topic][number]) >= 0:
         end = at
+    if (start, end) == (whole.start, whole.end):
+        return whole
     log = backlog.partitions[number]
     if not log.log_start <= start <= end <= log.log_end:
         raise Refused(
@@ -274,8 +276,8 @@ def _true(text: str) -> bool:
 
 KAFKA = "kafka."
 # Drainer's names, then those of Spark's Kafka source: which attribute an option is about, how it is
-# read, and an example; or which property of the client it is.
-_OPTIONS: dict[str, tuple[str, Callable[[str], Any], str] | str] = {
+# read, and an example; or which property of the client it is, which is taken as it is.
+_OPTIONS: dict[str, tuple[str, Callable[[str], Any] | None, str]] = {
     "topic": ("topics", _topics, "orders"),
     "partitions": ("partitions", _partitions, "0,2,5"),
     "from": ("start", parse_from, "earliest"),
@@ -283,8 +285,8 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any], str] | str] = {
     "group": ("group", str, "indexer"),
     "tasks": ("tasks", _tasks, "8"),
     "client.config": ("client_config", str, "client.properties"),
-    "bootstrap.servers": BOOTSTRAP,
-    "isolation": ISOLATION,
+    "bootstrap.servers": (BOOTSTRAP, None, ""),
+    "isolation": (ISOLATION, None, ""),
     "subscribe": ("topics", _topics, "orders,refunds"),
     "assign": ("topics", _assigned, '{"orders": [0, 2]}'),
     "startingoffsets": ("start", _places("earliest", EARLIEST, -2), '{"orders": {"0": 100}}'),

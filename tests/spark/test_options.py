@@ -14,7 +14,8 @@ from drainer.spark.options import OffsetRange, ReadOptions, cut_evenly
 
 def test_without_a_group_the_start_is_the_first_record_else_its_committed_offset() -> None:
     assert ReadOptions.parse({"topic": "t"}).start == EARLIEST
-    assert ReadOptions.parse({"topic": "t", "group": "g"}).start == COMMITTED
+    of_group = ReadOptions.parse({"topic": "t", "group": "g"})
+    assert (of_group.start, of_group.reader) == (COMMITTED, "g")
     assert ReadOptions.parse({"topic": "t", "group": "g", "from": "7"}).start == Bound(offset=7)
 
 
@@ -84,6 +85,10 @@ def test_offsets_are_by_topic_and_partition() -> None:
         ({}, "no topic"),
         ({"topic": " "}, "no topic"),
         ({"topic": "t", "subscribe": "t"}, "topic and subscribe say the same"),
+        (
+            {"topic": "t", "isolation": "read_committed", "kafka.isolation.level": "none"},
+            "isolation and kafka.isolation.level say the same",
+        ),
         ({"assign": '{"t": [0]}', "partitions": "0"}, "assign and partitions"),
         ({"assign": '{"t": []}'}, "a topic has no partition"),
         ({"topic": "t", "tasks": "0"}, "tasks='0'"),
