@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 from drainer.errors import EXIT_INTERRUPTED, Interrupted, Refused, StateLost
 from drainer.spark.failure import SparkBroke
 from drainer.spark.jobs import Jobs
+from drainer.spark.lease import LOCAL
 from kafka.topic import eventually
 from spark.story import HANDLER, Op, Story
 from spark.test_drain import messages
 from spark.trouble import Trouble, When, insist_on_few_repeats, interrupt, kill, states, stop_for
 
 CONCURRENCY = 20
-LEASE_S = 3.2  # and a look more
 
 
 def fill(story: Story, *last: Op) -> None:
@@ -52,7 +52,7 @@ def test_a_worker_that_stood_still_beyond_its_lease_goes_on_if_nobody_took_over(
     story: Story,
 ) -> None:
     fill(story)
-    with Trouble(story, stop_for(LEASE_S + 0.5, signal.SIGCONT)):
+    with Trouble(story, stop_for(LOCAL.lease_s + 2 * LOCAL.look_s, signal.SIGCONT)):
         summary = story.run(concurrency=CONCURRENCY, wait_ms="3")
 
     assert (summary.exit_code, summary.cause) == (0, None)
