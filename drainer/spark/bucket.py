@@ -17,7 +17,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
 
 from drainer.errors import StateRefused
-from drainer.spark.objects import SECRET_WORDS, STORES, Objects, out_of_reach
+from drainer.spark.objects import REMOVE_TRIES, SECRET_WORDS, STORES, Objects, out_of_reach
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta, PutMode, PutResult, UpdateVersion
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 REQUEST = timedelta(seconds=5)
 CLIENT: ClientConfig = {"timeout": REQUEST, "allow_http": True}
 RETRIES: RetryConfig = {"max_retries": 2, "retry_timeout": REQUEST}
-REMOVE_TRIES = 5  # while another process removes the same
 
 VENDORS = ("AWS_", "AZURE_", "GOOGLE_")  # begin names of the variables that obstore reads
 NO_BUCKET = ("NoSuchBucket", "specified bucket does not exist", "ContainerNotFound")

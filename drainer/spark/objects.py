@@ -30,6 +30,7 @@ STORES = {  # schemes, and what obstore calls them
     "abfs": "abfs",
     "abfss": "abfss",
 }
+REMOVE_TRIES = 5  # while another process removes or writes there
 SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
 
 
@@ -236,17 +237,19 @@ class Folder(Objects):
 
     def remove(self, prefix: str) -> None:
         path = self.path / prefix
-        try:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-        except FileNotFoundError:
-            pass  # by somebody else, meanwhile
-        except OSError as error:
-            raise out_of_reach(
-                f"it can't be removed: {error.strerror or error}", self.uri
-            ) from error
+        for left in reversed(range(REMOVE_TRIES)):
+            try:
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+            except OSError as error:
+                if left and error.errno in (errno.ENOENT, errno.ENOTEMPTY):
+                    continue
+                raise out_of_reach(
+                    f"it can't be removed: {error.strerror or error}", self.uri
+                ) from error
+            return
 
     def _make(self, folder: Path) -> None:
         if folder.is_dir():

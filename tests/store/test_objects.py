@@ -127,6 +127,24 @@ def test_a_late_record_does_not_bring_a_removed_folder_back(tmp_path: Path) -> N
     assert objects.children("") == []
 
 
+def test_what_is_written_while_a_folder_is_removed_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = folder(tmp_path)
+    objects.put("d/1/begun", b".")
+    remove_folder, late = os.rmdir, ["d/1/00000001"]
+
+    def write_first(path: str, **options: Any) -> None:
+        while late:
+            objects.put(late.pop(), b".", beside=True)
+        remove_folder(path, **options)
+
+    monkeypatch.setattr(os, "rmdir", write_first)
+    objects.remove("d")
+
+    assert objects.children("") == []
+
+
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = folder(tmp_path)
     objects.put("d/x", b"before")
