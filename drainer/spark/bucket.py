@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
@@ -91,6 +92,21 @@ class Bucket(Objects):
             return None
 
         return self._do("written", put)
+
+    def insist_on_replace(self) -> None:
+        """Raises StateRefused when ``replace`` writes over anything else, or StateLost."""
+        name = f"probe-{token_hex(8)}"
+        try:
+            first = self.replace(name, b"first", None)
+            second = first and self.replace(name, b"second", first)
+            if second and self.replace(name, b"third", first) is None:
+                return
+        finally:
+            self.remove(name)
+        raise StateRefused(
+            f"{self.uri} writes over objects that have changed, whatever is asked",
+            hint="Name a store that knows conditional puts (If-Match).",
+        )
 
     def names(self, prefix: str) -> list[str]:
         found = self._do("listed", lambda: self._store.list(prefix or None).collect())
