@@ -61,6 +61,7 @@ class StoredPlan(SavedPlan):
     def hold(self) -> None:
         with _refusing():
             self._bucket.insist_on_create()
+            self._bucket.insist_on_replace()
 
     @property
     def holder(self) -> str:

@@ -28,7 +28,7 @@ class Store:
     def __init__(self) -> None:
         self.inner = MemoryStore()
         self.lost = ""
-        self.knows_conditions = True
+        self.ignores: tuple[type, ...] = ()  # modes of a put: create is a text, and a tag is not
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -36,7 +36,9 @@ class Store:
     def put(self, name: str, data: bytes, mode: Any = "overwrite", **options: Any) -> Any:
         if self.lost == "request":
             raise GenericError("connection refused")
-        put = self.inner.put(name, data, mode=mode if self.knows_conditions else "overwrite")
+        put = self.inner.put(
+            name, data, mode="overwrite" if isinstance(mode, self.ignores) else mode
+        )
         if self.lost == "answer":
             raise GenericError("timed out")
         return put
@@ -129,10 +131,13 @@ def test_what_was_set_aside_comes_back_when_the_new_drain_could_not_begin(store:
     assert [each["path"] for each in store.list().collect()] == [NAME]
 
 
-def test_a_store_without_conditional_puts_is_refused(store: Store) -> None:
+@pytest.mark.parametrize(("ignored", "said"), [(str, "are there"), (dict, "have changed")])
+def test_a_store_without_conditional_puts_is_refused(
+    ignored: type, said: str, store: Store
+) -> None:
     StoredPlan(URI).hold()
-    store.knows_conditions = False
-    with pytest.raises(StateRefused, match="writes over objects that are there"):
+    store.ignores = (ignored,)
+    with pytest.raises(StateRefused, match=f"writes over objects that {said}"):
         StoredPlan(URI).hold()
     assert store.list().collect() == []
 
