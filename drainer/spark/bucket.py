@@ -120,8 +120,11 @@ class Bucket(Objects):
     def remove(self, prefix: str) -> None:
         def remove() -> None:
             for _ in range(REMOVE_TRIES):
+                below = self.names(prefix)
                 with suppress(FileNotFoundError):  # removed by another process meanwhile
-                    self._store.delete(self.names(prefix) or [prefix])
+                    self._store.delete(below or [prefix])
+                    return
+                if not below:
                     return
 
         self._do("removed", remove)

@@ -11,6 +11,7 @@ import asyncio
 from asyncio import FIRST_COMPLETED
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 
 from pyspark import SparkContext
@@ -114,6 +115,7 @@ class SparkDrain:
         self._aggregation = Aggregation(plan, uri, self._epoch)
         self._done_before = self._aggregation.counts()[1].done
         self._kept: set[int] = set()  # deals of which the state has something
+        self._news_due_s = 0.0
         self._terms = Terms(
             handler=spec,
             letters_topic=self._held.letters_topic,
@@ -211,7 +213,9 @@ class SparkDrain:
         self._working = spawn(self._work.run(), "waves", self._life.end)
 
     async def look(self, *, paused: bool) -> None:
-        await self._take_news()
+        if monotonic() >= self._news_due_s:
+            self._news_due_s = monotonic() + self._state.journal_interval_s
+            await self._take_news(sparing=True)
         await self._loans.look()
         self._monitor.concurrency = self._loans.total
         self._word.totals = self._totals()
@@ -240,9 +244,9 @@ class SparkDrain:
                 return  # once more, soon
             self._kept.remove(deal)
 
-    async def _take_news(self) -> None:
+    async def _take_news(self, *, sparing: bool = False) -> None:
         async with self._taking:
-            for attempt, told in await blocking_call(self._state.news):
+            for attempt, told in await blocking_call(partial(self._state.news, sparing=sparing)):
                 deal, task = attempt.deal, attempt.task
                 for wave, claim in self._aggregation.take(deal, task, told, attempt.number):
                     self._work.part_done(deal, task, wave, claim)

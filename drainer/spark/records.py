@@ -21,7 +21,9 @@ from drainer.spark.objects import Objects
 from drainer.spark.streams import Streams
 from drainer.store.journal import encode_line
 
-STATUS_S = 0.5  # between two records that have a status, at most, while ``beat`` is called
+# Between two records that have a status, at most, while ``beat`` is called. To an object store it
+# goes with what finished, which comes more often: each record is a request.
+STATUS_LOCAL_S, STATUS_REMOTE_S = 0.5, 2.5
 TRY_FOR_S = 30.0  # how long an object store that takes nothing is tried again
 TRY_AGAIN_S = 1.0
 FLUSH_S = 60.0
@@ -69,6 +71,8 @@ class TaskRecords:
         ruled: RuleAccount | None = None,
     ) -> None:
         """Reports what finished, next time again if it raises PlanNotWritten or StateLost."""
+        if not self._objects.is_local:
+            self.hurry()
         self._tell(changes, parked, ruled, self._status_if_due())
 
     def beat(self) -> None:
@@ -112,7 +116,7 @@ class TaskRecords:
         now_s = time.monotonic()
         if self.status is None or now_s < self._status_due_s:
             return None
-        self._status_due_s = now_s + STATUS_S
+        self._status_due_s = now_s + (STATUS_LOCAL_S if self._objects.is_local else STATUS_REMOTE_S)
         return self.status()
 
     def _from_start(self, changes: Mapping[int, Progress]) -> dict[int, Progress]:

@@ -45,6 +45,7 @@ from drainer.store.journal import decode_line, encode_line
 from drainer.store.plan_file import PlanPlace
 
 JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.5  # between two records of a task
+LIST_S = 5.0  # between two looks for new attempts, in an object store that is asked sparingly
 ASK_AT_ONCE = 16  # questions to an object store at the same time
 
 EPOCHS, CONTROL, BEGUN, SETTLED, ENDED = "epochs", "control", "begun", "settled", "ended"
@@ -144,6 +145,7 @@ class State:
         self._begun_s: dict[Attempt, float] = {}  # when others could see that
         self._followed: list[Share] | None = None
         self._read: dict[Attempt, int] = {}  # records, of those that are followed
+        self._list_due_s = 0.0
         self._askers: ThreadPoolExecutor | None = None
 
     @classmethod
@@ -158,7 +160,11 @@ class State:
         return max(self._numbers(EPOCHS), default=None)
 
     def begin_epoch(self, epoch: int, times: LeaseTimes) -> bool:
-        """Ends all earlier epochs; False when there is such a one already."""
+        """Ends all earlier epochs; False when there is such a one already.
+
+        Raises StateRefused where two drivers could both begin one.
+        """
+        self.objects.insist_on_create()
         return self._create(f"{EPOCHS}/{epoch}", Epoch(uuid4().hex, times))
 
     def times(self, epoch: int) -> LeaseTimes | None:
@@ -310,13 +316,32 @@ class State:
         """From here on ``news`` looks at these deals alone, of so many tasks each."""
         self._followed = [(epoch, deal, n) for deal, tasks in deals.items() for n in range(tasks)]
 
-    def news(self) -> list[tuple[Attempt, TaskRecord]]:
-        """What has appeared since the last call: each record once, those of an attempt in order."""
+    def news(self, *, sparing: bool = False) -> list[tuple[Attempt, TaskRecord]]:
+        """What has appeared since the last call: each record once, those of an attempt in order.
+
+        With ``sparing`` an object store is asked for the next record of each attempt alone, and
+        seldom for second attempts; the rest comes with a later call.
+        """
+        sparing = sparing and not self.objects.is_local
+        known: list[Attempt] = []
         shares = self.shares() if self._followed is None else self._followed
-        attempts = [a for each in self._ask(self.attempts, shares) for a in each]
+        if sparing and uptime_s() < self._list_due_s:
+            known = [attempt for attempt in self._read if attempt.share in set(shares)]
+            begun = {attempt.share for attempt in known}
+            shares = [share for share in shares if share not in begun]
+        else:
+            self._list_due_s = uptime_s() + LIST_S
+        attempts = known + [a for each in self._ask(self.attempts, shares) for a in each]
         # Here alone: a deal may begin to be followed while another thread asks.
         self._read = {attempt: self._read.get(attempt, 0) for attempt in attempts}
-        found = self._ask(lambda attempt: self.records(attempt, self._read[attempt]), attempts)
+
+        def ask(attempt: Attempt) -> tuple[list[TaskRecord], bool]:
+            since = self._read[attempt]
+            if sparing:  # the next one, if it is there
+                return self.records(attempt, since, since + 1)[0], False
+            return self.records(attempt, since)
+
+        found = self._ask(ask, attempts)
         news: list[tuple[Attempt, TaskRecord]] = []
         for attempt, (records, spoilt) in zip(attempts, found, strict=True):
             self._read[attempt] += len(records)

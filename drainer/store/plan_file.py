@@ -65,6 +65,7 @@ def plan_at(place: PlanPlace) -> SavedPlan:
     """
     if isinstance(place, Path):
         return PlanFile(place)
+    wings.insist_on(wings.Extra.SPARK, f"a plan at {place}")
     stored: SavedPlan = wings.load(wings.Hook.STORED_PLAN)(place)
     return stored
 

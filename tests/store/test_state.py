@@ -22,6 +22,7 @@ from drainer.core.progress import Counts, Partial, Progress
 from drainer.engine.runtime import uptime_s
 from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
 from drainer.policy.rules.settings import RuleAccount
+from drainer.spark import state as state_module
 from drainer.spark.lease import is_dead, this_process
 from drainer.spark.objects import Objects
 from drainer.spark.records import TaskRecords
@@ -71,6 +72,33 @@ def test_an_epoch_begins_once_and_is_the_newest(state: State) -> None:
     assert not state.begin_epoch(10, AT_ONCE)
     assert not state.begin_epoch(1, LONG)
     assert (state.epoch(), state.times(10), state.times(1)) == (10, LONG, AT_ONCE)
+
+
+def test_an_object_store_is_asked_for_one_record_of_each_attempt_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = driven(State(bucket(tmp_path), DRAIN))
+    now_s = [100.0]
+    monkeypatch.setattr(state_module, "uptime_s", lambda: now_s[0])
+    state.follow(1, {1: 3})
+    one, _ = begun(state, FIRST)
+    tell(one, {0: done(101, count=1)}, {0: done(102, count=2)})
+
+    def news(*, sparing: bool) -> list[tuple[int, int, int]]:
+        found = state.news(sparing=sparing)
+        return [(a.task, a.number, r.claims["0/8"][0].messages.done) for a, r in found]
+
+    assert news(sparing=True) == [(2, 0, 1)]
+    other, _ = begun(state, Attempt(1, 1, 0, 7))
+    tell(other, {0: done(103, count=3)})
+    assert news(sparing=True) == [(2, 0, 2), (0, 7, 3)]
+    again, _ = begun(state, SECOND)
+    tell(again, {0: done(104, count=4)})
+    assert news(sparing=True) == []
+    now_s[0] += state_module.LIST_S
+    assert news(sparing=True) == [(2, 1, 4)]
+    tell(again, {0: done(105, count=5)}, {0: done(106, count=6)})
+    assert news(sparing=False) == [(2, 1, 5), (2, 1, 6)]
 
 
 def test_each_record_is_news_once_and_in_order(state: State) -> None:
