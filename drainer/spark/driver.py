@@ -164,7 +164,6 @@ class SparkDrain:
 
     async def _remove_state(self) -> None:
         await blocking_call(self._word.end)
-        self._held.lock.stays = False
         with suppress(DrainerError):
             await blocking_call(self._state.remove, self._file.path)
 
@@ -321,6 +320,7 @@ class SparkDrain:
             if not still_open or monotonic() > until_s or self._life.forced.is_set():
                 break
             await asyncio.sleep(self.look_s)
+        self._held.lock.stays = still_open > 0  # a call may go on there, until it is cut
         if failed:
             return both(cause, not_closed(failed[0]))
         return cause

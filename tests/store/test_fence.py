@@ -3,6 +3,7 @@ is still in its handler some seconds later is cut off."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from stores import DRAIN, STREAMS, Failing, bucket, folder
@@ -23,6 +25,7 @@ from drainer.handler import Handler
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage
 from drainer.spark.control import ControlChannel
+from drainer.spark.driver import SparkDrain
 from drainer.spark.fence import EXIT_CUT, Fence
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.python_worker import HandlerSpec, PythonWorker
@@ -206,6 +209,29 @@ def test_calls_that_a_task_left_behind_are_over_when_the_next_one_of_its_worker_
     with worker.at_work(replace(spec, epoch=epoch)):
         assert not going_on
         worker.fence.stop()
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_others_are_kept_out_while_a_worker_may_be_in_a_call(
+    closed: bool, state: State, tmp_path: Path
+) -> None:
+    """Whoever asks twice to stop does not wait for the workers."""
+    drain = SparkDrain(held := Mock(), Mock())
+    drain._state, drain._epoch, drain._word = state, 1, Mock()
+    drain._at_rest = True
+    held.lock.stays, held.file.path = True, tmp_path / "orders.plan.json"
+    name = state.opening(1)
+    if closed:
+        state.closed(name, None)
+
+    async def end() -> None:
+        drain._life.forced = asyncio.Event()
+        drain._life.forced.set()
+        await drain.close(None)
+        await drain.forget()
+
+    asyncio.run(end())
+    assert held.lock.stays is not closed
 
 
 def test_a_task_that_wakes_up_after_its_deal_is_over_begins_nothing(
