@@ -65,6 +65,7 @@ class _Task:
     parts: Mapping[str, int]  # the number of the wave, by claim
     subs: Mapping[str, int]  # that it was given, by claim
     attempt: int = 0
+    left: dict[str, set[int]] = field(default_factory=dict)  # partitions, by claim
     counted: Changes = field(default_factory=dict)
     ruled: RuleAccount = field(default_factory=RuleAccount)
 
@@ -144,17 +145,21 @@ class Aggregation:
         self._deals[number] = tuple(self._given(parts) for parts in tasks)
         self._next = number + 1
 
-    def take(self, deal: int, task: int, told: TaskRecord, attempt: int = 0) -> list[Part]:
+    def take(
+        self, deal: int, task: int, told: TaskRecord, attempt: int = 0, newest: int = 0
+    ) -> list[Part]:
         """What a task finished since the last time; gives the parts that are done by that.
 
         The counts are of all that it did. A later attempt goes on from the counts of earlier ones,
-        so these are not asked any more. Nor is a task of a deal that has ended: an attempt which
-        nobody waited for has woken up.
+        so these are not asked any more; and what they finished late it does again, so it alone
+        says that a part is done. ``newest`` is the last attempt that has begun. Nor is a task of a
+        deal that has ended asked: an attempt which nobody waited for has woken up.
         """
         if deal not in self._deals:
             return []
         self._seen = None
         share, done = self._deals[deal][task], list[Part]()
+        share.attempt = max(share.attempt, attempt, newest)
         late = attempt < share.attempt
         for selector, changes in told.claims.items():
             number = share.parts[selector]
@@ -162,7 +167,8 @@ class Aggregation:
             if wave is None:
                 continue  # it was folded in
             now = wave.now[selector]
-            before_done = _is_done(wave.told, now)
+            left = share.left.setdefault(selector, set(now))
+            whole_before = not left
             for n, progress in changes.items():
                 before = now[n]
                 now[n] = merged = before.merge(progress)
@@ -170,16 +176,16 @@ class Aggregation:
                     now[n] = replace(
                         merged, messages=before.messages, sub_messages=before.sub_messages
                     )
-            if not before_done and _is_done(wave.told, now):
+                elif _is_whole(progress, wave.told.ranges[n]):
+                    left.discard(n)
+            if not left and not whole_before:
                 done.append((number, selector))
             share.counted.setdefault(selector, {}).update(now)
         self.parked.update(told.parked)
-        if not late:
-            share.attempt = attempt
-            if told.ruled is not None:
-                known = self._ruled.counts  # a task may report all of them again
-                news = {key: n for key, n in told.ruled.counts.items() if n > known.get(key, 0)}
-                share.ruled = share.ruled.merge(replace(told.ruled, counts=news))
+        if not late and told.ruled is not None:
+            known = self._ruled.counts  # a task may report all of them again
+            news = {key: n for key, n in told.ruled.counts.items() if n > known.get(key, 0)}
+            share.ruled = share.ruled.merge(replace(told.ruled, counts=news))
         return done
 
     def behind(self, ranges: Mapping[int, Range]) -> frozenset[int]:
@@ -367,8 +373,10 @@ class Aggregation:
         return any(end_of(p) > base[n].watermark for n, p in claim.items())
 
 
-def _is_done(wave: WaveAccount, now: Mapping[int, Progress]) -> bool:
-    return all(p.watermark >= wave.ranges[n][1] for n, p in now.items())
+def _is_whole(told: Progress, bounds: Range) -> bool:
+    """Whether a task has told that it is past these offsets, whatever others finished of them."""
+    start, end = bounds
+    return any(first <= start and end <= last for first, last in told.finished)
 
 
 def _counts_of(claim: Mapping[int, Progress]) -> Counts:

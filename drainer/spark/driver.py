@@ -247,7 +247,9 @@ class SparkDrain:
         async with self._taking:
             for attempt, told in await blocking_call(partial(self._state.news, sparing=sparing)):
                 deal, task = attempt.deal, attempt.task
-                for wave, claim in self._aggregation.take(deal, task, told, attempt.number):
+                newest = self._state.newest.get(attempt.share, attempt.number)
+                done = self._aggregation.take(deal, task, told, attempt.number, newest)
+                for wave, claim in done:
                     self._work.part_done(deal, task, wave, claim)
                 self._monitor.take(attempt, told.status)
                 if told.status:

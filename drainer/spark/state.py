@@ -143,6 +143,7 @@ class State:
         self.uri = objects.uri
         self.journal_interval_s = JOURNAL_LOCAL_S if objects.is_local else JOURNAL_REMOTE_S
         self._begun_s: dict[Attempt, float] = {}  # when others could see that
+        self.newest: dict[Share, int] = {}  # attempts that have begun, as ``news`` found them
         self._followed: list[Share] | None = None
         self._read: dict[Attempt, int] = {}  # records, of those that are followed
         self._list_due_s = 0.0
@@ -332,6 +333,7 @@ class State:
         else:
             self._list_due_s = uptime_s() + LIST_S
         attempts = known + [a for each in self._ask(self.attempts, shares) for a in each]
+        self.newest = {each.share: each.number for each in sorted(attempts)}
         # Here alone: a deal may begin to be followed while another thread asks.
         self._read = {attempt: self._read.get(attempt, 0) for attempt in attempts}
 

@@ -123,7 +123,7 @@ class WaveRunner:
                 self._reader.begin(behind=job)
             await self._work()
             if self._under_way or self._schedule.waves:
-                if self._reader.ready and self._cut is None:
+                if self._reader.ready and self._cut is None and not self._reader.stopped:
                     await self._took(await self._reader.take())
             elif self._cut is not None:
                 await self._handle_cut(self._cut)

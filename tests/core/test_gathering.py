@@ -138,8 +138,20 @@ def test_parts_are_done_when_their_task_has_told_all_of_them() -> None:
 
     assert aggregation.take(1, 0, told("0/2", (0, 4), (5, 10), done=2)) == []
     assert aggregation.take(1, 1, told("1/2", (0, 10), done=3)) == [(1, "1/2")]
-    assert aggregation.take(1, 0, told("0/2", (4, 5), done=3)) == [(1, "0/2")]
+    assert aggregation.take(1, 0, told("0/2", (0, 10), done=3)) == [(1, "0/2")]
     assert aggregation.take(1, 0, told("0/2", (0, 10), done=3)) == []
+
+
+def test_a_part_is_done_when_the_last_attempt_says_so_for_it_does_again_what_was_told_late() -> (
+    None
+):
+    aggregation = halves()
+    assert aggregation.take(1, 0, told("0/2", (0, 6), done=1), attempt=2) == []
+
+    assert aggregation.take(1, 0, told("0/2", (0, 10), done=3), attempt=1) == []
+    assert aggregation.take(1, 0, told("0/2", (0, 8), done=2), attempt=2) == []
+    assert aggregation.take(1, 0, told("0/2", (0, 10), done=3), attempt=2, newest=3) == []
+    assert aggregation.take(1, 0, told("0/2", (0, 10), done=3), attempt=3) == [(1, "0/2")]
 
 
 def test_a_wave_of_messages_that_split_into_nothing_is_finished_at_once() -> None:
