@@ -301,8 +301,7 @@ class WaveRunner:
                 raise
             meant = await self._meant(error)
             raise meant from (error.__cause__ if meant is error else error)
-        finally:
-            self._loans.end(borrowers)
+        self._loans.end(borrowers)  # after an error they may still be at work
         await self._take_news()
         under_way = self._under_way.pop(deal)
         whole = True
