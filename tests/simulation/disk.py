@@ -101,6 +101,14 @@ class Disk:
     def access(self, path: Path | str, mode: int) -> bool:
         return True
 
+    @property
+    def path(self) -> Disk:
+        """As far as ``os.path`` is used."""
+        return self
+
+    def exists(self, path: Path | str) -> bool:
+        return _name(path) in self.files
+
     def unforeseen(self, size: int) -> str:
         """Stands in for ``secrets.token_hex``: the same in each run of a simulation."""
         self._names += 1

@@ -19,7 +19,6 @@ from drainer.engine.ports import Source
 from drainer.engine.runtime import Runtime
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, SubMessage
-from drainer.operations import start
 from drainer.operations.engine import InProcess
 from drainer.policy import breaker
 from drainer.policy.concurrency import FIRST, Concurrency
@@ -182,10 +181,10 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         (plan_file, "insist_new_files_own", lambda folder: None),
         (filelock.FileLock, "acquire", lambda lock, **_: None),  # one process lives at a time
         (filelock.FileLock, "release", lambda lock: None),
+        (plan_file, "os", disk),
         (plan_file, "Path", DiskPath),
         (plan_file, "read_own", DiskPath.read_bytes),
         (journal, "os", disk),
-        (start, "os", disk),
         (breaker, "FAILURES", it.outages_after),
         (DiskPath, "disk", disk),
     ]
