@@ -138,7 +138,9 @@ class Lender(Generic[Task]):
         shares: dict[Task, int] = {}
         by_wish = sorted(self._tasks, key=lambda task: self._tasks[task].wanted)
         for number, task in enumerate(by_wish):
-            shares[task] = min(self._tasks[task].wanted, left // (len(by_wish) - number))
+            # Of more tasks than calls those have one that want least: a hot lane is among them.
+            fair = max(min(1, left), left // (len(by_wish) - number))
+            shares[task] = min(self._tasks[task].wanted, fair)
             left -= shares[task]
         for number, task in enumerate(by_wish):  # what is over lets each begin more at once
             more = left // (len(by_wish) - number)

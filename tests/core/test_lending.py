@@ -98,6 +98,19 @@ def test_what_is_over_is_lent_too() -> None:
     assert obeyed(lender, {"a": 2, "b": 4}, {"a": 0, "b": 0}) == {"a": 9, "b": 11}
 
 
+def test_of_more_tasks_than_calls_a_hot_lane_does_not_stand_still() -> None:
+    """A search may find that a downstream can do with fewer calls than there are tasks."""
+    lender = Lender[str](8)
+    for task in ("wide", "wider", "widest", "hot"):
+        lender.begin(task)
+
+    lender.total = 2
+    running = {"wide": 1, "wider": 1, "widest": 1, "hot": 1}
+    lent = obeyed(lender, running, {"wide": 9, "wider": 90, "widest": 99, "hot": 0})
+
+    assert lent == {"hot": 1, "wide": 1, "wider": 0, "widest": 0}
+
+
 def test_a_lower_total_is_obeyed() -> None:
     lender = Lender[str](20)
     lender.begin("a")
