@@ -54,6 +54,7 @@ def _session(events: Path) -> SparkSession:
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": events.as_uri(),
             "spark.eventLog.compress": "false",
+            "spark.local.dir": str(events.with_name("blocks")),
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.session.timeZone": "UTC",
         },

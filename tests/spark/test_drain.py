@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import time
+from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
 from drainer.core.order import Order
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED
@@ -20,6 +23,14 @@ def messages(count: int, seed: int, *, keys: int = 40, ops: int = 5) -> list[lis
     ]
 
 
+def kept_by_spark() -> set[str]:
+    """The files of its shuffles and of what it keeps on disk."""
+    context = SparkContext._active_spark_context
+    assert context is not None
+    folder = Path(context.getConf().get("spark.local.dir", ""))
+    return {path.name for path in folder.rglob("*") if path.name.startswith(("shuffle_", "rdd_"))}
+
+
 def test_everything_is_handled_in_the_order_of_its_sub_keys_wave_by_wave(story: Story) -> None:
     drawn = random.Random(8)
     mixed = messages(200, 5)
@@ -28,6 +39,7 @@ def test_everything_is_handled_in_the_order_of_its_sub_keys_wave_by_wave(story: 
     for offset in (25, 160):
         mixed[offset] = [[f"k{drawn.randrange(40)}", f"k{drawn.randrange(40)}"], "k3"]
     story.fill(messages(300, 4), mixed)
+    before = kept_by_spark()
 
     summary = story.run(wave_bytes=8_000)
 
@@ -45,6 +57,10 @@ def test_everything_is_handled_in_the_order_of_its_sub_keys_wave_by_wave(story: 
     closed = [line["pid"] for line in story.lines if line["what"] == "close"]
     assert len(opened) == len(set(opened))
     assert sorted(opened) == sorted(closed)
+    until_s = time.monotonic() + 30
+    while kept_by_spark() - before:  # Spark removes them soon after it was asked to
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
 
 
 @pytest.mark.long
