@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka import Producer
+
+from drainer.demo.fill import create_topic
 from drainer.java import find_java
+from drainer.kafka.settings import ClientSettings
+from drainer.limits.kafka.traffic import OLD_CLIENT
 from drainer.sandbox import Broker, BrokerPorts, Brokers
 from drainer.sandbox.jars import classpath, kafka_jars
 
@@ -56,17 +62,38 @@ def _with_quota(folder: Path, capacity: float, _: int) -> Iterator[Words]:
     # Quotas look at the last three seconds instead of eleven: trials are short here.
     properties = {"quota.window.num": "3", "quota.window.size.seconds": "1"}
     with Broker(folder, properties=properties, die_with_parent=True) as broker:
-        limit_clients(broker, round(capacity * QUOTA_MB_PER_S * 1e6))
+        limit_clients(broker, "producer", round(capacity * QUOTA_MB_PER_S * 1e6))
         yield ("-b", broker.bootstrap_servers)
 
 
-def limit_clients(broker: Broker, produced_bytes_per_s: int) -> None:
-    """Throttles every client that writes more than that, by Kafka's own tool."""
+def limit_clients(broker: Broker, kind: str, bytes_per_s: int, client: str = "") -> None:
+    """Throttles producers or consumers that do more than that, each of a name, by Kafka's own tool;
+    those of one name alone if it is given."""
     tool = ["kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap_servers]
-    quota = ["--entity-type", "clients", "--entity-default", "--add-config"]
-    rate = f"producer_byte_rate={produced_bytes_per_s}"
+    whom = ["--entity-name", client] if client else ["--entity-default"]
+    rate = f"{kind}_byte_rate={bytes_per_s}"
     java = [str(find_java()), "-cp", classpath(kafka_jars())]
-    subprocess.run([*java, *tool, "--alter", *quota, rate], check=True)
+    quota = ["--entity-type", "clients", *whom, "--add-config", rate]
+    subprocess.run([*java, *tool, "--alter", *quota], check=True)
+
+
+OLD_TOPIC, OLD_MESSAGES, OLD_BYTES = "backlog", 20_000, 1024
+
+
+@contextmanager
+def _with_slow_disk(folder: Path, capacity: float, _: int) -> Iterator[Words]:
+    """Readers of old messages get so much and no more, as from a disk: by a quota of their own."""
+    properties = {"quota.window.num": "3", "quota.window.size.seconds": "1"}
+    with Broker(folder, properties=properties, die_with_parent=True) as broker:
+        limit_clients(broker, "consumer", round(capacity * QUOTA_MB_PER_S * 1e6), OLD_CLIENT)
+        settings = ClientSettings.load(broker.bootstrap_servers)
+        create_topic(settings, OLD_TOPIC, 2)
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for number in range(OLD_MESSAGES):
+            producer.produce(OLD_TOPIC, os.urandom(OLD_BYTES), partition=number % 2)
+            producer.poll(0)
+        producer.flush()
+        yield ("-b", broker.bootstrap_servers)
 
 
 WRITE_MS = 50
@@ -144,6 +171,17 @@ CASES = (
         0.6,
         1.1,
         brokers=1,
+    ),
+    Case(
+        "old",
+        "of old messages were read",
+        _with_slow_disk,
+        "1KiB",
+        QUOTA_MB_PER_S,
+        0.7,
+        1.1,  # what may be missing of it counts as read
+        brokers=1,
+        words=("--old-topic", OLD_TOPIC, "--partitions", "2"),
     ),
     Case(
         "handlers",

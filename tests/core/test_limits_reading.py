@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.limits.search.reading import Report, TrafficReading, changing_share
+from drainer.limits.search.reading import Calm, Report, TrafficReading, changing_share
 from drainer.limits.search.trial import Point
 
 QUIET = Report(at_s=0.0, order=1, ready=True, acknowledged=0, errors=0, consumed=(0, 0), busy_s=0.0)
@@ -119,6 +119,23 @@ def test_a_task_that_tells_seldom_hides_nothing_of_what_runs() -> None:
 
     assert seen is not None
     assert seen.sent_per_s == pytest.approx(400, rel=0.01)
+
+
+def test_brokers_are_calm_when_they_take_what_they_are_sent_about_as_fast_as_ever() -> None:
+    calm = Calm(20.0)
+
+    def holds(round_trip_ms: float | None, sent_per_s: float = 20.0) -> bool:
+        reading = in_bursts(4.0).signals(0, 4)
+        assert reading is not None
+        return calm.holds(replace(reading, round_trip_ms=round_trip_ms, sent_per_s=sent_per_s))
+
+    assert holds(100.0)
+    assert not holds(8.0, sent_per_s=4.0)  # it refuses most of it, and that sets no standard
+    assert holds(190.0, sent_per_s=15.0)
+    assert not holds(250.0)
+    assert not holds(None)
+    assert holds(10.0)
+    assert not holds(100.0)
 
 
 def test_a_change_lasts_until_the_next_look_and_a_replica_that_stays_out_is_one_all_the_time() -> (

@@ -72,7 +72,7 @@ def test_one_job_makes_trial_after_trial(
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    Topic(settings.bootstrap_servers, topic_name, 2).produce([b"x" * 1024] * 1000)
+    Topic(settings.bootstrap_servers, topic_name, 2).produce([b"x" * 1024] * 8000)
     places = Places((topic, new_topic(settings)), 3, 5, topic_name, (0,), 1)
     point = replace(POINT, old_groups=1)
     phases: list[str] = []
@@ -130,7 +130,7 @@ def test_a_quota_of_the_brokers_is_seen(
     spark: SparkSession, kafka_installed: None, tmp_path: Path
 ) -> None:
     with Broker(tmp_path, die_with_parent=True) as own:
-        limit_clients(own, produced_bytes_per_s=20_000)
+        limit_clients(own, "producer", 20_000)
         settings = ClientSettings.load(own.bootstrap_servers)
         with SparkTraffic(
             spark.sparkContext, settings, Places((new_topic(settings),), 3, 1), 1

@@ -35,6 +35,9 @@ POOL_BYTES = 16 * 1024 * 1024  # of payloads; far more than what a broker may co
 POOL_MOST = 20_000
 READ_KBYTES = 16 * 1024  # that a consumer fetches ahead
 READ_MESSAGES = 5_000
+OLD_AHEAD_KBYTES = 1024  # of each partition: more would last for a part of a trial
+OLD_BACKOFF_MS = 10  # once that is fetched; the default is a second, which is no pace of a drain
+OLD_CLIENT = "drainer-limits-old"  # as which brokers know readers of old messages
 IDLE_S = 0.005
 ASK_S, ASK_AGAIN_S = 10.0, 0.1
 
@@ -409,11 +412,25 @@ class OldReader:
     def __init__(
         self, settings: ClientSettings, name: str, places: Sequence[tuple[str, int]]
     ) -> None:
-        owned = {"auto.offset.reset": "earliest", "enable.partition.eof": True}
+        owned = {
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+            "client.id": settings.properties.get("client.id", OLD_CLIENT),
+            "queued.max.messages.kbytes": OLD_AHEAD_KBYTES,
+            "fetch.queue.backoff.ms": OLD_BACKOFF_MS,
+        }
         self._consumer = settings.consumer(_reading(settings, name, **owned))
         self._begin = [TopicPartition(*place, OFFSET_BEGINNING) for place in places]
-        self._ended = set(places)
+        self._ended: set[tuple[str, int]] = set()
         self._mean_bytes = 1024.0
+
+    def restart(self) -> None:
+        """Lets go of what was fetched ahead, which would hide how slowly more comes."""
+        places = self._consumer.position(self._begin)
+        for place in places:
+            place.offset = max(place.offset, OFFSET_BEGINNING)
+        self._consumer.assign(places)
+        self._ended.clear()
 
     def read(self, wanted_bytes: float) -> int:
         """Takes about as much of what is there, without waiting; gives how many bytes that was.
@@ -462,6 +479,7 @@ class OldReaders(Loop):
             reader.close()
 
     def _go_on(self) -> None:
+        restarted_s = 0.0
         while not self._halted.is_set():
             held = pace, since_s, before = self._held
             due = before + pace * (monotonic() - since_s) - self.read_bytes
@@ -469,6 +487,10 @@ class OldReaders(Loop):
             if late > 0 and held is self._held:
                 self._held = (pace, since_s, before - late)
             read = 0
+            if pace and since_s != restarted_s:
+                restarted_s = since_s
+                for reader in self._readers:
+                    reader.restart()
             if due > 0:
                 for reader in self._readers:
                     read += reader.read(due / len(self._readers))

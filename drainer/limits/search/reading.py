@@ -14,6 +14,10 @@ RUNNING_S = 1.0
 RUNNING_MESSAGES = 10  # or until so many are sent
 RUNNING_LAG_S = 4.0  # for consumers
 
+AT_REST = 2.0  # times the round trip of an idle cluster
+AT_REST_MS = 5.0  # above it, which is not load either
+AT_REST_PACE = 0.5  # of the pace that is at least held, in a stretch so short
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -188,6 +192,21 @@ class TrafficReading:
         of_groups = zip(*(lag for _, lag in lags), strict=True)
         grows = (linear_regression(times, lag).slope for lag in of_groups)
         return max(0.0, *grows, 0.0) / sent_per_s
+
+
+class Calm:
+    """Whether brokers answer a little traffic, of this pace, as they do when they are idle."""
+
+    def __init__(self, pace: float) -> None:
+        self._pace = pace
+        self._least_ms = float("inf")
+
+    def holds(self, seen: Signals) -> bool:
+        # Brokers that refuse messages, which replicas in sync are too few for, are quick about it.
+        if not seen.round_trip_ms or seen.sent_per_s < AT_REST_PACE * self._pace:
+            return False
+        self._least_ms = min(seen.round_trip_ms, self._least_ms)
+        return seen.round_trip_ms <= AT_REST * self._least_ms + AT_REST_MS
 
 
 def changing_share(states: Sequence[tuple[float, object]], usual: object) -> float | None:

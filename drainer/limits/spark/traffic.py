@@ -18,7 +18,7 @@ from drainer.errors import DrainerError, Interrupted, Refused
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.traffic import Places, no_test_topic
 from drainer.limits.kafka.watch import InSyncWatch
-from drainer.limits.search.reading import Report, TrafficReading, changing_share
+from drainer.limits.search.reading import Calm, Report, TrafficReading, changing_share
 from drainer.limits.search.trial import Point, Signals
 from drainer.limits.spark.hosting import REPORT_S, Hosting
 from drainer.limits.spark.jmx import Jmx, Login
@@ -46,8 +46,6 @@ LOOKED_S = 1.5  # at brokers for the running signals: several looks lie in it
 PROBE_PACE = 20.0  # messages/s that tell whether the brokers are at rest
 PROBE_BYTES = 100
 PROBE_S = 1.0
-AT_REST = 2.0  # times the round trip of an idle cluster
-AT_REST_MS = 5.0  # above it, which is not load either
 LAG_AT_REST = 2 * PROBE_PACE
 ATTEMPTS = 3  # of a window that was disturbed
 
@@ -129,7 +127,7 @@ class SparkTraffic:
         self._job_name = f"drainer limits: {places.topics[0]}"
         self._job_error: DrainerError | None = None
         self._job = threading.Thread(target=self._run_job, name="traffic-job", daemon=True)
-        self._least_ms: float | None = None
+        self._calm = Calm(PROBE_PACE)
         self._opened = ExitStack()
 
     def start(self) -> None:
@@ -232,7 +230,7 @@ class SparkTraffic:
                 seen = self._reading.signals(now_s - PROBE_S, now_s)
                 observe("cooling down", seen)
                 caught_up = self._caught_up(now_s - PROBE_S, now_s)
-                at_rest = seen is not None and self._is_calm(seen) and caught_up
+                at_rest = seen is not None and self._calm.holds(seen) and caught_up
         finally:
             self._halt()
         if not at_rest:
@@ -256,13 +254,6 @@ class SparkTraffic:
             with suppress(DrainerError), spark_failures():
                 self._context.cancelJobGroup(self._job_name)
             self._job.join(STOP_S)
-
-    def _is_calm(self, seen: Signals) -> bool:
-        trip_ms = seen.round_trip_ms
-        if not trip_ms:
-            return False
-        self._least_ms = min(trip_ms, self._least_ms or trip_ms)
-        return trip_ms <= AT_REST * self._least_ms + AT_REST_MS
 
     def _caught_up(self, begin_s: float, end_s: float) -> bool:
         lag = self._reading.lag_between(begin_s, end_s)
