@@ -1,12 +1,12 @@
 """Finds what brokers of a known boundary tolerate, twice, and then with half the capacity.
 
-Three cases: a quota for what clients may write, on one broker; on three brokers request handler
-threads that are few and slow; and on three brokers followers that copy slowly, so that they fall
-out of the in-sync set. Runs ``drainer limits`` on each, once more on new brokers like them, and on
-brokers with half of it. Prints the boundaries with what decided, writes the report of each first
-run. Request handlers are tried on one broker, too, in one chart with three. Ends with 1 when a
-second run is off by more than 15%, when half the capacity does not give about half the boundary,
-when one is not near what it must be, or when something else decided.
+Four cases: on one broker a quota for what clients may write, or for readers of old messages; on
+three brokers request handler threads that are few and slow, or followers that copy slowly, so that
+they fall out of the in-sync set. Runs ``drainer limits`` on each, once more on new brokers like
+them, and on brokers with half of it. Prints the boundaries with what decided, writes reports.
+Request handlers are tried on one broker, too, in one chart with three. Ends with 1 when a second
+run is off by more than 15%, when half the capacity does not give about half the boundary, when one
+is not near what it must be, or when something else decided.
 """
 
 from __future__ import annotations
