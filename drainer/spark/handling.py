@@ -91,13 +91,13 @@ class Handling:
             outcome: Mapping[str, Any] = {}
             fence = python_worker().fence
             letters: LetterWriter | None = None
+            teller = _Teller(records)
             try:
                 earlier = state.settle(attempt, self.handler.lease)
                 plan = self._plan_of(given, earlier)
                 fence.guard(attempt)
                 if self.letters_topic is not None:
                     letters = LetterWriter(self.handler.client, plan, self.letters_topic)
-                teller = _Teller(records)
                 worker = python_worker()
                 held = Held(
                     plan=plan,

@@ -14,19 +14,24 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 from unittest.mock import Mock
 
 import pytest
+from plans import PLAN
 from stores import DRAIN, STREAMS, Failing, bucket, folder
 
 from drainer.engine.runtime import uptime_s
+from drainer.engine.settings import LocalSettings
 from drainer.errors import Interrupted, LockLost, PlanRefused, StateLost
 from drainer.handler import Handler
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage
+from drainer.spark import handling
 from drainer.spark.control import ControlChannel
 from drainer.spark.driver import SparkDrain
 from drainer.spark.fence import EXIT_CUT, Fence
+from drainer.spark.handling import Given, Handling
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.python_worker import HandlerSpec, PythonWorker
 from drainer.spark.shipping import Shipped
@@ -209,6 +214,28 @@ def test_calls_that_a_task_left_behind_are_over_when_the_next_one_of_its_worker_
     with worker.at_work(replace(spec, epoch=epoch)):
         assert not going_on
         worker.fence.stop()
+
+
+def test_a_task_that_is_stopped_as_it_begins_says_that_it_ended(
+    drive: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the driver would wait for it."""
+    uri, shipped = folder(tmp_path).uri, Shipped("orders:Nothing", source=Nothing)
+    spec = HandlerSpec(shipped, ClientSettings("x:1"), "t", "g", DRAIN, 1, uri, QUICK, 1)
+    state, channel, _ = drive(Failing(folder(tmp_path)))
+    worker = PythonWorker()
+    monkeypatch.setattr(handling, "python_worker", lambda: worker)
+
+    def settle(*_: object) -> NoReturn:
+        channel.stop("interrupted by Ctrl-C")
+        raise Interrupted("the drain was stopped")
+
+    monkeypatch.setattr(State, "settle", settle)
+    task = Handling(PLAN, LocalSettings(), spec, None, 1, STREAMS, ({0: Given(0, 1, 1)},))
+    with pytest.raises(Interrupted, match="the drain was stopped"):
+        task._handle(0, 0, [])
+    assert state.outcome(Attempt(1, 1, 0, 0)) is not None
+    worker.fence.stop()
 
 
 @pytest.mark.parametrize("closed", [True, False])
