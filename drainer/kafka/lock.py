@@ -5,9 +5,9 @@ newcomer sees it in the group's description. Of two that join at the same moment
 later sees the other; neither can push the other out. The instance id is the drain's own, so that
 it takes the place of a dead process of itself at once.
 
-Each second the member commits the next number as the group's offset. The answer confirms that the
-coordinator has begun a new session for it since the question was sent, and a newcomer sees by the
-number that the holder is alive.
+Each second, or once the last one was answered, the member commits the next number as the group's
+offset. The answer confirms that the coordinator has begun a new session for it since the question
+was sent, and a newcomer sees by the number that the holder is alive.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class GroupLock:
         self._ending = False
         self._in_group = False
         self._was_out = False  # others may have taken the lock since
-        self._asked_s: dict[int, float] = {}  # of commits without an answer, by their number
+        self._asked_s: float | None = None  # when the commit was sent that has no answer yet
 
     def acquire(self) -> None:
         """Take the lock; a holder that may be dead gets its session's time to show that it isn't.
@@ -194,7 +194,7 @@ class GroupLock:
         consumer = settings.consumer(conf | {"on_commit": self._answered})
         self._joined.clear()
         self._leaving = self._ending = self._in_group = self._was_out = False
-        self.unsure_since_s = self.lost = None
+        self.unsure_since_s = self.lost = self._asked_s = None
         self.confirmed_s = float("-inf")
         begun = time.monotonic()
         # All calls are from one thread: librdkafka's Python client locks others out meanwhile.
@@ -231,9 +231,11 @@ class GroupLock:
                 if self._was_out and self._in_group and now_s - looked_s > LOOK_EVERY_S:
                     self._look_for_others()
                     polled_s = looked_s = uptime_s()
-                if self._in_group and not self._was_out and now_s - asked_s > CONFIRM_EVERY_S:
+                # One at a time, for the same reason.
+                may_ask = self._in_group and not self._was_out and self._asked_s is None
+                if may_ask and now_s - asked_s > CONFIRM_EVERY_S:
                     number += 1
-                    self._asked_s[number] = asked_s = now_s
+                    self._asked_s = asked_s = now_s
                     at = TopicPartition(self._topic, 0, number)
                     consumer.commit(offsets=[at], asynchronous=True)
                 since_s = self.unsure_since_s
@@ -268,10 +270,9 @@ class GroupLock:
                 return
 
     def _answered(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:
-        for each in offsets:
-            asked_s = self._asked_s.pop(each.offset, None)
-            if asked_s is not None and error is None and each.error is None:
-                self.confirmed_s = max(self.confirmed_s, asked_s)
+        asked_s, self._asked_s = self._asked_s, None
+        if asked_s is not None and error is None and not any(each.error for each in offsets):
+            self.confirmed_s = asked_s
 
     def _assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         consumer.assign([])  # a member that reads nothing
