@@ -1,4 +1,4 @@
-"""The options that say what ``run`` and ``resume`` run on: this process, or Spark."""
+"""The options that say what a drain runs on: this process, or Spark."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from drainer.core.bundles import Bundle, Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Counts, Outcome
-from drainer.engine.outcome import lanes_parked
+from drainer.engine.outcome import lanes_parked, left_alone
 from drainer.engine.ports import DeadLetters
 from drainer.engine.runtime import Runtime
 from drainer.engine.status import FailureStatus
@@ -257,12 +257,7 @@ class Failures:
                 lanes.parked, read=read, behind_letters=bool(self._dispatcher.parked)
             )
         if not read:
-            return Halted(
-                f"{_counted(self._dispatcher.resting, 'message')} were left alone, as many as"
-                " memory is meant for; what is behind them was not read",
-                hint="choose more of them; letters that are not wanted any more can be deleted"
-                " (kafka-delete-records), and are passed over then",
-            )
+            return left_alone(self._dispatcher.resting)
         return None
 
     def pause(self, paused: bool) -> None:

@@ -68,6 +68,16 @@ def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
     )
 
 
+def left_alone(messages: int) -> Halted:
+    """What to report of a drain that leaves too much alone to go on."""
+    return Halted(
+        f"{messages:,} messages were left alone, as many as memory is meant for; what is behind"
+        " them was not read",
+        hint="choose more of them; letters that are not wanted any more can be deleted"
+        " (kafka-delete-records), and are passed over then",
+    )
+
+
 def not_closed(said: str, cause: BaseException | None = None) -> Halted:
     """What to report of a handler whose ``close`` raised; ``said`` describes what."""
     return Halted(

@@ -14,7 +14,7 @@ from pathlib import Path
 from drainer.core.claims import ALL
 from drainer.core.listed import name_lost
 from drainer.core.plan import OffsetPlan, PartitionPlan
-from drainer.core.progress import Progress, Range, RangeSet, join_ranges
+from drainer.core.progress import Range, RangeSet, join_ranges
 from drainer.engine.settings import LocalSettings
 from drainer.errors import PlanRefused, Refused
 from drainer.kafka.cluster import Cluster, LogBounds
@@ -137,10 +137,7 @@ def _go_on(
 
 def extended(plan: OffsetPlan, logs: Mapping[int, LogBounds]) -> OffsetPlan:
     """The plan with all that its logs hold by now, in partitions that are new as well."""
-    partitions = {n: _reaching(plan.partitions.get(n), log) for n, log in logs.items()}
-    new = {n: Progress(part.start) for n, part in partitions.items() if n not in plan.partitions}
-    claims = {selector: {**claim, **new} for selector, claim in plan.claims.items()}
-    return replace(plan, partitions=partitions, claims=claims)
+    return plan.covering({n: _reaching(plan.partitions.get(n), log) for n, log in logs.items()})
 
 
 def _reaching(part: PartitionPlan | None, log: LogBounds) -> PartitionPlan:
@@ -163,7 +160,7 @@ def _of_another(path: PlanPlace, plan: OffsetPlan) -> PlanRefused:
 
 
 def _finished_in(plan: OffsetPlan, partition: int) -> Sequence[Range]:
-    # A redrive has one claim.
+    # A letter is one sub-message, and this claim knows of all messages.
     progress = plan.claims[ALL].get(partition)
     return () if progress is None else ((0, progress.watermark), *progress.finished)
 

@@ -118,17 +118,15 @@ def prepare_resume(
 
 
 def going_on(prepared: Prepared, loaded: LoadedPlan, now: str) -> Prepared:
-    """The drain that was prepared, with what the plan has gained since it was looked at.
-
-    It is no redrive: those have no tasks.
-    """
+    """The drain that was prepared, with what the plan has gained since it was looked at."""
     plan = prepared.plan
     if prepared.seen is not None and loaded.plan == prepared.seen.plan:
         return prepared
     park = plan.failures.after_dead is AfterDead.PARK
     begun = replace(
-        loaded.plan,
-        partitions=plan.partitions,
+        loaded.plan.covering(plan.partitions),
+        handler=plan.handler,
+        redrive=plan.redrive,
         bootstrap_servers=plan.bootstrap_servers,
         client_config=plan.client_config,
         generation=loaded.last_generation,

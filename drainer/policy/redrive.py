@@ -22,14 +22,22 @@ class RedriveSettings(JsonRecord):
     max_redrives: Whole = 3
 
     def split(self, message: Message) -> Iterator[SubMessage]:
-        """The one sub-message of a dead letter; of anything else, one that is left alone."""
+        """The one sub-message of a dead letter; of anything else, one that is left alone.
+
+        Its sub-keys are the same whatever the settings.
+        """
         try:
             letter = read_letter(message)
         except NotADeadLetter:
             yield LeftAlone(message.offset, "no dead letter of drainer's, or a damaged one")
             return
         why = self._why_left_alone(letter)
-        yield Redriven(letter) if why is None else LeftAlone(message.offset, why)
+        if letter.why_not_redriven is not None:
+            yield LeftAlone(message.offset, why)
+            return
+        sub = Redriven(letter)
+        # The next run may mean it: a claim that had it has to find it where it was.
+        yield sub if why is None else LeftAlone(sub.key, why, keys=sub.keys)
 
     def _why_left_alone(self, letter: Letter) -> str | None:
         if not self.letters.matches(letter):

@@ -111,6 +111,7 @@ class SparkDrain:
             options=dict(running.options or {}),
             limits=plan.limits,
             share=1 / self._tasks,
+            redrive=plan.redrive,
         )
         self._aggregation = Aggregation(plan, uri, self._epoch)
         self._done_before = self._aggregation.counts()[1].done
@@ -348,6 +349,7 @@ class SparkDrain:
             engine="spark",
             engine_counts={"waves": self._monitor.waves, "tasks": self._monitor.tasks_most},
             read_cap=self._read_cap(summary.elapsed_s),
+            left_alone=None if self._plan.redrive is None else self._work.left_alone,
         )
 
     def _read_cap(self, elapsed_s: float) -> CapStatus | None:

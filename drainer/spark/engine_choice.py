@@ -77,12 +77,6 @@ def _in_words(spark: SparkSettings, whole: str | None) -> dict[str, str]:
 
 def unsuited(plan: OffsetPlan) -> Refused | None:
     """Why a drain can't run on Spark; None when it can."""
-    if plan.redrive is not None:
-        return Refused(
-            "dead letters are redriven by one process: what is meant of them, and what was left"
-            " alone, is in the account of that one",
-            hint="leave --engine out, or say --engine process",
-        )
     if plan.rules.limit_per_key is not None and Order(plan.order) is not Order.SUB_KEY:
         return Refused(
             f"--limit-per-key with --order {plan.order}: several tasks of Spark's would have one"

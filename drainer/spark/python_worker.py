@@ -22,6 +22,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
 from drainer.loader import LoadedHandler, describe
 from drainer.policy.rate_cap import CapCurve, RateLimiter
+from drainer.policy.redrive import RedriveSettings
 from drainer.spark.fence import Fence
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.shipping import Shipped
@@ -35,7 +36,7 @@ class HandlerSpec:
     """The handler of a drain, as a task needs it.
 
     ``concurrency`` is how many calls of ``handle`` one task makes at most. ``share`` is what of the
-    ``limits`` it may write until it has borrowed some.
+    ``limits`` it may write until it has borrowed some. With ``redrive`` it gets dead letters.
     """
 
     shipped: Shipped
@@ -50,6 +51,7 @@ class HandlerSpec:
     options: Mapping[str, str] = field(default_factory=dict)
     limits: CapCurve | None = None
     share: float = 1.0
+    redrive: RedriveSettings | None = None
 
 
 class PythonWorker:
@@ -164,6 +166,8 @@ def _opened(
     spec: HandlerSpec, pace: RateLimiter | None
 ) -> tuple[asyncio.AbstractEventLoop, LoadedHandler]:
     handler = spec.shipped.load()
+    if spec.redrive is not None:
+        handler = handler.redriving(spec.redrive)
     loop = new_event_loop()
     context = Context(
         topic=spec.topic,

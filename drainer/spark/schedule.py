@@ -44,6 +44,7 @@ class Manifest(msgspec.Struct, frozen=True):
         undivided: offsets of messages of which several shards need the same sub-message; they are
             in no chunk.
         log_bytes: of keys and values.
+        left_alone: by a redrive: why, and how many of the sub-messages.
     """
 
     partition: int
@@ -56,6 +57,7 @@ class Manifest(msgspec.Struct, frozen=True):
     barriers: tuple[int, ...] = ()
     undivided: tuple[int, ...] = ()
     log_bytes: int = 0
+    left_alone: dict[str, int] = {}
 
 
 class Part(NamedTuple):

@@ -21,6 +21,7 @@ from drainer.kafka.spans import read_range
 from drainer.loader import split_failed
 from drainer.message import Message, Origin, SubMessage
 from drainer.policy.rate_cap import RateLimiter
+from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.chunk import ChunkWriter, Row, why_whole
 from drainer.spark.failure import carrying
@@ -81,6 +82,7 @@ class _SliceReader:
         self._elsewhere = Elsewhere(others, self._places) if others else None
         self._delivered: list[int] = []
         self._subs: Counter[int] = Counter()
+        self._left_alone: Counter[str] = Counter()
         self._undivided: list[int] = []
 
     def rows(self) -> Iterator[Row | tuple[int, Manifest]]:
@@ -125,6 +127,7 @@ class _SliceReader:
                 dict(chunk_bytes),
                 undivided=tuple(self._undivided),
                 log_bytes=log_bytes,
+                left_alone=dict(self._left_alone),
             ),
         )
 
@@ -142,6 +145,8 @@ class _SliceReader:
             if len(self._undivided) <= UNDIVIDED_MOST:
                 self._undivided.append(message.offset)
             return
+        if subs and type(subs[0]) is LeftAlone and shards[0] != DONE:
+            self._left_alone[subs[0].payload] += 1  # a letter is one sub-message
         writer.begin(message, subs, keys)
         for sub, shard in zip(subs, shards, strict=True):
             if shard != DONE:

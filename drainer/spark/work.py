@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -14,8 +15,8 @@ from drainer.blocking import blocking_call
 from drainer.core.claims import Claim
 from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.plan import OffsetPlan
-from drainer.engine.outcome import judged_before, lanes_parked
-from drainer.engine.pump import PARKED_MOST
+from drainer.engine.outcome import judged_before, lanes_parked, left_alone
+from drainer.engine.pump import PARKED_MOST, RESTING_MOST
 from drainer.engine.settings import LocalSettings
 from drainer.errors import DrainerError, Halted, LockLost, SplitFailed, StateLost
 from drainer.message import stream_of
@@ -51,6 +52,7 @@ class WaveRunner:
 
     Attributes:
         parked: lanes that this run leaves alone.
+        left_alone: by a redrive: why, and how many records.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class WaveRunner:
         self._least = 1  # sub-messages that are worth a task of their own
         self._broken: set[int] = set()  # deals whose tasks may still be at work
         self._left_parked: set[str] = set()
+        self.left_alone: Counter[str] = Counter()
         self._given_up_before = judged_before(plan).given_up
 
     @property
@@ -166,6 +169,8 @@ class WaveRunner:
         self._waves[number] = prepared
         subs = {streams.claim(shard): each for shard, each in prepared.subs.items()}
         self._aggregation.begin(WaveAccount(number, prepared.ranges, prepared.delivered, subs))
+        for each in prepared.manifests:
+            self.left_alone.update(each.left_alone)
         self._monitor.begin_wave(number + self._reader.about)
         self._monitor.positions |= {n: end for n, (_, end) in prepared.ranges.items()}
         return number
@@ -379,10 +384,14 @@ class WaveRunner:
         parked = len(self.parked)
         if parked > PARKED_MOST:
             self._end(lanes_parked(parked, read=False, behind_letters=False))
+        elif (alone := self.left_alone.total()) > RESTING_MOST:
+            self._end(left_alone(alone))
 
     def _left_over(self) -> DrainerError | None:
         parked = len(self.parked)
         if self._aggregation.complete:
+            return None
+        if not parked and self._aggregation.counts()[1].pending == self.left_alone.total():
             return None
         if not parked:
             return DrainerError(

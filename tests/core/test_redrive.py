@@ -7,9 +7,11 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
 
 from drainer.core.bundles import Bundler
 from drainer.core.dispatch import Dispatcher
+from drainer.core.identity import identify
 from drainer.core.ledger import Ledger
 from drainer.handler import Handler
 from drainer.loader import as_handler
@@ -19,7 +21,7 @@ from drainer.policy.redrive import LeftAlone, Redriven, RedriveSettings, selects
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import LIMIT, RuleAccount, RuleSettings
 
-from .letters import DEAD, Sample, as_record
+from .letters import DEAD, Sample, as_record, mutated_letters
 
 ALL = RedriveSettings()
 
@@ -107,6 +109,17 @@ def test_what_is_no_dead_letter_or_can_not_be_made_again_is_left_alone() -> None
     letters = [Sample(payload=object()).letter(), Sample(key=object()).letter()]
     for record in (Message(DEAD, 5, b"key", b"value"), *map(as_record, letters)):
         assert isinstance(split(ALL, record), LeftAlone)
+
+
+@given(mutated_letters())
+def test_what_is_meant_of_letters_changes_nothing_of_whose_they_are(record: Message) -> None:
+    meanings = (
+        ALL,
+        RedriveSettings(LetterFilter(("no such reason",))),
+        RedriveSettings(max_redrives=0),
+    )
+    keys = [identify(record, [split(settings, record)]) for settings in meanings]
+    assert repr(keys[0]) == repr(keys[1]) == repr(keys[2])
 
 
 def test_a_limit_on_letters_counts_none_of_them_again_after_a_stop() -> None:

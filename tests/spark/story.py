@@ -18,13 +18,16 @@ from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
+from drainer.letters.redrive import prepare_redrive
 from drainer.loader import load_handler
 from drainer.operations.drain import drain
 from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Request, prepare
 from drainer.policy.concurrency import Concurrency
-from drainer.policy.failures import FailureSettings
+from drainer.policy.dead_letter import LetterFilter
+from drainer.policy.failures import FailureSettings, OnFailure
+from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.settings import OnSpark, SparkSettings
 from drainer.store.plan_file import PlanFile
@@ -122,6 +125,27 @@ class Story:
             prepared = prepare_resume(cluster, file, file.load(), running, failures)
             prepared = replace(prepared, engine=_engine(tasks, wave_bytes))
             return drain(cluster, prepared, running, observe or self._see, self.said.append)
+
+    def redrive(
+        self, sub_keys: Iterable[str] = (), *, tasks: int | None = 2, **options: str
+    ) -> Summary:
+        """Redrives the letters of these sub-keys, of a topic of dead letters; of all, unless some
+        are named."""
+        with Cluster.connect(self.settings) as cluster:
+            request = Request(
+                self.topic,
+                self.group,
+                load_handler(self.handler),
+                plan_path=self.plan_path,
+                failures=FailureSettings(
+                    retries=0, on_failure=OnFailure.DEAD_LETTER, breaker=False
+                ),
+            )
+            running = self._running(20, options)
+            meant = RedriveSettings(LetterFilter(sub_keys=tuple(sub_keys)))
+            prepared = prepare_redrive(cluster, request, meant, running)
+            prepared = replace(prepared, engine=_engine(tasks, wave_bytes=230))
+            return drain(cluster, prepared, running, self._see, self.said.append)
 
     def _running(self, concurrency: int | Concurrency, options: dict[str, str]) -> LocalSettings:
         return LocalSettings(

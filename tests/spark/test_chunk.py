@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.letters import mutated_letters
 from drainer.core.dispatch import Dispatcher
 from drainer.core.identity import identify
 from drainer.core.ledger import Ledger
@@ -27,6 +28,7 @@ from drainer.message import (
     partition_of,
     stream_of,
 )
+from drainer.policy.redrive import Redriven, RedriveSettings
 from drainer.spark import chunk
 from drainer.spark.chunk import ChunkWriter, Row, decode
 
@@ -169,6 +171,28 @@ def test_what_goes_into_a_chunk_comes_out(
             assert all(sub.message is each for sub in each.subs)
             came[shard] += map(facts_of, each.subs)
     assert came == sent
+
+
+@settings(max_examples=50)
+@given(mutated_letters())
+def test_a_dead_letter_comes_out_as_what_it_was(record: Message) -> None:
+    [sub] = RedriveSettings().split(record)
+    row = rows_of([(record, [sub])])[0]
+    [found] = RedriveSettings().split(record)
+
+    [came] = next(decode(row[4], record.origin)).subs
+
+    assert (type(came), came.key, came.keys) == (type(found), found.key, found.keys)
+    assert came.payload == found.payload
+    if isinstance(found, Redriven):
+        assert isinstance(came, Redriven)
+        assert came.letter == found.letter
+        told, meant = (
+            (each.id, type(each), each.key, each.keys, each.payload, each.attempt)
+            for each in (came.begin(), found.begin())
+        )
+        assert told == meant
+        assert came.original.message.value == found.original.message.value
 
 
 def test_the_default_split_needs_no_more_than_the_messages() -> None:

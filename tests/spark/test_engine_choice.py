@@ -20,7 +20,6 @@ from drainer.loader import as_handler
 from drainer.message import Message, SubMessage
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
-from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleSettings, SkipRule
 from drainer.spark import settings
 from drainer.spark.engine_choice import unsuited
@@ -28,7 +27,7 @@ from drainer.spark.settings import OnSpark, SparkSettings
 from view import samples
 
 PLAN = samples.plan()
-REDRIVE = replace(PLAN, redrive=RedriveSettings())
+LIMITED = replace(PLAN, order="key", rules=RuleSettings(limit_per_key=1))
 BY_NAME, BY_MASTER = Engines(engine=EngineName.SPARK), Engines(master="local[2]")
 
 
@@ -103,11 +102,11 @@ def test_an_engine_or_a_master_that_is_named_is_taken(said: Engines, name: str, 
 
 
 def test_what_spark_can_t_do_is_refused_by_name_and_else_runs_in_the_process() -> None:
-    with pytest.raises(Refused, match="redriven by one process"):
-        settled(BY_NAME, REDRIVE)
-    found = settled(BY_MASTER, REDRIVE)
+    with pytest.raises(Refused, match="--limit-per-key with --order key"):
+        settled(BY_NAME, LIMITED)
+    found = settled(BY_MASTER, LIMITED)
     assert found.engine is IN_PROCESS
-    assert found.action.engine.why.startswith("a master is named, but dead letters are redriven")
+    assert found.action.engine.why.startswith("a master is named, but --limit-per-key")
 
 
 READS_VALUES = RuleSettings((SkipRule.typed("message.value.kind == 'test'"),))

@@ -9,6 +9,7 @@ import typer
 
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import preview_and_drain, settle_cap
+from drainer.cli.engines import Engines
 from drainer.cli.groups import command, option, without
 from drainer.cli.metrics import Watching
 from drainer.cli.options import (
@@ -60,6 +61,7 @@ def redrive(
     how: Annotated[How, without("plan")],
     failing: Annotated[Failing, without("dead_letter_topic")],
     rules: Rules,
+    engines: Engines,
     limits: Limits,
     watching: Watching,
     report: Report,
@@ -81,6 +83,7 @@ def redrive(
     """  # noqa: E501 - an example has to be on one line to be copied
     with watching.serving(terminal) as metrics:
         running = how.settings()
+        spark = engines.spark(redrives.plan)
         settings = kafka.settings()
         request = Request(
             topic=where.dead_letter_topic,
@@ -96,6 +99,7 @@ def redrive(
             prepared = settle_cap(
                 cluster, prepare_redrive(cluster, request, meant, running, mixed=mixed), limits
             )
+            prepared = engines.settle(prepared, spark, running)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics),
                 dry_run=dry_run,

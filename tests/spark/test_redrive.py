@@ -1,0 +1,48 @@
+"""Dead letters redriven on Spark: in order, and what was not meant stays."""
+
+from __future__ import annotations
+
+from core.letters import Sample
+from drainer.demo.fill import create_topic
+from drainer.errors import EXIT_DEAD_LETTERS
+from drainer.message import Message, Origin, SubMessage
+from kafka.sender import sending
+from spark.story import Story
+
+LETTERS = 60
+
+
+def write_letters(story: Story) -> None:
+    """Ten of each of the sub-keys k0 to k5, of two sub-messages of each message."""
+    create_topic(story.settings, story.topic, 2)
+    with sending(story.settings, story.topic) as sender:
+        for number in range(LETTERS):
+            key = f"k{number % 6}"
+            sub = SubMessage(key, key)
+            sub.message = Message(Origin("orders", "orders-id", 0), number // 2, b"k", b"v", 1)
+            sub.index = number % 2
+            sender.send(Sample(sub=sub).letter())
+        assert set(sender.all_told()) == {None}
+
+
+def test_letters_are_redriven_in_order_and_those_left_alone_stay(story: Story) -> None:
+    write_letters(story)
+
+    chosen = story.redrive(["k0", "k1", "k2", "k3"], fail="k1")
+
+    messages = chosen.messages
+    assert (chosen.exit_code, chosen.cause) == (EXIT_DEAD_LETTERS, None)
+    assert (messages.read, messages.done, messages.dead, messages.pending) == (60, 30, 10, 20)
+    assert chosen.left_alone == {"not asked for": 20}
+    assert chosen.engine_counts["waves"] > 1
+    assert {line["keys"][0] for line in story.lines if line["what"] == "begin"} == {
+        *("k0", "k1", "k2", "k3")
+    }
+    story.insist_on_order()
+
+    rest = story.redrive(tasks=None)
+
+    assert (rest.exit_code, rest.messages.pending, rest.left_alone) == (0, 0, {})
+    ended = story.places("end")
+    assert len(ended) == len(set(ended)) == LETTERS
+    assert story.plan.complete
