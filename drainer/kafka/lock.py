@@ -5,9 +5,11 @@ newcomer sees it in the group's description. Of two that join at the same moment
 later sees the other; neither can push the other out. The instance id is the drain's own, so that
 it takes the place of a dead process of itself at once.
 
-Each second, or once the last one was answered, the member commits the next number as the group's
-offset. The answer confirms that the coordinator has begun a new session for it since the question
-was sent, and a newcomer sees by the number that the holder is alive.
+A member for which other processes make calls commits the next number as the group's offset, each
+second or once the last one was answered. The answer confirms that the coordinator has begun a new
+session for it since the question was sent, and a newcomer sees by the number that the holder is
+alive. Others commit 0, once: a commit that is under way when a broker comes back may end the
+process (librdkafka issue 4605).
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class GroupLock:
             have it (its plan file is locked by us): a lock that an earlier one left behind is taken
             over at once.
         say: gets a sentence when it has to wait.
-        session_s: how long others are to be kept out, at least, when this process falls silent.
+        session_s: how long others are to be kept out, at least, when this process falls silent; 0
+            when all calls are its own.
 
     Attributes:
         confirmed_s: when the last question was sent that the coordinator answered as to its
@@ -90,6 +93,7 @@ class GroupLock:
         self._say = say
         asked_ms = int(cluster.settings.properties.get(MAX_SESSION_MS, SESSION_TIMEOUT_MS))
         self._session_ms = max(asked_ms, int(session_s * 1000))
+        self._confirms = session_s > 0
         self._log = ClientLog(cluster.settings.redact)
         self._thread: threading.Thread | None = None
         self._joined = threading.Event()
@@ -129,9 +133,9 @@ class GroupLock:
         numbers: set[int] = set()
         said = False
         while others := self._others():
-            if (number := self._number()) is not None:
+            if number := self._number():
                 numbers.add(number)
-            # One of an earlier version commits no number, and has the shortest session.
+            # One that commits no more than 0 has the shortest session.
             most_s = SILENT_MOST_S if numbers else self._session_ms / 1000 + EXPIRY_MARGIN_S
             if len(numbers) > 1 or uptime_s() - begun_s > most_s:
                 raise self._held(others)
@@ -216,7 +220,7 @@ class GroupLock:
                 on_lost=self._cast_out,
             )
             polled_s = looked_s = uptime_s()
-            asked_s, number = float("-inf"), 0
+            asked_s, number = float("-inf"), 0 if self._confirms else -1
             while not self._ending and self.lost is None:
                 message = consumer.poll(POLL_S)
                 if message is not None:
@@ -231,9 +235,9 @@ class GroupLock:
                 if self._was_out and self._in_group and now_s - looked_s > LOOK_EVERY_S:
                     self._look_for_others()
                     polled_s = looked_s = uptime_s()
-                # One at a time, for the same reason.
                 may_ask = self._in_group and not self._was_out and self._asked_s is None
-                if may_ask and now_s - asked_s > CONFIRM_EVERY_S:
+                is_asked = number < 0 or (self._confirms and now_s - asked_s > CONFIRM_EVERY_S)
+                if may_ask and is_asked:
                     number += 1
                     self._asked_s = asked_s = now_s
                     at = TopicPartition(self._topic, 0, number)
