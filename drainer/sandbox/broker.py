@@ -279,7 +279,7 @@ class Broker:
             opened |= {
                 "com.sun.management.jmxremote.authenticate": "true",
                 "com.sun.management.jmxremote.password.file": str(self.jmx_login),
-                # Java would write hashes in place of the passwords, which then nobody can read.
+                # Java would write hashes in place of the passwords, which can't be read then.
                 "com.sun.management.jmxremote.password.toHashes": "false",
                 "com.sun.management.jmxremote.access.file": str(access),
             }

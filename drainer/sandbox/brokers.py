@@ -13,7 +13,7 @@ from drainer.sandbox.jars import Say, quiet
 from drainer.sandbox.ports import BrokerPorts
 from drainer.sandbox.process import ProcessMark
 
-STOP_TIMEOUT_S = 10.0  # of each; the last ones can't leave in order, for nobody is left to agree
+STOP_TIMEOUT_S = 10.0  # of each; the last ones can't leave in order, for none is left to agree
 
 
 class Brokers:

@@ -153,7 +153,7 @@ class Aggregation:
         The counts are of all that it did. A later attempt goes on from the counts of earlier ones,
         so these are not asked any more; and what they finished late it does again, so it alone
         says that a part is done. ``newest`` is the last attempt that has begun. Nor is a task of a
-        deal that has ended asked: an attempt which nobody waited for has woken up.
+        deal that has ended asked: an attempt that was given up has woken up.
         """
         if deal not in self._deals:
             return []

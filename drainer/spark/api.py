@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeAlias
@@ -20,7 +21,6 @@ from drainer.cli.connecting import connect
 from drainer.cli.engines import Engines
 from drainer.cli.options import NEW_DRAIN
 from drainer.core.order import Order
-from drainer.core.progress import Counts
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
@@ -70,7 +70,7 @@ class Drained:
         """The account: a row for messages, and one for sub-messages."""
         columns = ("read", "done", "dead", "skipped", "failed", "pending")
         both = {"messages": self.summary.messages, "sub_messages": self.summary.sub_messages}
-        rows = [(of, *_figures(counts, columns)) for of, counts in both.items()]
+        rows = [(of, *attrgetter(*columns)(counts)) for of, counts in both.items()]
         schema = ", ".join(["of string", *(f"{name} bigint" for name in columns)])
         return self.session.createDataFrame(rows, schema)
 
@@ -299,7 +299,3 @@ def _beside(run: Callable[[Callable[[Show], None]], Summary], asked: _Asked) -> 
             show()
         except KeyboardInterrupt:
             asked.press()
-
-
-def _figures(counts: Counts, names: Sequence[str]) -> Iterator[int]:
-    return (getattr(counts, name) for name in names)

@@ -296,7 +296,7 @@ class State:
         for attempt in attempts:
             found, spoilt = self.records(attempt, 0, limits.get(attempt.number))
             names = self.objects.children(self._name(attempt.name))
-            late = attempt.number in limits  # what it wrote after that counts for nobody
+            late = attempt.number in limits  # what it wrote after that is not counted
             missing = any(name.isdecimal() and int(name) > len(found) for name in names)
             records += found
             torn = torn or spoilt or (missing and not late)
