@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import select
+import signal
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
@@ -17,6 +20,8 @@ from drainer.escape import json_text
 from drainer.loader import describe
 from drainer.view.layout import headline, is_urgent, lay_out, sentence, words
 from drainer.view.page import Curves, Field, Item, Page, Plot, Tone
+
+ALARM_S = 0.1
 
 _BUG_HINT = (
     "this is a bug in drainer, not in your backlog; please report it with what --debug prints"
@@ -163,7 +168,8 @@ class Terminal:
             return None
         try:
             self.console.print(words((question, Tone.STRONG), " [y/N] "), end="", soft_wrap=True)
-            answer = self._stdin.readline()
+            with _interruptible():
+                answer = self._stdin.readline()
         except KeyboardInterrupt:
             answer = ""
         if not answer.endswith("\n"):
@@ -217,6 +223,19 @@ class Terminal:
             endless = self.console.options.update(max_width=10_000)
             renderable.width = Measurement.get(self.console, endless, renderable).maximum
         self.console.print(renderable, soft_wrap=True)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    # A Ctrl-C that comes between Python's last look at signals and the system's read would wait
+    # for the next line. Alarms end that read, and Python looks again.
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, ALARM_S, ALARM_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _is_tty(stream: TextIO | None) -> bool:

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import pty
 import termios
+import threading
+from collections import deque
+from collections.abc import Callable
+from operator import call
 
 import pytest
 
@@ -121,6 +126,26 @@ def test_only_a_yes_is_a_yes(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "drain [orders]?" in err.getvalue()
         assert "[y/N]" in err.getvalue()
         assert out.getvalue() == ""
+
+
+def test_a_ctrl_c_just_before_the_read_begins_is_an_answer() -> None:
+    """Nothing of Python runs between the signal and the system's read: both are called from C."""
+    emulator, program = pty.openpty()
+    late = threading.Timer(30, os.write, (emulator, b"y\n"))
+    late.start()
+    with os.fdopen(program) as typed:
+
+        class Interrupted(Answers):
+            def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
+                steps: list[Callable[[], object]]
+                steps = [ctypes.pythonapi.PyErr_SetInterrupt, typed.readline]
+                return str(deque(map(call, steps), maxlen=1)[0])
+
+        terminal = Terminal(stdin=Interrupted(""), stderr=samples.Screen())
+        assert terminal.confirm("drain?") is False
+    assert late.is_alive(), "it took no more than the Ctrl-C"
+    late.cancel()
+    os.close(emulator)
 
 
 def test_no_color_is_respected_and_a_pipe_or_a_dumb_terminal_is_not_redrawn(
