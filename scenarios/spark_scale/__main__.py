@@ -1,68 +1,17 @@
 """What Spark gains and costs, with one process beside it in the same run.
 
-Reading one partition by more and more tasks; draining one hot partition with a handler that waits
-and with one that computes; the cost of a wave; memory by the size of backlog and wave.
+Reading one partition by more and more tasks; one backlog by more and more slots of the same cores;
+in one process and on Spark, where the handler waits, where it computes, and where split does; the
+cost of a wave; memory by the size of backlog and wave.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from scenarios.spark_scale import reading
-from scenarios.spark_scale.drains import (
-    COMPUTE_S,
-    FAN_OUT,
-    IN_PROCESS,
-    Bench,
-    Drained,
-    bench,
-    on_spark,
-    rounds_of,
-)
-
-TARGETS = {("Wait", 1000): 0.85, ("Wait", 2000): 1.3, ("Compute", 100): 1.8}
-
-
-def in_turns(
-    made: Bench, handler: str, messages: int, concurrency: int, options: list[str], given: Given
-) -> None:
-    """In one process, in two at once and on Spark, so many times each; prints the medians."""
-    engines: dict[str, Callable[[], Drained]] = {
-        "one process": lambda: made.drain(
-            handler, messages, concurrency, engine=IN_PROCESS, options=options
-        ),
-        "two processes, half each": lambda: made.drain_halves(
-            handler, messages, concurrency, options=options
-        ),
-        "Spark": lambda: made.drain(
-            handler, messages, concurrency, engine=on_spark(given.master), options=options
-        ),
-    }
-    found: dict[str, list[Drained]] = {name: [] for name in engines}
-    for _ in range(given.times):
-        for name, drain in engines.items():
-            last = drain()
-            found[name].append(last)
-            print(
-                f"    {name}: {last.rate:,.0f}/s in {last.elapsed_s:.1f} s"
-                f" ({last.command_s:.1f} s with all that starts), Python"
-                f" {last.python_mib:.0f} MiB, Java {last.java_mib:.0f} MiB, waves {last.waves}",
-                flush=True,
-            )
-    by, *others = found
-    print(f"{handler}, C={concurrency}, {messages * FAN_OUT:,} sub-messages:")
-    print(f"  {by}: {statistics.median(d.rate for d in found[by]):,.0f}/s")
-    for name in others:
-        ratios = [on.rate / one.rate for on, one in zip(found[name], found[by], strict=True)]
-        target = TARGETS.get((handler, concurrency)) if name == "Spark" else None
-        print(
-            f"  {name}: {statistics.median(d.rate for d in found[name]):,.0f}/s; against it"
-            f" {', '.join(f'{ratio:.2f}' for ratio in ratios)},"
-            f" median {statistics.median(ratios):.2f}" + (f" (target {target})" if target else ""),
-            flush=True,
-        )
+from scenarios.spark_scale import against, reading
+from scenarios.spark_scale.drains import Bench, bench, on_spark
 
 
 def waves(made: Bench, messages: int, given: Given) -> None:
@@ -114,9 +63,11 @@ class Given(argparse.Namespace):
     slots: list[int]
     shards: int | None
     only: list[str]
+    case: list[str]
+    halves: bool
 
 
-CHAPTERS = ("reading", "slots", "waits", "computes", "waves", "memory")
+CHAPTERS = ("reading", "slots", "against", "waves", "memory")
 
 
 def main() -> None:
@@ -129,6 +80,10 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, nargs="+", default=[1, 2, 4], help="that read")
     parser.add_argument("--slots", type=int, nargs="+", default=[2, 8, 24, 64], help="of local[N]")
     parser.add_argument("--shards", type=int, help="for the chapter on slots")
+    parser.add_argument("--case", nargs="+", choices=against.CASES, default=list(against.CASES))
+    parser.add_argument(
+        "--halves", action="store_true", help="of each case in two processes at once, too"
+    )
     parser.add_argument("--only", nargs="+", choices=CHAPTERS, default=CHAPTERS)
     given = parser.parse_args(namespace=Given())
     if "reading" in given.only:
@@ -139,12 +94,8 @@ def main() -> None:
         if "slots" in given.only:
             options = ["--shards", str(given.shards)] if given.shards else []
             made.by_slots(given.messages, given.slots, options, given.times)
-        if "waits" in given.only:
-            for concurrency in (1000, 2000):
-                in_turns(made, "Wait", given.messages, concurrency, ["latency_ms=10"], given)
-        if "computes" in given.only:
-            rounds = rounds_of(COMPUTE_S)
-            in_turns(made, "Compute", given.messages // 50, 100, [f"rounds={rounds}"], given)
+        if "against" in given.only:
+            against.compare(made, given.case, given.master, given.times, halves=given.halves)
         if "waves" in given.only:
             waves(made, given.messages, given)
         if "memory" in given.only:

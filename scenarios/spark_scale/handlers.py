@@ -1,4 +1,4 @@
-"""The handlers that are measured: one does nothing, one waits, one computes."""
+"""The handlers that are measured: one does nothing, one waits, two compute."""
 
 from __future__ import annotations
 
@@ -41,6 +41,14 @@ class Compute(Documents):
 
     async def handle(self, sub: SubMessage) -> None:
         compute(self.rounds)
+
+
+class Parse(Nothing):
+    """``rounds`` of pure Python to split a message."""
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        compute(self.rounds)
+        return super().split(message)
 
 
 def compute(rounds: int) -> int:
