@@ -10,14 +10,13 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from drainer.errors import SandboxRefused
 from drainer.java import find_java
+from drainer.process import ProcessMark, bound_to_parent
 from drainer.sandbox.jars import KAFKA_VERSION, Say, classpath, kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts, answers
-from drainer.sandbox.process import ProcessMark, bound_to_parent
 
 START_TIMEOUT_S = 90.0  # two seconds on an idle laptop, far more on a busy runner
 STOP_TIMEOUT_S = 20.0
@@ -204,12 +203,7 @@ class Broker:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _address(self, port: int | None, made_with: str) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from signal import SIGTERM
-from types import TracebackType
 from typing import Self
 
+from drainer.process import ProcessMark
 from drainer.sandbox.broker import Broker, new_cluster_id
 from drainer.sandbox.jars import Say, quiet
 from drainer.sandbox.ports import BrokerPorts
-from drainer.sandbox.process import ProcessMark
 
 STOP_TIMEOUT_S = 10.0  # of each; the last ones can't leave in order, for none is left to agree
 
@@ -91,12 +90,7 @@ class Brokers:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

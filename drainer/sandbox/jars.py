@@ -20,7 +20,7 @@ from platformdirs import user_cache_path
 
 from drainer.errors import SandboxRefused
 from drainer.java import find_java
-from drainer.sandbox.process import bound_to_parent
+from drainer.process import bound_to_parent
 
 Say = Callable[[str], None]  # gets a line of progress: printing is the terminal's business
 

@@ -15,10 +15,10 @@ from platformdirs import user_cache_path, user_state_path
 from drainer.core.codec import decode, encode
 from drainer.errors import SandboxRefused
 from drainer.java import find_java
+from drainer.process import ProcessMark
 from drainer.sandbox.brokers import Brokers, end_all
 from drainer.sandbox.jars import Say, kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts
-from drainer.sandbox.process import ProcessMark
 
 FOLDER_VARIABLE = "DRAINER_SANDBOX"
 STATE_FILE = "sandbox.json"

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
+from drainer.process import ProcessMark
 from drainer.store.plan_file import this_machine
 
 MARGIN_S = 2.0  # for clocks that run at different paces, and a thread that wakes up late
-_DEAD = ("Z", "X", "x")  # states in /proc of what has only to be waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,33 +113,17 @@ class Process:
 
 
 def this_process() -> Process:
-    pid = os.getpid()
-    return Process(this_machine(), pid, _started(pid))
+    mark = None
+    with suppress(OSError):
+        mark = ProcessMark.of(os.getpid())
+    return Process(this_machine(), os.getpid(), mark and mark.started)
 
 
 def is_dead(process: Process) -> bool:
     """Whether a process is known not to live any more; False when that isn't known."""
-    if process.host != this_machine():
+    if process.host != this_machine() or process.started is None:
         return False
     try:
-        os.kill(process.pid, 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):  # somebody else's, at least now
-        pass
-    now = _started(process.pid)
-    return now == "" or (None not in (process.started, now) and now != process.started)
-
-
-def _started(pid: int) -> str | None:
-    """When a process began, in some unit; empty when it is dead, None when that isn't known."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return "" if Path("/proc/self/stat").exists() else None  # as on a Mac
-    except ProcessLookupError:
-        return ""
+        return not ProcessMark(process.pid, process.started).alive()
     except OSError:
-        return None
-    state, *rest = stat.rpartition(")")[2].split()  # the name before it may hold anything
-    return "" if state in _DEAD else rest[18]
+        return False

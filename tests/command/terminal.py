@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 from command.process import ENDS_WITHIN_S, begin
 
@@ -33,12 +32,7 @@ class TerminalSession:
     def __enter__(self) -> TerminalSession:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.code is None:
             self._process.kill()
             self._process.wait()

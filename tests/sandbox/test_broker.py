@@ -13,10 +13,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from drainer.errors import SandboxRefused
+from drainer.process import ProcessMark
 from drainer.sandbox import Broker, BrokerPorts
 from drainer.sandbox.broker import server_properties
 from drainer.sandbox.ports import HOST, answers
-from drainer.sandbox.process import ProcessMark
 
 TIMEOUT_S = 30
 

@@ -47,7 +47,10 @@ class ProcessMark:
         return None if started is None else cls(pid=pid, started=started)
 
     def alive(self) -> bool:
-        """Whether it runs. One that ended and waits for its parent to notice does not."""
+        """Whether it runs. One that ended and waits for its parent to notice does not.
+
+        Raises OSError where that can't be told.
+        """
         return _started(self.pid) == self.started
 
     def signal(self, number: signal.Signals) -> bool:
@@ -112,10 +115,10 @@ def _started(pid: int) -> str | None:
 
 def _started_linux(pid: int) -> str | None:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-        boot_id = _BOOT_ID.read_text(encoding="utf-8").strip()
-    except OSError:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
         return None
+    boot_id = _BOOT_ID.read_text(encoding="utf-8").strip()
     # The name comes second, in parentheses, and may hold any character.
     fields = stat.rpartition(")")[2].split()
     state, threads, started_ticks = fields[0], int(fields[17]), fields[19]
