@@ -116,7 +116,7 @@ def this_process() -> Process:
     mark = None
     with suppress(OSError):
         mark = ProcessMark.of(os.getpid())
-    return Process(this_machine(), os.getpid(), mark and mark.started)
+    return Process(this_machine(), os.getpid(), None if mark is None else mark.started)
 
 
 def is_dead(process: Process) -> bool:
