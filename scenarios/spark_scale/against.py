@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from scenarios.spark_scale.drains import (
-    FAN_OUT,
-    IN_PROCESS,
-    Bench,
-    Drained,
-    on_spark,
-    rounds_of,
-)
+from scenarios.spark_scale.drains import IN_PROCESS, Bench, on_spark
+from scenarios.spark_scale.handlers import compute
+from scenarios.spark_scale.slots import MEAN, Load
 
-ONE, SPARK = "one process", "Spark"
 COMPUTE_S = 0.002  # of a sub-message, or of a message's split
 
 
@@ -28,11 +24,6 @@ class Case:
     concurrency: int
     least: float
 
-    def options(self) -> list[str]:
-        if self.handler == "Wait":
-            return ["latency_ms=10"]
-        return [f"rounds={rounds_of(COMPUTE_S)}"]
-
 
 CASES = {
     "wait-1000": Case("Wait", 40_000, 1000, 1.0),
@@ -42,43 +33,55 @@ CASES = {
 }
 
 
-def compare(made: Bench, names: Sequence[str], master: str, times: int, *, halves: bool) -> None:
-    """Prints a table for each case: sub-messages a second from the start of the work to its end.
+def compare(made: Bench, names: Sequence[str], master: str, times: int) -> dict[str, Any]:
+    """Prints a table: sub-messages a second from the start of the work to its end.
 
     Start-up is what the command takes beside that. Spark reads its first wave, of 8 MiB, while it
-    looks at the tasks, before that.
+    looks at the tasks, before that. Gives the rates and ratios by case.
     """
-    for name in names:
-        case = CASES[name]
-        print(
-            f"\n{name}: C={case.concurrency}, {case.messages * FAN_OUT:,} sub-messages\n",
-            flush=True,
-        )
-        ratios = list(_ratios(made, case, master, times, halves=halves))
-        met = "met" if statistics.median(ratios) >= case.least else "NOT MET"
-        print(f"\nmedian {statistics.median(ratios):.2f}, at least {case.least} wanted: {met}")
-
-
-def _ratios(made: Bench, case: Case, master: str, times: int, *, halves: bool) -> Iterator[float]:
-    options = case.options()
-    given = (case.handler, case.messages, case.concurrency)
-    engines: dict[str, Callable[[], Drained]] = {
-        ONE: lambda: made.drain(*given, engine=IN_PROCESS, options=options),
-        SPARK: lambda: made.drain(*given, engine=on_spark(master), options=options),
-    }
-    if halves:
-        engines["two processes, half each"] = lambda: made.drain_halves(*given, options=options)
     print(
-        "| by | sub-messages/s | against one process | s | start-up, s | waves"
-        " | MiB of Python | of Java |\n" + "|---" * 8 + "|"
+        "| case | by | sub-messages/s | against one process | s | start-up, s | processor s"
+        " | waves | MiB of Python | of Java |\n" + "|---" * 10 + "|"
     )
+    rows = {}
+    for name in names:
+        rows[name] = row = _turns(made, name, master, times)
+        met = "met" if row["ratio"] >= row["least"] else "NOT MET"
+        print(f"| {name} | | | **{row['ratio']:.2f}**, {row['least']} wanted: {met} |", flush=True)
+    return rows
+
+
+def _turns(made: Bench, name: str, master: str, times: int) -> dict[str, Any]:
+    case = CASES[name]
+    topic = f"against-{case.messages}"
+    made.fill(topic, Load(case.messages).records)
+    options = f"latency_ms=10 rounds={_rounds(COMPUTE_S)}".split()
+    given = [part for option in options for part in ("--set", option)]
+    engines = {"one process": IN_PROCESS, "Spark": on_spark(master)}
+    rates: dict[str, list[float]] = {by: [] for by in engines}
     for _ in range(times):
-        found = {by: drain() for by, drain in engines.items()}
-        for by, each in found.items():
+        for by, engine in engines.items():
+            found = made.drain(topic, case.handler, case.concurrency, [*given, *engine])
+            rates[by].append(found.rate)
             print(
-                f"| {by} | {each.rate:,.0f} | {each.rate / found[ONE].rate:.2f}"
-                f" | {each.elapsed_s:.1f} | {each.command_s - each.elapsed_s:.1f}"
-                f" | {each.waves or ''} | {each.python_mib:.0f} | {each.java_mib:.0f} |",
+                f"| {name} | {by} | {found.rate:,.0f}"
+                f" | {found.rate / rates['one process'][-1]:.2f} | {found.elapsed_s:.1f}"
+                f" | {found.command_s - found.elapsed_s:.1f} | {found.processor_s:.1f}"
+                f" | {found.waves or ''} | {found.python_mib:.0f} | {found.java_mib:.0f} |",
                 flush=True,
             )
-        yield found[SPARK].rate / found[ONE].rate
+    ratios = [on / one for one, on in zip(*rates.values(), strict=True)]
+    medians = {by: statistics.median(found) for by, found in rates.items()}
+    subs = case.messages * MEAN
+    return asdict(case) | {"ratio": statistics.median(ratios), "rates": medians, "subs": subs}
+
+
+def _rounds(seconds: float) -> int:
+    """How many rounds of ``compute`` take so long on this machine, now."""
+    tried = 20_000
+    taken = []
+    for _ in range(7):
+        begun_s = time.process_time()
+        compute(tried)
+        taken.append(time.process_time() - begun_s)
+    return int(tried * seconds / min(taken))

@@ -1,160 +1,109 @@
-"""Drains of one hot partition, in one process and on Spark, in turns on one broker."""
+"""Drains of a backlog on one partition by the command, and what they take."""
 
 from __future__ import annotations
 
+import os
 import secrets
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import orjson
 
 from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
-from scenarios.side_by_side.workloads import Workload
-from scenarios.spark_scale.handlers import compute
-from scenarios.spark_scale.slots import compare
 
 HANDLERS = Path(__file__).with_name("handlers.py")
-FAN_OUT = 50
-SUB_KEYS = 14_000
-LOOK_S = 0.5  # all of /proc is read each time
+IN_PROCESS = ("--engine", "process")
+LOOK_S = 0.3  # all of /proc is read each time
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """``elapsed_s`` is the drain's, ``command_s`` all from the command's start to its end."""
+    """What a drain took.
+
+    Attributes:
+        rate: sub-messages per second of ``elapsed_s``.
+        elapsed_s: from the start of its work to its end.
+        command_s: all, from the command's start to its end.
+        processor_s: of all its processes, from the command's start, but for their last moment.
+        sent: bytes that the broker sent.
+        python_mib: the most of any Python process; ``java_mib`` of the JVM.
+    """
 
     rate: float
     elapsed_s: float
     command_s: float
+    processor_s: float
+    sent: int
     waves: int | None
-    python_mib: float  # the most of any Python process
+    python_mib: float
     java_mib: float
-
-
-def rounds_of(seconds: float) -> int:
-    """How many rounds of ``compute`` take so long on this machine, now."""
-    tried = 20_000
-    taken = []
-    for _ in range(7):
-        begun_s = time.process_time()
-        compute(tried)
-        taken.append(time.process_time() - begun_s)
-    return int(tried * seconds / min(taken))
 
 
 class Bench:
     """Topics on a broker of its own."""
 
     def __init__(self, folder: Path, broker: Broker) -> None:
-        self._folder = folder
+        self.folder = folder
         self._broker = broker
-        self._bootstrap = broker.bootstrap_servers
-        self._topics: dict[tuple[int, int], str] = {}
+        self.bootstrap_servers = broker.bootstrap_servers
+        self._logs: dict[str, int] = {}
 
-    def drain(
-        self,
-        handler: str,
-        messages: int,
-        concurrency: int,
-        *,
-        engine: Sequence[str],
-        options: Sequence[str],
-    ) -> Drained:
-        """One drain of so many messages of 50 documents, by the command."""
-        with self._begun(messages, 0, handler, concurrency, [*_set(options), *engine]) as drain:
-            return drain.end()
-
-    def by_slots(
-        self, messages: int, slots: Sequence[int], options: Sequence[str], times: int
-    ) -> None:
-        """Prints what ``slots.compare`` finds on this broker."""
-        compare(self._folder, self._broker, messages, slots, options, times)
-
-    def drain_halves(
-        self, handler: str, messages: int, concurrency: int, *, options: Sequence[str]
-    ) -> Drained:
-        """Two drains at once in processes of their own, each of half of it with half the calls:
-        what two cores of this machine can do, and no engine on them does more."""
-        given = [*_set(options), *IN_PROCESS]
-        with (
-            self._begun(messages // 2, 0, handler, concurrency // 2, given) as one,
-            self._begun(messages // 2, 1, handler, concurrency // 2, given) as other,
-        ):
-            ended = [one.end(), other.end()]
-        longest_s = max(each.elapsed_s for each in ended)
-        return Drained(
-            rate=sum(each.rate * each.elapsed_s for each in ended) / longest_s,
-            elapsed_s=longest_s,
-            command_s=max(each.command_s for each in ended),
-            waves=None,
-            python_mib=max(each.python_mib for each in ended),
-            java_mib=0.0,
-        )
-
-    def _begun(
-        self, messages: int, number: int, handler: str, concurrency: int, more: Sequence[str]
-    ) -> _Drain:
-        topic = self._topics.get((messages, number))
-        if topic is None:
-            topic = self._topics[messages, number] = f"scale-{messages}-{number}"
-            settings = ClientSettings.load(self._bootstrap)
+    def fill(self, topic: str, records: Callable[[], Iterable[tuple[bytes, bytes, int]]]) -> int:
+        """Creates the topic, unless it is there; gives the bytes of its log on disk."""
+        if topic not in self._logs:
+            settings = ClientSettings.load(self.bootstrap_servers)
             create_topic(settings, topic)
-            load = Workload("", messages, FAN_OUT, SUB_KEYS, one_key=True, latency_ms=0)
-            fill(settings, topic, load.records())
+            fill(settings, topic, records())
+            logs = self.folder.rglob(f"{topic}-0/*.log")
+            self._logs[topic] = sum(log.stat().st_size for log in logs)
+        return self._logs[topic]
+
+    def drain(self, topic: str, handler: str, concurrency: int, options: Sequence[str]) -> Drained:
+        """One drain of all of it. Exits when it is not done."""
         group = f"g-{secrets.token_hex(4)}"
-        command = [sys.executable, "-m", "drainer", "run", "-b", self._bootstrap]
+        command = [sys.executable, "-m", "drainer", "run", "-b", self.bootstrap_servers]
         command += ["--topic", topic, "--group", group, "--handler", f"{HANDLERS}:{handler}"]
         command += ["--from", "earliest", "--concurrency", str(concurrency), "--timeout", "0s"]
-        command += ["--plan", str(self._folder / f"{group}.json"), "--yes", "--json", "--quiet"]
-        return _Drain([*command, *more])
-
-
-class _Drain:
-    """A drain that runs."""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        self._command = command
-
-    def __enter__(self) -> _Drain:
-        self._begun_s = time.monotonic()
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE)
-        self._memory = _Memory(self._process.pid)
-        self._memory.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._memory.__exit__()
-        self._process.kill()
-        self._process.wait()
-
-    def end(self) -> Drained:
-        """Waits for it."""
-        out, _ = self._process.communicate()
-        if self._process.returncode:
-            raise SystemExit(f"it ended with {self._process.returncode}: {out.decode()}")
+        command += ["--plan", str(self.folder / f"{group}.json"), "--yes", "--json", "--quiet"]
+        sent, begun_s = self._sent(), time.monotonic()
+        process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE)
+        with _Watch(process.pid) as watch:
+            out, _ = process.communicate()
+        command_s = time.monotonic() - begun_s
+        if process.returncode:
+            raise SystemExit(f"it ended with {process.returncode}: {out.decode()}")
         told = orjson.loads(out)
         return Drained(
             told["sub_messages_per_s"],
             told["elapsed_s"],
-            time.monotonic() - self._begun_s,
+            command_s,
+            watch.processor_s,
+            self._sent() - sent,
             told["engine_counts"].get("waves"),
-            self._memory.python_mib,
-            self._memory.java_mib,
+            watch.python_mib,
+            watch.java_mib,
         )
 
+    def _sent(self) -> int:
+        # Fetches go out by sendfile, which counts as written; no producer is at work then.
+        assert self._broker.mark is not None
+        lines = Path(f"/proc/{self._broker.mark.pid}/io").read_text(encoding="ascii").splitlines()
+        return int(dict(line.split(": ") for line in lines)["wchar"])
 
-def _set(options: Sequence[str]) -> list[str]:
-    return [part for option in options for part in ("--set", option)]
 
-
+@contextmanager
 def bench() -> Iterator[Bench]:
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -168,19 +117,56 @@ def on_spark(master: str, wave: str | None = None) -> list[str]:
     return said if wave is None else [*said, "--wave", wave]
 
 
-IN_PROCESS = ["--engine", "process"]
+class Events:
+    """Spark's event log of one drain. Give ``options`` to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / f"events-{secrets.token_hex(4)}"
+        self._folder.mkdir()
+
+    @property
+    def options(self) -> list[str]:
+        settings = {
+            "enabled": "true",
+            "dir": self._folder.as_uri(),
+            "compress": "false",
+            "rolling.enabled": "false",
+        }
+        named = [f"spark.eventLog.{name}={value}" for name, value in settings.items()]
+        return [part for each in named for part in ("--spark-conf", each)]
+
+    def of(self, name: str) -> Iterator[dict[str, Any]]:
+        """Those of a name, as SparkListenerTaskEnd."""
+        (log,) = [e for e in self._folder.rglob("*") if e.is_file() and e.suffix != ".crc"]
+        for line in log.read_bytes().splitlines():
+            event = orjson.loads(line)
+            if event["Event"] == name:
+                yield event
+
+    def shuffled(self) -> tuple[int, int]:
+        """Bytes that tasks shuffled, and how many tasks there were."""
+        written = [
+            (event.get("Task Metrics") or {}).get("Shuffle Write Metrics") or {}
+            for event in self.of("SparkListenerTaskEnd")
+        ]
+        return sum(each.get("Shuffle Bytes Written", 0) for each in written), len(written)
 
 
-class _Memory:
-    """The most memory that a process and those that it began take, looked at now and then."""
+class _Watch:
+    """Processor time and memory of a process and all that it begins, looked at now and then.
+
+    The system does not say it afterwards: the parent of Spark's Python workers ignores their ends,
+    so their time is added to nobody's.
+    """
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._spent_s: dict[int, float] = {}
         self.python_mib = self.java_mib = 0.0
 
-    def __enter__(self) -> _Memory:
+    def __enter__(self) -> _Watch:
         self._thread.start()
         return self
 
@@ -188,36 +174,49 @@ class _Memory:
         self._over.set()
         self._thread.join()
 
+    @property
+    def processor_s(self) -> float:
+        return sum(self._spent_s.values())
+
     def _watch(self) -> None:
         while not self._over.wait(LOOK_S):
-            for pid in family(self._pid):
-                name, mib = _size(pid)
-                if name == "java":
-                    self.java_mib = max(self.java_mib, mib)
-                else:
-                    self.python_mib = max(self.python_mib, mib)
+            for pid in {*family(self._pid), *self._spent_s}:
+                with suppress(OSError):
+                    stat = Stat.of(pid)
+                    self._spent_s[pid] = stat.own_s
+                    if stat.name == "java":
+                        self.java_mib = max(self.java_mib, stat.mib)
+                    else:
+                        self.python_mib = max(self.python_mib, stat.mib)
+
+
+class Stat(NamedTuple):
+    """A process: its own processor time, and that with its children's which it waited for."""
+
+    name: str
+    parent: int
+    own_s: float
+    all_s: float
+    mib: float
+
+    @classmethod
+    def of(cls, pid: int) -> Stat:
+        """Raises OSError when it is gone."""
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        name, _, rest = text.partition("(")[2].rpartition(")")
+        fields = rest.split()
+        spent = [int(ticks) / TICKS_PER_S for ticks in fields[11:15]]
+        pages = int(fields[21])
+        return cls(name, int(fields[1]), sum(spent[:2]), sum(spent), pages * PAGE_MIB)
 
 
 def family(pid: int) -> list[int]:
     parents: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
-            try:
-                stat = (folder / "stat").read_text()
-            except OSError:
-                continue
-            parent = int(stat.rpartition(")")[2].split()[1])
-            parents.setdefault(parent, []).append(int(folder.name))
+            with suppress(OSError):
+                parents.setdefault(Stat.of(int(folder.name)).parent, []).append(int(folder.name))
     found = [pid]
     for each in found:
         found += parents.get(each, [])
     return found
-
-
-def _size(pid: int) -> tuple[str, float]:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return "", 0.0
-    fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    return fields["Name"].strip(), int(fields.get("VmRSS", "0 kB").split()[0]) / 1024

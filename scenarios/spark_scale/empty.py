@@ -1,43 +1,45 @@
-"""Prints the processor seconds that Spark takes for a task with next to nothing to do.
+"""Prints what Spark takes for a task with next to nothing to do, in processor seconds, as JSON.
 
-``python -m scenarios.spark_scale.empty SLOTS``
+``python -m scenarios.spark_scale.empty MASTER TASKS``
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
+from collections.abc import Iterable
+
+import orjson
 
 from drainer.spark import spark_session
-from scenarios.spark_scale.drains import family
+from scenarios.spark_scale.drains import Stat, family
 
 JOBS = 10
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-def spent_s() -> float:
-    """Of this process and all that it began."""
-    ticks = 0
-    for pid in family(os.getpid()):
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        ticks += sum(map(int, stat[11:15]))  # its own, and of children that it waited for
-    return ticks / TICKS_PER_S
+def spent_s(pids: Iterable[int]) -> float:
+    return sum(Stat.of(pid).all_s for pid in pids)
 
 
 def main() -> None:
-    slots = int(sys.argv[1])
-    session = spark_session(f"local[{slots}]", "empty")
-    pairs = session.sparkContext.parallelize([(number, number) for number in range(slots)], slots)
+    master, tasks = sys.argv[1], int(sys.argv[2])
+    session = spark_session(master, "empty")
+    context = session.sparkContext
+    pairs = context.parallelize([(number, number) for number in range(tasks)], tasks)
+    assert context._gateway is not None
+    driver = [os.getpid(), context._gateway.proc.pid]  # which is the JVM: spark-submit execs it
 
-    def run(jobs: int) -> None:
+    def run(jobs: int) -> tuple[float, float]:
+        """Of all processes, and of the driver's."""
+        before = spent_s(family(os.getpid())), spent_s(driver)
         for _ in range(jobs):
-            pairs.partitionBy(slots, int).mapPartitions(list).count()
+            pairs.partitionBy(tasks, int).mapPartitions(list).count()
+        return spent_s(family(os.getpid())) - before[0], spent_s(driver) - before[1]
 
     run(JOBS)  # until Java has compiled it
-    begun_s = spent_s()
-    run(JOBS)
-    print((spent_s() - begun_s) / (JOBS * 2 * slots))  # each job has two stages
+    count = JOBS * 2 * tasks  # each job has two stages
+    task_s, driver_s = (each / count for each in run(JOBS))
+    print(orjson.dumps({"task_s": task_s, "driver_s": driver_s}).decode())
     session.stop()
 
 

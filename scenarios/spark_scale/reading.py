@@ -6,24 +6,22 @@ Prints records per second: the median of several reads, beside what one process 
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from drainer.demo.fill import create_topic, fill
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import read_range
 from drainer.message import Origin
-from drainer.sandbox import Broker
 from drainer.spark import register, spark_session
 from drainer.spark.source import SCHEMA
+from scenarios.spark_scale.drains import Bench
 
 TOPIC = "spark-scale"
+RECORDS, RECORD_BYTES = 1_000_000, 100
 TWO_COLUMNS = ("offset", "value")
 
 
@@ -58,34 +56,29 @@ def by_tasks(spark: SparkSession, servers: str, tasks: int, columns: tuple[str, 
     return frame.count()  # there is no way to read without the columns of the schema
 
 
-def compare(master: str, count: int, size: int, tasks_tried: Sequence[int], times: int) -> None:
+def compare(made: Bench, master: str, tasks_tried: Sequence[int], times: int) -> None:
     """Prints a table: without Spark, and by so many tasks."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Broker(Path(folder) / "broker", die_with_parent=True) as broker,
-    ):
-        settings = ClientSettings.load(broker.bootstrap_servers)
-        create_topic(settings, TOPIC)
-        fill(settings, TOPIC, records(count, size))
-        spark = spark_session(master, "spark-scale")
-        register(spark)
-        print(f"{count:,} records of {size} bytes in one partition\n")
-        print("| read by | columns | seconds | records/s |\n|---|---|---|---|")
+    made.fill(TOPIC, lambda: records(RECORDS, RECORD_BYTES))
+    settings = ClientSettings.load(made.bootstrap_servers)
+    spark = spark_session(master, "spark-scale")
+    register(spark)
+    print(f"{RECORDS:,} records of {RECORD_BYTES} bytes in one partition\n")
+    print("| read by | columns | seconds | records/s |\n|---|---|---|---|")
 
-        def row(by: str, columns: str, read: Callable[[], int]) -> None:
-            read()  # once for what starts with the first one
-            took_s = median_s(read, count, times)
-            print(f"| {by} | {columns} | {took_s:.2f} | {count / took_s:,.0f} |", flush=True)
+    def row(by: str, columns: str, read: Callable[[], int]) -> None:
+        read()  # once for what starts with the first one
+        took_s = median_s(read, RECORDS, times)
+        print(f"| {by} | {columns} | {took_s:.2f} | {RECORDS / took_s:,.0f} |", flush=True)
 
-        try:
-            row("one process, without Spark", "as records", lambda: without_spark(settings, count))
-            for columns in (tuple(SCHEMA.fieldNames()), TWO_COLUMNS):
-                label = "all" if columns != TWO_COLUMNS else ", ".join(columns)
-                for tasks in tasks_tried:
+    try:
+        row("one process, without Spark", "as records", lambda: without_spark(settings, RECORDS))
+        for columns in (tuple(SCHEMA.fieldNames()), TWO_COLUMNS):
+            label = "all" if columns != TWO_COLUMNS else ", ".join(columns)
+            for tasks in tasks_tried:
 
-                    def read(tasks: int = tasks, columns: tuple[str, ...] = columns) -> int:
-                        return by_tasks(spark, broker.bootstrap_servers, tasks, columns)
+                def read(tasks: int = tasks, columns: tuple[str, ...] = columns) -> int:
+                    return by_tasks(spark, made.bootstrap_servers, tasks, columns)
 
-                    row(f"{tasks} task{'s' * (tasks > 1)} on {master}", label, read)
-        finally:
-            spark.stop()
+                row(f"{tasks} task{'s' * (tasks > 1)} on {master}", label, read)
+    finally:
+        spark.stop()

@@ -12,54 +12,55 @@ from drainer.core.claims import place_of
 from drainer.loader import load_handler, split_up
 from drainer.message import Message, Origin
 from drainer.spark.chunk import ChunkWriter, Row, decode
-from scenarios.spark_scale.slots import HANDLERS, Load
+from scenarios.spark_scale.drains import HANDLERS
+from scenarios.spark_scale.slots import Load
 
 MESSAGES, SHARDS, TIMES = 1_000, 64, 5
 ORIGIN = Origin("steps", "", 0)
 
 
-class Steps:
-    """Seconds of the processor by step."""
-
-    def __init__(self) -> None:
-        self.spent_s = dict.fromkeys(("split", "pack", "unpack"), 0.0)
+def once() -> dict[str, float]:
+    """Splits, encodes and decodes a backlog; gives seconds per sub-message by step."""
+    handler = load_handler(f"{HANDLERS}:Nothing")
+    records = Load(MESSAGES).records()
+    messages = [Message(ORIGIN, n, key, value) for n, (key, value, _) in enumerate(records)]
+    spent_s = dict.fromkeys(("split", "encode", "decode"), 0.0)
 
     @contextmanager
-    def step(self, name: str) -> Iterator[None]:
+    def step(name: str) -> Iterator[None]:
         begun_s = time.process_time()
         yield
-        self.spent_s[name] += time.process_time() - begun_s
+        spent_s[name] += time.process_time() - begun_s
 
-
-def once() -> tuple[Steps, int]:
-    """Splits, packs and unpacks a backlog; gives how many sub-messages it has, too."""
-    handler = load_handler(f"{HANDLERS}:Nothing")
-    records = Load("steps", MESSAGES).records()
-    messages = [Message(ORIGIN, n, key, value) for n, (key, value, _) in enumerate(records)]
-    steps, writer, rows = Steps(), ChunkWriter(ORIGIN), list[Row]()
+    writer, rows = ChunkWriter(ORIGIN), list[Row]()
     for message in messages:
-        with steps.step("split"):
+        with step("split"):
             subs = split_up(handler.split, message)
-        with steps.step("pack"):
+        with step("encode"):
             writer.begin(message, subs, [sub.key for sub in subs])
             for index, sub in enumerate(subs):
                 sub.index = index
                 writer.add(place_of(sub.key) % SHARDS, sub)
             rows += writer.full()
-    with steps.step("pack"):
+    with step("encode"):
         rows += writer.flush()
     count = 0
-    with steps.step("unpack"):
+    with step("decode"):
         for row in rows:
             count += sum(len(message.subs) for message in decode(row[-1], ORIGIN))
-    return steps, count
+    return {name: each / count for name, each in spent_s.items()}
+
+
+def measure() -> dict[str, list[float]]:
+    """By step, several times."""
+    found = [once() for _ in range(TIMES)]
+    return {name: [each[name] for each in found] for name in found[0]}
 
 
 def main() -> None:
-    found = [once() for _ in range(TIMES)]
-    for name in Steps().spent_s:
-        each_us = [1e6 * steps.spent_s[name] / count for steps, count in found]
-        print(f"{name}: {min(each_us):.2f} us at best of {TIMES}, {max(each_us):.2f} at worst")
+    for name, found in measure().items():
+        least, most = 1e6 * min(found), 1e6 * max(found)
+        print(f"{name}: {least:.2f} us at best of {TIMES}, {most:.2f} at worst")
 
 
 if __name__ == "__main__":

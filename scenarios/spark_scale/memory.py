@@ -1,0 +1,20 @@
+"""The most that a process of a drain on Spark takes, by the size of backlog and wave."""
+
+from __future__ import annotations
+
+from scenarios.spark_scale.drains import Bench, on_spark
+from scenarios.spark_scale.slots import Load
+
+
+def compare(made: Bench, master: str) -> None:
+    """Prints a table."""
+    print("| messages | wave | waves | MiB of Python | of Java |\n|---|---|---|---|---|")
+    for messages in (5_000, 40_000):
+        made.fill(f"memory-{messages}", Load(messages).records)
+        for wave in ("8MiB", "64MiB"):
+            found = made.drain(f"memory-{messages}", "Nothing", 1000, on_spark(master, wave))
+            print(
+                f"| {messages:,} | {wave} | {found.waves} | {found.python_mib:.0f}"
+                f" | {found.java_mib:.0f} |",
+                flush=True,
+            )

@@ -1,0 +1,159 @@
+"""A model of a cluster, from what its steps cost here: where the ceiling is, and what it is.
+
+Tasks' processor time grows with the backlog and is shared by all cores. What one place does for all
+is not: the driver, which starts tasks and folds in what they report, and the broker that leads the
+partition.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from drainer.core.claims import ALL
+from drainer.core.merge import TaskRecord
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Counts, Progress
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
+from drainer.kafka.spans import read_range
+from drainer.message import Origin
+from drainer.spark.aggregation import Aggregation, WaveAccount
+from drainer.spark.settings import WAVE_BYTES
+from drainer.spark.waves import SLICE_BYTES_LEAST
+from drainer.store.journal import decode_line, encode_line
+from scenarios.spark_scale import slots, steps
+from scenarios.spark_scale.drains import IN_PROCESS, Bench
+
+CORES = (16, 100, 1_000)
+LINE_BYTES_PER_S = 1.25e9  # of the leader: 10 Gbit/s
+REQUESTS_PER_S = 3  # of a task to an object store, at most: drainer/spark/lease.py
+DEALS = 2  # of a wave: a deal waits for half of the slots
+TASKS, HOLES = 200, 5_000  # of the account that is measured
+COMPUTES_S = 0.001  # of a handler that computes, per sub-message
+
+
+def compare(made: Bench) -> dict[str, Any]:
+    """Prints what each step takes of the processor, and the limits by cores; gives both."""
+    costs = measure(made)
+    print("| step | processor time | of |\n|---|---|---|")
+    for name, of in STEPS.items():
+        print(f"| {name} | {1e6 * costs[name]:.2f} µs | a sub-message, {of} |")
+    print(f"| all of a task's | {1e6 * _each_s(costs):.2f} µs | a sub-message |")
+    print(f"| begin | {1e3 * costs['begin']:.2f} ms | a task, the driver's |")
+    print(f"| fold | {1e3 * costs['fold']:.3f} ms | a report of {HOLES:,} holes, the driver's |")
+    print(
+        f"\n{costs['log']:.1f} bytes of a sub-message in the log, {costs['sent']:.1f} sent,"
+        f" {costs['shuffled']:.1f} shuffled\n"
+    )
+    limits = {name: [limit(costs, cores) for cores in CORES] for name, limit in LIMITS.items()}
+    heading = [
+        "cores",
+        *LIMITS,
+        "bound by",
+        "a wave of 2 GiB, s",
+        "driver folds, of a second",
+        "requests/s",
+        "with 1 ms of computing a sub-message",
+    ]
+    print(f"| {' | '.join(heading)} |\n" + "|---" * len(heading) + "|")
+    for place, cores in enumerate(CORES):
+        own = {name: limit[place] for name, limit in limits.items()}
+        least = min(own, key=own.__getitem__)
+        row = [
+            f"{cores:,}",
+            *(f"{rate:,.0f}/s" for rate in own.values()),
+            least,
+            f"{_subs(costs) / own[least]:.1f}",
+            f"{cores * costs['fold']:.2f}",
+            f"{cores * REQUESTS_PER_S:,}",
+            f"{min(own[least], cores / (_each_s(costs) + COMPUTES_S)):,.0f}/s",
+        ]
+        print(f"| {' | '.join(row)} |", flush=True)
+    return {"costs": costs, "cores": CORES, "limits": limits}
+
+
+STEPS = {
+    "read": "from the broker",
+    "split": "orjson, 50 of a message",
+    "encode": "into chunks",
+    "shuffle": "Spark's part: disk, sort, pipes to Python and back",
+    "decode": "from chunks",
+    "handle": "lanes, workers, account",
+}
+
+
+def measure(made: Bench) -> dict[str, float]:
+    load = slots.LOADS["equal"]
+    subs = load.messages * slots.MEAN
+    log = made.fill("equal", load.records)
+    made.fill("one", slots.ONE.records)
+    alone = [made.drain(t, "Nothing", 1000, IN_PROCESS).processor_s for t in ("equal", "one")]
+    cost = slots.drain(made, "equal", 2, ()).beyond(slots.drain(made, "one", 2, ()))
+    task_s = slots.empty("local[2]", 2)["task_s"]
+    found = {name: min(each) for name, each in steps.measure().items()}
+    found["read"] = _read_s(made, "equal", load.messages) / subs
+    found["handle"] = (alone[0] - alone[1]) / subs - found["read"] - found["split"]
+    whole = (cost.processor_s - cost.tasks * task_s) / subs
+    found["shuffle"] = whole - sum(found.values())
+    found["begin"] = slots.empty("local-cluster[2,1,1024]", 24)["driver_s"]
+    found["fold"] = _fold_s(made) / TASKS
+    return found | {"log": log / subs, "sent": cost.sent / subs, "shuffled": cost.shuffled / subs}
+
+
+def _read_s(made: Bench, topic: str, count: int) -> float:
+    """Processor time of reading a topic, librdkafka's threads and all."""
+    settings = ClientSettings.load(made.bootstrap_servers)
+    with Cluster.connect(settings) as cluster:
+        origin = Origin(topic, cluster.topic(topic).topic_id, 0)
+    begun_s = time.process_time()
+    assert (
+        sum(len(batch) for batch in read_range(settings, origin, 0, count, reader="model")) == count
+    )
+    return time.process_time() - begun_s
+
+
+def _each_s(costs: Mapping[str, float]) -> float:
+    return sum(costs[name] for name in STEPS)
+
+
+def _subs(costs: Mapping[str, float]) -> float:
+    """Sub-messages of a wave."""
+    return WAVE_BYTES / costs["log"]
+
+
+def _deals(costs: Mapping[str, float], cores: int) -> float:
+    # Slices are read once, and their blocks are sorted out to tasks by each deal.
+    slices = min(cores, WAVE_BYTES / SLICE_BYTES_LEAST)
+    return _subs(costs) / (((1 + DEALS) * slices + cores) * costs["begin"])
+
+
+LIMITS: dict[str, Callable[[Mapping[str, float], int], float]] = {
+    "processor": lambda costs, cores: cores / _each_s(costs),
+    "the driver begins tasks": _deals,
+    "the leader's line": lambda costs, _: LINE_BYTES_PER_S / costs["sent"],
+}
+
+
+def _fold_s(made: Bench) -> float:
+    """Processor time of a report of all tasks, from the records to the plan's claims."""
+    done = OffsetPlan.decode(next(made.folder.glob("g-*.json")).read_bytes())
+    ((number, part),) = done.partitions.items()
+    plan = replace(done, claims={ALL: {number: Progress(part.start)}})
+    wave = (part.start, part.end)
+    step = (part.end - part.start) // HOLES
+    finished = tuple((n, n + 1) for n in range(part.start + 1, part.end, step))
+    claims = [f"{n}/{TASKS}" for n in range(TASKS)]
+    account = Aggregation(plan, "/state", 1)
+    subs = {claim: {number: HOLES} for claim in claims}
+    account.begin(WaveAccount(1, {number: wave}, {number: (wave,)}, subs))
+    account.deal(1, [[(1, claim)] for claim in claims])
+    told = Progress(part.start, finished, sub_messages=Counts(HOLES, HOLES)).as_json()
+    lines = [encode_line({"claims": {claim: {number: told}}}) for claim in claims]
+    begun_s = time.process_time()
+    for task, line in enumerate(lines):
+        account.take(1, task, decode_line(line, TaskRecord))
+    account.claims()
+    return time.process_time() - begun_s

@@ -1,0 +1,57 @@
+"""A hot lane that moves: in every second stretch of the backlog another sub-key has twice the calls
+that the stretch takes time for, one after the other. Waves are of about a stretch.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from scenarios.spark_scale.drains import Bench, on_spark
+
+CONCURRENCY, LATENCY_MS = 200, 100
+STRETCHES, STRETCH_S = 10, 12  # long against a deal's start and a lending
+MEAN = 50
+MESSAGES = STRETCH_S * CONCURRENCY * 1000 // LATENCY_MS // MEAN  # of a stretch
+HOT = 2 * MESSAGES * MEAN // CONCURRENCY
+SUB_KEYS = 3_000
+TEXT_BYTES = 400
+SLOTS = 8
+MOST = 1.1  # times max(W/C, L)
+
+
+def records(stretches: int) -> Iterator[tuple[bytes, bytes, int]]:
+    chance = random.Random(1)
+    hot_each = HOT / MESSAGES
+    for number in range(stretches * MESSAGES):
+        stretch, at = divmod(number, MESSAGES)
+        ids = [f"doc-{chance.randrange(SUB_KEYS)}" for _ in range(MEAN)]
+        if stretch % 2 == 0:
+            hot = int((at + 1) * hot_each) - int(at * hot_each)
+            ids[:hot] = [f"hot-{stretch}"] * hot
+        documents = [{"id": each, "text": chance.randbytes(TEXT_BYTES // 2).hex()} for each in ids]
+        yield b"customer-4711", orjson.dumps({"documents": documents}), 0
+
+
+def compare(made: Bench, stretches: int = STRETCHES) -> dict[str, Any]:
+    """Prints how long it took against max(W/C, L)."""
+    topic = f"moving-{stretches}"
+    log = made.fill(topic, lambda: records(stretches))
+    lanes: Counter[str] = Counter()
+    for _, value, _ in records(stretches):
+        lanes.update(document["id"] for document in orjson.loads(value)["documents"])
+    work_s = lanes.total() * LATENCY_MS / 1000 / CONCURRENCY
+    longest_s = max(lanes.values()) * LATENCY_MS / 1000
+    options = [*on_spark(f"local[{SLOTS}]", str(log // stretches)), "--set"]
+    found = made.drain(topic, "Wait", CONCURRENCY, [*options, f"latency_ms={LATENCY_MS}"])
+    ratio = found.elapsed_s / max(work_s, longest_s)
+    print(
+        f"{found.waves} waves: {found.elapsed_s:.1f} s, W/C {work_s:.1f} s, L {longest_s:.1f} s:"
+        f" {ratio:.3f} of max(W/C, L), {MOST} at most: {'met' if ratio <= MOST else 'NOT MET'}",
+        flush=True,
+    )
+    return {"ratio": ratio, "elapsed_s": found.elapsed_s, "work_s": work_s, "waves": found.waves}

@@ -1,0 +1,97 @@
+"""What Spark's local folders hold while a backlog is drained in 50 waves on a local cluster."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from bisect import bisect_right
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from scenarios.spark_scale.drains import Bench, Events, on_spark
+from scenarios.spark_scale.slots import Load
+
+MASTER = "local-cluster[2,1,1024]"
+MESSAGES, WAVES = 40_000, 50
+LOOK_S = 0.05
+
+
+class _Folder:
+    """Bytes and files of a folder over time: (epoch seconds, bytes, files)."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.seen: list[tuple[float, int, int]] = []
+
+    def __enter__(self) -> _Folder:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(LOOK_S):
+            sizes = []
+            for folder, _, names in os.walk(self._path):
+                for name in names:
+                    # What the executors are sent to run lies there, too.
+                    if name.startswith(("rdd_", "shuffle_", "temp_shuffle_")):
+                        with suppress(FileNotFoundError):
+                            sizes.append((Path(folder) / name).stat().st_size)
+            self.seen.append((time.time(), sum(sizes), len(sizes)))
+
+
+def compare(made: Bench) -> dict[str, Any]:
+    """Prints bytes and files at each wave's end, against what Spark writes for a wave: blocks of
+    what was read, and as much for the shuffle. Gives bytes over time."""
+    topic = "waves"
+    log = made.fill(topic, Load(MESSAGES).records)
+    local = made.folder / "local"
+    local.mkdir()
+    events = Events(made.folder)
+    options = [*on_spark(MASTER, str(log // WAVES)), "--spark-conf", f"spark.local.dir={local}"]
+    with _Folder(local) as folder:
+        found = made.drain(topic, "Nothing", 1000, [*options, *events.options])
+    few = made.drain(topic, "Nothing", 1000, on_spark(MASTER))
+    assert found.waves is not None
+    assert few.waves is not None
+    cost_s = (found.elapsed_s - few.elapsed_s) / (found.waves - few.waves)
+    times = [seen[0] for seen in folder.seen]
+    print("| wave | bytes at its end | of a wave | files |\n|---|---|---|---|")
+    most = 0.0
+    wave_bytes = 2 * events.shuffled()[0] / found.waves
+    for wave, end in sorted(_ends(events).items()):
+        _, size, files = folder.seen[min(bisect_right(times, end), len(times) - 1)]
+        most = max(most, size / wave_bytes)
+        print(f"| {wave} | {size:,} | {size / wave_bytes:.2f} | {files} |")
+    met = "met" if most <= 2 else "NOT MET"
+    moment = max(size for _, size, _ in folder.seen) / wave_bytes
+    print(
+        f"\n{found.waves} waves of {log / found.waves:,.0f} bytes, {wave_bytes:,.0f} on disk; at a"
+        f" wave's end {most:.2f} waves at most, 2 wanted: {met}; {moment:.2f} at any moment, and"
+        f" {folder.seen[-1][1]:,} bytes at the end\n{found.elapsed_s:.1f} s, and"
+        f" {few.elapsed_s:.1f} s in {few.waves} waves: {cost_s:.2f} s a wave",
+        flush=True,
+    )
+    held = [(at - times[0], size / wave_bytes) for at, size, _ in folder.seen]
+    return {"held": held, "most": most, "waves": found.waves, "wave_s": cost_s}
+
+
+def _ends(events: Events) -> dict[int, float]:
+    """When the last deal of each wave was over, in epoch seconds."""
+    waves: dict[int, list[int]] = {}
+    for event in events.of("SparkListenerJobStart"):
+        name = event["Properties"].get("spark.jobGroup.id", "")
+        _, _, dealt = name.partition(" of wave ")
+        waves[event["Job ID"]] = [int(number) for number in dealt.split(", ") if number]
+    ends: dict[int, float] = {}
+    for event in events.of("SparkListenerJobEnd"):
+        for wave in waves[event["Job ID"]]:
+            ends[wave] = event["Completion Time"] / 1000
+    return ends
