@@ -14,7 +14,7 @@ import orjson
 from drainer.spark import spark_session
 from scenarios.spark_scale.drains import Stat, family
 
-JOBS = 10
+TASKS = 500  # in about as many jobs as that takes
 
 
 def spent_s(pids: Iterable[int]) -> float:
@@ -29,16 +29,17 @@ def main() -> None:
     assert context._gateway is not None
     driver = [os.getpid(), context._gateway.proc.pid]  # which is the JVM: spark-submit execs it
 
-    def run(jobs: int) -> tuple[float, float]:
+    jobs = max(1, TASKS // (2 * tasks))  # of two stages each
+
+    def run() -> tuple[float, float]:
         """Of all processes, and of the driver's."""
         before = spent_s(family(os.getpid())), spent_s(driver)
         for _ in range(jobs):
             pairs.partitionBy(tasks, int).mapPartitions(list).count()
         return spent_s(family(os.getpid())) - before[0], spent_s(driver) - before[1]
 
-    run(JOBS)  # until Java has compiled it
-    count = JOBS * 2 * tasks  # each job has two stages
-    task_s, driver_s = (each / count for each in run(JOBS))
+    run()  # until Java has compiled most of it
+    task_s, driver_s = (each / (jobs * 2 * tasks) for each in run())
     print(orjson.dumps({"task_s": task_s, "driver_s": driver_s}).decode())
     session.stop()
 

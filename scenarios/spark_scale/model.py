@@ -98,7 +98,7 @@ def measure(made: Bench) -> dict[str, float]:
     found["handle"] = (alone[0] - alone[1]) / subs - found["read"] - found["split"]
     whole = (cost.processor_s - cost.tasks * task_s) / subs
     found["shuffle"] = whole - sum(found.values())
-    found["begin"] = slots.empty("local-cluster[2,1,1024]", 24)["driver_s"]
+    found["begin"] = slots.empty("local-cluster[2,1,1024]", 64)["driver_s"]
     found["fold"] = _fold_s(made) / TASKS
     return found | {"log": log / subs, "sent": cost.sent / subs, "shuffled": cost.shuffled / subs}
 
