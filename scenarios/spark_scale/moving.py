@@ -1,5 +1,6 @@
-"""A hot lane that moves: in every second stretch of the backlog another sub-key has twice the calls
-that the stretch takes time for, one after the other. Waves are of about a stretch.
+"""A hot lane that moves: in every second stretch of the backlog, but for the last ones, another
+sub-key has calls for twice the time of the stretch, one after the other. Waves are of about a
+stretch.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import orjson
 from scenarios.spark_scale.drains import Bench, on_spark
 
 CONCURRENCY, LATENCY_MS = 200, 100
-STRETCHES, STRETCH_S = 10, 12  # long against a deal's start and a lending
+STRETCHES, STRETCH_S = 8, 20  # long against a deal's start and a lending
 MEAN = 50
 MESSAGES = STRETCH_S * CONCURRENCY * 1000 // LATENCY_MS // MEAN  # of a stretch
 HOT = 2 * MESSAGES * MEAN // CONCURRENCY
@@ -30,7 +31,7 @@ def records(stretches: int) -> Iterator[tuple[bytes, bytes, int]]:
     for number in range(stretches * MESSAGES):
         stretch, at = divmod(number, MESSAGES)
         ids = [f"doc-{chance.randrange(SUB_KEYS)}" for _ in range(MEAN)]
-        if stretch % 2 == 0:
+        if stretch % 2 == 0 and stretch < stretches - 2:
             hot = int((at + 1) * hot_each) - int(at * hot_each)
             ids[:hot] = [f"hot-{stretch}"] * hot
         documents = [{"id": each, "text": chance.randbytes(TEXT_BYTES // 2).hex()} for each in ids]
