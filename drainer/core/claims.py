@@ -1,27 +1,28 @@
 """Claims: shares of the sub-keys, each with its own progress.
 
 A sub-key's place is a number that depends on the key alone, so tasks that never talk to each other
-agree whose it is. What several claims say is finished is finished, whoever goes on from there.
+agree whose it is. Where sub-messages connect some, the drain's joins say so beside (``Joins``).
+What several claims say is finished is finished, whoever goes on from there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from struct import pack
 from zlib import crc32
 
 from drainer.core.identity import SubKeys
+from drainer.core.joins import Joins
 from drainer.core.order import LANE_OF, Order
 from drainer.core.progress import Outcome, Partial, Progress, RangeSet, fate_of, join_fates
 from drainer.message import Barrier, Message, SubMessage
 
 ALL = "all"  # the selector of the claim that every sub-key falls in
 
-BETWEEN = "+"  # in the place of a claim's number: what falls in none of the others
-_SELECTOR = re.compile(r"(\d{1,9}|\+)/(\d{1,9})", re.ASCII)
+_SELECTOR = re.compile(r"(\d{1,9})/(\d{1,9})(?:@(\d{1,9}))?", re.ASCII)
 _LONG = 0xFFFF_FFFF_FFFF_FFFF
 _NONE_PLACE = crc32(b"none")
 
@@ -51,69 +52,77 @@ def place_of(key: Hashable) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The sub-keys whose place modulo ``of`` is ``number``.
+    """The sub-keys whose place modulo ``of`` is ``number``, but for those that ``joins`` moves.
 
-    Its text is ``"2/8"``; ``"0/1"`` has them all. Beside claims 0 to
-    7 of 8 there is ``"+/8"``, whose number is 8: it has barriers, and sub-messages with lanes in
-    several of the others.
+    Its text is ``"2/8"``, or ``"2/8@3"`` with the third joins of the plan; ``"0/1"`` has them all.
     """
 
     number: int
     of: int
+    joins: int = 0
 
     def __post_init__(self) -> None:
-        if not (0 <= self.number < self.of or self.number == self.of > 1):
+        if not 0 <= self.number < self.of:
             raise ValueError(f"claim {self.number} of {self.of} is none of 0 to {self.of - 1}")
 
     def __str__(self) -> str:
-        return f"{BETWEEN if self.number == self.of else self.number}/{self.of}"
+        return f"{self.number}/{self.of}" + (f"@{self.joins}" if self.joins else "")
 
     @classmethod
     def parse(cls, text: str) -> Claim:
         """Raises ValueError when the text is not one that a claim has."""
         match = _SELECTOR.fullmatch(text)
-        claim = None
-        if match is not None:
-            of = int(match[2])
-            claim = cls(of if match[1] == BETWEEN else int(match[1]), of)
-        if str(claim) != text:  # 02/8 and 2/8 would be two claims with the same sub-keys
+        claim = match and cls(int(match[1]), int(match[2]), int(match[3] or 0))
+        if claim is None or str(claim) != text:  # 02/8 and 2/8 would be two with the same sub-keys
             raise ValueError(f"{text!r} is not a claim, as 2/8 is")
-        assert claim is not None
         return claim
 
 
+def joins_of(selectors: Iterable[str]) -> set[int]:
+    """The numbers of joins that claims name. Raises ValueError for what is no claim."""
+    return {claim.joins for claim in map(Claim.parse, selectors) if claim.joins}
+
+
 class Places:
-    """Where sub-messages fall by the order of a drain; ``subs`` are those that a message gave."""
+    """Where sub-messages fall by the order of a drain; ``subs`` are those that a message gave.
 
-    def __init__(self, order: Order) -> None:
+    ``joins`` are those that claims may name, by number.
+    """
+
+    def __init__(self, order: Order, joins: Mapping[int, Joins] | None = None) -> None:
         self._lane_of = LANE_OF.get(order)  # None: its sub-keys
+        self._moved: dict[int, Mapping[int, int]] = {0: {}} | {
+            n: each.shards for n, each in (joins or {}).items()
+        }
 
-    def number(self, sub: SubMessage, of: int) -> int:
-        """Which of the ``of`` claims has the sub-message and all of its lanes; ``of`` when none."""
+    def number(self, sub: SubMessage, of: int, joins: int = 0) -> int | None:
+        """Which of the ``of`` claims has the sub-message and all of its lanes; None when none."""
         if of == 1:
             return 0
         if isinstance(sub, Barrier):
-            return of
+            return None
+        moved = self._moved[joins]
         if self._lane_of is not None:
-            return place_of(self._lane_of(sub)) % of
-        if sub.keys is None:
-            return place_of(sub.key) % of
-        numbers = {place_of(key) % of for key in sub.keys}
-        return numbers.pop() if len(numbers) == 1 else of
+            place = place_of(self._lane_of(sub))
+        elif sub.keys is None:
+            place = place_of(sub.key)
+        else:
+            numbers = {moved.get(place, place % of) for place in map(place_of, sub.keys)}
+            return numbers.pop() if len(numbers) == 1 else None
+        return moved.get(place, place % of)
 
 
 class Elsewhere:
     """What claims other than "all" have finished.
 
-    A sub-message is a claim's when all of its lanes are; what falls in none of a division, as
-    barriers do, is that of "+".
+    A sub-message is a claim's when all of its lanes are.
     """
 
     def __init__(self, claims: Claims, places: Places) -> None:
         self._claims = {selector: claim for selector, claim in claims.items() if selector != ALL}
         self._places = places
-        # By partition; then by division (the 8 of 2/8) and number.
-        self._said: dict[int, dict[int, dict[int, tuple[Progress, RangeSet]]]] = {}
+        # By partition; then by division (of 2/8@3 the 8 and the 3) and number.
+        self._said: dict[int, dict[tuple[int, int], dict[int, tuple[Progress, RangeSet]]]] = {}
         self._partial: dict[int, dict[int, list[Partial]]] = {}
         self._fates: dict[int, dict[Outcome, RangeSet]] = {}
         for selector, by_partition in self._claims.items():
@@ -121,7 +130,7 @@ class Elsewhere:
             for partition, progress in by_partition.items():
                 divisions = self._said.setdefault(partition, {})
                 said = progress, RangeSet(progress.finished)
-                divisions.setdefault(claim.of, {})[claim.number] = said
+                divisions.setdefault((claim.of, claim.joins), {})[claim.number] = said
                 parts = self._partial.setdefault(partition, {})
                 for offset, part in progress.partial.items():
                     parts.setdefault(offset, []).append(part)
@@ -139,11 +148,11 @@ class Elsewhere:
             keys = [sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs]
             known.insist_same(message, keys)
         done = 0
-        for of, by_number in self._said.get(partition, {}).items():
+        for division, by_number in self._said.get(partition, {}).items():
             bits: dict[int, int] = {}
             for index, sub in enumerate(subs):
-                number = self._places.number(sub, of)
-                if number not in by_number:
+                number = self._places.number(sub, *division)
+                if number is None or number not in by_number:
                     continue
                 if number not in bits:
                     bits[number] = _finished_bits(*by_number[number], offset)

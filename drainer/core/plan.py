@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import msgspec
 
 from drainer.core import codec
-from drainer.core.claims import ALL, Claim, Claims, Elsewhere, Places, end_of
+from drainer.core.claims import ALL, Claims, Elsewhere, Places, end_of, joins_of
 from drainer.core.codec import JsonRecord, Whole
+from drainer.core.joins import Joins
 from drainer.core.latency import Latency
 from drainer.core.merge import StateReference
 from drainer.core.order import Order
@@ -68,8 +69,9 @@ class OffsetPlan(JsonRecord):
     ``topic_partitions`` is how many the topic had when the drain was planned.
     ``generation`` counts the writings of the plan; journals are named by it. ``claims`` holds for
     each selector over sub-keys the progress by partition: "all" what is finished and the account of
-    all messages, others what is finished beyond that. Times are ISO 8601 in UTC. ``parked`` are the
-    lanes (``repr`` of their keys) that wait behind a dead letter, in later runs too.
+    all messages, others what is finished beyond that. ``joins`` are those that claims name, by
+    number: they are in the plan before a task works by them. Times are ISO 8601 in UTC. ``parked``
+    are the lanes (``repr`` of their keys) that wait behind a dead letter, in later runs too.
     ``parked_lanes`` tells of those and of all others that the last run left. ``redrive`` is there
     when the topic is one of dead letters, which the handler gets as what they were. ``latency`` is
     the handler's, over all runs. ``ruled`` is what ``rules`` did, those of earlier runs among them.
@@ -94,6 +96,7 @@ class OffsetPlan(JsonRecord):
     order: _Order
     partitions: Mapping[Whole, PartitionPlan]
     claims: Claims
+    joins: Mapping[Whole, Joins] = field(default_factory=dict)
     failures: FailureSettings = field(default_factory=FailureSettings)
     parked: tuple[str, ...] = ()
     parked_lanes: ParkedLanes = NONE_PARKED
@@ -120,7 +123,9 @@ class OffsetPlan(JsonRecord):
 
     def elsewhere(self) -> Elsewhere | None:
         """What they have finished; None when there are none."""
-        return Elsewhere(self.others, Places(Order(self.order))) if self.others else None
+        return (
+            Elsewhere(self.others, Places(Order(self.order), self.joins)) if self.others else None
+        )
 
     def shared(self, partition: int) -> bool:
         """Whether one of them says something above the watermark."""
@@ -234,15 +239,24 @@ class OffsetPlan(JsonRecord):
             ruled=self.ruled if ruled is None else self.ruled.merge(ruled),
         )
 
+    def without_joins(self) -> OffsetPlan:
+        """The plan without those that no claim names."""
+        named = self._joins_named()
+        return replace(self, joins={n: each for n, each in self.joins.items() if n in named})
+
+    def _joins_named(self) -> set[int]:
+        return joins_of((*self.others, *self.ruled.asked_by))
+
     def check(self) -> None:
         """Raises PlanRefused when the plan contradicts itself or the laws."""
         if ALL not in self.claims:
             raise _refuse(f"it has no claim {ALL!r}")
-        for selector in (*self.others, *self.ruled.asked_by):
-            try:
-                Claim.parse(selector)
-            except ValueError as error:
-                raise _refuse(str(error)) from None
+        try:
+            missing = self._joins_named() - self.joins.keys()
+        except ValueError as error:
+            raise _refuse(str(error)) from None
+        if missing:
+            raise _refuse(f"claims name joins {min(missing)}, and it has none of that number")
         for selector, claim in self.claims.items():
             if set(claim) != set(self.partitions):
                 raise _refuse(f"claim {selector!r} has not the same partitions as the plan")

@@ -11,6 +11,7 @@ from math import inf
 from typing import Protocol
 
 from drainer.core.claims import Claims
+from drainer.core.joins import Joins
 from drainer.core.latency import Latency, merge_latencies
 from drainer.core.merge import StateReference
 from drainer.core.parked import ParkedLanes
@@ -30,6 +31,7 @@ from drainer.policy.rules.settings import RuleAccount
 
 COMMIT_TRIES = 10  # for the last commit, when a broker is slow to answer
 COMMIT_PAUSE_S = 1.0
+HURRY_S = 0.02
 
 
 class Account(Protocol):
@@ -93,6 +95,7 @@ class Checkpointer:
         self._failed = failed
         self._call: asyncio.Future[None] | None = None  # the write that is under way
         self._committing: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()  # the plan is to be written now
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -123,6 +126,16 @@ class Checkpointer:
             account = self._account
             self._file.append(changes, account.newly_parked(), account.newly_ruled())
 
+    async def write_joins(self, number: int, joins: Joins) -> None:
+        """Returns once the plan on disk has them: claims name them from here on.
+
+        It has them for as long as one does. The periodic writing must have been started.
+        """
+        self.plan = replace(self.plan, joins={**self.plan.joins, number: joins})
+        while number not in self.written.joins:
+            self._hurry.set()
+            await asyncio.sleep(HURRY_S)
+
     async def save(self, *, commit: bool = True) -> None:
         """Writes the plan as things stand, then commits its watermarks.
 
@@ -131,7 +144,7 @@ class Checkpointer:
         if self._call is not None:  # an older plan must not come last, when a stop was cut short
             await asyncio.wait((self._call,))
         self.note()
-        self.plan = replace(
+        self.plan = plan = replace(
             self.plan,
             generation=self.plan.generation + 1,
             updated=self._runtime.now(),
@@ -141,12 +154,12 @@ class Checkpointer:
             latency=merge_latencies((self._latency_before, self._latency())),
             ruled=self._account.ruled(),
             state=self._account.state,
-        )
+        ).without_joins()
         self._file.start_journal(self.plan.drain_id, self.plan.generation)
-        self._call = self._runtime.blocking_call(self._file.write, self.plan)
+        self._call = self._runtime.blocking_call(self._file.write, plan)
         await asyncio.shield(self._call)
         self.written_at = self._runtime.monotonic()
-        self.written = self.plan
+        self.written = plan
         if commit:
             await self._commit()
 
@@ -231,7 +244,9 @@ class Checkpointer:
 
     async def _keep_plan(self) -> None:
         while True:
-            await asyncio.sleep(self._interval_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), self._interval_s)
+            self._hurry.clear()
             await self.save(commit=False)
             # Beside the saves: a broker that is slow to answer must not keep the plan waiting.
             if self._committing is not None:

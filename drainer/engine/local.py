@@ -61,7 +61,7 @@ class LocalDrain:
             Order(plan.order),
             plan.parked,
             handler.selects,
-            RuleFilter(plan.rules, plan.ruled),
+            RuleFilter(plan.rules, plan.ruled, plan.joins),
             plan.elsewhere(),
             plan.parked_lanes,
         )

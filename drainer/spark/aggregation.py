@@ -188,10 +188,6 @@ class Aggregation:
             share.ruled = share.ruled.merge(replace(told.ruled, counts=news))
         return done
 
-    def behind(self, ranges: Mapping[int, Range]) -> frozenset[int]:
-        """The partitions in which something before these ranges is not finished, and stays so."""
-        return frozenset(n for n, (start, _) in ranges.items() if self._base[n].watermark < start)
-
     def finished_in(self, deal: int, task: int) -> Counts:
         """Sub-messages of a task that is under way."""
         tasks = self._deals.get(deal)

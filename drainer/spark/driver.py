@@ -206,6 +206,7 @@ class SparkDrain:
             self._state,
             self._aggregation,
             self._monitor,
+            checkpointer,
             self._life.end,
             self._take_news,
             self._loans,

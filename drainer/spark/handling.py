@@ -35,7 +35,7 @@ from drainer.spark.failure import carrying, said_of
 from drainer.spark.lending import Borrowed
 from drainer.spark.python_worker import HandlerSpec, python_worker
 from drainer.spark.records import TaskRecords
-from drainer.spark.schedule import Manifest
+from drainer.spark.slices import Manifest
 from drainer.spark.state import Attempt, State
 from drainer.spark.streams import Streams
 

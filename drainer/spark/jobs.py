@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 
+from drainer.core.joins import Joins
 from drainer.core.progress import Range
 from drainer.errors import BrokerUnreachable, Interrupted, Refused, StateRefused
 from drainer.kafka.cluster import Cluster
@@ -20,10 +21,10 @@ from drainer.spark.chunk import Row
 from drainer.spark.failure import SparkBroke, carrying, spark_failures
 from drainer.spark.handling import DOES_IT_SHUFFLE, Handling, Placing
 from drainer.spark.python_worker import HandlerSpec, python_worker
-from drainer.spark.schedule import Manifest
 from drainer.spark.session import without_slots
-from drainer.spark.slices import UNDIVIDED_MOST, SliceTask
+from drainer.spark.slices import Manifest, SliceTask
 from drainer.spark.state import State
+from drainer.spark.streams import Streams
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -94,37 +95,43 @@ class PreparedWave:
         ranges: the offsets ``[start, end)`` that it has, by partition.
         delivered: the offsets of messages to account for, by partition.
         subs: sub-messages that are to be handled, by shard and partition.
-        undivided: offsets of messages that need tasks to act as one, by partition.
-        too_many: whether these are more than were reported.
-        log_bytes: of keys and values, as the log has them.
+        streams: by what the sub-keys are divided; ``joins`` are those that they go by.
+        manifests: of its slices.
     """
 
     rows: RDD[Any]
     ranges: Mapping[int, Range]
     delivered: Mapping[int, Sequence[Range]]
     subs: Mapping[int, Mapping[int, int]]
-    undivided: Mapping[int, Sequence[int]]
-    too_many: bool
-    log_bytes: int
+    streams: Streams
+    joins: Joins | None = None
     manifests: Sequence[Manifest] = ()
 
     @classmethod
-    def of(cls, rows: RDD[Any], manifests: Sequence[Manifest]) -> PreparedWave:
+    def of(cls, rows: RDD[Any], manifests: Sequence[Manifest], task: SliceTask) -> PreparedWave:
         ranges: dict[int, Range] = {}
         delivered: dict[int, list[Range]] = {}
-        undivided: dict[int, list[int]] = {}
         subs: dict[int, Counter[int]] = {}
         for each in sorted(manifests, key=lambda each: (each.partition, each.start)):
             number = each.partition
             ranges[number] = (ranges.get(number, (each.start, 0))[0], each.end)
             delivered.setdefault(number, []).extend(each.delivered)
-            if each.undivided:
-                undivided.setdefault(number, []).extend(each.undivided)
             for shard, count in each.subs.items():
                 subs.setdefault(shard, Counter())[number] += count
-        too_many = any(len(each.undivided) > UNDIVIDED_MOST for each in manifests)
-        log_bytes = sum(each.log_bytes for each in manifests)
-        return cls(rows, ranges, delivered, subs, undivided, too_many, log_bytes, manifests)
+        joins = task.joins.get(task.streams.joins)
+        return cls(rows, ranges, delivered, subs, task.streams, joins, manifests)
+
+    @property
+    def log_bytes(self) -> int:
+        """Of keys and values, as the log has them."""
+        return sum(each.log_bytes for each in self.manifests)
+
+    @property
+    def undivided(self) -> tuple[int, int] | None:
+        """The partition and the offset of the first message that the chunks lack; None when they
+        have all."""
+        found = ((each.partition, each.undivided) for each in self.manifests)
+        return next(((n, offset) for n, offset in found if offset is not None), None)
 
     def release(self) -> None:
         """Lets go of the rows."""
@@ -158,7 +165,7 @@ class Jobs:
                 with suppress(Exception):  # Spark itself may be what is gone
                     rows.unpersist()
                 raise
-        return PreparedWave.of(rows, manifests)
+        return PreparedWave.of(rows, manifests, task)
 
     def handle(
         self, rows: Sequence[RDD[Any]], placings: Sequence[Placing], handling: Handling, name: str

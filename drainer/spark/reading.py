@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 
 from drainer.blocking import blocking_call
+from drainer.core.joins import JOINS_MOST, Components, Joins
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Range, count
 from drainer.engine.meter import capped
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import CapStatus
-from drainer.errors import BrokerUnreachable, DrainerError, Interrupted
+from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, SplitFailed
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
 from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.python_worker import HandlerSpec
-from drainer.spark.slices import SliceTask
-from drainer.spark.waves import Waves
+from drainer.spark.schedule import HOT
+from drainer.spark.slices import BARRIERS_MOST, Manifest, SliceTask
+from drainer.spark.streams import Streams
+from drainer.spark.waves import Waves, cut_at
 
 OUTAGE_S = 120.0  # of the broker, for those who read; as for the lock
 READ_AGAIN_S = 1.0
 CANCEL_S, CANCEL_AGAIN_S = 2.0, 0.2
+ONE = Streams(1)  # task's
+STRETCHES_MOST = 17  # of a wave: eight times messages with barriers; with more it is one task's
+JOINED_FEW = 16  # places: so few in one shard are no crowd
 LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024  # partitions, for the size of the first wave; of each
 
 
@@ -50,7 +57,12 @@ class Terms:
 class Reader:
     """Reads what is left of a plan above ``watermarks``, in waves.
 
+    A wave that does not fit into the shards, for sub-messages connect lanes of several, is read
+    again by joins that keep these together; the wave after it is read by the same ones first. One
+    with barriers is read again in stretches: messages with barriers are one task's.
+
     Attributes:
+        joined: places that the plan has joins of.
         stopped: whether no other wave is begun, and no broker waited for.
         trouble: why nothing is read.
     """
@@ -63,6 +75,11 @@ class Reader:
         self._jobs = jobs
         lefts = {n: (watermarks[n], part.end) for n, part in plan.partitions.items()}
         self._waves = Waves(lefts, terms.wave_bytes, terms.message_bytes)
+        self._components = Components()  # that the next wave is expected to fit
+        self._joins, self._streams = Joins({}), Streams(terms.shards)  # by these
+        self._joins_made = max(plan.joins, default=0)
+        self.joined = 0
+        self._stretches: deque[tuple[Mapping[int, Range], Streams]] = deque()  # to be read
         self._next: asyncio.Task[PreparedWave] | None = None  # until somebody has what it read
         self._ahead = False  # it is read while something else has its slots first
         self._starved = True  # tasks waited for what was read last
@@ -83,7 +100,7 @@ class Reader:
     @property
     def about(self) -> int:
         """How many waves are to come, as far as is known."""
-        return self._waves.about
+        return self._waves.about + len(self._stretches)
 
     def cap(self, elapsed_s: float, *, waited_for: bool) -> CapStatus | None:
         """How the reading of all tasks stands to its cap, by the waves that were read."""
@@ -99,9 +116,11 @@ class Reader:
         ``behind`` is a job that is to have its slots first. Without it, what is read would take
         them all, and nothing be handled meanwhile.
         """
-        if self._next is None and self._waves.left:
+        if self._next is None and (self._stretches or self._waves.left):
             self._ahead = behind is not None
-            self._begin(self._read_wave(behind))
+            self._next = asyncio.create_task(self._read_next(behind))
+            # After a stop nobody waits for what it raises.
+            self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def take(self) -> PreparedWave | None:
         """The next wave, once it was read; None when nothing is left.
@@ -111,11 +130,12 @@ class Reader:
         self.begin()
         self._ahead = False  # what it was to come behind is over
         self._starved = not self.ready
-        return None if self._next is None else await self._given(self._next)
-
-    async def read(self, ranges: Mapping[int, Range], shards: int) -> PreparedWave:
-        """Reads just that, while no wave is read. Raises as ``take`` does."""
-        return await self._given(self._begin(self._read(ranges, shards)))
+        if self._next is None:
+            return None
+        prepared = await asyncio.shield(self._next)  # else nobody would let go of what it read
+        self._insist_on_going_on()
+        self._next = None
+        return prepared
 
     def stop(self) -> None:
         self.stopped = True
@@ -134,40 +154,92 @@ class Reader:
             if reading.done() and not reading.cancelled() and reading.exception() is None:
                 await blocking_call(reading.result().release)
 
-    def _begin(self, reading: Coroutine[None, None, PreparedWave]) -> asyncio.Task[PreparedWave]:
-        self._next = asyncio.create_task(reading)
-        # After a stop nobody waits for what it raises.
-        self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return self._next
-
-    async def _given(self, reading: asyncio.Task[PreparedWave]) -> PreparedWave:
-        prepared = await asyncio.shield(reading)  # else nobody would let go of what it read
-        self._insist_on_going_on()
-        self._next = None
-        return prepared
-
     def _insist_on_going_on(self) -> None:
         if self.stopped:
             raise Interrupted("a stop was asked for")
 
-    async def _read_wave(self, behind: str | None) -> PreparedWave:
+    async def _read_next(self, behind: str | None) -> PreparedWave:
         if behind is not None:
             await blocking_call(
                 self._jobs.wait_until_begun, behind, lambda: self.stopped or not self._ahead
             )
-        prepared = await self._read(self._waves.next(), self._terms.shards)
-        self._waves.took(prepared.ranges, prepared.log_bytes)
-        self._messages += sum(count(each) for each in prepared.delivered.values())
-        self._bytes += prepared.log_bytes
+        return await (self._read_again() if self._stretches else self._read_wave())
+
+    async def _read_wave(self) -> PreparedWave:
+        prepared = found = await self._read(self._waves.next(), self._streams)
+        joined = True
+        if found.undivided is not None:
+            await blocking_call(found.release)
+            joined = self._join(found.manifests)
+            self._stretches.extend(self._cut(found) if joined else [(found.ranges, ONE)])
+            prepared = await self._read_again()
+        crowded = not joined or self._is_crowded(prepared)
+        if self._waves.took(found.ranges, found.log_bytes, crowded=crowded):
+            self._components, self._joins = Components(), Joins({})
+            self._streams = Streams(self._terms.shards)
         return prepared
 
-    async def _read(self, ranges: Mapping[int, Range], shards: int) -> PreparedWave:
+    async def _read_again(self) -> PreparedWave:
+        """Reads what was read before, as it is to be divided."""
+        prepared = await self._read(*self._stretches.popleft())
+        if prepared.undivided is not None:  # it is in no chunk
+            await blocking_call(prepared.release)
+            number, offset = prepared.undivided
+            raise SplitFailed(
+                f"split is not deterministic: offset {offset} of partition {number} has other"
+                " barriers, or joins other sub-keys, than when it was read before",
+                hint="split must depend on the message alone; see docs/correctness.md",
+            )
+        return prepared
+
+    def _cut(self, found: PreparedWave) -> list[tuple[Mapping[int, Range], Streams]]:
+        barriers: dict[int, list[int]] = {}
+        for each in found.manifests:
+            barriers.setdefault(each.partition, []).extend(each.barriers)
+        stretches = cut_at(found.ranges, barriers)
+        too_many = any(len(each.barriers) > BARRIERS_MOST for each in found.manifests)
+        if too_many or len(stretches) > STRETCHES_MOST:
+            return [(found.ranges, ONE)]
+        return [(ranges, ONE if alone else self._streams) for ranges, alone in stretches]
+
+    def _join(self, manifests: Sequence[Manifest]) -> bool:
+        """Makes joins of what a wave connects, and of what those before connected if that makes no
+        crowd; False when they are too many."""
+        own, shards = Components(), self._terms.shards
+        for each in manifests:
+            if each.joined is None:
+                return False
+            own.add(each.joined)
+        both = Components()
+        both.add((*own.sets, *self._components.sets))
+        few = max(JOINED_FEW, 2 * own.largest[1])
+        for components in (both, own):
+            joins = components.joins(shards)
+            if components.largest[1] <= few and len(joins) + self.joined <= JOINS_MOST:
+                break
+        else:
+            return False
+        if joins != self._joins:
+            self._joins_made += 1
+            self._streams = Streams(shards, self._joins_made if joins else 0)
+        self._components, self._joins = components, joins
+        return True
+
+    def _is_crowded(self, prepared: PreparedWave) -> bool:
+        """Whether the shard of the most sub-keys that are joined has much more than its share."""
+        place, places = self._components.largest
+        shards = prepared.streams.shards
+        own = sum(prepared.subs.get(place % shards, {}).values())
+        total = sum(sum(each.values()) for each in prepared.subs.values())
+        return places > JOINED_FEW and own * shards > HOT * total
+
+    async def _read(self, ranges: Mapping[int, Range], streams: Streams) -> PreparedWave:
         # Waits for a broker that doesn't answer, for it did when the tasks were looked at.
         since_s = monotonic()
         while True:
             self._insist_on_going_on()
             try:
-                prepared = await self._read_once(ranges, shards)
+                prepared = await self._read_once(ranges, streams)
             except BrokerUnreachable as error:
                 if monotonic() - since_s > OUTAGE_S or self.stopped:
                     raise Interrupted(str(error), hint=error.hint) from error
@@ -175,9 +247,11 @@ class Reader:
                 await asyncio.sleep(READ_AGAIN_S)
             else:
                 self.trouble = None
+                self._messages += sum(count(each) for each in prepared.delivered.values())
+                self._bytes += prepared.log_bytes
                 return prepared
 
-    async def _read_once(self, ranges: Mapping[int, Range], shards: int) -> PreparedWave:
+    async def _read_once(self, ranges: Mapping[int, Range], streams: Streams) -> PreparedWave:
         plan, slots = self._plan, self._terms.slots
         readers = slots
         if plan.limits is not None:  # those that wait for a cap leave room for those that handle
@@ -188,7 +262,8 @@ class Reader:
         task = SliceTask(
             handler=self._terms.handler,
             order=Order(plan.order),
-            shards=shards,
+            streams=streams,
+            joins={**plan.joins, streams.joins: self._joins} if streams.joins else plan.joins,
             topic_id=plan.topic_id,
             slices=slices,
             known=plan.claims,

@@ -8,146 +8,49 @@ and all others go on. What is free is dealt out late, to as many slots as there 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapreplace
-from itertools import accumulate, chain
+from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-import msgspec
-
-from drainer.core.progress import Range
+from drainer.spark.streams import Streams
 
 WAVES_MOST = 4  # on disk, where a lane is hot
 DEALS_MOST = 8  # under way at once
 HOT = 4  # times what a shard has on average: with four shards a slot, as much as a slot's share
 SHARE_MOST = 1.5  # of a slot's share of a wave, for a slot that is free before others
-STRETCHES_MOST = 17  # of a wave: eight times messages with barriers; with more it is one task's
-JOINS_MOST = 100_000  # sub-keys of a wave; with more it is one task's
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """What was read of one partition; a slice gives one or several that follow each other.
-
-    Messages with barriers are best in one of their own: all of it is handled by one task, while
-    nothing else is.
-
-    Attributes:
-        start: offsets ``[start, end)``.
-        delivered: those of messages that were not finished before.
-        subs: sub-messages by shard; those with lanes in several shards, and barriers, are those of
-            a shard behind the last.
-        bytes: of chunks, by shard.
-        joined: the places of each set of sub-keys that a sub-message has several of, those within
-            one shard too. None of a slice that has more than ``JOINS_MOST``.
-        barriers: offsets of messages with one.
-        undivided: offsets of messages of which several shards need the same sub-message; they are
-            in no chunk.
-        log_bytes: of keys and values.
-        left_alone: by a redrive: why, and how many of the sub-messages.
-    """
-
-    partition: int
-    start: int
-    end: int
-    delivered: tuple[Range, ...] = ()
-    subs: dict[int, int] = {}
-    bytes: dict[int, int] = {}
-    joined: tuple[tuple[int, ...], ...] = ()
-    barriers: tuple[int, ...] = ()
-    undivided: tuple[int, ...] = ()
-    log_bytes: int = 0
-    left_alone: dict[str, int] = {}
 
 
 class Part(NamedTuple):
-    """What one shard has of one stretch of a wave; a wave without barriers is one stretch."""
+    """What one shard has of one wave."""
 
     wave: int
     shard: int
     subs: int
-    stretch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Deal:
-    """Parts for the tasks of one job.
-
-    Attributes:
-        number: rises from deal to deal.
-        shards: how many there are; the one behind the last has lanes of several.
-        tasks: parts by task.
-        ranges: offsets by wave and partition.
-        joined: the task by place, of lanes that leave their shard.
-        shared: the parts that these come from: a task with a joined lane has some of them.
-        alone: whether it is one task's while nothing else is handled.
-    """
+    """Parts for the tasks of one job: its ``number``, which rises, and the parts by task."""
 
     number: int
-    shards: int
     tasks: tuple[tuple[Part, ...], ...]
-    ranges: Mapping[int, Mapping[int, Range]]
-    joined: Mapping[int, int]
-    shared: tuple[Part, ...]
-    alone: bool = False
 
-    def held(self) -> tuple[dict[int, Part], ...]:
-        """By task, the parts that it has lanes of, by shard."""
-        held = [{part.shard: part for part in parts} for parts in self.tasks]
-        shared = {part.shard: part for part in self.shared}
-        for place, task in self.joined.items():
-            for shard in (place % self.shards, self.shards):
-                held[task][shard] = shared[shard]
-        return tuple(held)
+    @property
+    def parts(self) -> Iterator[Part]:
+        return (part for parts in self.tasks for part in parts)
 
 
-class _Stretch:
-    """Offsets that are dealt shard by shard, but for ``gang``: shards that begin together."""
+@dataclass(slots=True)
+class _Wave:
+    """One that is under way."""
 
-    def __init__(
-        self,
-        wave: int,
-        number: int,
-        manifests: Sequence[Manifest],
-        shards: int,
-        *,
-        alone: bool,
-    ) -> None:
-        self.wave = wave
-        self.number = number
-        self.ranges: dict[int, Range] = {}
-        for each in manifests:
-            start, end = self.ranges.get(each.partition, (each.start, each.end))
-            self.ranges[each.partition] = min(start, each.start), max(end, each.end)
-        subs: dict[int, int] = defaultdict(int)
-        for manifest in manifests:
-            for shard, count in manifest.subs.items():
-                subs[shard] += count
-        self.joins: list[list[int]] = []
-        if not alone and subs.get(shards):
-            places = sum(len(places) for each in manifests for places in each.joined)
-            known = all(each.joined for each in manifests if each.subs.get(shards))
-            if known and places <= JOINS_MOST:
-                self.joins = _components(chain.from_iterable(m.joined for m in manifests), shards)
-            alone = not self.joins
-        self.alone = alone
-        together = (place % shards for places in self.joins for place in places)
-        self.gang = frozenset(range(shards + 1) if alone else together)
-        if self.joins:
-            self.gang |= {shards}
-        self.parts = {
-            shard: Part(wave, shard, subs.get(shard, 0), number)
-            for shard in sorted({shard for shard, count in subs.items() if count} | self.gang)
-        }
-        self.subs = sum(subs.values())
-        self.undealt = len(self.parts)
-
-
-class _Held(NamedTuple):
-    """Shards whose parts end together: when these tasks are done with these shards."""
-
-    shards: tuple[int, ...]
-    left: set[tuple[int, int]]
+    streams: Streams
+    subs: Mapping[int, int]  # by shard
+    hot: float  # a shard that has more
+    undealt: int  # parts
+    left: int
 
 
 class Schedule:
@@ -156,29 +59,28 @@ class Schedule:
     Has one owner, and takes no locks.
     """
 
-    def __init__(self, shards: int) -> None:
-        self._shards = shards
-        self._chains: list[deque[_Stretch]] = [deque() for _ in range(shards + 1)]
+    def __init__(self) -> None:
+        self._waves: dict[int, _Wave] = {}  # the oldest first
+        self._chains: defaultdict[int, deque[int]] = defaultdict(deque)  # waves, by shard
         self._under_way: set[int] = set()  # shards
-        self._deals: dict[int, list[_Held]] = {}
+        self._deals: dict[int, set[tuple[int, int]]] = {}  # task and shard of what is not done
         self._dealt = 0
-        self._waves: dict[int, int] = {}  # those under way: parts that are not done
         self._most = 0  # sub-messages of a wave
-        self._stretches: list[_Stretch] = []  # with parts that are not dealt
 
-    def add(self, wave: int, manifests: Sequence[Manifest]) -> None:
-        """Takes the next wave, as it was read; parts without sub-messages are done."""
-        stretches = [
-            _Stretch(wave, number, own, self._shards, alone=bool(number % 2) or whole)
-            for number, own, whole in _stretched(manifests)
-        ]
-        for stretch in stretches:
-            for shard in stretch.parts:
-                self._chains[shard].append(stretch)
-        if parts := sum(len(stretch.parts) for stretch in stretches):
-            self._waves[wave] = parts
-        self._most = max(self._most, sum(stretch.subs for stretch in stretches))
-        self._stretches += [stretch for stretch in stretches if stretch.parts]
+    def add(self, wave: int, subs: Mapping[int, int], streams: Streams) -> None:
+        """Takes the next wave, as it was read: how many sub-messages each shard has of it.
+
+        One that is divided otherwise than the wave before begins when all before it is done, for
+        lanes are in other shards then.
+        """
+        subs = {shard: count for shard, count in sorted(subs.items()) if count}
+        total = sum(subs.values())
+        self._most = max(self._most, total)
+        if subs:
+            hot = HOT * total / streams.shards
+            self._waves[wave] = _Wave(streams, subs, hot, len(subs), len(subs))
+        for shard in subs:
+            self._chains[shard].append(wave)
 
     def deal(self, slots: int, *, urgent: bool, least: int = 1) -> Deal | None:
         """Deals what can begin to the slots that are free; None when that is better done later.
@@ -190,35 +92,25 @@ class Schedule:
         ready = self._ready()
         if slots < 1 or len(self._deals) >= DEALS_MOST or not ready:
             return None
-        busy = sum(
-            len({task for each in held for task, _ in each.left}) for held in self._deals.values()
-        )
-        stretches = [self._chains[shard][0] for shard in ready]
-        hot = any(map(self._is_hot, ready, stretches))
-        if slots < busy and not (urgent or hot):
+        busy = sum(len({task for task, _ in left}) for left in self._deals.values())
+        if slots < busy and not (urgent or any(map(self._is_hot, ready))):
             return None
-        # One at most, for the shard behind the last is in each.
-        gang = next((s for n, s in zip(ready, stretches, strict=True) if n in s.gang), None)
-        parts = [s.parts[shard] for shard, s in zip(ready, stretches, strict=True)]
-        if gang is None:
-            most = SHARE_MOST * self._most * slots / (slots + busy)
-            parts = self._first(parts, most)
-        return self._deal_out(parts, gang, slots, least)
+        most = SHARE_MOST * self._most * slots / (slots + busy)
+        return self._deal_out(self._first(ready, most), slots, least)
 
     def done(self, deal: int, task: int, shard: int) -> None:
         """Notes that a task has no more to do for a shard; saying so again changes nothing."""
-        for held in [each for each in self._deals.get(deal, ()) if (task, shard) in each.left]:
-            held.left.remove((task, shard))
-            if not held.left:
-                self._release(deal, held)
-
-    def position(self, shard: int, partition: int) -> int | None:
-        """Where the first part of a shard begins that is not done; None when all that was added
-        is."""
-        for stretch in self._chains[shard]:
-            if partition in stretch.ranges:
-                return stretch.ranges[partition][0]
-        return None
+        left = self._deals.get(deal, set())
+        if (task, shard) not in left:
+            return
+        left.remove((task, shard))
+        if not left:
+            del self._deals[deal]
+        self._under_way.remove(shard)
+        number = self._chains[shard].popleft()
+        self._waves[number].left -= 1
+        if not self._waves[number].left:
+            del self._waves[number]
 
     @property
     def waves(self) -> tuple[int, ...]:
@@ -227,7 +119,7 @@ class Schedule:
 
     def undealt(self, wave: int) -> bool:
         """Whether rows of a wave are still to be dealt."""
-        return any(stretch.wave == wave for stretch in self._stretches)
+        return wave in self._waves and self._waves[wave].undealt > 0
 
     @property
     def wants_to_read(self) -> bool:
@@ -236,143 +128,56 @@ class Schedule:
         if len(self._waves) >= WAVES_MOST:
             return False
         left = 0
-        for shard, stretches in enumerate(self._chains):
-            for stretch in stretches:
-                if self._is_hot(shard, stretch):
+        for shard, chain in self._chains.items():
+            for number in chain:
+                wave = self._waves[number]
+                if wave.subs[shard] > wave.hot:
                     break
-                left += stretch.parts[shard].subs
+                left += wave.subs[shard]
         return left <= self._most
-
-    def _release(self, deal: int, held: _Held) -> None:
-        self._deals[deal].remove(held)
-        if not self._deals[deal]:
-            del self._deals[deal]
-        for shard in held.shards:
-            self._under_way.remove(shard)
-            wave = self._chains[shard].popleft().wave
-            self._waves[wave] -= 1
-            if not self._waves[wave]:
-                del self._waves[wave]
 
     def _first(self, parts: list[Part], most: float) -> list[Part]:
         """Of these, about so many sub-messages as are the most, the older ones; and what is hot."""
         hot, others = list[Part](), list[Part]()
         for part in sorted(parts):
-            is_hot = self._is_hot(part.shard, self._chains[part.shard][0])
-            (hot if is_hot else others).append(part)
+            (hot if self._is_hot(part) else others).append(part)
         before = accumulate((part.subs for part in others), initial=0)
         return [*hot, *(part for part, subs in zip(others, before, strict=False) if subs < most)]
 
-    def _is_hot(self, shard: int, stretch: _Stretch) -> bool:
-        return stretch.parts[shard].subs * self._shards > HOT * stretch.subs
+    def _is_hot(self, part: Part) -> bool:
+        return part.subs > self._waves[part.wave].hot
 
-    def _ready(self) -> list[int]:
-        """Shards whose next part can begin."""
-        found, gangs = [], dict[int, bool]()
-        for shard, stretches in enumerate(self._chains):
-            if not stretches or shard in self._under_way:
-                continue
-            stretch = stretches[0]
-            if shard in stretch.gang:
-                key = id(stretch)
-                if key not in gangs:
-                    gangs[key] = all(
-                        self._chains[each][0] is stretch and each not in self._under_way
-                        for each in stretch.gang
-                    )
-                if not gangs[key]:
-                    continue
-            found.append(shard)
-        return found
+    def _ready(self) -> list[Part]:
+        """Parts that can begin: of the oldest wave, and of those after it that are divided as it
+        is."""
+        if not self._waves:
+            return []
+        streams = next(iter(self._waves.values())).streams
+        begun = {
+            number
+            for number, _ in takewhile(lambda each: each[1].streams == streams, self._waves.items())
+        }
+        return [
+            Part(chain[0], shard, self._waves[chain[0]].subs[shard])
+            for shard, chain in self._chains.items()
+            if chain and chain[0] in begun and shard not in self._under_way
+        ]
 
-    def _deal_out(
-        self, parts: Sequence[Part], gang: _Stretch | None, slots: int, least: int
-    ) -> Deal:
-        alone = gang is not None and gang.alone
-        joins, shared = [], list[Part]()
-        if gang is not None and not alone:
-            joins = gang.joins
-            shared = [part for part in parts if part.shard in gang.gang]
-        whole = parts if alone else [p for p in parts if p.subs and p.shard != self._shards]
+    def _deal_out(self, parts: Sequence[Part], slots: int, least: int) -> Deal:
         worth = sum(part.subs for part in parts) // max(1, least)
-        tasks = 1 if alone else max(1, min(slots, len(whole) + len(joins), worth))
-        # The longest first to the least loaded task (LPT: Graham 1969). How much waits in joined
-        # lanes is not known; it is at least their share of what joins them.
-        between = next((part.subs for part in shared if part.shard == self._shards), 0)
-        per_place = between / max(1, sum(map(len, joins)))
-        weights = [*(part.subs for part in whole), *(per_place * len(each) for each in joins)]
-        loads = [(0.0, task) for task in range(tasks)]
+        tasks = max(1, min(slots, len(parts), worth))
+        # The longest first to the least loaded task (LPT: Graham 1969).
+        loads = [(0, task) for task in range(tasks)]
         dealt: list[list[Part]] = [[] for _ in loads]
-        joined: dict[int, int] = {}
-        for number in sorted(range(len(weights)), key=lambda n: -weights[n]):
+        for part in sorted(parts, key=lambda part: -part.subs):
             load, task = loads[0]
-            heapreplace(loads, (load + weights[number], task))
-            if number < len(whole):
-                dealt[task].append(whole[number])
-            else:
-                joined.update(dict.fromkeys(joins[number - len(whole)], task))
+            heapreplace(loads, (load + part.subs, task))
+            dealt[task].append(part)
+            self._waves[part.wave].undealt -= 1
         self._dealt += 1
-        stretches = {part.wave: self._chains[part.shard][0] for part in parts}
-        deal = Deal(
-            number=self._dealt,
-            shards=self._shards,
-            tasks=tuple(map(tuple, dealt)),
-            ranges={wave: stretch.ranges for wave, stretch in stretches.items()},
-            joined=joined,
-            shared=tuple(shared),
-            alone=alone,
-        )
-        left: dict[int, set[tuple[int, int]]] = defaultdict(set)
-        for task, held in enumerate(deal.held()):
-            for shard in held:
-                left[shard].add((task, shard))
-        for place, task in joined.items():  # a lane goes on when what joins it is done
-            left[place % self._shards].add((task, self._shards))
-        if alone:
-            self._deals[deal.number] = [
-                _Held(tuple(left), set[tuple[int, int]]().union(*left.values()))
-            ]
-        else:
-            self._deals[deal.number] = [_Held((shard,), each) for shard, each in left.items()]
-        self._under_way.update(left)
-        for part in parts:
-            self._chains[part.shard][0].undealt -= 1
-        self._stretches = [stretch for stretch in self._stretches if stretch.undealt]
+        deal = Deal(self._dealt, tuple(map(tuple, dealt)))
+        self._deals[deal.number] = {
+            (task, part.shard) for task, own in enumerate(deal.tasks) for part in own
+        }
+        self._under_way.update(part.shard for part in parts)
         return deal
-
-
-def _stretched(manifests: Sequence[Manifest]) -> list[tuple[int, list[Manifest], bool]]:
-    """A wave in stretches by number, the odd ones of manifests with barriers, over all partitions
-    side by side; and whether all of it is to be one task's."""
-    stretches: dict[int, list[Manifest]] = defaultdict(list)
-    at: dict[int, int] = {}
-    for manifest in sorted(manifests, key=lambda each: (each.partition, each.start)):
-        number = at.get(manifest.partition, 0)
-        number += bool(manifest.barriers) != number % 2
-        at[manifest.partition] = number
-        stretches[number].append(manifest)
-    if max(stretches, default=0) >= STRETCHES_MOST:
-        return [(0, list(manifests), True)]
-    return [(number, own, False) for number, own in sorted(stretches.items())]
-
-
-def _components(joined: Iterable[Sequence[int]], shards: int) -> list[list[int]]:
-    """Places that are connected, of several shards."""
-    roots: dict[int, int] = {}
-
-    def root(place: int) -> int:
-        roots.setdefault(place, place)
-        while (above := roots[place]) != place:
-            roots[place] = roots[above]
-            place = above
-        return place
-
-    for places in joined:
-        for place in places:
-            roots[root(place)] = root(places[0])
-    components: dict[int, list[int]] = defaultdict(list)
-    for place in roots:
-        components[root(place)].append(place)
-    return [
-        places for places in components.values() if len({place % shards for place in places}) > 1
-    ]

@@ -8,30 +8,64 @@ from dataclasses import dataclass
 from functools import partial
 from zlib import crc32
 
-from drainer.core.claims import ALL, Claims, Elsewhere, Places
+import msgspec
+
+from drainer.core.claims import ALL, Claims, Elsewhere, Places, place_of
 from drainer.core.identity import identify
+from drainer.core.joins import JOINS_MOST, Components, Joins
 from drainer.core.order import LANE_OF, Order
 from drainer.core.progress import (
     Partial,
     Progress,
+    Range,
     RangeSet,
     ranges_of,
 )
 from drainer.kafka.spans import read_range
 from drainer.loader import split_failed
-from drainer.message import Message, Origin, SubMessage
+from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.policy.rate_cap import RateLimiter
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.chunk import ChunkWriter, Row, why_whole
 from drainer.spark.failure import carrying
 from drainer.spark.python_worker import HandlerSpec, python_worker
-from drainer.spark.schedule import Manifest
+from drainer.spark.streams import Streams
 from drainer.spark.waves import Slice
 
-UNDIVIDED_MOST = 100  # offsets that a manifest lists; with more the wave is not divided at all
+BARRIERS_MOST = 100  # offsets that a manifest lists; with more the wave is not divided at all
 MANIFEST = DONE = -1  # in place of a shard
-BETWEEN = -2  # of what falls in none
+JOINED_MOST = 2 * JOINS_MOST  # places; of two that are joined one stays where it is
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a slice gave.
+
+    Attributes:
+        start: offsets ``[start, end)``.
+        delivered: those of messages that were not finished before.
+        subs: sub-messages by shard.
+        bytes: of chunks, by shard.
+        undivided: the offset of the first message that has a barrier, or a sub-message with lanes
+            in several shards: the chunks end before it. None when they have all.
+        joined: the sets of places that sub-messages connect, those of one shard among them; None
+            when they are too many.
+        barriers: offsets of messages with one.
+        log_bytes: of keys and values.
+        left_alone: by a redrive: why, and how many of the sub-messages.
+    """
+
+    partition: int
+    start: int
+    end: int
+    delivered: tuple[Range, ...] = ()
+    subs: dict[int, int] = {}
+    bytes: dict[int, int] = {}
+    undivided: int | None = None
+    joined: tuple[Sequence[int], ...] | None = ()
+    barriers: tuple[int, ...] = ()
+    log_bytes: int = 0
+    left_alone: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +73,15 @@ class SliceTask:
     """What reads the slices of a wave; sent to the tasks, each of which is given numbers of them.
 
     It gives the rows of chunks, and behind those of a slice its manifest in a row of the shard -1.
-    ``known`` is what was finished when the wave was begun, as the plan's claims have it. Each slice
-    is read at ``share`` of what the handler's ``limits`` allow for.
+    ``known`` is what was finished when the wave was begun, as the plan's claims have it; ``joins``
+    are those that it names, and ``streams``. Each slice is read at ``share`` of what the handler's
+    ``limits`` allow for.
     """
 
     handler: HandlerSpec
     order: Order
-    shards: int
+    streams: Streams
+    joins: Mapping[int, Joins]
     topic_id: str
     slices: tuple[Slice, ...]
     known: Claims
@@ -77,13 +113,17 @@ class _SliceReader:
         self._finished = RangeSet(before.finished)
         self._partial: Mapping[int, Partial] = before.partial
         others = {name: claim for name, claim in task.known.items() if name != ALL}
-        self._places = Places(task.order)
+        self._places = Places(task.order, task.joins)
+        self._shards, self._joins = task.streams.shards, task.streams.joins
+        self._moved = task.joins[self._joins].shards if self._joins else {}
         self._by_sub_key = task.order not in LANE_OF
         self._elsewhere = Elsewhere(others, self._places) if others else None
         self._delivered: list[int] = []
         self._subs: Counter[int] = Counter()
         self._left_alone: Counter[str] = Counter()
-        self._undivided: list[int] = []
+        self._undivided: int | None = None
+        self._components = Components()
+        self._barriers: list[int] = []
 
     def rows(self) -> Iterator[Row | tuple[int, Manifest]]:
         part, log_bytes, chunk_bytes = self._slice, 0, Counter[int]()
@@ -125,7 +165,9 @@ class _SliceReader:
                 ranges_of(self._delivered),
                 dict(self._subs),
                 dict(chunk_bytes),
-                undivided=tuple(self._undivided),
+                undivided=self._undivided,
+                joined=None if self._too_many else self._components.sets,
+                barriers=tuple(self._barriers),
                 log_bytes=log_bytes,
                 left_alone=dict(self._left_alone),
             ),
@@ -140,16 +182,16 @@ class _SliceReader:
         subs = _split(split, message)
         keys = identify(message, subs)
         self._delivered.append(message.offset)
-        shards = self._shards_of(subs, self._done(message, subs, keys))
-        if BETWEEN in shards:
-            if len(self._undivided) <= UNDIVIDED_MOST:
-                self._undivided.append(message.offset)
-            return
+        shards = self._shards_of(message, subs, self._done(message, subs, keys))
+        if None in shards and self._undivided is None:
+            self._undivided = message.offset
+        if self._undivided is not None:
+            return  # it is all to be read again
         if subs and type(subs[0]) is LeftAlone and shards[0] != DONE:
             self._left_alone[subs[0].payload] += 1  # a letter is one sub-message
         writer.begin(message, subs, keys)
         for sub, shard in zip(subs, shards, strict=True):
-            if shard != DONE:
+            if shard is not None and shard != DONE:
                 writer.add(shard, sub)
                 self._subs[shard] += 1
 
@@ -157,26 +199,42 @@ class _SliceReader:
         subs = [SubMessage(message.key, message.value)]
         keys = identify(message, subs)
         self._delivered.append(message.offset)
-        (shard,) = self._shards_of(subs, self._done(message, subs, keys))
-        if shard != DONE:
+        (shard,) = self._shards_of(message, subs, self._done(message, subs, keys))
+        if shard is not None and shard != DONE:
             writer.add_whole(shard, message)
             self._subs[shard] += 1
 
-    def _shards_of(self, subs: Sequence[SubMessage], done: int) -> list[int]:
-        """Of each sub-message its shard, unless it is done."""
-        shards, by_sub_key = self._task.shards, self._by_sub_key
-        found = []
+    def _shards_of(
+        self, message: Message, subs: Sequence[SubMessage], done: int
+    ) -> list[int | None]:
+        """Of each sub-message its shard, unless it is done; None when it has several."""
+        shards, joins, by_sub_key = self._shards, self._joins, self._by_sub_key
+        moved = self._moved
+        found: list[int | None] = []
         for index, sub in enumerate(subs):
             key = sub.key
             if done and done >> index & 1:
                 found.append(DONE)
             # The most common kind, without a call: a backlog has millions of them.
             elif by_sub_key and type(key) is str and key.isascii() and sub.keys is None:
-                found.append(crc32(key.encode()) % shards)
+                place = crc32(key.encode())
+                found.append(moved[place] if place in moved else place % shards)
             else:
-                shard = self._places.number(sub, shards)
-                found.append(BETWEEN if shard == shards else shard)
+                self._note(message, sub)
+                found.append(self._places.number(sub, shards, joins))
         return found
+
+    def _note(self, message: Message, sub: SubMessage) -> None:
+        """Notes what a sub-message keeps together."""
+        if isinstance(sub, Barrier):
+            if len(self._barriers) <= BARRIERS_MOST:
+                self._barriers.append(message.offset)
+        elif sub.keys is not None and self._by_sub_key and not self._too_many:
+            self._components.join(map(place_of, sub.keys))
+
+    @property
+    def _too_many(self) -> bool:
+        return len(self._components) > JOINED_MOST
 
     def _done(self, message: Message, subs: Sequence[SubMessage], keys: Sequence[Hashable]) -> int:
         done = 0

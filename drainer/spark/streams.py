@@ -17,13 +17,17 @@ from drainer.policy.rules.settings import RuleAccount
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Goes from streams to claims of so many ``shards``, and back."""
+    """Goes from streams to claims of so many ``shards``, and back.
+
+    ``joins`` is the number of the plan's joins by which they are divided; 0 for none.
+    """
 
     shards: int
+    joins: int = 0
 
     def claim(self, shard: int) -> str:
         """What the claim of a shard is called."""
-        return str(Claim(shard, self.shards))
+        return str(Claim(shard, self.shards, self.joins))
 
     def claims(self, changes: Mapping[int, Progress]) -> dict[str, dict[int, Progress]]:
         """What changed in streams, by claim and partition."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 from drainer.core.progress import Range, cut
 
@@ -36,8 +37,8 @@ class Waves:
         self, lefts: Mapping[int, Range], wave_bytes: int, bytes_per_offset: float
     ) -> None:
         self._lefts = {n: left for n, left in sorted(lefts.items()) if left[0] < left[1]}
-        self._most_bytes = wave_bytes
-        self._wave_bytes = min(FIRST_BYTES, wave_bytes)
+        self._most_bytes = self._given_bytes = wave_bytes
+        self._wave_bytes = self._least_bytes = min(FIRST_BYTES, wave_bytes)
         self._bytes_per_offset = max(bytes_per_offset, 1.0)
         self._guessed = True
 
@@ -63,17 +64,28 @@ class Waves:
             for n, (start, end) in self._lefts.items()
         }
 
-    def took(self, ranges: Mapping[int, Range], read_bytes: int) -> None:
-        """Notes that a wave was read. Sizes that drift are followed by half of the way."""
+    def took(self, ranges: Mapping[int, Range], read_bytes: int, *, crowded: bool = False) -> bool:
+        """Notes that a wave was read. Sizes that drift are followed by half of the way.
+
+        When it was ``crowded`` with sub-keys that are joined, later ones are at most half as large:
+        the longer a wave, the more are connected. But when the least wave is crowded, they all are.
+        Gives whether they are smaller.
+        """
         offsets = sum(end - start for start, end in ranges.values())
         if read_bytes and offsets:
             found = max(1.0, read_bytes / offsets)
             known = found if self._guessed else self._bytes_per_offset
             self._bytes_per_offset, self._guessed = (known + found) / 2, False
+        smaller = crowded and self._wave_bytes > self._least_bytes
+        if smaller:
+            self._most_bytes = max(self._least_bytes, self._wave_bytes // 2)
+        elif crowded:
+            self._most_bytes = self._least_bytes = self._given_bytes
         self._wave_bytes = min(self._most_bytes, self._wave_bytes * GROWTH)
         for number, (_, end) in ranges.items():
             self._lefts[number] = (end, self._lefts[number][1])
         self._lefts = {n: left for n, left in self._lefts.items() if left[0] < left[1]}
+        return smaller
 
     def slices(self, ranges: Mapping[int, Range], readers: int) -> list[Slice]:
         """A wave for at most about so many tasks, several to a partition if it is large."""
@@ -94,30 +106,27 @@ class Waves:
 
 
 def cut_at(
-    ranges: Mapping[int, Range], undivided: Mapping[int, Sequence[int]]
+    ranges: Mapping[int, Range], barriers: Mapping[int, Sequence[int]]
 ) -> list[tuple[dict[int, Range], bool]]:
-    """A wave in stretches, and of each whether its messages can be divided.
+    """A wave in stretches, over its partitions side by side, and of each whether it is one of
+    messages with barriers.
 
-    ``undivided`` has the offsets that can't, by partition; runs of them are one stretch. Partitions
-    are independent of each other, and those without such offsets make up the first stretch.
+    ``barriers`` has the offsets of these by partition; runs of them are one stretch.
     """
-    plain = {n: r for n, r in ranges.items() if not undivided.get(n)}
-    stretches: list[tuple[dict[int, Range], bool]] = [(plain, True)] if plain else []
+    stretches: list[tuple[dict[int, Range], bool]] = []
     for number, (start, end) in ranges.items():
-        position = start
-        for first, last in _runs(undivided.get(number, ())):
-            if position < first:
-                stretches.append(({number: (position, first)}, True))
-            stretches.append(({number: (first, last)}, False))
-            position = last
-        if position < end and undivided.get(number):
-            stretches.append(({number: (position, end)}, True))
-    return stretches
+        edges = (start, *chain.from_iterable(_runs(barriers.get(number, ()))), end)
+        for place, bounds in enumerate(pairwise(edges)):
+            if place == len(stretches):
+                stretches.append(({}, place % 2 == 1))
+            if bounds[0] < bounds[1]:
+                stretches[place][0][number] = bounds
+    return [stretch for stretch in stretches if stretch[0]]
 
 
 def _runs(offsets: Sequence[int]) -> list[Range]:
     runs: list[Range] = []
-    for offset in sorted(offsets):
+    for offset in sorted(set(offsets)):
         if runs and runs[-1][1] == offset:
             runs[-1] = (runs[-1][0], offset + 1)
         else:

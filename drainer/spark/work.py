@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,13 +12,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from drainer.blocking import blocking_call
-from drainer.core.claims import Claim
+from drainer.core.claims import ALL, Claim
 from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.plan import OffsetPlan
+from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.outcome import judged_before, lanes_parked, left_alone
 from drainer.engine.pump import PARKED_MOST, RESTING_MOST
 from drainer.engine.settings import LocalSettings
-from drainer.errors import DrainerError, Halted, LockLost, SplitFailed, StateLost
+from drainer.errors import DrainerError, Halted, LockLost, StateLost
 from drainer.message import stream_of
 from drainer.policy.concurrency import Concurrency
 from drainer.spark.aggregation import Aggregation, Part, WaveAccount
@@ -29,9 +30,7 @@ from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.reading import Reader, Terms
 from drainer.spark.schedule import Schedule
 from drainer.spark.state import State
-from drainer.spark.streams import Streams
 from drainer.spark.task_monitor import TaskMonitor
-from drainer.spark.waves import cut_at
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -41,13 +40,13 @@ WORTH_BYTES = 1024 * 1024  # of chunks, that are worth a task: Spark takes long 
 FREE_S = 0.5  # a slot that is free for so long is given what is ready
 SHARDS_LEAST, SHARDS_MOST = 64, 1024
 TASK_BUFFER_LEAST = 16 * 1024 * 1024
-CUTS_MOST = 8  # of a wave, at messages that can't be divided; with more it is one task's
 
 
 class WaveRunner:
     """Runs the jobs of a drain, and folds what they did into ``gathering``.
 
-    ``end`` is called when nothing is left to do, or with what ends the drain; ``take_news`` takes
+    ``checkpointer`` writes down what sub-keys are divided by before tasks work by it. ``end`` is
+    called when nothing is left to do, or with what ends the drain; ``take_news`` takes
     in all that tasks have reported.
 
     Attributes:
@@ -64,6 +63,7 @@ class WaveRunner:
         state: State,
         aggregation: Aggregation,
         monitor: TaskMonitor,
+        checkpointer: Checkpointer,
         end: Callable[[BaseException | None], None],
         take_news: Callable[[], Awaitable[None]],
         loans: Loans,
@@ -75,15 +75,13 @@ class WaveRunner:
         self._state = state
         self._aggregation = aggregation
         self._monitor = monitor
+        self._checkpointer = checkpointer
         self._end_drain = end
         self._take_news = take_news
         self._loans = loans
-        self._schedule = Schedule(terms.shards)
-        self._streams = Streams(terms.shards)
+        self._schedule = Schedule()
         self._waves: dict[int, PreparedWave] = {}  # of which something is to be handled
         self._waves_read = 0
-        self._cut: PreparedWave | None = None  # to be handled alone, in stretches
-        self._deals = 0
         self._under_way: dict[int, _UnderWay] = {}  # deals
         self._handling: set[asyncio.Task[None]] = set()
         self._free_since_s: float | None = None
@@ -120,60 +118,50 @@ class WaveRunner:
 
     async def _run(self) -> None:
         while True:
-            if self._schedule.wants_to_read and self._cut is None:
+            if self._schedule.wants_to_read:
                 newest = max(self._under_way, default=None)
                 job = None if newest is None else self._under_way[newest].job
                 self._reader.begin(behind=job)
             await self._work()
-            if self._under_way or self._schedule.waves:
-                if self._reader.ready and self._cut is None and not self._reader.stopped:
-                    await self._took(await self._reader.take())
-            elif self._cut is not None:
-                await self._handle_cut(self._cut)
-                self._cut = None
-            elif (prepared := await self._reader.take()) is not None:
-                await self._took(prepared)
-            else:
+            works = self._under_way or self._schedule.waves
+            if works and (self._reader.stopped or not self._reader.ready):
+                continue
+            prepared = await self._reader.take()
+            if prepared is None:
                 return
+            await self._add(prepared)
 
     def part_done(self, deal: int, task: int, wave: int, claim: str) -> None:
         """A task has told all of a part."""
         if deal in self._under_way:
             self._under_way[deal].left[task].discard((wave, claim))
-            number = self._under_way[deal].number
-            if number is not None:
-                self._schedule.done(number, task, Claim.parse(claim).number)
+            self._schedule.done(deal, task, Claim.parse(claim).number)
 
-    async def _took(self, prepared: PreparedWave | None) -> None:
-        if prepared is None:
-            return
-        if prepared.undivided:
-            await self._release(prepared)
-            self._cut = prepared
-        else:
-            await self._add(prepared)
-
-    async def _add(self, prepared: PreparedWave) -> int:
-        """A wave whose messages can be divided, to be dealt; gives its number."""
-        number = self._account_for(prepared, self._streams)
-        self._schedule.add(number, prepared.manifests)
-        subs = sum(sum(each.subs.values()) for each in prepared.manifests)
-        chunk_bytes = sum(sum(each.bytes.values()) for each in prepared.manifests)
-        self._least = int(WORTH_BYTES * subs / max(1, chunk_bytes))
-        await self._release_done()
-        return number
-
-    def _account_for(self, prepared: PreparedWave, streams: Streams) -> int:
+    async def _add(self, prepared: PreparedWave) -> None:
+        """Takes a wave that was read, to be dealt."""
         self._waves_read += 1
         number = self._waves_read
         self._waves[number] = prepared
-        subs = {streams.claim(shard): each for shard, each in prepared.subs.items()}
+        subs = {prepared.streams.claim(shard): each for shard, each in prepared.subs.items()}
         self._aggregation.begin(WaveAccount(number, prepared.ranges, prepared.delivered, subs))
+        await self._write_joins(prepared)
         for each in prepared.manifests:
             self.left_alone.update(each.left_alone)
         self._monitor.begin_wave(number + self._reader.about)
         self._monitor.positions |= {n: end for n, (_, end) in prepared.ranges.items()}
-        return number
+        counts = {shard: sum(each.values()) for shard, each in prepared.subs.items()}
+        self._schedule.add(number, counts, prepared.streams)
+        chunk_bytes = sum(sum(each.bytes.values()) for each in prepared.manifests)
+        self._least = int(WORTH_BYTES * sum(counts.values()) / max(1, chunk_bytes))
+        await self._release_done()
+
+    async def _write_joins(self, prepared: PreparedWave) -> None:
+        """What tasks report by joins makes sense with these alone: first of all the plan has
+        them."""
+        number, checkpointer = prepared.streams.joins, self._checkpointer
+        if prepared.joins is not None and number not in checkpointer.plan.joins:
+            await checkpointer.write_joins(number, prepared.joins)
+        self._reader.joined = sum(map(len, checkpointer.plan.joins.values()))
 
     async def _work(self) -> None:
         """Deals out what is ready, and waits a moment for news."""
@@ -199,92 +187,45 @@ class WaveRunner:
         if deal is None:
             return
         self._free_since_s = None
-        given = [
+        waves = {part.wave: self._waves[part.wave] for part in deal.parts}
+        streams, behind = next(iter(waves.values())).streams, set[int]()
+        if streams.shards == 1:  # there may be barriers
+            at = self._aggregation.watermarks
+            behind = {n for e in waves.values() for n, (s, _) in e.ranges.items() if at[n] < s}
+        given = tuple(
             {
-                stream_of(part.shard, n): Given(*deal.ranges[part.wave][n], subs)
+                stream_of(part.shard, n): Given(*waves[part.wave].ranges[n], subs)
                 for part in parts
-                for n, subs in self._waves[part.wave].subs[part.shard].items()
+                for n, subs in waves[part.wave].subs[part.shard].items()
             }
             for parts in deal.tasks
-        ]
-        placings: dict[int, dict[int, int]] = {}
-        for task, parts in enumerate(deal.tasks):
-            for part in parts:
-                placings.setdefault(part.wave, {})[part.shard] = task
-        self._begin(
-            [[(part.wave, self._streams.claim(part.shard)) for part in own] for own in deal.tasks],
-            placings,
-            given,
-            self._streams,
-            number=deal.number,
         )
-
-    async def _handle_cut(self, cut: PreparedWave) -> None:
-        """Handles a wave with messages that several shards would need at once, one stretch after
-        the other: such messages are one task's."""
-        stretches = cut_at(cut.ranges, cut.undivided)
-        if cut.too_many or len(stretches) > CUTS_MOST:
-            stretches = [(dict(cut.ranges), False)]
-        for ranges, divided in stretches:
-            prepared = await self._reader.read(ranges, self._terms.shards if divided else 1)
-            if prepared.undivided and divided:
-                raise SplitFailed(  # they are in no chunk
-                    f"split is not deterministic: {_first(prepared.undivided)} needs several"
-                    " shards, and didn't when it was read before",
-                    hint="split must depend on the message alone; see docs/correctness.md",
-                )
-            if divided:
-                await self._add(prepared)
-            else:
-                self._handle_alone(prepared)
-            while self._under_way or self._schedule.waves:
-                await self._work()
-
-    def _handle_alone(self, prepared: PreparedWave) -> None:
-        streams = Streams(1)
-        behind = self._aggregation.behind(prepared.ranges)
-        wave = self._account_for(prepared, streams)
-        given = {
-            stream_of(0, n): Given(*prepared.ranges[n], subs)
-            for n, subs in prepared.subs.get(0, {}).items()
-        }
-        if given:
-            parts = [[(wave, streams.claim(0))]]
-            self._begin(parts, {wave: {0: 0}}, [given], streams, behind=behind)
-
-    def _begin(
-        self,
-        parts: Sequence[Sequence[Part]],
-        placings: Mapping[int, Mapping[int, int]],
-        given: Sequence[Mapping[int, Given]],
-        streams: Streams,
-        *,
-        number: int | None = None,
-        behind: frozenset[int] = frozenset(),
-    ) -> None:
-        """Begins a deal: its ``parts`` by task, and by wave the task of each shard."""
-        self._deals += 1
-        deal = self._deals
-        self._aggregation.deal(deal, parts)
-        self._monitor.begin(deal, len(parts))
-        waves = ", ".join(map(str, sorted(placings)))
-        job = f"drainer {self._plan.drain_id}: deal {deal} of wave {waves}"
-        self._under_way[deal] = _UnderWay(job, number, set(placings), [set(own) for own in parts])
+        placings: dict[int, dict[int, int]] = {}
+        for task, dealt in enumerate(deal.tasks):
+            for part in dealt:
+                placings.setdefault(part.wave, {})[part.shard] = task
+        parts = [[(part.wave, streams.claim(part.shard)) for part in own] for own in deal.tasks]
+        self._aggregation.deal(deal.number, parts)
+        self._monitor.begin(deal.number, len(parts))
+        job = f"drainer {self._plan.drain_id}: deal {deal.number} of wave"
+        job = f"{job} {', '.join(map(str, sorted(placings)))}"
+        left = [set(own) for own in parts]
+        self._under_way[deal.number] = _UnderWay(job, set(placings), left)
         self._follow()
         handling = Handling(
             plan=self._plan_of_tasks(),
             settings=of_one_task(self._terms.running, self._terms.tasks),
             handler=self._terms.handler,
             letters_topic=self._terms.letters_topic,
-            deal=deal,
+            deal=deal.number,
             streams=streams,
-            given=tuple(given),
-            behind=behind,
+            given=given,
+            behind=frozenset(behind),
         )
-        rows = [self._waves[wave].rows for wave in placings]
+        rows = [waves[wave].rows for wave in placings]
         places = [Placing(tasks) for tasks in placings.values()]
         self._handling.add(
-            asyncio.create_task(self._handle(deal, rows, places, handling, job), name=job)
+            asyncio.create_task(self._handle(deal.number, rows, places, handling, job), name=job)
         )
 
     async def _handle(
@@ -325,10 +266,9 @@ class WaveRunner:
         self._aggregation.end_deal(deal)
         self._monitor.end(deal)
         self._follow()
-        if under_way.number is not None:
-            for task, left in enumerate(under_way.left):
-                for _, claim in left:  # what is parked stays so in this run
-                    self._schedule.done(under_way.number, task, Claim.parse(claim).number)
+        for task, left in enumerate(under_way.left):
+            for _, claim in left:  # what is parked stays so in this run
+                self._schedule.done(deal, task, Claim.parse(claim).number)
 
     def _follow(self) -> None:
         deals = {deal: len(each.left) for deal, each in self._under_way.items()}
@@ -357,16 +297,18 @@ class WaveRunner:
 
     def _plan_of_tasks(self) -> OffsetPlan:
         plan, ruled = self._plan, self._aggregation.ruled()  # with what the limit has counted
-        return replace(
+        of_tasks = replace(
             plan,
             partitions={},
-            claims={},
+            claims={ALL: {}},
+            joins=self._checkpointer.plan.joins,
             parked=tuple(sorted(self.parked)),
             parked_lanes=NONE_PARKED,
             ruled=replace(ruled, skipped_by={}, skipped_for={}),
             latency=None,
             state=None,
         )
+        return of_tasks.without_joins()
 
     def insist_on_limit(self) -> None:
         """Ends the drain when all tasks together gave too much up."""
@@ -426,13 +368,11 @@ class _UnderWay:
     """A deal whose job runs.
 
     Attributes:
-        number: the schedule's; None when it is not of the schedule.
         waves: of its parts.
         left: parts that are not done, by task.
     """
 
     job: str
-    number: int | None
     waves: set[int]
     left: list[set[Part]]
 
@@ -446,8 +386,3 @@ def of_one_task(running: LocalSettings, tasks: int) -> LocalSettings:
     """The settings of one of so many tasks, which borrows its concurrency."""
     buffer_bytes = max(TASK_BUFFER_LEAST, running.buffer_bytes // tasks)
     return replace(running, concurrency=Concurrency.fixed(1), buffer_bytes=buffer_bytes)
-
-
-def _first(offsets: Mapping[int, Sequence[int]]) -> str:
-    number = min(offsets)
-    return f"offset {offsets[number][0]} of partition {number}"

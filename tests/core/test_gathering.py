@@ -2,7 +2,8 @@
 
 Runs of a drain are played with the dispatchers that tasks have, and compared with a list of what
 was finished: waves and deals side by side, attempts that die or wake up late, parked lanes,
-barriers, crashes of the driver, and resumes with other shards, or by one process without any.
+joined lanes, barriers, crashes of the driver, and resumes with other shards, or by one process
+without any.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from core.messages import (
     written_and_read,
 )
 from drainer.core.claims import ALL, Claim, Places
+from drainer.core.claims import place_of as key_place
 from drainer.core.dispatch import Dispatcher
 from drainer.core.identity import SubKeys, identify
+from drainer.core.joins import Components, Joins
 from drainer.core.ledger import Ledger
 from drainer.core.merge import TaskRecord, fold, merged
 from drainer.core.order import Order
@@ -46,12 +49,13 @@ from drainer.message import KeySums, Message, Origin, ShippedMessage, SubMessage
 from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
 from drainer.spark.aggregation import Aggregation, WaveAccount
+from drainer.spark.schedule import Deal, Schedule
 from drainer.spark.streams import Streams
 
 Sub = tuple[int, int, int]  # partition, offset, index
 Op = str | tuple[str, ...] | None  # a sub-key, several of them, or a barrier
 Row = tuple[int, int, int, int]  # partition, offset, shard, bits of its sub-messages
-PLACES = Places(Order.SUB_KEY)
+ONE = Streams(1)
 
 
 def halves() -> Aggregation:
@@ -163,21 +167,11 @@ def test_a_wave_of_messages_that_split_into_nothing_is_finished_at_once() -> Non
     assert aggregation.counts()[0] == Counts(7, 7)
 
 
-def test_partitions_are_behind_when_something_before_a_wave_stays_pending() -> None:
-    aggregation = halves()
-    aggregation.take(1, 0, told("0/2", (0, 4), (5, 10), done=2))
-    aggregation.take(1, 1, told("1/2", (0, 10), done=3))
-    assert aggregation.behind({0: (0, 10)}) == frozenset()
-
-    aggregation.end_deal(1)
-
-    assert aggregation.behind({0: (10, 20)}) == {0}
-
-
 class Backlog:
     """Messages with holes between them."""
 
     def __init__(self, draw: Random) -> None:
+        self.several = draw.choice((0.03, 0.03, 0.3))
         self.ends = {n: draw.randrange(25) for n in range(draw.choice((1, 1, 2)))}
         self.subs: dict[tuple[int, int], list[Op]] = {}
         for number, end in self.ends.items():
@@ -186,12 +180,11 @@ class Backlog:
                     count = draw.choice((0, 1, 1, 2, 3, 4))
                     self.subs[number, offset] = [self._op(draw) for _ in range(count)]
 
-    @staticmethod
-    def _op(draw: Random) -> Op:
+    def _op(self, draw: Random) -> Op:
         kind = draw.random()
         if kind < 0.03:
             return None  # a barrier
-        if kind < 0.06:
+        if kind < 0.03 + self.several:
             return tuple(draw.sample("abcdefgh", 2))
         return draw.choice("abcdefgh")
 
@@ -332,8 +325,10 @@ class Task:
 class Noting(RuleFilter):
     """Notes what the limit has left out."""
 
-    def __init__(self, settings: RuleSettings, account: RuleAccount) -> None:
-        super().__init__(settings, account)
+    def __init__(
+        self, settings: RuleSettings, account: RuleAccount, joins: Mapping[int, Joins]
+    ) -> None:
+        super().__init__(settings, account, joins)
         self.left_out: set[Sub] = set()
 
     def skips(self, sub: SubMessage) -> str | None:
@@ -381,7 +376,7 @@ class Play:
         self.left_out: set[Sub] = set()
         self.told: set[Sub] = set()  # to be finished, by records that count
         self.handled: set[Sub] = set()
-        self.epoch = self.deals = 0
+        self.epoch = 0
 
     def run_in_one(self) -> None:
         """One process without tasks, until all is done or it dies. It leaves out what they did."""
@@ -425,7 +420,7 @@ class Play:
                 self.told |= since
                 since = set()
         if dispatcher.complete:
-            plan = replace(plan, claims=dispatcher.claims())
+            plan = replace(plan, claims=dispatcher.claims()).without_joins()
             assert set(plan.claims) == {ALL}, "all is said by one claim"
             self.told |= since
         self.plan = plan
@@ -439,15 +434,15 @@ class Play:
         self.known = set(self.told)
         self.left_parked: set[str] = set()
         self.disk: dict[tuple[int, int], list[TaskRecord]] = {}
+        self.joins = dict(self.plan.joins)
         self._save()
-        self.shards = self.draw.choice((2, 3, 5))
+        self.streams = Streams(self.draw.choice((2, 3, 5)))
         self.at = dict(aggregation.watermarks)
         self.waves: list[Wave] = []
-        self.waiting: dict[int, list[Wave]] = {shard: [] for shard in range(self.shards)}
-        self.busy: dict[int, tuple[int, Wave]] = {}  # shards, by the deal that has them
+        self.schedule = Schedule()
+        self.dealt: dict[int, list[tuple[int, int]]] = {}  # tasks and their shards, by deal
         self.under_way: dict[int, dict[int, UnderWay]] = {}  # by deal and task
         self.late_records: list[tuple[int, int, TaskRecord]] = []
-        self.alone: Wave | None = None  # the next one, which one task handles alone
         dies = False
         while not dies and self._is_left():
             dies = self._step()
@@ -464,8 +459,7 @@ class Play:
     def _is_left(self) -> bool:
         return bool(
             self.under_way
-            or any(self.waiting.values())
-            or self.alone
+            or self.schedule.waves
             or any(self.at[n] < end for n, end in self.backlog.ends.items())
         )
 
@@ -476,13 +470,12 @@ class Play:
             return True
         if draw.random() < 0.1:
             self._save()
-        waits = sum(map(len, self.waiting.values()))
-        if self.alone is not None and not waits and not self.under_way:
-            self._deal([[(0, self.alone)]])
-        elif self.alone is None and waits < 2 * self.shards and draw.random() < 0.2:
+        if self.schedule.wants_to_read and draw.random() < 0.2:
             self._read()
-        elif waits and draw.random() < 0.3:
-            self._deal_some()
+        elif draw.random() < 0.3:
+            deal = self.schedule.deal(draw.randrange(1, 4), urgent=True)
+            if deal is not None:
+                self._deal(deal)
         elif self.under_way:
             self._work()
         return False
@@ -496,56 +489,52 @@ class Play:
         if not ranges:
             return
         self.at |= {n: end for n, (_, end) in ranges.items()}
-        wave = self._divided(ranges, self.shards)
+        wave = self._divided(ranges, self.streams)
         if wave is None:
-            wave = self.alone = self._divided(ranges, 1)
+            wave = self._divided(ranges, self._joined(ranges))
             assert wave is not None
-        else:
-            for shard in wave.subs:
-                self.waiting[shard].append(wave)
         self.waves.append(wave)
         claims = {wave.streams.claim(shard): subs for shard, subs in wave.subs.items()}
-        self.aggregation.begin(
-            WaveAccount(
-                wave.number,
-                ranges,
-                {n: ranges_of(each) for n, each in wave.delivered.items()},
-                claims,
-            )
-        )
-        if self.alone and not wave.subs:
-            self.alone = None
+        delivered = {n: ranges_of(each) for n, each in wave.delivered.items()}
+        self.aggregation.begin(WaveAccount(wave.number, ranges, delivered, claims))
+        if wave.streams.joins and wave.streams.joins not in self.saved.joins:
+            self._save()
+        counts = {shard: sum(subs.values()) for shard, subs in wave.subs.items()}
+        self.schedule.add(wave.number, counts, wave.streams)
 
-    def _deal_some(self) -> None:
-        ready = [shard for shard, waves in self.waiting.items() if waves and shard not in self.busy]
-        some = [shard for shard in ready if self.draw.random() < 0.7]
-        tasks: list[list[tuple[int, Wave]]] = [[] for _ in range(self.draw.randrange(1, 4))]
-        for shard in some:
-            self.draw.choice(tasks).append((shard, self.waiting[shard].pop(0)))
-        if some:
-            self._deal([parts for parts in tasks if parts])
+    def _joined(self, ranges: dict[int, Range]) -> Streams:
+        """What a wave is divided by that did not fit."""
+        ops = [
+            op
+            for (number, offset), each in self.backlog.subs.items()
+            if ranges.get(number, (0, 0))[0] <= offset < ranges.get(number, (0, 0))[1]
+            for op in each
+        ]
+        if None in ops:
+            return ONE
+        components = Components()
+        components.add(map(key_place, op) for op in ops if isinstance(op, tuple))
+        number = max(self.joins, default=0) + 1
+        self.joins[number] = components.joins(self.streams.shards)
+        self.streams = Streams(self.streams.shards, number)
+        return self.streams
 
-    def _deal(self, tasks: list[list[tuple[int, Wave]]]) -> None:
-        self.deals += 1
-        number = self.deals
+    def _deal(self, deal: Deal) -> None:
+        tasks = [[(part.shard, self.waves[part.wave - 1]) for part in own] for own in deal.tasks]
+        number, streams = deal.number, tasks[0][0][1].streams
         self.aggregation.deal(
-            number,
-            [
-                [(wave.number, wave.streams.claim(shard)) for shard, wave in parts]
-                for parts in tasks
-            ],
+            number, [[(wave.number, streams.claim(shard)) for shard, wave in own] for own in tasks]
         )
         self.disk |= {(number, task): [] for task in range(len(tasks))}
-        self.busy |= {shard: (number, wave) for parts in tasks for shard, wave in parts}
         behind = frozenset[int]()
-        if not tasks[0][0][1].streams.shards > 1:
-            behind = self.aggregation.behind(tasks[0][0][1].ranges)
+        if streams == ONE:
+            at, ranges = self.aggregation.watermarks, tasks[0][0][1].ranges
+            behind = frozenset(n for n, (start, _) in ranges.items() if at[n] < start)
+        self.dealt[number] = [(t, shard) for t, own in enumerate(tasks) for shard, _ in own]
         parked = frozenset(self.left_parked)
         self.under_way[number] = {
-            place: UnderWay(
-                parts, behind, parked, self._begin(number, place, parts, behind, parked)
-            )
-            for place, parts in enumerate(tasks)
+            task: UnderWay(own, behind, parked, self._begin(number, task, own, behind, parked))
+            for task, own in enumerate(tasks)
         }
 
     def _work(self) -> None:
@@ -578,16 +567,14 @@ class Play:
             self.disk[number, place].append(heard)
             self.told |= task.since
             task.since = set()
-            for wave, selector in aggregation.take(number, place, heard, one.attempt):
-                shard = Claim.parse(selector).number
-                assert self.busy.pop(shard) == (number, self.waves[wave - 1])
+            for _, selector in aggregation.take(number, place, heard, one.attempt):
+                self.schedule.done(number, place, Claim.parse(selector).number)
         if not tasks:
             aggregation.insist_conserved(number)
             aggregation.end_deal(number)
             del self.under_way[number]
-            if one.parts[0][1] is self.alone:
-                self.alone = None
-            self.busy = {shard: each for shard, each in self.busy.items() if each[0] != number}
+            for each in self.dealt.pop(number):  # what is parked stays so in this run
+                self.schedule.done(number, *each)
 
     def _fold(self) -> None:
         reference = self.saved.state
@@ -608,7 +595,8 @@ class Play:
             claims=aggregation.claims(),
             ruled=aggregation.ruled(),
             state=aggregation.state,
-        )
+            joins=self.joins,
+        ).without_joins()
         self.saved.check()
         for number, watermark in self.saved.watermarks.items():
             below = {s for s in self.backlog.everything if s[0] == number and s[1] < watermark}
@@ -638,9 +626,10 @@ class Play:
             assert subs_counted.finished == len(said)
         self.told = said
 
-    def _divided(self, ranges: dict[int, Range], of: int) -> Wave | None:
+    def _divided(self, ranges: dict[int, Range], streams: Streams) -> Wave | None:
         """What a slice's task does: the messages to account for, and the rows of each shard."""
-        wave = Wave(len(self.waves) + 1, Streams(of), ranges, {n: [] for n in ranges})
+        places = Places(Order.SUB_KEY, self.joins)
+        wave = Wave(len(self.waves) + 1, streams, ranges, {n: [] for n in ranges})
         for number, offset in sorted(self.backlog.subs):
             start, end = ranges.get(number, (0, 0))
             if not start <= offset < end:
@@ -652,10 +641,10 @@ class Play:
             own: dict[int, int] = {}
             for index, sub in enumerate(subs):
                 if not done >> index & 1:
-                    shard = PLACES.number(sub, of)
+                    shard = places.number(sub, streams.shards, streams.joins)
+                    if shard is None:
+                        return None
                     own[shard] = own.get(shard, 0) | 1 << index
-            if of in own:
-                return None
             wave.delivered[number].append(offset)
             for shard, bits in own.items():
                 wave.rows.setdefault(shard, []).append((number, offset, shard, bits))
@@ -680,7 +669,7 @@ class Play:
         if self.plan.rules:
             ruled = replace(self.aggregation.ruled(), skipped_by={})
             ruled = ruled if earlier.ruled is None else ruled.merge(earlier.ruled)
-            rule_filter = Noting(self.plan.rules, streams.asked(ruled, bounds))
+            rule_filter = Noting(self.plan.rules, streams.asked(ruled, bounds), self.joins)
         rows = sorted(row for shard, wave in parts for row in wave.rows[shard])
         return Task(
             self.draw, streams, bounds, rows, self.backlog, earlier, behind, parked, rule_filter

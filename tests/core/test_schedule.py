@@ -15,175 +15,89 @@ from drainer.core.claims import place_of
 from drainer.core.lanes import Lanes
 from drainer.message import SubMessage
 from drainer.spark.lending import Borrowed, Lender
-from drainer.spark.schedule import (
-    DEALS_MOST,
-    WAVES_MOST,
-    Deal,
-    Manifest,
-    Part,
-    Schedule,
-)
-
-# The places of a sub-message's lanes; a barrier has none.
-Sub = tuple[int, ...]
+from drainer.spark.schedule import DEALS_MOST, WAVES_MOST, Deal, Schedule
+from drainer.spark.streams import Streams
 
 
 @dataclass(eq=False)
 class Placed:
-    """A sub-message of one message, and where it is."""
+    """A sub-message, and where it is."""
 
-    places: Sub
+    lane: int
     wave: int
-    partition: int
-    offset: int
     shard: int
     task: tuple[int, int] | None = None  # deal and task that it was given to
     done: bool = False
 
 
-def shard_of(places: Sub, shards: int) -> int:
-    found = {place % shards for place in places}
-    return found.pop() if len(found) == 1 else shards
-
-
-def manifest(partition: int, start: int, subs: Sequence[Sub], shards: int) -> Manifest:
-    """Of messages with one sub-message each."""
-    return Manifest(
-        partition,
-        start,
-        start + len(subs),
-        subs=dict(Counter(shard_of(each, shards) for each in subs)),
-        joined=tuple(each for each in subs if len(each) > 1),
-        barriers=tuple(start + n for n, each in enumerate(subs) if not each),
-    )
-
-
-def connected(subs: Sequence[Placed], shards: int) -> set[int]:
-    """The places that sub-messages connect with others of another shard, found naively."""
-    groups: list[set[int]] = []
-    for sub in subs:
-        met = [group for group in groups if group & {*sub.places}]
-        groups = [group for group in groups if group not in met]
-        groups.append({*sub.places}.union(*met))
-    return {p for group in groups if len({each % shards for each in group}) > 1 for p in group}
-
-
 class Course:
     """A drain whose events are drawn; it insists on the laws at each of them."""
 
-    def __init__(self, shards: int, slots: int) -> None:
-        self.shards = shards
-        self.slots = slots
-        self.schedule = Schedule(shards)
+    def __init__(self) -> None:
+        self.schedule = Schedule()
         self.subs: list[Placed] = []
-        self.under_way: list[tuple[Deal, int, int]] = []
+        self.under_way: list[tuple[int, int, int]] = []  # deal, task and shard
 
-    def add(self, wave: int, partitions: Sequence[Sequence[Sequence[Sub]]]) -> None:
-        manifests = []
-        for partition, slices in enumerate(partitions):
-            offset = 100 * wave
-            for subs in slices:
-                manifests.append(manifest(partition, offset, subs, self.shards))
-                self.subs += [
-                    Placed(each, wave, partition, offset + n, shard_of(each, self.shards))
-                    for n, each in enumerate(subs)
-                ]
-                offset += len(subs)
-        self.schedule.add(wave, manifests)
+    def add(self, wave: int, lanes: Sequence[int], streams: Streams) -> None:
+        shards = [(lane + streams.joins) % streams.shards for lane in lanes]
+        self.subs += [Placed(lane, wave, at) for lane, at in zip(lanes, shards, strict=True)]
+        self.schedule.add(wave, Counter(shards), streams)
 
     def take(self, deal: Deal) -> None:
-        held = deal.held()
-        homes = {part.shard: task for task, parts in enumerate(deal.tasks) for part in parts}
-        waves = {part.shard: part.wave for parts in held for part in parts.values()}
-        given = [sub for sub in self.subs if self._is_in(deal, sub, waves)]
-        assert set(deal.joined) == (set() if deal.alone else connected(given, self.shards))
-        for sub in given:
-            tasks = {deal.joined.get(p, homes.get(p % self.shards)) for p in sub.places} or {0}
-            (task,) = tasks
-            assert sub.task is None
-            assert task is not None
-            assert sub.shard in held[task]
-            sub.task = deal.number, task
-        for sub in given:
-            for other in self.subs:
-                if other.task is None or other.done or other.task == sub.task:
-                    continue
-                assert not {*other.places} & {*sub.places}, "two tasks have a lane at once"
-                assert (other.places and sub.places) or other.partition != sub.partition
-        for partition in (0, 1):
-            own = [sub for sub in self.subs if sub.partition == partition]
-            for sub in given:
-                before = [each for each in own if each.offset < sub.offset and each.task is None]
-                if sub.partition == partition:
-                    assert not any({*each.places} & {*sub.places} for each in before)
-                    assert sub.places or not before
-                    assert all(each.places for each in before)
-        self.under_way += [
-            (deal, task, shard) for task, parts in enumerate(held) for shard in parts
-        ]
+        for task, parts in enumerate(deal.tasks):
+            for part in parts:
+                given = [sub for sub in self.subs if (sub.wave, sub.shard) == part[:2]]
+                assert len(given) == part.subs > 0
+                self.under_way.append((deal.number, task, part.shard))
+                for sub in given:
+                    assert sub.task is None
+                    sub.task = deal.number, task
+        for sub in self.subs:
+            for before in self.subs:
+                if sub.task and not sub.done and before.lane == sub.lane and before.wave < sub.wave:
+                    assert before.done, "two tasks have a lane at once, or one overtakes"
 
     def done(self, number: int) -> None:
         deal, task, shard = self.under_way.pop(number)
-        self.schedule.done(deal.number, task, shard)
+        self.schedule.done(deal, task, shard)
         for sub in self.subs:
-            if sub.task == (deal.number, task) and sub.shard == shard:
+            if sub.task == (deal, task) and sub.shard == shard:
                 sub.done = True
-
-    def _is_in(self, deal: Deal, sub: Placed, waves: Mapping[int, int]) -> bool:
-        start, end = deal.ranges.get(sub.wave, {}).get(sub.partition, (0, 0))
-        return waves.get(sub.shard) == sub.wave and start <= sub.offset < end
-
-
-def drawn_wave(draw: Random) -> list[list[list[Sub]]]:
-    """Sub-messages by partition and slice; some are barriers, or have several sub-keys."""
-    several, barriers = draw.choice((0.0, 0.1, 0.5)), draw.choice((0.0, 0.0, 0.1))
-
-    def sub() -> Sub:
-        if draw.random() < barriers:
-            return ()
-        return tuple(draw.sample(range(9), 2 if draw.random() < several else 1))
-
-    return [
-        [[sub() for _ in range(draw.randint(0, 6))] for _ in range(draw.randint(0, 3))]
-        for _ in range(2)
-    ]
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.integers(0, 2**32))
 def test_each_sub_message_is_dealt_once_and_lanes_keep_their_order(seed: int) -> None:
+    """Whatever the waves are divided by: a lane may be in another shard of each."""
     draw = Random(seed)
-    shards, slots = draw.randint(2, 6), draw.randint(1, 5)
-    course = Course(shards, slots)
+    slots, course = draw.randint(1, 5), Course()
     schedule, under_way = course.schedule, course.under_way
+    divisions = [Streams(draw.randint(1, 6), draw.randint(0, 3)) for _ in range(2)]
     waves = to_come = draw.randint(0, 6)
     while to_come or schedule.waves:
         if to_come and schedule.wants_to_read and draw.random() < 0.5:
             to_come -= 1
-            course.add(waves - to_come, drawn_wave(draw))
+            lanes = [draw.randrange(9) for _ in range(draw.randint(0, 20))]
+            course.add(waves - to_come, lanes, draw.choice(divisions))
             assert len(schedule.waves) <= WAVES_MOST
         elif under_way and draw.random() < 0.8:
             course.done(draw.randrange(len(under_way)))
         else:
-            busy = len({(deal.number, task) for deal, task, _ in under_way})
+            busy = len({(deal, task) for deal, task, _ in under_way})
             deal = schedule.deal(slots - busy, urgent=draw.random() < 0.5)
             if deal is not None:
                 assert len(deal.tasks) <= slots - busy
                 course.take(deal)
-                assert len({each.number for each, _, _ in under_way}) <= DEALS_MOST
+                assert len({deal for deal, _, _ in under_way}) <= DEALS_MOST
             elif not under_way:  # then all is done that was read
                 assert not schedule.waves
                 assert schedule.wants_to_read
-        for sub in course.subs:
-            position = schedule.position(sub.shard, sub.partition)
-            assert sub.done or (position is not None and position <= sub.offset)
     assert all(sub.done for sub in course.subs)
     assert not any(schedule.undealt(number) for number in range(waves + 1))
 
 
-def one_wave(schedule: Schedule, wave: int, *counts: int) -> None:
-    start = 1000 * wave
-    schedule.add(wave, [Manifest(0, start, start + 1000, subs=dict(enumerate(counts)))])
+def one_wave(schedule: Schedule, wave: int, *counts: int, joins: int = 0) -> None:
+    schedule.add(wave, dict(enumerate(counts)), Streams(len(counts), joins))
 
 
 def dealt(schedule: Schedule, slots: int, *, urgent: bool = False, least: int = 1) -> Deal:
@@ -193,7 +107,7 @@ def dealt(schedule: Schedule, slots: int, *, urgent: bool = False, least: int = 
 
 
 def test_the_heaviest_shards_are_dealt_apart() -> None:
-    schedule = Schedule(6)
+    schedule = Schedule()
     one_wave(schedule, 1, 9, 5, 4, 3, 3, 2)
 
     deal = dealt(schedule, 3)
@@ -203,14 +117,14 @@ def test_the_heaviest_shards_are_dealt_apart() -> None:
 
 
 def test_no_more_tasks_than_the_work_is_worth() -> None:
-    schedule = Schedule(4)
+    schedule = Schedule()
     one_wave(schedule, 1, 10, 10, 10, 10)
 
     assert len(dealt(schedule, 4, least=15).tasks) == 2
 
 
 def test_a_deal_waits_until_half_of_the_slots_are_free() -> None:
-    schedule = Schedule(8)
+    schedule = Schedule()
     one_wave(schedule, 1, *[10] * 8)
     first = dealt(schedule, 4)
     one_wave(schedule, 2, *[10] * 8)
@@ -221,18 +135,27 @@ def test_a_deal_waits_until_half_of_the_slots_are_free() -> None:
     for part in first.tasks[1]:
         schedule.done(first.number, 1, part.shard)
 
-    assert {part.shard for part in parts_of(dealt(schedule, 2))} == {
+    assert {part.shard for part in dealt(schedule, 2).parts} == {
         part.shard for task in (0, 1) for part in first.tasks[task]
     }
 
 
-def parts_of(deal: Deal) -> list[Part]:
-    return [part for parts in deal.tasks for part in parts]
+def test_a_wave_that_is_divided_otherwise_waits_for_all_before_it() -> None:
+    schedule = Schedule()
+    one_wave(schedule, 1, 10, 10)
+    first = dealt(schedule, 2)
+    one_wave(schedule, 2, 10, 10, joins=1)
+
+    schedule.done(first.number, 0, first.tasks[0][0].shard)
+    assert schedule.deal(1, urgent=True) is None
+    schedule.done(first.number, 1, first.tasks[1][0].shard)
+
+    assert {part.wave for part in dealt(schedule, 2).parts} == {2}
 
 
 @pytest.mark.parametrize("urgent", [False, True])
 def test_what_is_urgent_or_hot_does_not_wait(urgent: bool) -> None:
-    schedule = Schedule(8)
+    schedule = Schedule()
     hot = 10 if urgent else 100
     one_wave(schedule, 1, hot, *[10] * 7)
     first = dealt(schedule, 4)
@@ -247,7 +170,7 @@ def test_what_is_urgent_or_hot_does_not_wait(urgent: bool) -> None:
 
 @pytest.mark.parametrize("hot", [False, True])
 def test_two_waves_are_on_disk_and_four_where_a_lane_is_hot(hot: bool) -> None:
-    schedule = Schedule(8)
+    schedule = Schedule()
     deals = []
     for wave in range(1, 9):
         if schedule.wants_to_read:
@@ -317,7 +240,7 @@ def test_a_hot_lane_that_moves_is_drained_within_a_tenth_of_the_bound(seed: int)
 
 
 def drained_in(waves: list[list[str]]) -> int:
-    schedule, lender = Schedule(SHARDS), Lender[tuple[int, int]](CALLS)
+    schedule, lender = Schedule(), Lender[tuple[int, int]](CALLS)
     rows: dict[tuple[int, int], list[str]] = defaultdict(list)
     tasks: dict[tuple[int, int], Task] = {}
     step = read = idle_since = reading = 0
@@ -328,7 +251,7 @@ def drained_in(waves: list[list[str]]) -> int:
                 for key in waves[read]:
                     rows[read, place_of(key) % SHARDS].append(key)
                 subs = dict(Counter(place_of(key) % SHARDS for key in waves[read]))
-                schedule.add(read, [Manifest(0, 0, 1, subs=subs)])
+                schedule.add(read, subs, Streams(SHARDS))
                 read, reading = read + 1, READING
         free = min(SLOTS - len(tasks), lender.room)
         if not free:

@@ -1,5 +1,4 @@
-"""Waves: slices of a backlog that leave nothing out, and stretches of them at messages that can't
-be divided."""
+"""Waves: slices of a backlog that leave nothing out, and stretches of them at barriers."""
 
 from __future__ import annotations
 
@@ -81,26 +80,41 @@ def test_what_clients_read_ahead_of_a_wave_is_a_tenth_of_it(
     assert ahead == 256 * KIB or ahead * len(slices) <= 0.11 * max(wave_bytes, of_each)
 
 
+def test_waves_get_smaller_as_long_as_that_makes_them_less_crowded() -> None:
+    def sizes(crowded_from_bytes: int) -> list[int]:
+        waves, found = Waves({0: (0, 10**10)}, 256 * MIB, 1.0), []
+        for _ in range(8):
+            ((start, end),) = waves.next().values()
+            found.append((end - start) // MIB)
+            waves.took({0: (start, end)}, end - start, crowded=end - start > crowded_from_bytes)
+        return found
+
+    assert sizes(10**9) == [8, 32, 128, 256, 256, 256, 256, 256]
+    assert sizes(100 * MIB) == [8, 32, 128, 64, 64, 64, 64, 64]
+    assert sizes(20 * MIB) == [8, 32, 16, 16, 16, 16, 16, 16]
+    assert sizes(0) == [8, 32, 128, 256, 256, 256, 256, 256]
+
+
 @given(
     st.dictionaries(st.integers(0, 5), st.integers(1, 30), min_size=1),
     st.sets(st.tuples(st.integers(0, 5), st.integers(0, 29))),
 )
-def test_a_cut_wave_has_every_offset_once_in_order_and_those_apart_that_can_not_be_divided(
+def test_a_cut_wave_has_every_offset_once_in_order_and_those_with_barriers_apart(
     ends: dict[int, int], apart: set[tuple[int, int]]
 ) -> None:
     apart = {(n, offset) for n, offset in apart if offset < ends.get(n, 0)}
-    undivided = {n: [o for m, o in sorted(apart) if m == n] for n, _ in apart}
+    barriers = {n: [o for m, o in sorted(apart) if m == n] for n, _ in apart}
 
-    stretches = cut_at({n: (0, end) for n, end in ends.items()}, undivided)
+    stretches = cut_at({n: (0, end) for n, end in ends.items()}, barriers)
 
     met = [
-        (n, offset, divided)
-        for ranges, divided in stretches
+        (n, offset, alone)
+        for ranges, alone in stretches
         for n, (start, end) in ranges.items()
         for offset in range(start, end)
     ]
-    assert sorted(met) == [
-        (n, o, (n, o) not in apart) for n in sorted(ends) for o in range(ends[n])
-    ]
+    assert sorted(met) == [(n, o, (n, o) in apart) for n in sorted(ends) for o in range(ends[n])]
     for n, end in ends.items():
         assert [o for m, o, _ in met if m == n] == list(range(end))
+    runs = [sum(o - 1 not in own for o in own) for own in map(set, barriers.values())]
+    assert len(stretches) <= 2 * max(runs, default=0) + 1

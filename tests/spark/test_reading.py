@@ -58,7 +58,7 @@ class MadeUpJobs:
         rows = Rows()
         self.rows.append(rows)
         ranges = {each.partition: (each.start, each.end) for each in task.slices}
-        return PreparedWave(rows, ranges, {}, {}, {}, False, 1)  # type: ignore[arg-type]
+        return PreparedWave(rows, ranges, {}, {}, task.streams)  # type: ignore[arg-type]
 
     def wait_until_begun(self, name: str, give_up: Callable[[], bool]) -> None:
         while self.forgets and not give_up():

@@ -8,6 +8,7 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from drainer.core.claims import Claim, Places
+from drainer.core.joins import Joins
 from drainer.core.order import Order
 from drainer.core.progress import Outcome
 from drainer.message import Barrier, Message, SubMessage
@@ -28,7 +29,6 @@ OTHER_REASONS = "other reasons"
 LIMITED_KEYS_MOST = 100_000  # that a limit counts: 20 MB, and 3 MB of the plan (0.1 s to write)
 TOO_MANY_KEYS = f"--limit-per-key has more than {LIMITED_KEYS_MOST:,} sub-keys to count"
 KEY_TEXT_MOST = 80  # characters; of a longer sub-key a digest is remembered
-_PLACES = Places(Order.SUB_KEY)  # other orders have no claims with a limit
 
 
 def limit_text(key: Hashable) -> str:
@@ -74,13 +74,19 @@ class RuleFilter:
     """The rules of a drain at work.
 
     A rule takes a sub-message out before it enters a lane: it is finished as skipped at once.
-    ``account`` is what the rules did in earlier runs.
+    ``account`` is what the rules did in earlier runs; ``joins`` are those that its claims name.
 
     Raises BadExpression, which names the rule, when one can't be understood.
     """
 
-    def __init__(self, settings: RuleSettings, account: RuleAccount | None = None) -> None:
+    def __init__(
+        self,
+        settings: RuleSettings,
+        account: RuleAccount | None = None,
+        joins: Mapping[int, Joins] | None = None,
+    ) -> None:
         self.settings = settings
+        self._places = Places(Order.SUB_KEY, joins)  # other orders have no claims with a limit
         self._before = account = account or RuleAccount()
         self._tests = [_Test(rule) for rule in settings.skip]
         most = settings.limit_per_key
@@ -175,7 +181,7 @@ class RuleFilter:
         """Whether the task that had its claim has asked about it."""
         return any(
             message.offset < below.get(message.partition, 0)
-            and _PLACES.number(sub, claim.of) == claim.number
+            and self._places.number(sub, claim.of, claim.joins) == claim.number
             for claim, below in self._asked_by
         )
 
