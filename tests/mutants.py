@@ -124,10 +124,10 @@ plan-waits-for-a-commit (a loss of power): simulation/test_simulation.py
 -            self._committing = spawn(self._commit(), "commit", self._failed)
 +            await self._commit()
 commit-before-the-plan (commit): engine/test_stopping.py::test_one_signal_lets_what_is_in_the_handler_finish
--        self._call = self._runtime.blocking_call(self._file.write, self.plan)
+-        self._call = self._runtime.blocking_call(self._file.write, plan)
 +        if commit:
 +            await self._commit()
-+        self._call = self._runtime.blocking_call(self._file.write, self.plan)
++        self._call = self._runtime.blocking_call(self._file.write, plan)
 commit-without-the-lock (lock loss): engine/test_outside_trouble.py::test_a_lock_lost_between_the_tries_of_the_last_commit_ends_them
 -        if self._lock.lost is not None:
 +        if False:
@@ -331,6 +331,18 @@ stretch-done-by-one-claim (commit, on Spark): core/test_gathering.py
 late-attempt-counts (conservation, on Spark): core/test_gathering.py
 -                if late:
 +                if not late:
+drainer/spark/schedule.py
+wave-divided-otherwise-at-once (order, on Spark): core/test_schedule.py core/test_gathering.py
+-            for number, _ in takewhile(lambda each: each[1].streams == streams, self._waves.items())
++            for number in self._waves
+drainer/core/joins.py
+joined-lane-left-out (order, on Spark): core/test_joins.py
+-                for place in others
++                for place in others[1:]
+drainer/core/plan.py
+joins-are-not-kept (resume, on Spark): core/test_gathering.py
+-        return replace(self, joins={n: each for n, each in self.joins.items() if n in named})
++        return replace(self, joins={n: self.joins[n] for n in sorted(named)[1:]})
 drainer/spark/waves.py
 piece-left-out (conservation, on Spark): core/test_waves.py
 -            self._lefts[number] = (end, self._lefts[number][1])
