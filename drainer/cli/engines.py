@@ -59,7 +59,7 @@ class Engines:
         default=None,
         resumes=True,
         metavar="N",
-        help="How many tasks handle at once. Default: one per core.",
+        help="How many tasks handle at once, at most. Default: by the cores.",
     )
     shards: int | None = option(
         default=None,

@@ -46,7 +46,7 @@ def survey_in_session(
     # What fails is printed by drainer, and would be a second time with Java's stack.
     log = "error" if verbose else "off"
     name, tasks = f"drainer inspect {backlog.topic}", spark_look.tasks
-    with context_on(spark_look, name, say=say, log=log) as (context, _):
+    with context_on(spark_look, name, say=say, log=log) as context:
         say(f"reading {backlog.offsets:,} offsets on Spark")
         return interruptible(partial(survey_on_spark, context, backlog, settings, look, tasks))
 

@@ -45,6 +45,7 @@ from drainer.spark.task_monitor import TaskMonitor
 from drainer.spark.work import WaveRunner, of_one_task, shards_for
 
 LEAVE_S = 5.0  # beyond the grace, for tasks to say that they have stopped
+SLOTS_S = 1.0  # between two looks at how many there are
 CLOSE_S = 10.0  # for the handlers of all workers to be closed
 
 
@@ -78,9 +79,8 @@ class SparkDrain:
                 raise Signalled(
                     "interrupted while Spark was starting; nothing was handled"
                 ) from None
-            context, tasks, self._slots = on
-            # No more of them than calls are asked for: each makes one at least.
-            self._tasks = min(tasks, self._most(self._running))
+            context, self._slots = on
+            self._tasks = min(self._slots.handling, self._most(self._running))
             self._jobs = Jobs(context)
             self._counters = opened.enter_context(Counters(context)) if owns else None
             with event_loop() as loop:
@@ -116,15 +116,14 @@ class SparkDrain:
         self._aggregation = Aggregation(plan, uri, self._epoch)
         self._done_before = self._aggregation.counts()[1].done
         self._kept: set[int] = set()  # deals of which the state has something
-        self._news_due_s = 0.0
+        self._news_due_s = self._slots_due_s = 0.0
         self._terms = Terms(
             handler=spec,
             letters_topic=self._held.letters_topic,
             running=running,
             wave_bytes=self._spark.wave_bytes,
-            tasks=self._tasks,
             slots=self._slots,
-            shards=self._spark.shards or shards_for(self._slots),
+            shards=self._spark.shards or shards_for(self._slots.most),
             message_bytes=typical_bytes(self._held.cluster.settings, plan),
         )
         self._reader = Reader(plan, self._aggregation.watermarks, self._terms, self._jobs)
@@ -138,7 +137,7 @@ class SparkDrain:
         try:
             # Whatever ends this process: tasks may still be at work then.
             self._held.lock.stays = True
-            look = blocking_call(self._jobs.check, checking, self._slots, name)
+            look = blocking_call(self._jobs.check, checking, max(1, self._slots.count), name)
             self._reader.begin(behind=name)
             first = (look, self._life.ended)
             found, _ = await asyncio.wait(first, timeout=TELL_S, return_when=FIRST_COMPLETED)
@@ -221,6 +220,11 @@ class SparkDrain:
         self._monitor.concurrency = self._loans.total
         self._word.totals = self._totals()
         self._work.insist_on_limit()
+        if monotonic() >= self._slots_due_s:
+            self._slots_due_s = monotonic() + SLOTS_S
+            with suppress(DrainerError):  # when Spark is gone, its jobs say so
+                count = await blocking_call(self._jobs.slots)
+                self._slots.look(count, self._work.busy, monotonic())
         await self._forget_deals()
 
     def _totals(self) -> Totals:
@@ -339,7 +343,7 @@ class SparkDrain:
             self._counters.show(status.sub_messages)
         return replace(
             status,
-            trouble=self._reader.trouble or self._monitor.trouble,
+            trouble=self._reader.trouble or self._monitor.trouble or self._slots.trouble,
             auto=None if self._loans.search is None else auto_status(self._loans.search),
             read_cap=self._read_cap(status.elapsed_s),
         )

@@ -64,7 +64,9 @@ def settle_on_spark(
 
 def _in_words(spark: SparkSettings, whole: str | None) -> dict[str, str]:
     """What a person may want to change, by name."""
-    tasks = "one task per core" if spark.tasks is None else f"{spark.tasks:,} tasks at once"
+    tasks = "one task per core" if spark.is_local else "tasks on 7 of 8 cores"
+    if spark.tasks is not None:
+        tasks = f"{spark.tasks:,} tasks at once"
     found = {
         "waves": f"{figures.size(spark.wave_bytes)} each, handled by {tasks}",
         "state": spark.state or "",

@@ -21,7 +21,7 @@ from drainer.spark.chunk import Row
 from drainer.spark.failure import SparkBroke, carrying, spark_failures
 from drainer.spark.handling import DOES_IT_SHUFFLE, Handling, Placing
 from drainer.spark.python_worker import HandlerSpec, python_worker
-from drainer.spark.session import without_slots
+from drainer.spark.session import slots_now, without_slots
 from drainer.spark.slices import Manifest, SliceTask
 from drainer.spark.state import State
 from drainer.spark.streams import Streams
@@ -215,6 +215,11 @@ class Jobs:
             if any(stage.numActiveTasks for stage in stages if stage):
                 return "the handler is being opened in Spark's tasks"
             return without_slots(self._context)
+
+    def slots(self) -> int:
+        """How many tasks can run at once."""
+        with _stopping():
+            return slots_now(self._context)
 
     def cancel(self, name: str) -> None:
         """Ends a job; its tasks are killed."""

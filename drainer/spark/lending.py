@@ -70,9 +70,10 @@ class Lender(Generic[Task]):
         """How many more tasks can have a call each."""
         return max(0, self.total - len(self._tasks))
 
-    def begin(self, task: Task) -> None:
-        """Until it tells what it wants, it wants as much as others have."""
-        self._tasks[task] = _Borrower(self.total)
+    def begin(self, task: Task, *, waits: bool = False) -> None:
+        """Until it tells what it wants, it wants as much as others have; or one call, if it waits
+        for a slot."""
+        self._tasks[task] = _Borrower(1 if waits else self.total)
 
     def end(self, task: Task) -> None:
         """It has no call in flight, and begins none."""

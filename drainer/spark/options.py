@@ -30,8 +30,8 @@ from drainer.kafka.backlog import (
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import BOOTSTRAP, ISOLATION, ClientSettings
 from drainer.message import Origin
+from drainer.spark.settings import MOST_TASKS
 
-MOST_TASKS = 10_000  # more is a slip of the finger
 READER = "drainer-spark"  # the name of a group without members
 
 Offsets = Mapping[str, Mapping[int, int]]  # by topic and partition

@@ -24,6 +24,7 @@ from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.schedule import HOT
 from drainer.spark.slices import BARRIERS_MOST, Manifest, SliceTask
+from drainer.spark.slots import Slots
 from drainer.spark.streams import Streams
 from drainer.spark.waves import Waves, cut_at
 
@@ -40,16 +41,15 @@ LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024  # partitions, for the size of the fir
 class Terms:
     """What the tasks of a drain work with.
 
-    ``tasks`` handle at once, and ``slots`` is how many tasks of any kind can run; ``running`` is
-    for all of them together. ``shards`` are those of the sub-keys.
+    ``slots`` says how many of them; ``running`` is for all of them together. ``shards`` are those
+    of the sub-keys.
     """
 
     handler: HandlerSpec
     letters_topic: str | None
     running: LocalSettings
     wave_bytes: int
-    tasks: int
-    slots: int
+    slots: Slots
     shards: int
     message_bytes: float = 1.0  # of those that come first, on average
 
@@ -252,12 +252,12 @@ class Reader:
                 return prepared
 
     async def _read_once(self, ranges: Mapping[int, Range], streams: Streams) -> PreparedWave:
-        plan, slots = self._plan, self._terms.slots
+        plan, slots = self._plan, max(1, self._terms.slots.count)
         readers = slots
         if plan.limits is not None:  # those that wait for a cap leave room for those that handle
             readers = max(1, slots // 2)
         elif self._ahead and not self._starved:  # what is dealt meanwhile would wait behind them
-            readers = max(1, slots - self._terms.tasks)
+            readers = max(1, slots - self._terms.slots.handling)
         slices = tuple(self._waves.slices(ranges, readers))
         task = SliceTask(
             handler=self._terms.handler,

@@ -22,17 +22,17 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from drainer.errors import DrainerError, Refused, UsageError
+from drainer.errors import DrainerError, Refused
 from drainer.kafka.settings import hides
 from drainer.spark.failure import spark_failures
 from drainer.spark.settings import (
-    LAWS,
     SparkLook,
     SparkSettings,
     check_conf,
     is_local,
     java_for_spark,
 )
+from drainer.spark.slots import GROW_TO, READERS, Slots
 
 LOCAL = "local[2]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -48,9 +48,8 @@ LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _SAID_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
 _AT = re.compile(r"(?:k8s|spark)://(?:https?://)?([^/]+)")
-FAILURES_MOST = 4  # of one task, as on a cluster
 EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2  # for executors to come; no more come, it seems
-READERS = 8  # of so many slots one reads ahead while the others handle
+FAILURES_MOST = 4  # of one task, as on a cluster
 TELL_S = 4.0  # without an answer of Spark's: then what is waited for is said
 REACH_S = 3.0  # for a master to take a connection
 
@@ -66,9 +65,9 @@ def context_on(
     *,
     say: Say = lambda text: None,
     log: str = "off",
-) -> Iterator[tuple[SparkContext, int]]:
-    """The context that runs in this process, as it is, or a new one that ends with the block; and
-    how many tasks of it can run at once.
+) -> Iterator[SparkContext]:
+    """The context that runs in this process, as it is, or a new one that ends with the block and
+    has an executor.
 
     There is no session with it, which takes as long to make as the context itself. ``conf`` is what
     a new one is begun with, unless the look says otherwise. ``say`` gets a line when Spark has not
@@ -78,7 +77,7 @@ def context_on(
     context = SparkContext._active_spark_context
     if context is not None:
         check_conf(dict(context.getConf().getAll()))
-        yield context, context.defaultParallelism
+        yield context
         return
     conf = {**(conf or {}), **(LOCAL_CONF if look.is_local else {}), **look.conf}
     _insist_on_master(look.master)
@@ -94,9 +93,11 @@ def context_on(
             _kill_jvm()
             raise
     try:
-        with spark_failures():
-            slots = context.defaultParallelism if look.is_local else slots_of(context, say)
-        yield context, slots
+        if not look.is_local:
+            first = context.parallelize([0], 1)
+            with spark_failures():
+                interruptible(first.count, lambda: without_slots(context), say)
+        yield context
     finally:
         with suppress(DrainerError), spark_failures():
             context.stop()
@@ -105,50 +106,40 @@ def context_on(
 @contextmanager
 def drain_context(
     settings: SparkSettings, drain_id: str, say: Say
-) -> Iterator[tuple[SparkContext, int, int]]:
-    """A context as ``context_on``, how many tasks of it are to handle at once, and how many of any
-    kind can run.
+) -> Iterator[tuple[SparkContext, Slots]]:
+    """A context as ``context_on``, and its slots.
 
-    Some slots are kept for reading the next wave meanwhile. A local master gets one more than it
-    says for that: reading takes a core for a small part of the time only.
+    A local master gets more than it says, for reading the next wave meanwhile: that takes a core
+    for a small part of the time only.
     """
     local = _LOCAL.fullmatch(settings.master)
     if local is not None:
         cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
-        master = f"local[{cores + 1},{local[2] or FAILURES_MOST}]"
-        settings = replace(settings, master=master)
-    with context_on(settings, f"drainer {drain_id}", say=say) as (context, slots):
+        slots = cores + max(1, cores // (READERS - 1))
+        settings = replace(settings, master=f"local[{slots},{local[2] or FAILURES_MOST}]")
+    with context_on(settings, f"drainer {drain_id}", say=say) as context:
         grows = context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
-        yield context, *shares_of(slots, settings.tasks, grows=grows)
+        with spark_failures():
+            count = slots_now(context)
+        to_come = 0 if settings.is_local else settings.cores or GROW_TO
+        yield context, Slots(count, settings.tasks, grows, to_come)
 
 
-def shares_of(slots: int, asked: int | None, *, grows: bool) -> tuple[int, int]:
-    """How many tasks are to handle at once, when so many are asked for, and how many of any kind
-    can run. Where Spark's executors come and go with the tasks that wait, these say how many come.
-
-    Raises UsageError when nothing says it there.
-    """
-    if asked is None and grows:
-        raise UsageError(
-            "spark.dynamicAllocation.enabled=true: Spark has executors for the tasks that wait, and"
-            " nothing says how many there are to be",
-            hint="Add --tasks, the most that are to handle at once.",
-        )
-    tasks = asked or max(1, slots - max(1, slots // READERS))
-    return tasks, max(slots, tasks) if grows else slots
+def slots_now(context: SparkContext) -> int:
+    """How many tasks the executors that are there can run at once."""
+    spark = context._jsc.sc()
+    profile = spark.resourceProfileManager().defaultResourceProfile()
+    return int(spark.maxNumConcurrentTasks(profile))
 
 
-def slots_of(context: SparkContext, say: Say) -> int:
-    """How many tasks can run at once; executors of a cluster come one after the other."""
-    known: int = context.defaultParallelism
-    first = context.parallelize([0], 1)
-    interruptible(first.count, lambda: without_slots(context), say)
-    until_s = time.monotonic() + EXECUTORS_S
-    changed_s = time.monotonic()
+def slots_at_rest(context: SparkContext) -> int:
+    """The same when no more executors come, it seems: they do one after the other."""
+    known, changed_s = slots_now(context), time.monotonic()
+    until_s = changed_s + EXECUTORS_S
     while changed_s + QUIET_S > time.monotonic() < until_s:
         time.sleep(LOOK_S)
-        if context.defaultParallelism != known:
-            known, changed_s = context.defaultParallelism, time.monotonic()
+        if (found := slots_now(context)) != known:
+            known, changed_s = found, time.monotonic()
     return known
 
 
@@ -165,10 +156,13 @@ def without_slots(context: SparkContext) -> str:
 
 
 def interruptible(
-    call: Callable[[], T], why: Callable[[], str] = str, say: Say = lambda text: None
+    call: Callable[[], T],
+    why: Callable[[], str] = str,
+    say: Say = lambda text: None,
+    interrupted: Callable[[], object] | None = None,
 ) -> T:
     """What a call of Spark's gives, which is made in another thread: so Ctrl-C is a
-    KeyboardInterrupt here, where nothing of py4j's is torn by it.
+    KeyboardInterrupt here, where nothing of py4j's is torn by it; or ``interrupted`` is called.
 
     ``say`` is given what ``why`` gives whenever that has changed, first after ``TELL_S``.
     """
@@ -188,6 +182,10 @@ def interruptible(
         except TimeoutError:
             if answer.done():
                 raise
+        except KeyboardInterrupt:
+            if interrupted is None:
+                raise
+            interrupted()
         if (text := why()) != told:
             say(text)
             told = text
@@ -262,7 +260,7 @@ def _started(
         "spark.ui.showConsoleProgress": "false",  # the terminal is drainer's
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
         f" -Ddrainer.spark.log={chosen.get('spark.log.level', log)} {java}".rstrip(),
-        **{key: value for key, (value, _) in LAWS.items()},
+        "spark.speculation": "false",
     }
     if master.startswith("local"):  # nobody else has to reach the driver
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

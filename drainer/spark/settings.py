@@ -23,15 +23,14 @@ WAVE_BYTES = 2 * 1024**3
 MOST_TASKS = MOST_SHARDS = 10_000  # more is a slip of the finger
 ARCHIVES = (".zip", ".whl", ".egg", ".py")  # what Spark can put on the executors' path
 
-# Why Spark can't be without them.
-LAWS = {"spark.speculation": ("false", "a second copy of a task would handle everything twice")}
-
-# What says where a drain runs, and is said otherwise; a value of None is any.
-_ELSEWHERE = {
-    "spark.master": (None, "the master is named by --master"),
-    "spark.remote": (None, "a drain can't run on Spark Connect"),
-    "spark.api.mode": ("connect", "a drain can't run on Spark Connect"),
-    "spark.submit.deploymode": ("cluster", "the driver is this command, where its plan is"),
+# Settings that a drain can't have: by name the value that is meant (None for any), whether it is
+# about sessions of others as well as about --spark-conf, and why.
+_BARRED = {
+    "spark.speculation": ("true", True, "a second copy of a task would handle everything twice"),
+    "spark.master": (None, False, "the master is named by --master"),
+    "spark.remote": (None, False, "a drain can't run on Spark Connect"),
+    "spark.api.mode": ("connect", False, "a drain can't run on Spark Connect"),
+    "spark.submit.deploymode": ("cluster", False, "the driver is this command, where its plan is"),
 }
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[ *\d+ *, *\d+ *, *\d+ *\]")
 _REMOTE = re.compile(r"(spark|k8s)://.+|yarn")
@@ -57,12 +56,11 @@ class SparkLook:
 
     def __post_init__(self) -> None:
         _check_master(self.master)
-        check_conf(self.conf)
-        _check_names(self.conf)
+        check_conf(self.conf, said=True)
         if self.tasks is not None and not 1 <= self.tasks <= MOST_TASKS:
             raise UsageError(
                 f"--tasks {self.tasks} is no number from 1 to {MOST_TASKS:,}",
-                hint="it is how many tasks work at once; one a core when nothing is said",
+                hint="it is how many tasks work at once; by the cores when nothing is said",
             )
 
     @property
@@ -159,15 +157,24 @@ class OnSpark:
         return SparkDrain(held, self.settings).run()
 
 
-def check_conf(conf: Mapping[str, str]) -> None:
-    """Make sure that settings of Spark leave drainer's laws whole.
+def check_conf(conf: Mapping[str, str], *, said: bool = False) -> None:
+    """Make sure that settings of Spark, of a session or as a person has said them, leave drainer's
+    laws whole.
 
     Raises:
         UsageError: when one does not; its text says why.
     """
-    for key, (value, reason) in LAWS.items():
-        if conf.get(key, value).strip().lower() != value:
-            raise UsageError(f"{key}={conf[key]} is not possible: {reason}", hint="leave it out")
+    for name, value in conf.items():
+        if said and not name.startswith("spark."):
+            raise UsageError(
+                f"--spark-conf {name} is no setting of Spark's: their names begin with spark.",
+                hint="those of Hadoop go by spark.hadoop.NAME; properties of the Kafka client by"
+                " -X or --client-config",
+            )
+        barred, everywhere, reason = _BARRED.get(name.lower(), ("", False, ""))
+        if reason and (said or everywhere) and barred in (None, value.strip().lower()):
+            shown = name if barred is None else f"{name}={barred}"
+            raise UsageError(f"{shown} is not possible: {reason}", hint="leave it out")
 
 
 def java_for_spark() -> Path:
@@ -200,19 +207,6 @@ def _check_master(master: str) -> None:
             f"--master {master!r} is no master of Spark's",
             hint="as in local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT",
         )
-
-
-def _check_names(conf: Mapping[str, str]) -> None:
-    for name, value in conf.items():
-        if not name.startswith("spark."):
-            raise UsageError(
-                f"--spark-conf {name} is no setting of Spark's: their names begin with spark.",
-                hint="those of Hadoop go by spark.hadoop.NAME; properties of the Kafka client by"
-                " -X or --client-config",
-            )
-        barred, reason = _ELSEWHERE.get(name.lower(), ("", ""))
-        if reason and (barred is None or value.strip().lower() == barred):
-            raise UsageError(f"--spark-conf {name} is not possible: {reason}", hint="leave it out")
 
 
 def _check_archive(archive: str) -> None:

@@ -96,6 +96,11 @@ class WaveRunner:
         return self._aggregation.parked | self._left_parked
 
     @property
+    def busy(self) -> int:
+        """How many tasks have something left to handle, or wait for a slot."""
+        return sum(sum(map(bool, each.left)) for each in self._under_way.values())
+
+    @property
     def handles(self) -> bool:
         return bool(self._under_way)
 
@@ -178,8 +183,7 @@ class WaveRunner:
         await self._release_done()
 
     def _deal_out(self) -> None:
-        busy = sum(sum(map(bool, each.left)) for each in self._under_way.values())
-        free = min(self._terms.tasks - busy, self._loans.room)
+        free = min(self._terms.slots.room(self.busy), self._loans.room)
         now_s = monotonic()
         self._free_since_s = (self._free_since_s or now_s) if free > 0 else None
         urgent = self._free_since_s is not None and now_s - self._free_since_s > FREE_S
@@ -214,7 +218,7 @@ class WaveRunner:
         self._follow()
         handling = Handling(
             plan=self._plan_of_tasks(),
-            settings=of_one_task(self._terms.running, self._terms.tasks),
+            settings=of_one_task(self._terms.running, self._terms.slots.handling),
             handler=self._terms.handler,
             letters_topic=self._terms.letters_topic,
             deal=deal.number,
@@ -238,7 +242,7 @@ class WaveRunner:
     ) -> None:
         borrowers = [f"{deal}/{task}" for task in range(len(handling.given))]
         try:
-            await self._loans.begin(borrowers)
+            await self._loans.begin(borrowers, self._terms.slots.count - self.busy + len(borrowers))
             outcomes = await blocking_call(self._jobs.handle, rows, placings, handling, job)
         except BaseException as error:
             del self._under_way[deal]

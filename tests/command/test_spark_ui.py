@@ -48,6 +48,6 @@ def test_stages_have_the_drain_and_the_step_and_its_counters_are_metrics(
     assert {step.partition(f"drainer {drain}: ")[2].split()[0] for step in steps} == {
         "looking",
         "reading",
-        "wave",
+        "deal",
     }
     assert "INFO SparkContext: Running Spark version" in outcome.err

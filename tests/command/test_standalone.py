@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from command.conftest import MakeTopic, operations
+from command.conftest import MakeTopic, committed, operations
 from command.process import Command
 from command.record import every_place
 from command.standalone import standalone
+from drainer.kafka.cluster import Cluster
 
 pytestmark = pytest.mark.long
 
@@ -33,16 +36,26 @@ def test_an_executor_that_never_comes_is_said_and_ctrl_c_ends_the_wait(
     assert command.left_behind == []
 
 
-def test_executors_come_as_tasks_wait_for_them(
-    command: Command, make_topic: MakeTopic, tmp_path: Path
+def test_a_drain_begins_with_one_executor_and_deals_to_those_that_come(
+    command: Command, make_topic: MakeTopic, cluster: Cluster, tmp_path: Path
 ) -> None:
-    topic = make_topic(operations(400))
-    with standalone(tmp_path) as cluster:
-        cluster.worker(cores=2, memory="2g")
+    draw = Random(16)
+    values = [json.dumps([draw.randbytes(2_000).hex()]) for _ in range(4_000)]  # worth many tasks
+    topic = make_topic(values)
+    with standalone(tmp_path) as spark:
+        for _ in range(2):
+            spark.worker(cores=2, memory="1g")
         conf = ("dynamicAllocation.enabled=true", "executor.cores=1", "executor.memory=512m")
         words = [word for each in conf for word in ("--spark-conf", f"spark.{each}")]
         state = ("--state", str(tmp_path / "state"))
-        command.drain(topic, "--master", cluster.url, *state, *words, "--tasks", "2", pause_ms=20)
+        where = ("--master", spark.url, *state, *words)
+        command.drain(topic, *where, "--wave", "4MiB", "-c", "20", pause_ms=200)
 
-    assert sorted(command.record.done()) == sorted(every_place(operations(400)))
-    assert len({line.pid for line in command.record.lines()}) == 2
+    assert sorted(command.record.done()) == sorted(every_place(values))
+    command.record.check_order()
+    assert committed(cluster, topic) == {0: len(values)}
+    lines = command.record.lines()
+    first, *others = dict.fromkeys(line.pid for line in lines)
+    assert len(others) >= 2
+    before = next(place for place, line in enumerate(lines) if line.pid != first)
+    assert any(line.mark == "done" for line in lines[:before]), "it waits for no other executor"

@@ -20,9 +20,10 @@ from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.reading import Reader, Terms
 from drainer.spark.shipping import Shipped
 from drainer.spark.slices import SliceTask
+from drainer.spark.slots import Slots
 
 SPEC = HandlerSpec(Shipped("h.py:H"), ClientSettings("x:1"), "t", "g", "d", 1, "/state", LOCAL, 1)
-TERMS = Terms(SPEC, None, LocalSettings(concurrency=1), 2**20, 2, 3, 64)
+TERMS = Terms(SPEC, None, LocalSettings(concurrency=1), 2**20, Slots(3, 2), 64)
 
 
 class Rows:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from drainer.errors import Refused, UsageError
 from drainer.spark import driver, spark_session
-from drainer.spark.session import context_on, shares_of
+from drainer.spark.session import context_on
 from drainer.spark.settings import SparkLook
 from kafka.topic import eventually
 from spark.story import Story
@@ -51,15 +51,6 @@ def test_a_master_that_is_not_there_is_refused_before_anything_starts(
         context_on(SparkLook(master), "tests"),
     ):
         pass
-
-
-def test_executors_that_come_with_the_tasks_are_asked_for_by_their_number_or_refused() -> None:
-    assert shares_of(16, None, grows=False) == (14, 16)
-    assert shares_of(2, 12, grows=False) == (12, 2)
-    assert shares_of(2, 12, grows=True) == (12, 12)
-    with pytest.raises(UsageError, match=r"dynamicAllocation\.enabled=true") as raised:
-        shares_of(2, None, grows=True)
-    assert raised.value.hint == "Add --tasks, the most that are to handle at once."
 
 
 def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:

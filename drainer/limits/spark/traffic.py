@@ -26,7 +26,7 @@ from drainer.limits.spark.traffic_coordinator import TrafficCoordinator, Traffic
 from drainer.limits.trials import Observe
 from drainer.loader import describe
 from drainer.spark.failure import spark_failures
-from drainer.spark.session import context_on
+from drainer.spark.session import context_on, slots_at_rest, slots_now
 from drainer.spark.settings import SparkLook
 
 NAME = "drainer limits"
@@ -73,9 +73,7 @@ class TrafficHost:
 
     def __enter__(self) -> Self:
         self._opened = ExitStack()
-        self._context, self._slots = self._opened.enter_context(
-            context_on(self._place, NAME, _GANG)
-        )
+        self._context = self._opened.enter_context(context_on(self._place, NAME, _GANG))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,9 +81,9 @@ class TrafficHost:
 
     def traffic(self, places: Places) -> SparkTraffic:
         """Traffic on these topics, of as many tasks as can run at once."""
-        slots = self._slots
-        tasks = self._place.tasks or slots
-        if self._place.is_local and tasks > slots:  # elsewhere executors may come yet
+        slots = slots_now(self._context) if self._place.is_local else 0
+        tasks = self._place.tasks or slots or slots_at_rest(self._context)
+        if 0 < slots < tasks:  # elsewhere executors may come yet
             raise Refused(
                 f"{self._place.master} runs {slots} tasks at once, and --tasks asks for {tasks}",
                 hint="all of them have to run at once: ask for fewer, or leave it out",

@@ -1,0 +1,63 @@
+"""Slots of Spark's for a drain's tasks, as executors come and go."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+READERS = 8  # of so many slots one reads ahead while the others handle
+HOPE_S = 60.0  # for an executor to come when tasks wait for one
+GROW_TO = 64  # slots of a cluster, if nothing says how many there are to be
+
+
+@dataclass(slots=True)
+class Slots:
+    """Has one owner, who looks at the count now and then.
+
+    Attributes:
+        count: how many tasks of any kind can run at once.
+        asked: how many are to handle at once, at most; None for most of those that can run.
+        grows: whether Spark starts executors for tasks that wait.
+        to_come: how many there are to be, about.
+    """
+
+    count: int
+    asked: int | None = None
+    grows: bool = False
+    to_come: int = 0
+    _since_s: float | None = None  # since when tasks wait, at this count
+    _hopes: bool = True
+
+    @property
+    def handling(self) -> int:
+        """How many tasks are to handle at once."""
+        if self.asked is None:
+            return max(1, self.count - max(1, self.count // READERS))
+        return max(1, min(self.asked, self.count)) if self.grows else self.asked
+
+    @property
+    def most(self) -> int:
+        """As many as there may be, about."""
+        return max(self.count, self.asked or self.to_come)
+
+    @property
+    def trouble(self) -> str | None:
+        return None if self.count else "Spark has no executor: the tasks wait for one"
+
+    def look(self, count: int, busy: int, now_s: float) -> None:
+        """Takes how many there are now, and how many tasks are under way."""
+        if count != self.count:
+            self.count, self._since_s, self._hopes = count, None, True
+        elif busy > self.handling:
+            self._since_s = now_s if self._since_s is None else self._since_s
+            self._hopes = now_s - self._since_s <= HOPE_S
+
+    def room(self, busy: int) -> int:
+        """How many tasks may begin beside those that are under way: as many as have a slot.
+
+        Where executors come with tasks that wait, as many wait, unless none came for ``HOPE_S``.
+        """
+        most = self.handling
+        if self.grows and self._hopes:
+            most = max(most, min(2 * self.count, self.asked or sys.maxsize))
+        return most - busy
