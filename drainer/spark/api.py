@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TypeAlias
 
 from pyspark import SparkContext
@@ -23,7 +21,7 @@ from drainer.cli.options import NEW_DRAIN
 from drainer.core.order import Order
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
-from drainer.engine.status import Status, Summary
+from drainer.engine.status import Summary
 from drainer.errors import DrainerError, PlanRefused, Refused
 from drainer.handler import Handler
 from drainer.kafka.cluster import Cluster
@@ -36,6 +34,7 @@ from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import FailureSettings
 from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.engine_choice import settle_on_spark, spark_settings
+from drainer.spark.session import interruptible
 from drainer.spark.settings import WAVE_BYTES, check_conf
 from drainer.store.plan_file import SavedPlan, absolute, parse_place, plan_at
 from drainer.view.live import progress_view
@@ -45,7 +44,6 @@ from drainer.view.terminal import Terminal
 
 Client: TypeAlias = Mapping[str, str] | str | Path
 AnyHandler: TypeAlias = type[Handler] | str
-Show: TypeAlias = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +162,7 @@ def drain(
     settings = client_of(client)
     terminal, asked = Terminal(), _Asked()
 
-    def run(show: Callable[[Show], None]) -> Summary:
+    def run() -> Summary:
         with connect(settings) as cluster:
             prepared = _prepare(
                 cluster, plan_at(absolute(place)), request, running, failures, rules
@@ -172,21 +170,14 @@ def drain(
             prepared = settle_on_spark(prepared, on_spark, running, by_master=False)
             engine = replace(prepared.action.engine, why="as the session is")
             prepared = replace(prepared, action=replace(prepared.action, engine=engine))
-            show(partial(terminal.present, preview_page(prepared.action)))
+            terminal.present(preview_page(prepared.action))
             if not prepared.action.resumes and not prepared.action.offsets:
                 return nothing_to_drain(prepared)
-
-            def observe(status: Status) -> None:
-                show(partial(view.update, status))
-
-            def say(text: str) -> None:
-                show(partial(terminal.say, text))
-
             runtime = replace(THIS_PROCESS, stop_signals=asked.listening)
-            return run_drain(cluster, prepared, running, observe, say, runtime=runtime)
+            return run_drain(cluster, prepared, running, view.update, terminal.say, runtime=runtime)
 
-    with progress_view(terminal) as view:
-        summary = _beside(run, asked)
+    with progress_view(terminal) as view:  # this thread may have an event loop
+        summary = interruptible(run, interrupted=asked.press)
     show_summary(terminal, summary)
     if check and summary.cause is not None:
         raise summary.cause
@@ -274,28 +265,3 @@ class _Asked:
             self._pressed = True
             if self._tell is not None:
                 self._tell()
-
-
-def _beside(run: Callable[[Callable[[Show], None]], Summary], asked: _Asked) -> Summary:
-    """Runs it in another thread, for this one may have an event loop; what it shows is shown by
-    this thread, and an interrupt of this one asks it to stop."""
-    shows: SimpleQueue[Show | None] = SimpleQueue()
-    answer: Future[Summary] = Future()
-
-    def work() -> None:
-        try:
-            answer.set_result(run(shows.put))
-        except BaseException as error:
-            answer.set_exception(error)
-        finally:
-            shows.put(None)
-
-    threading.Thread(target=work, name="drain", daemon=True).start()
-    while True:
-        try:
-            show = shows.get()
-            if show is None:
-                return answer.result()
-            show()
-        except KeyboardInterrupt:
-            asked.press()

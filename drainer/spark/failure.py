@@ -6,12 +6,13 @@ import json
 import re
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
+from drainer import errors
 from drainer.errors import DrainerError, Interrupted, Refused, UsageError
 from drainer.escape import encodable
 
@@ -38,13 +39,8 @@ class SparkBroke(DrainerError):
     """Raised when a process of Spark came to grief, or ran out of something."""
 
 
-# A symptom in Spark's words, what to raise, what to say ({} is what Spark says), and the way out.
+# Symptoms in Spark's words, what to raise, what to say ({} is what Spark says), and the way out.
 # The first that fits.
-_OTHER_DRAINER = (
-    UsageError,
-    "the Python of Spark's workers has another version of drainer: {}",
-    "Install the driver's version there, or name the Python that has it by spark.pyspark.python.",
-)
 _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
     (
         "Python worker exited unexpectedly",
@@ -54,32 +50,18 @@ _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
         " (spark.executor.memoryOverhead on a cluster); the handler may have ended it, too",
     ),
     (
-        "Cannot run program",
+        "Cannot run program|PYTHON_VERSION_MISMATCH",
         UsageError,
         "Spark's workers have no such Python: {}",
-        "Name one that each executor has by spark.pyspark.python.",
+        "Name one that each executor has, of the driver's version, by spark.pyspark.python.",
     ),
     (
-        "No module named 'drainer'",
+        r"No module named 'drainer['.]|on <module 'drainer\.",
         UsageError,
-        "the Python of Spark's workers has no drainer",
-        "install it there, or name the Python that has it by spark.pyspark.python",
+        "the Python of Spark's workers has no drainer, or another version of drainer: {}",
+        "Install the driver's there, or name the Python that has it by spark.pyspark.python.",
     ),
-    ("No module named 'drainer.", *_OTHER_DRAINER),
-    ("on <module 'drainer.", *_OTHER_DRAINER),
     ("No module named ", UsageError, "an executor lacks a module: {}", SEND_ALONG),
-    (
-        "PYTHON_VERSION_MISMATCH",
-        UsageError,
-        "Spark's workers run another version of Python: {}",
-        "name the same one by spark.pyspark.python",
-    ),
-    (
-        "Could not parse Master URL",
-        UsageError,
-        "Spark knows no such master: {}",
-        "as in local[*], spark://host:7077, yarn or k8s://https://host:6443",
-    ),
     (
         "All masters are unresponsive",
         SparkBroke,
@@ -118,14 +100,7 @@ _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
         "name a larger place by spark.local.dir",
     ),
     (
-        "spark.driver.maxResultSize",
-        SparkBroke,
-        "Spark: {}",
-        "raise spark.driver.maxResultSize",
-    ),
-    ("SparkContext was shut down", Interrupted, "Spark: {}", "repeat the command"),
-    (
-        "SPARK_JOB_CANCELLED",
+        "SparkContext was shut down|SPARK_JOB_CANCELLED",
         Interrupted,
         "Spark: {}",
         "repeat the command; was it ended in Spark's UI?",
@@ -146,7 +121,7 @@ class Carried(Exception):
 def said_of(error: DrainerError) -> dict[str, Any]:
     """An error as JSON, from which ``error_of`` makes it again."""
     return {
-        "class": [cls.__name__ for cls in _classes(type(error))],
+        "class": next(cls.__name__ for cls in type(error).__mro__ if hasattr(errors, cls.__name__)),
         "message": str(error),
         "hint": error.hint,
         "cause": _trace(error.__cause__),
@@ -154,8 +129,12 @@ def said_of(error: DrainerError) -> dict[str, Any]:
 
 
 def error_of(said: Mapping[str, Any]) -> DrainerError:
-    """Raises KeyError or TypeError when it is nothing that ``said_of`` made."""
-    return _of(said, _tree())
+    """Raises LookupError, TypeError or AttributeError when it is nothing that ``said_of`` made."""
+    cause = None if said["cause"] is None else OnSpark(said["cause"])
+    error: DrainerError = getattr(errors, said["class"])(
+        said["message"], hint=said["hint"], cause=cause
+    )
+    return error
 
 
 class OnSpark(Exception):
@@ -208,8 +187,8 @@ def failure_of(raised: BaseException) -> DrainerError:
         return found
     telling = _telling(text)
     cause = OnSpark(text[-_TRACE_MOST:])
-    for symptom, kind, message, hint in _KNOWN:
-        if symptom in text:
+    for symptoms, kind, message, hint in _KNOWN:
+        if re.search(symptoms, text):
             return kind(message.replace("{}", telling), hint=hint, cause=cause)
     if isinstance(raised, ConnectionError | Py4JError) and not isinstance(raised, Py4JJavaError):
         return SparkBroke(
@@ -218,23 +197,6 @@ def failure_of(raised: BaseException) -> DrainerError:
             cause=cause,
         )
     return DrainerError(f"it failed on Spark: {telling}", cause=cause)
-
-
-def _classes(kind: type[DrainerError]) -> list[type[DrainerError]]:
-    """From the class of an error up the tree."""
-    return [cls for cls in kind.__mro__ if issubclass(cls, DrainerError)]
-
-
-def _tree() -> dict[str, type[DrainerError]]:
-    """By name those that are made from a text and a hint."""
-    found: dict[str, type[DrainerError]] = {}
-    waiting = [DrainerError]
-    while waiting:
-        kind = waiting.pop()
-        waiting += kind.__subclasses__()
-        if kind.__init__ is DrainerError.__init__:
-            found[kind.__name__] = kind
-    return found
 
 
 def _trace(cause: BaseException | None) -> str | None:
@@ -257,25 +219,10 @@ def _text_of(raised: BaseException) -> str:
 
 
 def _carried(text: str) -> DrainerError | None:
-    decoder, tree = json.JSONDecoder(), _tree()
-    place = text.find(_MARK)
-    while place >= 0:
-        begins = place + len(_MARK)
-        try:
-            said, _ = decoder.raw_decode(text, begins)
-            error = _of(said, tree)
-        except (ValueError, KeyError, TypeError):
-            error = None
-        if error is not None:
-            return error
-        place = text.find(_MARK, begins)
+    for mark in re.finditer(_MARK, text):
+        with suppress(ValueError, LookupError, TypeError, AttributeError):
+            return error_of(json.JSONDecoder().raw_decode(text, mark.end())[0])
     return None
-
-
-def _of(said: Any, tree: dict[str, type[DrainerError]]) -> DrainerError:
-    kind = next((tree[name] for name in said["class"] if name in tree), DrainerError)
-    cause = None if said["cause"] is None else OnSpark(said["cause"])
-    return kind(said["message"], hint=said["hint"], cause=cause)
 
 
 def _telling(text: str) -> str:

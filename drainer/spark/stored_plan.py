@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from drainer.core.merge import Record
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Progress
 from drainer.errors import LockLost, PlanNotWritten, PlanRefused, StateLost
-from drainer.policy.rules.settings import RuleAccount
 from drainer.spark.bucket import open_bucket
 from drainer.spark.objects import check_uri
 from drainer.store.plan_file import PlanPlace, SavedPlan, no_plan
@@ -67,12 +64,6 @@ class StoredPlan(SavedPlan):
     def holder(self) -> str:
         return self._holder
 
-    def insist_free(self) -> None:
-        pass
-
-    def release(self) -> None:
-        pass
-
     def write(self, plan: OffsetPlan) -> None:
         data, until_s = plan.encode(), time.monotonic() + TRY_FOR_S
         while True:
@@ -84,20 +75,6 @@ class StoredPlan(SavedPlan):
                 time.sleep(TRY_AGAIN_S)
             else:
                 return
-
-    def start_journal(self, drain_id: str, generation: int) -> None:
-        pass
-
-    def append(
-        self,
-        changes: Mapping[int, Progress],
-        parked: Sequence[str] = (),
-        ruled: RuleAccount | None = None,
-    ) -> None:
-        raise RuntimeError("a plan in an object store has no journal")
-
-    def remove_journals(self) -> None:
-        pass
 
     def set_aside(self, plan: OffsetPlan) -> str:
         """Copies it; the new plan is then written over it."""
@@ -139,11 +116,6 @@ class StoredPlan(SavedPlan):
             raise no_plan(self.path)
         data, self._tag = found
         return data
-
-    def _records_since(
-        self, written: OffsetPlan, *, anybodys: bool
-    ) -> tuple[list[Record], bool, int]:
-        return [], False, written.generation
 
     def _uri(self, name: str) -> str:
         return f"{self._folder}/{name}{self._options}"

@@ -88,7 +88,10 @@ class LoadedPlan:
 
 
 class SavedPlan(ABC):
-    """One plan, wherever it is kept. ``hold`` it before writing, and ``release`` it at the end."""
+    """One plan, wherever it is kept. ``hold`` it before writing, and ``release`` it at the end.
+
+    A place without locks and journals has what stands here of them.
+    """
 
     @property
     @abstractmethod
@@ -114,12 +117,10 @@ class SavedPlan(ABC):
     def holder(self) -> str:
         """A name that no other process has which works with this plan, while this one may live."""
 
-    @abstractmethod
-    def insist_free(self) -> None:
+    def insist_free(self) -> None:  # noqa: B027
         """Raises PlanRefused when another process holds the plan; leaves it as it was."""
 
-    @abstractmethod
-    def release(self) -> None:
+    def release(self) -> None:  # noqa: B027
         """Lets go of the plan."""
 
     @abstractmethod
@@ -130,19 +131,19 @@ class SavedPlan(ABC):
         there.
         """
 
-    @abstractmethod
-    def start_journal(self, drain_id: str, generation: int) -> None: ...
+    def start_journal(self, drain_id: str, generation: int) -> None:  # noqa: B027
+        """Begins a file for what ``append`` is given."""
 
-    @abstractmethod
     def append(
         self,
         changes: Mapping[int, Progress],
         parked: Sequence[str] = (),
         ruled: RuleAccount | None = None,
-    ) -> None: ...
+    ) -> None:
+        raise NotImplementedError
 
-    @abstractmethod
-    def remove_journals(self) -> None: ...
+    def remove_journals(self) -> None:  # noqa: B027
+        """Once the plan has all that they say."""
 
     @abstractmethod
     def set_aside(self, plan: OffsetPlan) -> PlanPlace:
@@ -237,12 +238,12 @@ class SavedPlan(ABC):
     @abstractmethod
     def _read(self, *, anybodys: bool) -> bytes: ...
 
-    @abstractmethod
     def _records_since(
         self, written: OffsetPlan, *, anybodys: bool
     ) -> tuple[list[Record], bool, int]:
         """What journals add to a plan, in order, whether something of them was lost, and the
         highest generation that the plan or a journal has."""
+        return [], False, written.generation
 
     @abstractmethod
     def _take_back(self, aside: PlanPlace | None) -> None: ...

@@ -6,6 +6,7 @@ import logging
 import os
 import runpy
 import signal
+import threading
 from typing import Any
 
 import pytest
@@ -21,14 +22,17 @@ from spark.story import HANDLER, Story
 class Interrupting:
     """A view at which a person interrupts as soon as something is done."""
 
+    interrupted = False
+
     def __enter__(self) -> Interrupting:
         return self
 
     def __exit__(self, *_: object) -> None: ...
 
     def update(self, status: Status) -> None:
-        if status.sub_messages.done and not status.stopping:
-            raise KeyboardInterrupt
+        if status.sub_messages.done and not self.interrupted:
+            self.interrupted = True
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def everything_global(spark: SparkSession) -> dict[str, Any]:
