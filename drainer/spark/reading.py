@@ -23,7 +23,7 @@ from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
 from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.schedule import HOT
-from drainer.spark.slices import BARRIERS_MOST, Manifest, SliceTask
+from drainer.spark.slices import BARRIERS_MOST, JOINED_MOST, Manifest, SliceTask
 from drainer.spark.slots import Slots
 from drainer.spark.streams import Streams
 from drainer.spark.waves import Waves, cut_at
@@ -207,7 +207,7 @@ class Reader:
         crowd; False when they are too many."""
         own, shards = Components(), self._terms.shards
         for each in manifests:
-            if each.joined is None:
+            if each.joined is None or len(own) > JOINED_MOST:
                 return False
             own.add(each.joined)
         both = Components()

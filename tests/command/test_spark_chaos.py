@@ -3,6 +3,7 @@ chaos, and for longer, is in scenarios/spark_chaos."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -90,11 +91,21 @@ def insist_on_few_repeats(command: Command, killed: set[int]) -> None:
     assert in_flight <= CONCURRENCY
 
 
+def joined_operations(count: int) -> list[str]:
+    """As ``operations``, where some name two documents."""
+    return [
+        json.dumps([f"a-{n % 50}", [f"b-{n * 3 % 50}", f"c-{n % 80}"] if n % 9 == 0 else f"c-{n}"])
+        for n in range(count)
+    ]
+
+
 @pytest.mark.long
+@pytest.mark.parametrize(
+    "messages", [operations(800, lanes=50), joined_operations(800)], ids=["alone", "joined"]
+)
 def test_a_driver_that_is_killed_is_resumed_with_another_number_of_tasks(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
+    command: Command, make_topic: MakeTopic, cluster: Cluster, messages: list[str]
 ) -> None:
-    messages = operations(800, lanes=50)
     topic = make_topic(messages)
     running = command.begin(topic, *ON_SPARK, pause_ms=5)
     command.wait_for(running, "done", 500, PATIENCE_S)

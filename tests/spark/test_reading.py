@@ -1,26 +1,37 @@
-"""The reading of waves, without Spark: what becomes of it when it is asked to stop."""
+"""The reading of waves, without Spark: what becomes of it when it is asked to stop, and how waves
+are read that do not fit into the shards."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import cast
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from core.messages import plan_of
+from drainer.core.claims import Places, place_of
+from drainer.core.joins import Components
+from drainer.core.progress import Range
 from drainer.engine.settings import LocalSettings
-from drainer.errors import BrokerUnreachable, Interrupted
+from drainer.errors import BrokerUnreachable, Interrupted, SplitFailed
 from drainer.kafka.settings import ClientSettings
+from drainer.message import Barrier, SubMessage
 from drainer.spark import reading
 from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.lease import LOCAL
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.reading import Reader, Terms
 from drainer.spark.shipping import Shipped
-from drainer.spark.slices import SliceTask
+from drainer.spark.slices import Manifest, SliceTask
 from drainer.spark.slots import Slots
+
+if TYPE_CHECKING:
+    from pyspark import RDD
 
 SPEC = HandlerSpec(Shipped("h.py:H"), ClientSettings("x:1"), "t", "g", "d", 1, "/state", LOCAL, 1)
 TERMS = Terms(SPEC, None, LocalSettings(concurrency=1), 2**20, Slots(3, 2), 64)
@@ -147,3 +158,134 @@ def test_a_wave_is_not_held_back_for_a_job_that_is_over() -> None:
         assert await asyncio.wait_for(reader.take(), 10) is not None
 
     asyncio.run(story())
+
+
+SHARDS = 16
+KIB, MIB = 1024, 1024**2
+Keys = tuple[str, ...]  # of a sub-message; none of a barrier
+
+
+class ModelledJobs:
+    """Reads messages of one sub-message each, as slices are read."""
+
+    def __init__(self, backlog: Sequence[Keys], message_bytes: float = 1.0) -> None:
+        self.backlog = backlog
+        self.message_bytes = message_bytes
+        self.reads: list[tuple[Range, int]] = []  # and into how many shards
+
+    def read(self, task: SliceTask, name: str) -> PreparedWave:
+        manifests = [self._manifest(task, each.start, each.end) for each in task.slices]
+        bounds = task.slices[0].start, task.slices[-1].end
+        self.reads.append((bounds, task.streams.shards))
+        return PreparedWave.of(cast("RDD[Any]", Rows()), manifests, task)
+
+    def _manifest(self, task: SliceTask, start: int, end: int) -> Manifest:
+        places, components = Places(task.order, task.joins), Components()
+        subs, barriers, undivided = Counter[int](), list[int](), None
+        for offset in range(start, end):
+            keys = self.backlog[offset]
+            components.join(map(place_of, keys))
+            if not keys:
+                barriers.append(offset)
+            sub = SubMessage(keys=keys) if keys else Barrier()
+            shard = places.number(sub, task.streams.shards, task.streams.joins)
+            if shard is not None:
+                subs[shard] += 1
+            elif undivided is None:
+                undivided = offset
+        return Manifest(
+            0,
+            start,
+            end,
+            subs=dict(subs),
+            undivided=undivided,
+            joined=components.sets,
+            barriers=tuple(barriers),
+            log_bytes=int(self.message_bytes * (end - start)),
+        )
+
+
+def read_all(
+    backlog: Sequence[Keys], wave_bytes: int, message_bytes: float = 1.0
+) -> tuple[list[PreparedWave], ModelledJobs]:
+    jobs = ModelledJobs(backlog, message_bytes)
+    terms = replace(TERMS, wave_bytes=wave_bytes, shards=SHARDS, message_bytes=message_bytes)
+
+    async def story() -> list[PreparedWave]:
+        reader = Reader(plan_of(len(backlog)), {0: 0}, terms, cast(Jobs, jobs))
+        found = []
+        while (prepared := await reader.take()) is not None:
+            found.append(prepared)
+        return found
+
+    return asyncio.run(story()), jobs
+
+
+def test_where_the_same_sub_keys_are_joined_again_a_wave_is_read_once() -> None:
+    pairs = [(f"a{n}", f"b{n}") for n in range(30)]
+    backlog = [pairs[n // 10 % 30] if n % 10 == 0 else (f"k{n}",) for n in range(3_000)]
+
+    waves, jobs = read_all(backlog, wave_bytes=600)
+
+    assert [wave.ranges[0] for wave in waves] == [(n, n + 600) for n in range(0, 3_000, 600)]
+    assert [bounds for bounds, _ in jobs.reads] == [(0, 600), *(w.ranges[0] for w in waves)]
+    assert len({wave.streams for wave in waves}) == 1
+    for wave in waves:
+        assert max(sum(each.values()) for each in wave.subs.values()) < 3 * 600 / SHARDS
+
+
+def test_joins_that_come_up_later_are_added_to_those_before() -> None:
+    backlog = [("a", "b")] * 500 + [("c", "d")] * 500 + [("a", "b"), ("c", "d")] * 500
+
+    waves, jobs = read_all(backlog, wave_bytes=500)
+
+    assert [start for (start, _), _ in jobs.reads] == [0, 0, 500, 500, 1000, 1500]
+    assert [wave.streams.joins for wave in waves] == [1, 2, 2, 2]
+
+
+def test_waves_are_as_long_as_what_they_connect_leaves_shards_to_others() -> None:
+    drawn = Random(1)
+
+    def keys() -> Keys:
+        return tuple({f"k{drawn.randrange(4_000)}" for _ in range(drawn.choice((1, 1, 2)))})
+
+    waves, _ = read_all([keys() for _ in range(24_000)], 256 * MIB, message_bytes=4 * KIB)
+
+    sizes = [end - start for start, end in (wave.ranges[0] for wave in waves)]
+    assert sizes[:4] == [2_048, 8_192, 4_096, 4_096]
+    for wave in (waves[0], *waves[2:]):
+        assert max(sum(each.values()) for each in wave.subs.values()) < sizes[0]
+
+
+def test_messages_with_barriers_are_one_shard_s_and_those_between_are_not() -> None:
+    backlog = [() if 300 <= n < 302 or n == 700 else (f"k{n}",) for n in range(1_000)]
+
+    waves, _ = read_all(backlog, wave_bytes=1_000)
+
+    assert [(wave.ranges[0], wave.streams.shards) for wave in waves] == [
+        ((0, 300), SHARDS),
+        ((300, 302), 1),
+        ((302, 700), SHARDS),
+        ((700, 701), 1),
+        ((701, 1_000), SHARDS),
+    ]
+
+
+def test_a_wave_with_many_barriers_is_one_shard_s() -> None:
+    waves, _ = read_all([() if n % 20 == 0 else (f"k{n}",) for n in range(400)], wave_bytes=400)
+
+    assert [(wave.ranges[0], wave.streams.shards) for wave in waves] == [((0, 400), 1)]
+
+
+def test_a_split_that_joins_others_at_the_second_reading_is_found_out() -> None:
+    class Turning(ModelledJobs):
+        def read(self, task: SliceTask, name: str) -> PreparedWave:
+            self.backlog = [(*keys, f"x{len(self.reads)}") for keys in self.backlog]
+            return super().read(task, name)
+
+    async def story() -> None:
+        jobs = Turning([(f"k{n}", f"l{n}") for n in range(99)])
+        await Reader(plan_of(99), {0: 0}, replace(TERMS, shards=SHARDS), cast(Jobs, jobs)).take()
+
+    with pytest.raises(SplitFailed, match="not deterministic: offset 0 of partition 0"):
+        asyncio.run(story())
