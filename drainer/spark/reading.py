@@ -76,7 +76,8 @@ class Reader:
         lefts = {n: (watermarks[n], part.end) for n, part in plan.partitions.items()}
         self._waves = Waves(lefts, terms.wave_bytes, terms.message_bytes)
         self._components = Components()  # that the next wave is expected to fit
-        self._joins, self._streams = Joins({}), Streams(terms.shards)  # by these
+        self._largest = 0, 0  # of these: its least place, and how many it has
+        self._joins, self._streams = Joins({}), Streams(terms.shards)  # by them
         self._joins_made = max(plan.joins, default=0)
         self.joined = 0
         self._stretches: deque[tuple[Mapping[int, Range], Streams]] = deque()  # to be read
@@ -170,12 +171,12 @@ class Reader:
         joined = True
         if found.undivided is not None:
             await blocking_call(found.release)
-            joined = self._join(found.manifests)
+            joined = await blocking_call(self._join, found.manifests)
             self._stretches.extend(self._cut(found) if joined else [(found.ranges, ONE)])
             prepared = await self._read_again()
         crowded = not joined or self._is_crowded(prepared)
         if self._waves.took(found.ranges, found.log_bytes, crowded=crowded):
-            self._components, self._joins = Components(), Joins({})
+            self._components, self._joins, self._largest = Components(), Joins({}), (0, 0)
             self._streams = Streams(self._terms.shards)
         return prepared
 
@@ -214,20 +215,20 @@ class Reader:
         both.add((*own.sets, *self._components.sets))
         few = max(JOINED_FEW, 2 * own.largest[1])
         for components in (both, own):
-            joins = components.joins(shards)
-            if components.largest[1] <= few and len(joins) + self.joined <= JOINS_MOST:
+            joins, largest = components.joins(shards), components.largest
+            if largest[1] <= few and len(joins) + self.joined <= JOINS_MOST:
                 break
         else:
             return False
         if joins != self._joins:
             self._joins_made += 1
             self._streams = Streams(shards, self._joins_made if joins else 0)
-        self._components, self._joins = components, joins
+        self._components, self._joins, self._largest = components, joins, largest
         return True
 
     def _is_crowded(self, prepared: PreparedWave) -> bool:
         """Whether the shard of the most sub-keys that are joined has much more than its share."""
-        place, places = self._components.largest
+        place, places = self._largest
         shards = prepared.streams.shards
         own = sum(prepared.subs.get(place % shards, {}).values())
         total = sum(sum(each.values()) for each in prepared.subs.values())
