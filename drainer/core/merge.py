@@ -82,6 +82,7 @@ class StateReference(JsonRecord):
     Everything of epochs before ``epoch`` is in the plan, and of deals below ``next`` that are not
     ``open``. Of the others any part may be: ``counted`` is what the plan's accounts hold of their
     records, by selector and partition, and ``ruled`` what its account of rules counts of them.
+    ``joins`` are those that claims of waves under way name.
     """
 
     uri: str
@@ -90,6 +91,7 @@ class StateReference(JsonRecord):
     open: tuple[Whole, ...] = ()
     counted: Mapping[str, Mapping[Whole, Counts]] = field(default_factory=dict)
     ruled: RuleAccount = field(default_factory=RuleAccount)
+    joins: tuple[Whole, ...] = ()
 
     def holds(self, epoch: int, deal: int) -> bool:
         """Whether all that tasks of this deal told is in the plan, and not to be added again."""

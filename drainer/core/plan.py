@@ -240,12 +240,13 @@ class OffsetPlan(JsonRecord):
         )
 
     def without_joins(self) -> OffsetPlan:
-        """The plan without those that no claim names."""
+        """The plan without those that no claim names, nor any of a wave under way."""
         named = self._joins_named()
         return replace(self, joins={n: each for n, each in self.joins.items() if n in named})
 
     def _joins_named(self) -> set[int]:
-        return joins_of((*self.others, *self.ruled.asked_by))
+        under_way = () if self.state is None else self.state.joins
+        return joins_of((*self.others, *self.ruled.asked_by)).union(under_way)
 
     def check(self) -> None:
         """Raises PlanRefused when the plan contradicts itself or the laws."""

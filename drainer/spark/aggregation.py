@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from drainer.core.claims import ALL, Claims, end_of
+from drainer.core.claims import ALL, Claims, end_of, joins_of
 from drainer.core.merge import StateReference, TaskRecord, count_in
 from drainer.core.parked import ParkedLanes
 from drainer.core.plan import OffsetPlan
@@ -118,6 +118,7 @@ class Aggregation:
             tuple(sorted(self._deals)),
             counted,
             self._own_rules().numbers,
+            tuple(joins_of(claim for wave in self._waves.values() for claim in wave.now)),
         )
 
     def tasks_are_over(self) -> None:
