@@ -133,10 +133,10 @@ class Loans:
         """How many more tasks may begin."""
         return self._lender.room
 
-    async def begin(self, tasks: Iterable[str], free: int) -> None:
-        """These are about to begin, and find what is lent to them; only so many have a slot."""
-        for place, task in enumerate(tasks):
-            self._lender.begin(task, waits=place >= max(1, free))
+    async def begin(self, tasks: Iterable[str]) -> None:
+        """These are about to begin, and find what is lent to them."""
+        for task in tasks:
+            self._lender.begin(task)
         await self._lend()
 
     def end(self, tasks: Iterable[str]) -> None:

@@ -40,9 +40,9 @@ class _Borrower:
 
     __slots__ = ("granted", "since", "told", "wanted")
 
-    def __init__(self, wanted: int) -> None:
+    def __init__(self) -> None:
         self.granted = 0
-        self.wanted = wanted
+        self.wanted = 1
         self.told = Borrowed()
         # Grants by number from the one that it obeys on, less those with a greater one behind.
         self.since: list[tuple[int, int]] = []
@@ -70,10 +70,10 @@ class Lender(Generic[Task]):
         """How many more tasks can have a call each."""
         return max(0, self.total - len(self._tasks))
 
-    def begin(self, task: Task, *, waits: bool = False) -> None:
-        """Until it tells what it wants, it wants as much as others have; or one call, if it waits
-        for a slot."""
-        self._tasks[task] = _Borrower(1 if waits else self.total)
+    def begin(self, task: Task) -> None:
+        """Until it says what it wants, it wants one call: others could make more of the rest while
+        it waits for a slot, and begins."""
+        self._tasks[task] = _Borrower()
 
     def end(self, task: Task) -> None:
         """It has no call in flight, and begins none."""

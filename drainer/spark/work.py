@@ -242,7 +242,7 @@ class WaveRunner:
     ) -> None:
         borrowers = [f"{deal}/{task}" for task in range(len(handling.given))]
         try:
-            await self._loans.begin(borrowers, self._terms.slots.count - self.busy + len(borrowers))
+            await self._loans.begin(borrowers)
             outcomes = await blocking_call(self._jobs.handle, rows, placings, handling, job)
         except BaseException as error:
             del self._under_way[deal]

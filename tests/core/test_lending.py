@@ -80,6 +80,16 @@ def test_tasks_that_have_not_told_yet_share_alike() -> None:
     assert sorted(lender.grants().values()) == [3, 3, 4]
 
 
+def test_a_task_that_begins_holds_no_call_that_others_can_make() -> None:
+    lender = Lender[str](20)
+    lender.begin("busy")
+    obeyed(lender, {"busy": 20}, {"busy": 90})
+
+    lender.begin("new")
+
+    assert obeyed(lender, {"busy": 19}, {"busy": 90}) == {"busy": 19, "new": 1}
+
+
 def test_a_task_with_few_lanes_gives_its_share_to_those_with_many() -> None:
     lender = Lender[str](32)
     for task in ("hot", "wide", "wider"):

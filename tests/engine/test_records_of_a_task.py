@@ -238,7 +238,7 @@ def test_a_task_borrows_what_another_has_no_use_for_and_never_more_than_there_is
         summaries[task] = handle_share(state, task, handler, logs={0: logs[task]})
 
     async def drive() -> None:
-        await loans.begin([hot.borrower, wide.borrower], 2)
+        await loans.begin([hot.borrower, wide.borrower])
         for task in logs:
             threading.Thread(target=work_on, args=(task,), daemon=True).start()
         while len(summaries) < 2:
