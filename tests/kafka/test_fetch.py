@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from drainer.errors import Interrupted, LogCut, RecordsDeleted, TopicGone
+from drainer.errors import Interrupted, TopicGone
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import BatchQueue
 from drainer.kafka.record import Batch
@@ -83,22 +83,6 @@ def test_every_record_comes_once_and_in_order_and_the_group_is_left_alone(
     assert reader.offsets() == list(range(20, 24_990))
     assert reader.values == list(numbered(25_000))[20:24_990]
     assert cluster.committed(group, topic.name, [0]) == {0: None}
-
-
-def test_several_partitions_are_read_to_their_ends(
-    settings: ClientSettings, broker: Broker, topic_name: str
-) -> None:
-    topic = Topic(broker.bootstrap_servers, topic_name, partitions=5)
-    for partition in range(3):
-        topic.produce(numbered(3000), partition=partition)
-    topic.produce("ab", partition=4)
-    topic.transact("xx", commit=False, partition=4)
-    spans = {0: (0, 3000), 1: (500, 1500), 2: (2999, 3000), 3: (0, 0), 4: (0, 5)}
-    with Reader(settings, topic_name, spans) as reader:
-        reader.read()
-        eventually(lambda: reader.fetch.done, "it is done")
-    for partition, (start, end) in {**spans, 4: (0, 2)}.items():
-        assert reader.offsets(partition) == list(range(start, end))
 
 
 def test_an_empty_backlog_is_done_at_once(settings: ClientSettings, topic: Topic) -> None:
@@ -191,31 +175,6 @@ def test_a_topic_that_is_deleted_or_recreated_meanwhile_ends_it(
             reader.read()
     assert reader.offsets() == list(range(len(reader.messages)))
     assert "of another topic" not in reader.values
-
-
-def test_records_that_retention_takes_end_it(settings: ClientSettings, large: Topic) -> None:
-    with Reader(settings, large.name, {0: (0, 4000)}, bounds=SMALL) as reader:
-        begin(reader)
-        large.delete_before(3500)
-        with pytest.raises(RecordsDeleted, match=f"{large.name}/0") as raised:
-            reader.read()
-    assert f"offsets {len(reader.messages)} to 3499 are gone" in str(raised.value)
-    assert "starts at 3500" in str(raised.value)
-    with (
-        Reader(settings, large.name, {0: (5, 4000)}) as late,
-        pytest.raises(RecordsDeleted, match="offsets 5 to 3499"),
-    ):
-        late.read()
-
-
-def test_a_log_that_ends_before_the_position_ends_it(
-    settings: ClientSettings, topic: Topic
-) -> None:
-    with (
-        Reader(settings, topic.name, {0: (5, 10)}) as reader,
-        pytest.raises(LogCut, match="its log was cut"),
-    ):
-        reader.read()
 
 
 @pytest.mark.long  # one time in ten librdkafka 2.16 aborts as the broker comes back

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from core.messages import plan_of
 from drainer.core.claims import ALL
 from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
@@ -162,21 +163,17 @@ def plan(partitions: int = 1) -> OffsetPlan:
         messages=Counts(4_100, 4_051, 0, 0, 49),
         sub_messages=Counts(16_400, 16_206, 0, 0, 194),
     )
-    return OffsetPlan(
+    return plan_of(
         drain_id="0d4f7c1e",
         created="2025-11-03T18:02:11Z",
         updated="2025-11-03T18:41:50Z",
         generation=2_379,
         cluster_id="4L6g3nShT-eMCtK--X86sw",
         bootstrap_servers="kafka-1.prod:9092",
-        client_config=None,
-        isolation="read_committed",
-        topic="orders",
         topic_id="m7AfP2dQSNq0kYl3ZcTJmA",
-        topic_partitions=1,
         group="reindexer",
         handler="reindex.py:Reindex",
-        order="sub-key",
         partitions={n: PartitionPlan(1_000, 9_000 + n, 1_000, 5_000) for n in range(partitions)},
         claims={ALL: dict.fromkeys(range(partitions), progress)},
+        state=None,
     )
