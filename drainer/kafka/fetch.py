@@ -8,8 +8,6 @@ from math import inf
 
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError, Interrupted, RecordsDeleted
-from drainer.kafka.cluster import Cluster
-from drainer.kafka.loss import Connect
 from drainer.kafka.reader import RangeReader
 from drainer.kafka.record import Batch
 from drainer.kafka.settings import ClientSettings
@@ -90,7 +88,6 @@ class FetchThread:
         notify: called from the thread when nothing of a partition was queued and now is, and when
             it ends. The drain then takes until there is nothing, or remembers to come back.
         pace: what holds the reading to a cap.
-        connect: makes a connection, to look what became of what can't be read.
 
     No partition starves another: each has a share of the queue and of ``load_bytes``, and one that
     holds more is paused until it has half. What was read ahead of it is read again then, which is
@@ -112,7 +109,6 @@ class FetchThread:
         load_bytes: int,
         notify: Callable[[], None],
         pace: RateLimiter | None = None,
-        connect: Connect = Cluster.connect,
         runtime: Runtime = THIS_PROCESS,
     ) -> None:
         self._clock = runtime.monotonic
@@ -136,7 +132,6 @@ class FetchThread:
             prefetch_bytes=prefetch_bytes,
             batch_bytes=self._queue_bytes // BATCHES_IN_QUEUE,
             pace=pace,
-            connect=connect,
             clock=runtime.monotonic,
         )
         self.failure: DrainerError | None = None

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from drainer.errors import (
-    BrokerUnreachable,
-    DrainerError,
-    Interrupted,
-    LogCut,
-    RecordsDeleted,
-    Refused,
-    TopicGone,
-    TopicMissing,
-)
+from drainer.errors import DrainerError, Interrupted, LogCut, RecordsDeleted, TopicGone
 from drainer.kafka.answers import (
     FORBIDDEN,
+    NO_TOPIC,
     PASSING_TO_READERS,
     REJECTED,
     granting,
     unreachable,
 )
-from drainer.kafka.cluster import Cluster, LogBounds
 from drainer.kafka.connection import TIMEOUT_S
 from drainer.kafka.log import ClientLog
-from drainer.kafka.settings import ClientSettings, Isolation
+from drainer.kafka.settings import ClientSettings
 
 CHECK_S = 1.0
+ASK_AGAIN_S = 0.3
 CONSUME_S = 0.05
 PREFETCH_BYTES = 1024 * 1024  # thrown away
 
@@ -38,67 +30,67 @@ _CUT_HINT = (
     " once the group's offset is in the log again"
 )
 
-Connect = Callable[[ClientSettings, float], Cluster]
-
 
 class TopicLook:
-    """Looks at what became of a topic that is read, by a connection of its own each time.
+    """Looks at what became of a topic that is read, by the client that reads it.
+
+    Not by another one: an AdminClient with questions open when a broker comes back may end the
+    process (librdkafka issue 4605). Whether this is still the same topic, the client says by
+    itself, with what it reads next.
 
     Args:
-        settings: how to connect.
+        consumer: the client.
+        settings: how it connects.
         topic: its name.
-        topic_id: its id when the reading began.
-        connect: makes the connection.
     """
 
-    def __init__(
-        self, settings: ClientSettings, topic: str, topic_id: str, connect: Connect
-    ) -> None:
+    def __init__(self, consumer: Consumer, settings: ClientSettings, topic: str) -> None:
+        self._consumer = consumer
         self._settings = settings
         self._topic = topic
-        self._topic_id = topic_id
-        self._connect = connect
 
-    def check(self, ends: Mapping[int, int]) -> None:
-        """Make sure that the topic is there and the same, as far as the cluster says so now.
+    def check(self, ends: Mapping[int, int]) -> LogCut | None:
+        """Make sure that the topic is there, as far as the cluster says so now.
 
-        ``ends`` are offsets by partition that its logs have to reach.
+        ``ends`` are offsets by partition that its logs have to reach. Gives the error for a log
+        that does not reach its end any more, unless this is another topic.
 
         Raises:
-            TopicGone: when it was deleted, or deleted and recreated.
-            LogCut: when a log does not reach its end any more.
+            TopicGone: when it was deleted.
             Interrupted: when this user may not look any more.
         """
-        try:
-            logs = self._bounds(ends, self._settings.isolation, CHECK_S)
-        except BrokerUnreachable:
-            return  # an error that comes again is looked into again
-        for number, end in ends.items():
-            if logs[number].end < end:
-                raise LogCut(
-                    f"{self._topic}/{number} lost records: its log ends at {logs[number].end} now,"
-                    f" and was to be read up to {end}; it was cut, as an unclean leader election"
-                    " does",
+        logs = self._bounds(ends, CHECK_S) or {}  # an error that comes again is looked into again
+        for number, (_, end) in logs.items():
+            if end < ends[number]:
+                return LogCut(
+                    f"{self._topic}/{number} lost records: its log ends at {end} now, and was to be"
+                    f" read up to {ends[number]}; it was cut, as an unclean leader election does",
                     hint=_CUT_HINT,
                 )
+        return None
 
     def out_of_range(self, number: int, position: int, said: str) -> DrainerError:
         """The error for an offset that a partition does not hold any more, or never did."""
         place = f"{self._topic}/{number}"
+        until_s = time.monotonic() + TIMEOUT_S
         try:
-            log = self._bounds([number], "read_uncommitted", TIMEOUT_S)[number]
-        except TopicGone as gone:
+            while (logs := self._bounds([number], TIMEOUT_S)) is None:
+                if time.monotonic() > until_s:
+                    break
+                time.sleep(ASK_AGAIN_S)
+        except DrainerError as gone:
             return gone
-        except (Refused, Interrupted) as error:
+        if logs is None:
             return Interrupted(
-                f"{place} has no record at offset {position}, and what became of it can't be asked:"
-                f" {error}",
-                hint=error.hint,
+                f"{place} has no record at offset {position}, and no answer came to what became of"
+                " it",
+                hint="once the brokers answer, go on",
             )
-        if position < log.start:
+        start, _ = logs[number]
+        if position < start:
             return RecordsDeleted(
                 f"retention deleted records of {place} before they were read: offsets {position} to"
-                f" {log.start - 1} are gone, the log starts at {log.start} now",
+                f" {start - 1} are gone, the log starts at {start} now",
                 hint="give the topic more retention, then go on behind them: drainer resume PLAN"
                 " --accept-gap",
             )
@@ -109,24 +101,31 @@ class TopicLook:
         )
 
     def _bounds(
-        self, numbers: Iterable[int], isolation: Isolation, timeout_s: float
-    ) -> dict[int, LogBounds]:
+        self, numbers: Iterable[int], timeout_s: float
+    ) -> dict[int, tuple[int, int]] | None:
+        """Where logs begin and end now; None when no answer came."""
         try:
-            with self._connect(self._settings, timeout_s) as cluster:
-                found = cluster.topic(self._topic)
-                logs = cluster.log_bounds(self._topic, numbers, isolation)
-        except TopicMissing:
-            raise TopicGone(
-                f"topic {self._topic} was deleted while it was read",
-                hint="its backlog is gone with it; this drain can't go on",
-            ) from None
-        except BrokerUnreachable:
-            raise
-        except Refused as error:
-            raise Interrupted(str(error), hint=error.hint) from error
-        if found.topic_id != self._topic_id:
-            raise recreated(self._topic)
-        return logs
+            if self._is_missing(timeout_s):
+                time.sleep(ASK_AGAIN_S)  # a broker that came back may not know it yet
+                if self._is_missing(timeout_s):
+                    raise TopicGone(
+                        f"topic {self._topic} was deleted while it was read",
+                        hint="its backlog is gone with it; this drain can't go on",
+                    )
+            return {
+                n: self._consumer.get_watermark_offsets(TopicPartition(self._topic, n), timeout_s)
+                for n in numbers
+            }
+        except KafkaException as error:
+            if error.args[0].code() in PASSING_TO_READERS | NO_TOPIC:
+                return None
+            raise unreadable(self._settings, self._topic, error.args[0]) from None
+
+    def _is_missing(self, timeout_s: float) -> bool:
+        answer = self._consumer.list_topics(self._topic, timeout_s).topics[self._topic].error
+        if answer is None or answer.code() in NO_TOPIC:
+            return answer is not None
+        raise KafkaException(answer)
 
 
 def recreated(topic: str) -> TopicGone:

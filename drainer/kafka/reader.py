@@ -12,11 +12,10 @@ from typing import Self
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from drainer.errors import BrokerUnreachable
+from drainer.errors import BrokerUnreachable, LogCut
 from drainer.kafka.answers import NO_TOPIC, PASSING_TO_READERS, rejected_login
-from drainer.kafka.cluster import Cluster
 from drainer.kafka.log import ClientLog
-from drainer.kafka.loss import Connect, TopicLook, recreated, unreadable
+from drainer.kafka.loss import TopicLook, recreated, unreadable
 from drainer.kafka.record import Batch, beside_value
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
@@ -52,7 +51,6 @@ class RangeReader:
         prefetch_bytes: what the client may hold beside a batch.
         batch_bytes: what a batch should have at most; one record is read in any case.
         pace: holds the reading to a cap.
-        connect: makes a connection, to look what became of what can't be read.
         clock: monotonic, in seconds.
     """
 
@@ -66,7 +64,6 @@ class RangeReader:
         prefetch_bytes: int,
         batch_bytes: int,
         pace: RateLimiter | None = None,
-        connect: Connect = Cluster.connect,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
@@ -74,13 +71,13 @@ class RangeReader:
         self._topic_id = topic_id
         self._batch_bytes = batch_bytes
         self._pace = pace
-        self._look = TopicLook(settings, topic, topic_id, connect)
         self._clock = clock
         self._log = ClientLog(settings.redact)
         self._origins: dict[int, Origin] = {}
         self._ends: dict[int, int] = {}
         self._batch_messages = FIRST_BATCH_MESSAGES
         self._checked_s = 0.0
+        self._cut: LogCut | None = None  # unless the client says that this is another topic
         self._said: str | None = None  # by an error that came instead of data
         self.open: dict[int, int] = {}  # the next offset of each partition that is not at its end
         self.paused: dict[int, float] = {}  # since when; the caller may set it to later
@@ -107,6 +104,7 @@ class RangeReader:
     def connect(self) -> None:
         """Make the client. Raises UsageError when librdkafka rejects the settings."""
         self._consumer = self._settings.consumer(self._conf)
+        self._look = TopicLook(self._consumer, self._settings, self._topic)
 
     def close(self) -> None:
         """Let the client go."""
@@ -187,6 +185,8 @@ class RangeReader:
                 self._learn(taken, size)
         elif len(self.paused) == len(self.open):
             self.starved_since_s = None
+        elif self._cut is not None:
+            raise self._cut
         else:
             self.starved_since_s = self.starved_since_s or asked_s
             self._look_into_silence(self.starved_since_s)
@@ -211,9 +211,8 @@ class RangeReader:
         # When its topic is deleted, librdkafka goes quiet (issue 4836).
         if self._clock() - max(since_s, self._checked_s) < SILENCE_CHECK_S:
             return
-        # Otherwise it is known why, and to ask while brokers are away may end the process.
-        if not self._log.since(since_s):
-            self._look.check({number: self._ends[number] for number in self.open})
+        if not self._log.since(since_s):  # otherwise it is known why
+            self._cut = self._look.check({number: self._ends[number] for number in self.open})
         self._checked_s = self._clock()
 
     def _wait_for_pace(self, pace: RateLimiter, now_s: float) -> None:

@@ -74,7 +74,6 @@ class InProcess:
                 load_bytes=running.buffer_bytes // 2,
                 notify=notify,
                 pace=pace,
-                connect=held.cluster.connect,
                 runtime=held.runtime,
             )
             return self.wrap(thread, dispatcher)

@@ -4,9 +4,10 @@ do there. In place of drainer/kafka's clients there are others, with the same fa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, Self
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Answer
 
 from drainer.errors import BrokerUnreachable, DrainerError, TopicMissing
@@ -225,6 +226,8 @@ class SimConsumer:
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
         self._told_end: dict[int, int] = {}
+        self._log = conf["logger"]
+        self._topic_id = TOPIC_ID
 
     def assign(self, places: Sequence[TopicPartition]) -> None:
         self._positions = {place.partition: place.offset for place in places}
@@ -242,6 +245,26 @@ class SimConsumer:
 
     def close(self) -> None:
         """There is no connection."""
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        self._ask("topic")
+        if self._broker.topic_id != self._topic_id:
+            self._log.debug(
+                "Topic %s changed id from %s to %s", topic, self._topic_id, self._broker.topic_id
+            )
+            self._topic_id = self._broker.topic_id
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None)})
+
+    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
+        self._ask("bounds")
+        log = self._broker.backlog.logs[place.partition]
+        return log.start, log.end_for(self._committed_only)
+
+    def _ask(self, what: str) -> None:
+        try:
+            self._broker.ask(what)
+        except BrokerUnreachable as error:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from None
 
     def consume(self, most: int, timeout: float) -> list[Answer]:
         broker = self._broker
