@@ -51,15 +51,6 @@ def test_the_plan_of_action_says_what_spark_is_given(command: Command, topic: To
     assert command.left_behind == []
 
 
-def test_a_process_that_is_asked_for_lets_all_options_of_spark_alone(
-    command: Command, topic: Topic
-) -> None:
-    env = {"DRAINER_SPARK_MASTER": "yarn", "DRAINER_TASKS": "8"}
-    outcome = dry_run(command, topic, "--engine", "process", "--wave", "1GiB", **env)
-
-    assert engine_line(outcome) == "engine this process (as --engine says)"
-
-
 def test_what_makes_no_sense_on_spark_is_a_usage_error(command: Command, topic: Topic) -> None:
     for *options, word in (
         ("--master", "yarn", "a place to say what they finished"),

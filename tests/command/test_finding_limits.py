@@ -45,17 +45,6 @@ def test_what_is_asked_wrongly_is_refused_before_anything_is_looked_at(
     assert command.left_behind == []
 
 
-def test_other_files_are_never_written_over(command: Command) -> None:
-    for option, name in (("--out", "limits.json"), ("--report", "a.html")):
-        path = command.folder / name
-        path.write_text('{"mine": 1}')
-        outcome = command("limits", "-b", command.bootstrap, option, name, code=3)
-        assert name in outcome.error
-        assert outcome.hint
-        assert path.read_text() == '{"mine": 1}'
-        path.unlink()
-
-
 def test_cleanup_lists_by_name_asks_and_removes(command: Command, cluster: Cluster) -> None:
     name = new_topic_name()
     create_test_topic(cluster, name, 1, 1024)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 
@@ -40,40 +39,6 @@ def test_ctrl_c_ends_it_at_once(command: Command, make_topic: MakeTopic, tmp_pat
 
     assert "■ interrupted" in outcome.err
     assert "Traceback" not in outcome.err
-
-
-@pytest.mark.parametrize(
-    ("words", "error", "hint"),
-    [
-        (["--full", "--engine", "spark", "--master", "lokal"], "is no master of Spark's", "local"),
-        (["--full", "--engine", "spark", "--tasks", "0"], "--tasks 0 is no number from", "tasks"),
-        (
-            ["--full", "--engine", "spark", "--spark-conf", "spark.speculation=true"],
-            "spark.speculation=true is not possible",
-            "leave it out",
-        ),
-    ],
-    ids=lambda words: " ".join(words) if isinstance(words, list) else "",
-)
-def test_what_makes_no_sense_is_told_before_anything_is_asked(
-    command: Command, words: list[str], error: str, hint: str
-) -> None:
-    what = ["-b", "127.0.0.1:1", "--topic", "orders", "--group", "g"]
-
-    outcome = command("inspect", *what, *words, code=2)
-
-    assert error in outcome.error
-    assert hint in outcome.hint
-
-
-def test_without_java_it_is_refused_at_once(command: Command, tmp_path: Path) -> None:
-    what = ["-b", "127.0.0.1:1", "--topic", "orders", "--group", "g", "--full", "--json"]
-    nowhere = {"JAVA_HOME": str(tmp_path), "PATH": str(tmp_path)}
-
-    outcome = command("inspect", *what, "--engine", "spark", code=3, env=nowhere)
-
-    assert "Spark needs" in outcome.error
-    assert json.loads(outcome.out)["status"] == "refused"
 
 
 def test_a_master_in_the_environment_is_for_a_whole_look_alone(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import signal
 from typing import Any
 
 from command.conftest import MakeTopic, distinct, operations
-from command.process import FAST, Command
+from command.process import Command
 
 AS_JSON = ("--log-format", "json")
 
@@ -41,34 +40,6 @@ def test_a_drain_is_a_log_from_plan_of_action_to_summary(
     assert progress["sub_messages"] == told["sub_messages"]
     assert plan["topic"] == topic.name
     assert plan["offsets"] == 100
-
-
-def test_without_yes_it_is_refused_for_nobody_is_asked(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(5))
-    outcome = command("run", *command.what(topic), "--from", "earliest", *AS_JSON, code=3)
-
-    (error,) = of(outcome.err, "error")
-    assert (error["event"], error["exit_code"], "--yes" in error["hint"]) == ("error", 3, True)
-    assert command.left_behind == []
-
-
-def test_an_interrupted_drain_says_how_to_go_on(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(distinct(50))
-    running = command.begin(topic, *FAST, *AS_JSON, "-c", "4", gate=command.gate)
-    command.wait_for(running, "begun", 4)
-    running.signal(signal.SIGTERM)
-    running.says("stopping")
-    command.gate.touch()
-    outcome = running.ends(4)
-
-    assert of(outcome.err, "error") == [], "a stop that was asked for is none"
-    (told,) = of(outcome.err, "summary")
-    assert told["exit_code"] == 4
-    assert of(outcome.err, "stopping")
-    assert told["resume"].startswith(f"drainer resume {command.plan(topic).name} ")
-    command.resume(topic, *AS_JSON)
 
 
 SETS_UP_LOGGING = """

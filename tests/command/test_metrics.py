@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import urllib.request
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from command.conftest import MakeTopic, committed, distinct, is_refused, operations
+from command.conftest import MakeTopic, operations
 from command.process import FAST, Command, Running
-from drainer.kafka.cluster import Cluster
 from kafka.topic import eventually
 
 SERVED = ("--metrics-port", "0")
@@ -76,18 +74,3 @@ def test_a_scrape_during_the_drain_and_one_after_it_agree_with_the_account(
     for (name, labels), value in during.series.items():
         if name.startswith("drainer_") and name.endswith(("_total", "_count", "_sum")):
             assert after.series[name, labels] >= value, name
-
-
-def test_a_port_that_is_taken_is_refused_before_anything_is_touched(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(distinct(5))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        outcome = command.drain(topic, "--metrics-port", str(port), code=3)
-
-    is_refused(command, outcome)
-    assert f"127.0.0.1:{port}: Address already in use" in outcome.error
-    assert "--metrics-port 0" in outcome.hint
-    assert command.left_behind == []
-    assert committed(cluster, topic) == {0: None}

@@ -71,20 +71,6 @@ def test_the_right_password_drains_and_is_kept_nowhere(
     command("plan", "verify", str(plan), *moved, "--yes")
 
 
-def test_records_deleted_before_the_start_are_counted_and_refused(
-    command: Command, topic: Topic, cluster: Cluster
-) -> None:
-    cluster.alter_committed(command.group(topic), topic.name, {0: 5})
-    topic.delete_before(30)
-    outcome = command.drain(topic, "--from", "committed", code=3)
-    assert "retention has deleted up to 25 records" in outcome.error
-    assert "--from committed-or-earliest" in outcome.hint
-    is_refused(command, outcome)
-    outcome = command.drain(topic, "--from", "committed-or-earliest")
-    assert "warning: retention has deleted up to 25 records" in outcome.err
-    assert len(command.record.done()) == 20
-
-
 def test_a_live_group_is_refused_and_its_members_named(
     command: Command, topic: Topic, cluster: Cluster
 ) -> None:

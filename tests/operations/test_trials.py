@@ -94,25 +94,6 @@ def test_brokers_that_tolerate_more_than_was_thought_are_tried_with_more(tmp_pat
     assert boundary.end is End.NARROW
 
 
-def test_who_is_interrupted_and_goes_on_finds_the_same_as_who_is_not(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, message_bytes=(100, 1024))
-    whole = run(ModelledCluster(noise=0.0), tmp_path / "whole.json", settings)
-    path = tmp_path / "limits.json"
-    with pytest.raises(KeyboardInterrupt):
-        run(ModelledCluster(noise=0.0, stop_at=5), path, settings)
-    kept = LimitsFile(path).load()
-    again = ModelledCluster(noise=0.0)
-
-    resumed = run(again, path, settings)
-
-    assert [(trial.point, trial.verdict) for trial in resumed.trials] == [
-        (trial.point, trial.verdict) for trial in whole.trials
-    ]
-    assert resumed.boundaries == whole.boundaries
-    made = len(again.tried) - (2 - len(kept.baseline))
-    assert made == len(whole.trials) - len(kept.trials)
-
-
 def test_on_brokers_of_others_a_trial_ends_as_soon_as_overload_shows(tmp_path: Path) -> None:
     cluster = ModelledCluster()
 

@@ -10,9 +10,9 @@ import pytest
 
 from drainer.cli.engines import Engines
 from drainer.core.plan import OffsetPlan
-from drainer.engine.preview import EngineChoice, EngineName
+from drainer.engine.preview import EngineName
 from drainer.engine.settings import LocalSettings
-from drainer.errors import Refused, SandboxRefused, UsageError
+from drainer.errors import Refused, UsageError
 from drainer.handler import Handler
 from drainer.insight.canary import send_canary
 from drainer.kafka.cluster import Cluster
@@ -22,7 +22,6 @@ from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
 from drainer.policy.rules.settings import RuleSettings, SkipRule
 from drainer.spark import settings
-from drainer.spark.engine_choice import unsuited
 from drainer.spark.settings import OnSpark, SparkSettings
 from view import samples
 
@@ -130,48 +129,12 @@ def test_that_whole_messages_are_shuffled_is_said(
     assert found.get("messages") == said
 
 
-def test_without_java_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none() -> Path:
-        raise SandboxRefused("the sandbox needs Java, and none was found", hint="Install a JDK.")
-
-    monkeypatch.setattr(settings, "find_java", none)
-    for said in (BY_NAME, BY_MASTER):
-        with pytest.raises(Refused, match="Spark needs Java"):
-            settled(said)
-
-
-def test_what_spark_can_t_do_is_known_beforehand() -> None:
-    barred = unsuited(replace(PLAN, rules=RuleSettings(limit_per_key=5), order="key"))
-    assert barred is not None
-    assert "--limit-per-key with --order key" in str(barred)
-    assert barred.hint
-    assert unsuited(PLAN) is None
-    assert unsuited(replace(PLAN, rules=RuleSettings(limit_per_key=5))) is None
-
-
 def test_tasks_write_beside_the_plan_unless_told_otherwise() -> None:
     beside = "/var/lib/drainer/orders.reindexer.plan.state"
     for said, state in ((None, beside), ("s3://b/x", "s3://b/x"), ("x", str(Path("x").absolute()))):
         found = settled(replace(BY_NAME, state=said))
         assert isinstance(found.engine, OnSpark)
         assert found.engine.settings.state == found.action.engine.settings["state"] == state
-
-
-def test_the_preview_has_what_spark_is_given_without_its_secrets() -> None:
-    conf = {"spark.x.password": "hidden"}
-    found = settled(replace(BY_MASTER, tasks=4, wave_bytes=7, spark_conf=conf))
-    assert found.action.engine == EngineChoice(
-        "spark",
-        "a master is named",
-        "Spark on local[2]",
-        {
-            "waves": "7 B each, handled by 4 tasks at once",
-            "state": "/var/lib/drainer/orders.reindexer.plan.state",
-            "spark conf": "spark.x.password=***",
-        },
-    )
-    assert isinstance(found.engine, OnSpark)
-    assert found.engine.settings.conf == conf
 
 
 class _NoCluster(Cluster):
