@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 
 from command.conftest import MakeTopic
 from command.process import Command
 from core.letters import Sample
-from drainer.kafka.settings import ClientSettings
-from kafka.sender import sending
+from kafka.sender import write_letters
 from kafka.topic import Topic
 
 PARTITIONS = 2
@@ -19,13 +16,6 @@ PARTITIONS = 2
 @pytest.fixture
 def dead(make_topic: MakeTopic) -> Topic:
     return make_topic(partitions=PARTITIONS)
-
-
-def write(topic: Topic, samples: Iterable[Sample]) -> None:
-    with sending(ClientSettings.load(topic.bootstrap), topic.name) as sender:
-        for sample in samples:
-            sender.send(sample.letter())
-        assert set(sender.all_told()) == {None}
 
 
 def where(topic: Topic) -> list[str]:
@@ -47,7 +37,7 @@ def night(count: int = 10) -> list[Sample]:
 
 
 def test_letters_are_counted_filtered_and_listed(command: Command, dead: Topic) -> None:
-    write(dead, night())
+    write_letters(dead, night())
     dead.produce(["not ours"], partition=1)
     outcome = command("dead", "list", *where(dead), "--limit", "3")
     lines = [" ".join(line.split()) for line in outcome.err.splitlines()]
@@ -66,7 +56,9 @@ def test_letters_are_counted_filtered_and_listed(command: Command, dead: Topic) 
 
 
 def test_a_letter_that_the_list_has_is_shown_whole(command: Command, dead: Topic) -> None:
-    write(dead, [Sample(payload={"a": {"b": [1]}}, headers=[("trace", b"\xff"), ("none", None)])])
+    write_letters(
+        dead, [Sample(payload={"a": {"b": [1]}}, headers=[("trace", b"\xff"), ("none", None)])]
+    )
     listed = command("dead", "list", *where(dead), "--json").answer["newest"][0]
     assert listed.pop("redriven") is False
     place = f"{listed['partition']}:{listed['offset']}"

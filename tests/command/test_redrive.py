@@ -12,9 +12,8 @@ from command.test_dead_letters import DEAD, default_name, letters_of
 from command.test_failure_policy import ONE_BAD_LANE, accounts
 from core.letters import Sample
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, Origin, SubMessage
-from kafka.sender import sending
+from kafka.sender import write_letters
 from kafka.topic import Topic
 
 
@@ -26,13 +25,6 @@ def died(offset: int, key: Any, error: str = "ValueError", **more: Any) -> Sampl
     return Sample(
         sub=sub, error={"ValueError": ValueError, "OSError": OSError}[error]("no"), **more
     )
-
-
-def write(topic: Topic, *samples: Sample) -> None:
-    with sending(ClientSettings.load(topic.bootstrap), topic.name) as sender:
-        for sample in samples:
-            sender.send(sample.letter())
-        assert set(sender.all_told()) == {None}
 
 
 @pytest.fixture
@@ -81,7 +73,7 @@ def test_filters_choose_and_what_was_not_meant_is_found_by_the_next_redrive(
     command: Command, dead: Topic
 ) -> None:
     letters = [died(n, f"doc-{n % 3}", "OSError" if n > 5 else "ValueError") for n in range(9)]
-    write(dead, *letters)
+    write_letters(dead, letters)
     first = redrive(command, dead.name, "--sub-key", "doc-1", "--error", "valueerror", "--json")
     assert sorted(offsets(command)) == [1, 4]
     accounts(first.answer["messages"], read=9, done=2, pending=7)
@@ -89,7 +81,7 @@ def test_filters_choose_and_what_was_not_meant_is_found_by_the_next_redrive(
     assert "those with sub-key doc-1 and error valueerror" in first.err
     assert "7 x not asked for" in first.err
 
-    write(dead, died(9, "doc-0"), died(10, "doc-1"))
+    write_letters(dead, [died(9, "doc-0"), died(10, "doc-1")])
     second = redrive(command, dead.name, "--sub-key", "doc-0", "--sub-key", "doc-1", "--json")
     assert sorted(offsets(command)) == [0, 1, 3, 4, 6, 7, 9, 10]
     assert second.answer["left_alone"] == {"not asked for": 3}
@@ -110,7 +102,7 @@ def outstanding(command: Command, topic: Topic, *more: str) -> list[tuple[int, b
 
 
 def test_the_list_has_what_is_outstanding(command: Command, dead: Topic) -> None:
-    write(dead, *[died(n, key) for n, key in enumerate(["a", "b", "bad", "c"])])
+    write_letters(dead, [died(n, key) for n, key in enumerate(["a", "b", "bad", "c"])])
     more = ("--sub-key", "b", "--sub-key", "bad", "--retries", "0")
     redrive(command, dead.name, *more, code=6, bad="bad")
     assert outstanding(command, dead) == [(0, False), (2, False), (3, False)]
@@ -132,7 +124,9 @@ def test_the_list_has_what_is_outstanding(command: Command, dead: Topic) -> None
 def test_letters_of_different_drains_are_not_redriven_together_unless_told(
     command: Command, dead: Topic
 ) -> None:
-    write(dead, died(0, "a"), died(1, "b", group="billing"), died(2, "c", handler="mail:Send"))
+    write_letters(
+        dead, [died(0, "a"), died(1, "b", group="billing"), died(2, "c", handler="mail:Send")]
+    )
     dry = redrive(command, dead.name, "--dry-run", "--json", "--mixed", "--sub-key", "doc").answer
     assert (dry["status"], dry["offsets"]) == ("dry-run", 3)
     assert dry["redrive"]["letters"]["sub_keys"] == ["doc"]
@@ -161,7 +155,9 @@ def test_letters_of_different_drains_are_not_redriven_together_unless_told(
 
 
 def test_killed_it_is_resumed_from_its_plan(command: Command, dead: Topic) -> None:
-    write(dead, *[died(n, f"doc-{n}") for n in range(60)], died(60, "other", reason="limit"))
+    write_letters(
+        dead, [*[died(n, f"doc-{n}") for n in range(60)], died(60, "other", reason="limit")]
+    )
     more = ("--reason", "failed", "-c", "4", *FAST)
     running = begin(command, dead.name, *more, pause_ms=5)
     command.wait_for(running, "done", 20)

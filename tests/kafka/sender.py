@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from core.letters import Sample
 from drainer.errors import DrainerError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.dead_letters import DeadLetterTopic
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.reading import read_letters
 from drainer.policy.dead_letter import DeadLetter, Letter, read_letter
-from kafka.topic import WAIT_S, eventually
+from kafka.topic import WAIT_S, Topic, eventually
 
 
 class Sender:
@@ -48,6 +49,13 @@ def sending(settings: ClientSettings, topic: str) -> Iterator[Sender]:
         yield Sender(writer)
     finally:
         writer.close(0)
+
+
+def write_letters(topic: Topic, samples: Iterable[Sample]) -> None:
+    with sending(ClientSettings.load(topic.bootstrap), topic.name) as sender:
+        for sample in samples:
+            sender.send(sample.letter())
+        assert set(sender.all_told()) == {None}
 
 
 def letters_in(bootstrap: str, topic: str) -> list[Letter]:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
     AdminClient,
     OffsetSpec,
 )
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from drainer.errors import BrokerUnreachable
 from drainer.kafka.cluster import Cluster
@@ -106,6 +106,11 @@ class Topic:
             return asked.result(WAIT_S)
         except KafkaException:
             return None
+
+    def grow(self, partitions: int) -> None:
+        """Let it have so many partitions."""
+        grown = NewPartitions(self.name, partitions)
+        self._admin.create_partitions([grown])[self.name].result(WAIT_S)
 
     def delete_before(self, offset: int, partition: int = 0) -> None:
         """Delete the records before an offset, as retention does."""

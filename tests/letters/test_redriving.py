@@ -8,9 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions
 
 from core.letters import Sample
 from drainer.core.plan import PartitionPlan
@@ -30,7 +27,7 @@ from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
 from drainer.policy.redrive import RedriveSettings
 from drainer.sandbox import Broker
 from drainer.store.plan_file import PlanFile
-from kafka.sender import sending
+from kafka.sender import write_letters
 from kafka.topic import Topic, eventually, settle
 from view import samples
 
@@ -58,24 +55,16 @@ class Redrives:
     def file(self) -> PlanFile:
         return PlanFile(self.folder / "redrive.json")
 
-    def die(self, *offsets: int, key: str = "doc", partition: int | None = None) -> None:
+    def die(self, *offsets: int, key: str = "doc") -> None:
         """Sub-messages of these offsets were given up on."""
-        with sending(ClientSettings.load(self.topic.bootstrap), self.topic.name) as sender:
-            for offset in offsets:
-                sub = SubMessage(key, {"n": offset})
-                sub.message = Message(Origin("orders", "orders-id", 0), offset, b"k", b"v", 1, ())
-                sub.index = 0
-                sender.send(Sample(sub=sub).letter())
-            assert set(sender.all_told()) == {None}
-
-    def delete_before(self, offset: int) -> None:
-        admin = AdminClient({"bootstrap.servers": self.topic.bootstrap})
-        place = TopicPartition(self.topic.name, 0, offset)
-        admin.delete_records([place])[place].result(30)
+        subs = [SubMessage(key, {"n": offset}) for offset in offsets]
+        for sub, offset in zip(subs, offsets, strict=True):
+            sub.message = Message(Origin("orders", "orders-id", 0), offset, b"k", b"v", 1, ())
+            sub.index = 0
+        write_letters(self.topic, [Sample(sub=sub) for sub in subs])
 
     def add_a_partition(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self.topic.bootstrap})
-        admin.create_partitions([NewPartitions(self.topic.name, 2)])[self.topic.name].result(30)
+        self.topic.grow(2)
         eventually(lambda: len(self.cluster.topic(self.topic.name).partitions) == 2, "it has two")
 
     def prepared(
@@ -166,7 +155,7 @@ def test_letters_that_were_deleted_are_passed_over_and_told(redrives: Redrives) 
     redrives.die(2)
     redrives.die(3, key="other")
     assert redrives.redrive("doc") == [2]
-    redrives.delete_before(3)
+    redrives.topic.delete_before(3)
 
     assert redrives.redrive() == [3]
     assert [text for text in redrives.said if "offsets 0-1 of partition 0" in text]
@@ -179,7 +168,7 @@ def test_letters_that_were_deleted_before_any_redrive_saw_them_are_told_too(
     redrives.die(0)
     assert redrives.redrive() == [0]
     redrives.die(1, 2)
-    redrives.delete_before(2)
+    redrives.topic.delete_before(2)
 
     assert redrives.redrive() == [2]
     assert [text for text in redrives.said if "(offsets 1 to 1)" in text]
@@ -189,7 +178,7 @@ def test_a_plain_resume_does_not_pass_over_what_was_deleted(redrives: Redrives) 
     redrives.die(0, key="other")
     redrives.die(1)
     redrives.redrive("doc")
-    redrives.delete_before(1)
+    redrives.topic.delete_before(1)
 
     with pytest.raises(PlanRefused, match="retention deleted") as caught:
         prepare_resume(redrives.cluster, redrives.file, redrives.file.load(), LocalSettings())

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions
-
 from drainer.operations.examine import changes
 from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
@@ -17,16 +14,10 @@ from operations.conftest import Story
 from view import samples
 
 
-def add_partitions(story: Story, count: int) -> None:
-    admin = AdminClient({"bootstrap.servers": story.topic.bootstrap, "log_level": 0})
-    asked = admin.create_partitions([NewPartitions(story.topic.name, count)])
-    asked[story.topic.name].result(WAIT_S)
-
-
 def test_partitions_that_the_topic_has_got_since_are_named(story: Story) -> None:
     story.write_plan(20)
     assert changes(story.cluster, story.file.load().plan, {0: 20}) == []
-    add_partitions(story, 3)
+    story.topic.grow(3)
 
     prepared = story.prepared_to_resume()
 
@@ -62,7 +53,7 @@ def test_a_transaction_that_ended_meanwhile_holds_nothing_back_at_the_end(story:
 
 
 def test_partitions_that_were_left_out_on_purpose_are_not_among_them(story: Story) -> None:
-    add_partitions(story, 3)
+    story.topic.grow(3)
     plan = story.prepared(partitions=(0,)).plan
     assert set(plan.partitions) == {0}
     assert changes(story.cluster, plan, {0: None}) == []

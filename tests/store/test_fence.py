@@ -435,18 +435,6 @@ def by(number: int, path: Path) -> list[tuple[int, int, int]]:
     return [row for row in begun(path) if row[0] == number]
 
 
-def test_a_task_goes_on_at_once_from_one_that_was_killed(task: Start, tmp_path: Path) -> None:
-    first = task(0)
-    eventually(lambda: len(by(0, tmp_path)) > 20)
-    first.kill()
-    first.wait()
-    task(1)
-    eventually(lambda: len(by(1, tmp_path)) > 20)
-    last, goes_on = by(0, tmp_path)[-1][1], by(1, tmp_path)[0][1]
-    # What a folder's task had begun was reported but for the last one.
-    assert last - 1 <= goes_on <= last + 1
-
-
 def test_a_task_that_stood_still_begins_nothing_after_another_took_over(
     task: Start, tmp_path: Path
 ) -> None:
@@ -463,16 +451,6 @@ def test_a_task_that_stood_still_begins_nothing_after_another_took_over(
     assert len(by(0, tmp_path)) <= before + 1
     many = len(by(1, tmp_path))
     eventually(lambda: len(by(1, tmp_path)) > many + 5)
-
-
-def test_two_tasks_that_live_never_work_at_the_same_time(task: Start, tmp_path: Path) -> None:
-    """The first has not heard of the second yet when that begins."""
-    first = task(0)
-    eventually(lambda: len(by(0, tmp_path)) > 20)
-    task(1)
-    eventually(lambda: len(by(1, tmp_path)) > 20)
-    assert first.wait(10) == 0
-    assert max(row[2] for row in by(0, tmp_path)) < min(row[2] for row in by(1, tmp_path))
 
 
 @pytest.mark.parametrize("call", ["slow", "cut off"])

@@ -7,7 +7,6 @@ make a rate that batching inside one would not give. Consumers read at once all 
 from __future__ import annotations
 
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from drainer.errors import Interrupted
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, REJECTED, rejected_login
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
+from drainer.limits.kafka.watch import Loop
 from drainer.limits.search.trial import Point
 
 TICK_S = 0.01  # between bursts of a producer
@@ -249,32 +249,6 @@ def _ms(window: dict[str, Any]) -> float:
     # Percentiles leave out what lies above the histogram (half a second for a round trip).
     micros: float = window["avg"] if window["outofrange"] else window["p50"]
     return micros / 1000
-
-
-class Loop:
-    """Runs in a thread of its own until it is halted; ``failure`` is what it raised."""
-
-    def __init__(self, name: str) -> None:
-        self._halted = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.failure: BaseException | None = None
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def halt(self) -> None:
-        self._halted.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self._go_on()
-        except BaseException as error:
-            self.failure = error
-
-    def _go_on(self) -> None:
-        raise NotImplementedError
 
 
 class Pacer(Loop):

@@ -1,4 +1,5 @@
-"""Looking at something four times a second: at which replicas of the test topics are in sync."""
+"""Threads that go on until they are halted, and looking at something four times a second: at which
+replicas of the test topics are in sync."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Generic, TypeVar
 
-from drainer.errors import BrokerUnreachable, Refused
+from drainer.errors import BrokerUnreachable
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import replicas_of
@@ -21,43 +23,58 @@ Seen = TypeVar("Seen")
 InSync = Mapping[tuple[str, int], frozenset[int]]  # the ids of brokers, by partition
 
 
-class Watch(Generic[Seen]):
-    """Keeps what ``look`` gave, with the times of the monotonic clock; in a thread of its own.
+class Loop:
+    """Runs in a thread of its own until it is halted, which waits so long for its last turn;
+    ``failure`` is what it raised."""
 
-    A look that raises BrokerUnreachable is left out. Any other Refused ends the watch, and is its
-    ``failure``.
-    """
-
-    def __init__(self, name: str, look: Callable[[], Seen]) -> None:
-        self._look = look
-        self._looks: deque[tuple[float, Seen]] = deque(maxlen=int(KEEP_S / LOOK_S))
-        self._over = threading.Event()
+    def __init__(self, name: str, patience_s: float | None = None) -> None:
+        self._patience_s = patience_s
+        self._halted = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.failure: Refused | None = None
+        self.failure: BaseException | None = None
 
     def start(self) -> None:
         self._thread.start()
+
+    def halt(self) -> None:
+        self._halted.set()
+        if self._thread.is_alive():
+            self._thread.join(self._patience_s)
+
+    def _run(self) -> None:
+        try:
+            self._go_on()
+        except BaseException as error:
+            self.failure = error
+
+    def _go_on(self) -> None:
+        raise NotImplementedError
+
+
+class Watch(Loop, Generic[Seen]):
+    """Keeps what ``look`` gave, with the times of the monotonic clock.
+
+    A look that raises BrokerUnreachable is left out. Anything else ends the watch.
+    """
+
+    def __init__(self, name: str, look: Callable[[], Seen]) -> None:
+        super().__init__(name, PATIENCE_S)
+        self._look = look
+        self._looks: deque[tuple[float, Seen]] = deque(maxlen=int(KEEP_S / LOOK_S))
 
     def within(self, begin_s: float, end_s: float) -> list[tuple[float, Seen]]:
         """What was seen in that time."""
         return [look for look in list(self._looks) if begin_s <= look[0] <= end_s]
 
     def close(self) -> None:
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join(PATIENCE_S)
+        self.halt()
 
-    def _run(self) -> None:
-        while not self._over.wait(LOOK_S):
+    def _go_on(self) -> None:
+        while not self._halted.wait(LOOK_S):
             begun_s = time.monotonic()
-            try:
+            with suppress(BrokerUnreachable):
                 seen = self._look()
-            except BrokerUnreachable:
-                continue
-            except Refused as error:
-                self.failure = error
-                return
-            self._looks.append(((begun_s + time.monotonic()) / 2, seen))
+                self._looks.append(((begun_s + time.monotonic()) / 2, seen))
 
 
 class InSyncWatch(Watch[InSync]):
