@@ -226,7 +226,9 @@ class Cluster(Connection):
         what = f"look at group {name}" if right == "DESCRIBE" else f"work for group {name}"
 
         def attempt(left: float) -> Any:
-            self._insist_on_answers(left)
+            # A question to a coordinator that is open when a broker comes back may end the process
+            # (librdkafka issue 4605). So none is put to a cluster that doesn't answer any other.
+            self.insist_on_answers(left)
             asked = self.admin.describe_consumer_groups(
                 [name], request_timeout=left, include_authorized_operations=True
             )
@@ -295,7 +297,7 @@ class Cluster(Connection):
         places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
 
         def attempt(left: float) -> None:
-            self._insist_on_answers(left)
+            self.insist_on_answers(left)
             request = ConsumerGroupTopicPartitions(group, places)
             asked = self.admin.alter_consumer_group_offsets([request], request_timeout=left)
             try:
@@ -402,11 +404,6 @@ class Cluster(Connection):
         if found is None:
             raise TopicMissing(f"topic {topic} or a partition of it does not exist")
         return found
-
-    def _insist_on_answers(self, left: float) -> None:
-        # A question to a coordinator that is open when a broker comes back may end the process
-        # (librdkafka issue 4605). So none is put to a cluster that doesn't answer any other.
-        self.wait(self.admin.describe_cluster(request_timeout=left), left)
 
     def _no_commit(self, group: str, topic: str, answer: KafkaError) -> Refused:
         code, said = answer.code(), self.settings.redact(answer.str())

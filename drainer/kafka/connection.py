@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Sequence
 from concurrent import futures
 from typing import Self, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from drainer.errors import Refused
@@ -16,6 +16,7 @@ from drainer.kafka.answers import FORBIDDEN, PASSING, Right, may_not, rejected_l
 from drainer.kafka.log import ClientLog, Complaint
 from drainer.kafka.settings import ClientSettings
 
+OFFSETS_TOPIC = "__consumer_offsets"
 TIMEOUT_S = 10.0
 REFUSED_PATIENCE_S = 2.0  # at first contact, for a port where nothing listens or an unknown host
 ATTEMPT_S = 3.0
@@ -59,11 +60,12 @@ class Connection:
             UsageError: when librdkafka rejects the settings.
         """
         made = cls(settings, timeout_s)
-        found = made.ask(
-            "look at the cluster",
-            lambda left: made.wait(made.admin.describe_cluster(request_timeout=left), left),
-        )
-        made.cluster_id = found.cluster_id
+
+        def look(left: float) -> str:
+            made.insist_on_answers(left)
+            return made.admin.cluster_id(timeout=left)
+
+        made.cluster_id = made.ask("look at the cluster", look)
         return made
 
     def __enter__(self) -> Self:
@@ -173,6 +175,19 @@ class Connection:
                 raise unreachable(self.settings.bootstrap_servers, waited_s, said)
             if waited_s > timeout_s + 1:  # librdkafka should have said so long ago
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def insist_on_answers(self, left_s: float) -> None:
+        """Raises KafkaException when the cluster does not answer a question about any topic.
+
+        It is not asked about itself: a single broker that comes back knows of none, and has its
+        answer end the process (librdkafka 2.16, an assertion in rd_kafka_admin_response_parse).
+        """
+        asked = self.admin.describe_topics(TopicCollection([OFFSETS_TOPIC]), request_timeout=left_s)
+        try:
+            self.wait(asked[OFFSETS_TOPIC], left_s)
+        except KafkaException as error:  # another answer is one, too
+            if error.args[0].code() in PASSING:
+                raise
 
     def _renew(self) -> None:
         # When a broker comes back, librdkafka (2.16) now and then waits forever for the handle of

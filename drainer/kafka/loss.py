@@ -34,9 +34,7 @@ _CUT_HINT = (
 class TopicLook:
     """Looks at what became of a topic that is read, by the client that reads it.
 
-    Not by another one: an AdminClient with questions open when a broker comes back may end the
-    process (librdkafka issue 4605). Whether this is still the same topic, the client says by
-    itself, with what it reads next.
+    Whether this is still the same topic, the client says by itself, with what it reads next.
 
     Args:
         consumer: the client.

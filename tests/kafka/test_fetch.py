@@ -7,6 +7,7 @@ import time
 import pytest
 
 from drainer.errors import Interrupted, TopicGone
+from drainer.kafka import reader as reader_module
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import BatchQueue
 from drainer.kafka.record import Batch
@@ -177,8 +178,11 @@ def test_a_topic_that_is_deleted_or_recreated_meanwhile_ends_it(
     assert "of another topic" not in reader.values
 
 
-@pytest.mark.long  # one time in ten librdkafka 2.16 aborts as the broker comes back
-def test_a_frozen_broker_is_reported_and_waited_for(own_broker: Broker, topic_name: str) -> None:
+def test_a_frozen_broker_is_reported_and_waited_for(
+    own_broker: Broker, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What became of the topic is asked meanwhile."""
+    monkeypatch.setattr(reader_module, "SILENCE_S", 1.5)
     topic = Topic(own_broker.bootstrap_servers, topic_name)
     topic.produce(numbered(3000, size=1000))
     settings = ClientSettings.load(own_broker.bootstrap_servers)
