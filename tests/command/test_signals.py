@@ -86,19 +86,6 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(
     assert committed(cluster, topic) == {0: 20}
 
 
-def test_quiet_still_prints_all_that_a_resume_needs(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(100))
-    running = command.begin(topic, "--quiet", "-c", "4", pause_ms=5)
-    command.wait_for(running, "done", 10)
-    running.signal(signal.SIGINT)
-    words = running.ends(4).resume_words
-    assert words[:2] == ["resume", command.plan(topic).name]
-    assert command(*words, "--yes").code == 0
-    assert sorted(command.record.done()) == sorted(every_place(distinct(100)))
-
-
 def test_a_second_signal_stops_at_once_though_handlers_hang(
     command: Command, make_topic: MakeTopic
 ) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.errors import Interrupted
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka import traffic
@@ -137,25 +136,6 @@ def test_looks_at_a_client_tell_of_round_trips_and_waiting(
     assert all(0 < ms < 5_000 for ms in last["queued_ms"])  # type: ignore[attr-defined]
     assert last["throttled"] == 0
     assert looks.take()["round_trips_ms"] == ()
-
-
-def test_a_partition_that_is_not_there_ends_the_traffic(
-    settings: ClientSettings, topic: Topic
-) -> None:
-    producer = producer_of(settings, topic, partitions=5)
-    producer.connect()
-    pacer = Pacer([producer])
-    pacer.start()
-
-    def failed() -> bool:
-        try:
-            producer.insist()
-        except Interrupted as error:
-            return "test topic can't be used" in str(error)
-        return False
-
-    eventually(failed, "the producer has noticed", 60)
-    pacer.halt()
 
 
 def test_readers_read_what_comes_after_they_began_and_commit_nothing(
