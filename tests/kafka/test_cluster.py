@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +14,7 @@ from drainer.errors import BrokerUnreachable, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
+from kafka import lonely
 from kafka.topic import USER, Topic, eventually
 
 AT_MOST_S = 10.5
@@ -53,6 +56,11 @@ def test_a_frozen_broker_is_told_within_the_time_given(own_broker: Broker) -> No
         assert time.monotonic() - begun < 6
     finally:
         own_broker.resume()
+
+
+def test_a_broker_that_comes_back_and_knows_of_none_ends_no_process() -> None:
+    asked = subprocess.run([sys.executable, lonely.__file__], capture_output=True, check=False)
+    assert (asked.returncode, asked.stdout, asked.stderr) == (0, b"a-cluster\n", b"")
 
 
 def test_a_topic_is_known_by_its_id(cluster: Cluster, bootstrap: str, topic_name: str) -> None:
