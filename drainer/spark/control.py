@@ -118,6 +118,7 @@ class Loans:
         self._period_s = times.look_s
         self._clock = clock
         self._due_s = 0.0
+        self._dealt = set[str]()
         self.search = concurrency.search(first, most) if concurrency.is_auto else None
         self._shared: SharedSearch[str] | None = None
         if self.search is not None:
@@ -136,19 +137,21 @@ class Loans:
     async def begin(self, tasks: Iterable[str]) -> None:
         """These are about to begin, and find what is lent to them."""
         for task in tasks:
+            self._dealt.add(task)
             self._lender.begin(task)
         await self._lend()
 
     def end(self, tasks: Iterable[str]) -> None:
-        """These have no call in flight, and begin none."""
+        """These have no call in flight, and are not tried again."""
         for task in tasks:
+            self._dealt.discard(task)
             self._lender.end(task)
 
     def told(self, task: str, borrowed: Borrowed | None) -> None:
-        """Takes what a task says; None when it is over."""
+        """Takes what a task says; None when this try at it is over."""
         if borrowed is None:
             self._lender.end(task)
-        else:
+        elif task in self._dealt:
             self._lender.told(task, borrowed)
 
     async def look(self) -> None:

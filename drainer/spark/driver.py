@@ -258,7 +258,7 @@ class SparkDrain:
                 for wave, claim in done:
                     self._work.part_done(deal, task, wave, claim)
                 self._monitor.take(attempt, told.status)
-                if told.status:
+                if told.status and attempt.number == newest:  # what others say is late
                     borrowed = told.status["borrowed"]
                     self._loans.told(attempt.borrower, borrowed and Borrowed(*borrowed))
 

@@ -24,7 +24,7 @@ from drainer.engine.ports import Held, Ports
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
-from drainer.errors import DrainerError, Interrupted, LanesParked
+from drainer.errors import DrainerError, Interrupted, LanesParked, LockLost
 from drainer.handler import Retry
 from drainer.loader import LoadedHandler
 from drainer.message import Origin, ShippedMessage, partition_of, shard_of, stream_of
@@ -131,6 +131,8 @@ class Handling:
                 drain.totals = lambda: fence.totals
                 with hurried_interpreter():
                     summary = drain.run_on(python_worker().loop)
+                if isinstance(summary.cause, LockLost):
+                    raise summary.cause  # how the task ends is another attempt's to say
                 outcome = _outcome(summary, drain.dispatcher, teller.told())
             finally:
                 if letters is not None:

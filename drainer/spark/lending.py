@@ -82,10 +82,10 @@ class Lender(Generic[Task]):
             self._over = _added(self._over, borrower.told)
 
     def told(self, task: Task, told: Borrowed) -> None:
-        """Takes what a task says; of one that has ended, nothing."""
-        borrower = self._tasks.get(task)
-        if borrower is None:
-            return
+        """Takes what a task says; one that had ended is being tried again."""
+        if task not in self._tasks:
+            self.begin(task)
+        borrower = self._tasks[task]
         if told.calls < borrower.told.calls or told.failed < borrower.told.failed:
             self._over = _added(self._over, borrower.told)  # it was begun anew
         borrower.told = told

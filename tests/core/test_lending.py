@@ -121,6 +121,21 @@ def test_of_more_tasks_than_calls_a_hot_lane_does_not_stand_still() -> None:
     assert lent == {"hot": 1, "wide": 1, "wider": 0, "widest": 0}
 
 
+def test_a_task_that_had_ended_and_is_tried_again_is_lent_to_again() -> None:
+    lender = Lender[str](10)
+    lender.begin("tried again")
+    lender.begin("other")
+    lender.end("tried again")
+    lender.grants()
+
+    lender.told("tried again", Borrowed(ready=9))
+    lender.told("other", Borrowed(1, in_flight=1, ready=9))
+
+    assert lender.grants()["tried again"] == 0
+    lender.told("other", Borrowed(2, in_flight=5, ready=5))
+    assert lender.grants() == {"tried again": 5, "other": 5}
+
+
 def test_a_lower_total_is_obeyed() -> None:
     lender = Lender[str](20)
     lender.begin("a")
