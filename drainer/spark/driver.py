@@ -303,8 +303,8 @@ class SparkDrain:
         try:
             await blocking_call(self._word.stop, reason)
         except DrainerError:
-            said = False  # Spark ends them
-            await self._work.cancel()
+            await self._work.cancel()  # Spark ends them
+            said = await self._are_cut()
         await self._reader.cancel()
         resting = asyncio.create_task(self._work.rest())
         forced = asyncio.create_task(self._life.forced.wait())
@@ -319,6 +319,16 @@ class SparkDrain:
         self._working.cancel()
         await self._work.cancel()
         return at_rest and said
+
+    async def _are_cut(self) -> bool:
+        """Whether no task can be at work, or report anything, for their state was removed: without
+        beats the last call is cut off soon."""
+        with suppress(DrainerError):
+            if await blocking_call(self._state.epoch) is None:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._life.forced.wait(), self._spark.lease.wait_s)
+                return not self._life.forced.is_set()
+        return False
 
     async def _close_handlers(self, cause: BaseException | None) -> BaseException | None:
         """Waits for the workers to close their handlers, which they do once the drain is over."""
