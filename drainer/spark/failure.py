@@ -75,7 +75,7 @@ _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
         "give it more: spark.driver.memory for local masters, else spark.executor.memory, too",
     ),
     (
-        "ExecutorLostFailure",
+        "ExecutorLostFailure|has failed the maximum allowable number of times",
         SparkBroke,
         "Spark lost an executor, and again when it tried anew: {}",
         "was it out of memory (spark.executor.memoryOverhead)? The cluster's log says why it ended",

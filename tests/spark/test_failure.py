@@ -102,6 +102,26 @@ def test_what_spark_puts_before_what_happened_is_left_out() -> None:
     assert error.hint == "name a larger place by spark.local.dir"
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3 in stage 3.0"
+        " (TID 9) (10.0.0.7 executor 5): ExecutorLostFailure (executor 5 exited caused by a"
+        " running task) Reason: Command exited with code 137",
+        "ResultStage 3 (collect at jobs.py:184) has failed the maximum allowable number of times:"
+        " 4. Most recent failure reason: org.apache.spark.shuffle.MetadataFetchFailedException:"
+        " Missing an output location for shuffle 0 partition 0",
+    ],
+)
+def test_executors_that_are_lost_again_and_again_may_lack_memory(said: str) -> None:
+    error = failure_of(
+        RuntimeError(f"org.apache.spark.SparkException: Job aborted due to stage failure: {said}")
+    )
+
+    assert str(error).startswith("Spark lost an executor")
+    assert "spark.executor.memoryOverhead" in (error.hint or "")
+
+
 def test_a_python_that_an_executor_has_not_is_named() -> None:
     error = failure_of(
         RuntimeError(
