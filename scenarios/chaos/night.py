@@ -7,14 +7,15 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 
 from drainer.sandbox import Broker
 from scenarios.chaos.stage import Stage, Told
 
 HEAD = (
-    "chapter | times | exit codes | repeated | each time | of the backlog | lost | out of order"
-    " | remarks | laws"
+    "chapter | times | exit codes | calls | repeated | each time | of the backlog | lost"
+    " | out of order | at once | remarks | laws"
 )
 
 
@@ -26,6 +27,7 @@ def play(
     parser.add_argument("--short", action="store_true", help="fewer and smaller, on less")
     parser.add_argument("--only", choices=chapters, action="append", help="some of the chapters")
     parser.add_argument("--kills", type=int, help="in the chapter kill; default: 20, short: 6")
+    parser.add_argument("--rounds", type=int, default=1, help="how often each is played")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     given = parser.parse_args()
     kills = given.kills or (6 if given.short else 20)
@@ -36,12 +38,13 @@ def play(
     ):
         stage = Stage(broker, Path(folder), random.Random(given.seed), given.short, kills)
         print(f"seed {given.seed}", flush=True)
-        for name in given.only or chapters:
+        for number, name in product(range(1, given.rounds + 1), given.only or chapters):
             chapter = chapters[name]
             print(f"{name}: {(chapter.__doc__ or '').splitlines()[0]}", flush=True)
             begun_s = time.monotonic()
-            told[name] = chapter(stage)
-            print(f"  {told[name].line}  ({time.monotonic() - begun_s:.0f} s)", flush=True)
+            played = chapter(stage)
+            told[name if given.rounds == 1 else f"{name} {number}"] = played
+            print(f"  {played.line}  ({time.monotonic() - begun_s:.0f} s)", flush=True)
     print(f"\n| {HEAD} |\n|{'---|' * (HEAD.count('|') + 1)}")
     for name, each in told.items():
         print(f"| {name} | {each.line} |")

@@ -106,15 +106,17 @@ class Told:
         )
         cells = [str(self.times), codes]
         if found is None:
-            cells += ["", "", "", "", ""]
+            cells += [""] * 7
         else:
             each = found.repeated / self.times if self.times else 0
             cells += [
+                f"{sum(run.begun for run in found.runs.values()):,}",
                 f"{found.repeated:,}",
                 f"{each:,.0f}",
                 f"{found.repeated / self.sub_messages:.3%}",
                 str(found.lost),
-                str(found.out_of_order + found.at_once),
+                str(found.out_of_order),
+                str(found.at_once),
             ]
         cells += ["; ".join(self.remarks), "HELD" if not self.broken else "BROKEN"]
         return " | ".join(cells)

@@ -12,15 +12,25 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
-from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REFUSED
+from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_UNRESUMABLE
+from drainer.spark.lease import LOCAL
 from scenarios.chaos.drain import Backlog, Pace, Process, until
 from scenarios.chaos.stage import KILLED, Stage, Told, piped
 from scenarios.chaos.trace import Judged
+from scenarios.spark_chaos.processes import (
+    below,
+    executor_of,
+    executors_of,
+    jvm_of,
+    program,
+    standing_still,
+)
+from scenarios.spark_chaos.standalone import Standalone, standalone
 
 PACE = Pace(concurrency=50, latency_ms=20)  # 2,500/s: time for things to happen
 ON_SPARK = ("--engine", "spark", "--master", "local[2]", "--wave", "4MiB")
+ON_A_CLUSTER = ("--engine", "spark", "--spark-conf", "spark.executor.memory=512m")
 CLUSTER = ("--engine", "spark", "--master", "local-cluster[2,1,1024]")
-LEASE_S = 3.2  # of a task, and a look more
 SMALLEST_FILE = 64
 PROCESSES_GO_S = 30.0
 
@@ -48,12 +58,12 @@ def driver_killed(stage: Stage) -> Told:
         for tasks in (2, 3) if stage.short else (2, 3, 1, 4):
             process = backlog.begin(*ON_SPARK, "--tasks", str(tasks))
             _let_work(stage, backlog, process)
-            below = descendants(process.pid)
+            started = below(process.pid)
             process.send(signal.SIGKILL)
             told.ends(process, KILLED)
             told.times += 1
-            victims += below
-            told.insist(_are_gone(below), "a process was left behind")
+            victims += started
+            told.insist(_are_gone(started), "a process was left behind")
         told.finish(backlog, *ON_SPARK, "--tasks", "2")
         _judge(told, backlog, victims)
         return told
@@ -67,7 +77,7 @@ def engines_in_turn(stage: Stage) -> Told:
         for engine in (("--engine", "process"), ON_SPARK) * (1 if stage.short else 2):
             process = backlog.begin(*engine)
             _let_work(stage, backlog, process)
-            victims += [process.pid, *descendants(process.pid)]
+            victims += [process.pid, *below(process.pid)]
             process.send(signal.SIGKILL)
             told.ends(process, KILLED)
             told.times += 1
@@ -82,15 +92,15 @@ def jvm_killed(stage: Stage) -> Told:
         told = Told(backlog.sub_messages)
         process = backlog.begin(*ON_SPARK)
         _let_work(stage, backlog, process)
-        below = descendants(process.pid)
-        os.kill(next(pid for pid in below if "java" in _program(pid)), signal.SIGKILL)
+        started = below(process.pid)
+        os.kill(jvm_of(process.pid), signal.SIGKILL)
         told.times = 1
         told.ends(process, EXIT_INTERRUPTED)
-        told.insist(_are_gone(below), "a process was left behind")
+        told.insist(_are_gone(started), "a process was left behind")
         told.insist("Spark's JVM is gone" in process.said, f"it said {process.said[-400:]}")
         _is_plain(told, process)
         told.finish(backlog, *ON_SPARK)
-        _judge(told, backlog, below)
+        _judge(told, backlog, started)
         return told
 
 
@@ -117,16 +127,16 @@ def hurried(stage: Stage) -> Told:
         told = Told(backlog.sub_messages)
         process = backlog.begin(*ON_SPARK)
         _let_work(stage, backlog, process)
-        below = descendants(process.pid)
+        started = below(process.pid)
         process.send(signal.SIGTERM)
         time.sleep(0.02)
         process.send(signal.SIGTERM)
         told.times = 1
         told.ends(process, EXIT_INTERRUPTED)
-        told.insist(_are_gone(below), "a process was left behind")
+        told.insist(_are_gone(started), "a process was left behind")
         _is_plain(told, process)
         told.finish(backlog, *ON_SPARK)
-        _judge(told, backlog, below)
+        _judge(told, backlog, started)
         return told
 
 
@@ -139,7 +149,7 @@ def stood_still(stage: Stage) -> Told:
             _let_work(stage, backlog, process)
             worker = _worker_at_work(backlog)
             os.kill(worker, signal.SIGSTOP)
-            time.sleep(LEASE_S + 1)
+            time.sleep(LOCAL.lease_s + 1)
             os.kill(worker, then)
             told.times += 1
             victims += [worker] if then is signal.SIGKILL else []
@@ -171,14 +181,14 @@ def state_deleted(stage: Stage) -> Told:
         told = Told(backlog.sub_messages)
         process = backlog.begin(*ON_SPARK)
         _let_work(stage, backlog, process)
-        below = descendants(process.pid)
+        started = below(process.pid)
         shutil.rmtree(_state(backlog))
         told.times = 1
         told.ends(process, EXIT_INTERRUPTED)
         _is_plain(told, process)
         told.remarks.append(_last_words(process))
         told.finish(backlog, *ON_SPARK)
-        _judge(told, backlog, below, strict=False)
+        _judge(told, backlog, started, strict=False)
         return told
 
 
@@ -189,9 +199,9 @@ def disk_full(stage: Stage) -> Told:
         trace = ("--set", f"trace={pipe}")
         process = backlog.begin(*ON_SPARK, *trace)
         _let_work(stage, backlog, process)
-        below = descendants(process.pid)
-        for pid in below:
-            if "pyspark.daemon" in _program(pid):
+        started = below(process.pid)
+        for pid in started:
+            if "pyspark.daemon" in program(pid):
                 with suppress(ProcessLookupError):
                     _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
                     resource.prlimit(pid, resource.RLIMIT_FSIZE, (SMALLEST_FILE, hard))
@@ -200,7 +210,7 @@ def disk_full(stage: Stage) -> Told:
         told.insist("make room" in process.said, f"it said {process.said[-400:]}")
         _is_plain(told, process)
         told.finish(backlog, *ON_SPARK, *trace)
-        _judge(told, backlog, below)
+        _judge(told, backlog, started)
         return told
 
 
@@ -220,47 +230,104 @@ def two_at_once(stage: Stage) -> Told:
         return told
 
 
-def executor_killed(stage: Stage) -> Told:
-    """``kill -9`` of an executor's JVM, on ``local-cluster[2,1,1024]``."""
-    with _backlog(stage) as backlog:
+def executors_killed(stage: Stage) -> Told:
+    """``kill -9`` of executors' JVMs on ``local-cluster[2,1,1024]``, which has new ones then."""
+    with _backlog(stage, times=2) as backlog:
         told = Told(backlog.sub_messages)
         process = backlog.begin(*CLUSTER, "--state", f"{backlog.plan}.state")
-        _let_work(stage, backlog, process)
-        worker = _worker_at_work(backlog)
-        executor = worker
-        while "CoarseGrainedExecutorBackend" not in _program(executor):
-            executor = _parent(executor)
-        victims = descendants(executor)
-        os.kill(executor, signal.SIGKILL)
-        told.times = 1
-        told.ends(process, EXIT_DONE)
+        victims: list[int] = []
+        for _ in range(1 if stage.short else 3):
+            if not _let_work(stage, backlog, process):
+                break
+            executor = stage.chance.choice(executors_of(process.pid))
+            victims += below(executor)
+            os.kill(executor, signal.SIGKILL)
+            told.times += 1
+        _end(told, backlog, process, *CLUSTER)
         _judge(told, backlog, victims)
         return told
 
 
-def descendants(pid: int) -> list[int]:
-    """The processes that it started, and those that these did."""
-    told = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
-    )
-    children: dict[int, list[int]] = {}
-    for line in told.stdout.splitlines():
-        child, parent = map(int, line.split())
-        children.setdefault(parent, []).append(child)
-    found, waiting = [], [pid]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += below
-    return found
+def machines(stage: Stage) -> Told:
+    """A standalone cluster of three machines: at random one comes, one goes, or loses its executor
+    or the Python worker in it."""
+    with _backlog(stage, times=2) as backlog, standalone(stage.folder) as cluster:
+        told = Told(backlog.sub_messages)
+        where = (*ON_A_CLUSTER, "--master", cluster.url, "--state", f"{backlog.plan}.state")
+        up = [cluster.worker() for _ in range(3)]
+        process, victims = backlog.begin(*where), list[int]()
+        for _ in range(2 if stage.short else 5):
+            if not _let_work(stage, backlog, process):
+                break
+            victims += _change(stage, told, backlog, cluster, up)
+            told.times += 1
+        _end(told, backlog, process, *where)
+        _judge(told, backlog, victims)
+        return told
+
+
+def _change(
+    stage: Stage,
+    told: Told,
+    backlog: Backlog,
+    cluster: Standalone,
+    up: list[subprocess.Popen[bytes]],
+) -> list[int]:
+    """Does something to a cluster; gives the processes that are dead by that."""
+    worker = _worker_at_work(backlog)
+    machine = stage.chance.choice(up)
+    lost = {"machine": machine.pid, "executor": executor_of(worker), "worker": worker}
+    what = stage.chance.choice(["added", "worker", "executor", *["machine"] * (len(up) > 1)])
+    told.remarks.append(what)
+    if what == "added":
+        up.append(cluster.worker())
+        return []
+    pid = lost[what]
+    if what == "machine":
+        up.remove(machine)
+    if pid is None:  # it has died by itself
+        return []
+    dead = [pid, *below(pid)]
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    return dead
+
+
+def driver_frozen(stage: Stage) -> Told:
+    """SIGSTOP of driver and JVM, and a fresh drain with another plan; then SIGCONT, at random."""
+    with _backlog(stage) as backlog:
+        told = Told(backlog.sub_messages)
+        first = backlog.begin(*ON_SPARK)
+        _let_work(stage, backlog, first)
+        frozen_s = time.monotonic()
+        with standing_still([first.pid, jvm_of(first.pid)]):
+            engine = stage.chance.choice([("--engine", "process"), ON_SPARK])
+            fresh = backlog.begin_other(backlog.plan.with_suffix(".other"), *engine)
+            fresh.ends_within(stage.chance.uniform(5, 60))
+        told.times = 1
+        told.ends(fresh, EXIT_DONE)
+        told.ends(first, EXIT_INTERRUPTED, EXIT_UNRESUMABLE)
+        found = told.judge(backlog)
+        ran_on_s = max(run.ended_s for run in found.runs.values() if run.begun_s < frozen_s)
+        told.remarks.append(f"{engine[1]}; first drain's calls for {ran_on_s - frozen_s:.1f} s")
+        return told
 
 
 def _backlog(stage: Stage, times: int = 1) -> AbstractContextManager[Backlog]:
     return stage.backlog(times * (300 if stage.short else 600), PACE)
 
 
-def _let_work(stage: Stage, backlog: Backlog, process: Process) -> None:
-    backlog.at_work(process, 500 + stage.chance.randrange(3_000))
+def _let_work(stage: Stage, backlog: Backlog, process: Process) -> bool:
+    """For a random while; False when the drain has ended meanwhile."""
+    return backlog.at_work(process, 500 + stage.chance.randrange(3_000))
+
+
+def _end(told: Told, backlog: Backlog, process: Process, *where: str) -> None:
+    """The drain ends well; or, where Spark has given up, a resume does."""
+    if told.ends(process, EXIT_DONE, EXIT_INTERRUPTED) == EXIT_INTERRUPTED:
+        _is_plain(told, process)
+        told.remarks.append(_last_words(process))
+        told.finish(backlog, *where)
 
 
 def _worker_at_work(backlog: Backlog) -> int:
@@ -271,22 +338,9 @@ def _are_gone(pids: Iterable[int]) -> bool:
     over_s = time.monotonic() + PROCESSES_GO_S
     with suppress(TimeoutError):
         return until(
-            lambda: not any(_program(pid) for pid in pids), lambda: time.monotonic() > over_s
+            lambda: not any(program(pid) for pid in pids), lambda: time.monotonic() > over_s
         )
     return False
-
-
-def _program(pid: int) -> str:
-    """The command line; nothing for one that is dead."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:
-        return ""
-
-
-def _parent(pid: int) -> int:
-    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    return int(stat.rpartition(")")[2].split()[1])
 
 
 def _state(backlog: Backlog) -> Path:
@@ -331,5 +385,7 @@ CHAPTERS: dict[str, Callable[[Stage], Told]] = {
     "state": state_deleted,
     "disk": disk_full,
     "two": two_at_once,
-    "executor": executor_killed,
+    "executors": executors_killed,
+    "machines": machines,
+    "frozen": driver_frozen,
 }

@@ -72,6 +72,7 @@ class Record:
         lines = self.lines()
         for pid in {line.pid for line in lines}:
             _check_run([line for line in lines if line.pid == pid])
+        _check_beside(lines)
         seen: set[Place] = set()
         first = []
         for line in lines:
@@ -120,6 +121,19 @@ def _check_run(lines: Iterable[Line]) -> None:
         open_[line.place] = line
     _check_rising(line for line in lines if line.mark == "begun" and line.attempt == 1)
     _check_tried_again(lines)
+
+
+def _check_beside(lines: Sequence[Line]) -> None:
+    """No process begins what another one that is alive has of the same sub-key."""
+    last = {line.pid: number for number, line in enumerate(lines)}
+    running: dict[str, Line] = {}
+    for number, line in enumerate(lines):
+        for key in line.keys or ():
+            other = running.pop(key, line)
+            if line.mark == "begun":
+                beside = other.pid != line.pid and last[other.pid] > number
+                assert not beside, f"{line} began while {other} ran"
+                running[key] = line
 
 
 def _check_tried_again(lines: Iterable[Line]) -> None:

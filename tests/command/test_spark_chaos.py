@@ -6,17 +6,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from command.conftest import MakeTopic, committed, operations
-from command.process import FAST, Command, Outcome, Running
+from command.process import FAST, Command, Outcome
 from command.record import every_place
 from drainer.kafka.cluster import Cluster
 from drainer.sandbox import Broker
 from kafka.topic import eventually
+from scenarios.spark_chaos.processes import below, jvm_of, program
 
 ON_SPARK = (*FAST, "--engine", "spark", "--master", "local[2]", "-c", "20")
 IN_PROCESS = (*FAST, "--engine", "process", "-c", "20")
@@ -33,29 +33,6 @@ def spark_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JDK_JAVA_OPTIONS", options.strip())
 
 
-def below(running: Running) -> list[int]:
-    """The processes that it started, and those that these did: Spark's JVM, and its Pythons."""
-    told = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
-    )
-    pairs = [tuple(map(int, line.split())) for line in told.stdout.splitlines()]
-    found, waiting = [], [running.pid]
-    while waiting:
-        parent = waiting.pop()
-        children = [pid for pid, of in pairs if of == parent]
-        found += children
-        waiting += children
-    return found
-
-
-def program(pid: int) -> str:
-    """What a process runs; nothing for one that is dead."""
-    told = subprocess.run(
-        ["ps", "-o", "stat=,args=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
-    return "" if told.stdout.startswith("Z") else told.stdout
-
-
 def insist_that_all_are_gone(pids: list[int]) -> None:
     eventually(lambda: not any(program(pid) for pid in pids), "no process is left", 30)
 
@@ -68,8 +45,11 @@ def is_plain(outcome: Outcome) -> None:
     assert outcome.hint
 
 
-def insist_on_few_repeats(command: Command, killed: set[int]) -> None:
-    """What was begun again was in flight in a process that was killed, or had just finished."""
+def insist_on_few_repeats(command: Command, killed: set[int], victims: int = 1) -> None:
+    """What was begun again was in flight in a process that was killed, or had just finished.
+
+    Of those that were killed so many were at work, one after the other.
+    """
     lines = command.record.lines()
     last_words_s = {line.pid: line.at_s for line in lines}
     done: dict[object, tuple[int, float]] = {}
@@ -88,7 +68,7 @@ def insist_on_few_repeats(command: Command, killed: set[int]) -> None:
             assert begun[line.place] in killed
             in_flight += 1
         begun[line.place] = line.pid
-    assert in_flight <= CONCURRENCY
+    assert in_flight <= victims * CONCURRENCY
 
 
 def joined_operations(count: int) -> list[str]:
@@ -109,13 +89,13 @@ def test_a_driver_that_is_killed_is_resumed_with_another_number_of_tasks(
     topic = make_topic(messages)
     running = command.begin(topic, *ON_SPARK, pause_ms=5)
     command.wait_for(running, "done", 500, PATIENCE_S)
-    processes = below(running)
+    processes = below(running.pid)
     running.kill()
     insist_that_all_are_gone(processes)
 
     words = ["resume", str(command.plan(topic)), "--yes", *command.options()]
     resumed = command.start(*words, *ON_SPARK, "--tasks", "3")
-    eventually(lambda: bool(below(resumed)), "Spark starts", PATIENCE_S)
+    eventually(lambda: bool(below(resumed.pid)), "Spark starts", PATIENCE_S)
     outcome = resumed.ends(0, PATIENCE_S)
 
     assert "adds" in outcome.err
@@ -137,7 +117,7 @@ def test_a_killed_process_is_resumed_on_spark_and_ctrl_c_brings_all_of_it_to_res
     words = ["resume", str(command.plan(topic)), "--yes", *command.options(pause_ms=10)]
     running = command.start(*words, *ON_SPARK)
     command.wait_for(running, "done", 600, PATIENCE_S)
-    processes = below(running)
+    processes = below(running.pid)
     group = os.getpgid(running.pid)
     for pid in (*processes, running.pid):  # as a terminal does
         try:
@@ -167,8 +147,8 @@ def test_a_jvm_that_is_killed_stops_the_drain_and_is_told_in_a_line(
     topic = make_topic(messages)
     running = command.begin(topic, *ON_SPARK, pause_ms=10)
     command.wait_for(running, "done", 300, PATIENCE_S)
-    processes = below(running)
-    os.kill(next(pid for pid in processes if "java" in program(pid)), signal.SIGKILL)
+    processes = below(running.pid)
+    os.kill(jvm_of(running.pid), signal.SIGKILL)
 
     outcome = running.ends(4, PATIENCE_S)
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,34 +11,16 @@ import pytest
 from command.conftest import MakeTopic, committed, operations
 from command.process import FAST, ON_THE_LOOP, ON_THREADS, Command
 from command.record import every_place
-from command.standalone import standalone
-from command.test_spark_chaos import (
-    IN_PROCESS,
-    ON_SPARK,
-    PATIENCE_S,
-    below,
-    program,
-    spark_at_home,
-)
+from command.test_spark_chaos import IN_PROCESS, ON_SPARK, PATIENCE_S, spark_at_home
 from drainer.errors import EXIT_INTERRUPTED, EXIT_UNRESUMABLE
 from drainer.kafka.cluster import Cluster
 from kafka.topic import eventually
+from scenarios.spark_chaos.processes import jvm_of, program, standing_still
+from scenarios.spark_chaos.standalone import standalone
 
 __all__ = ["spark_at_home"]  # for each test here as well
 CUT_WITHIN_S = 200.0  # a folder that is mounted has a lease of minutes
 SLOW = "a-0"  # the sub-key whose first call never ends
-
-
-@contextmanager
-def standing_still(pids: list[int]) -> Iterator[None]:
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
 
 
 @pytest.fixture(params=["local", "standalone"])
@@ -70,8 +49,7 @@ def test_no_call_of_tasks_runs_beside_a_fresh_drain_when_their_driver_stands_sti
     first = command.begin(topic, *on_spark, "--timeout", "1h", handler=handler, **slowly)
     command.wait_for(first, "done", 300, PATIENCE_S)
     slow = next(line for line in command.record.lines() if line.keys == (SLOW,))
-    driver = [first.pid, *(pid for pid in below(first) if "java" in program(pid))]
-    with standing_still(driver):
+    with standing_still([first.pid, jvm_of(first.pid)]):
         frozen_s = time.monotonic()
         words = [*command.what(topic, handler), "--from", "earliest", "--yes"]
         second = command.start(

@@ -12,8 +12,8 @@ import pytest
 from command.conftest import MakeTopic, committed, operations
 from command.process import Command
 from command.record import every_place
-from command.standalone import standalone
 from drainer.kafka.cluster import Cluster
+from scenarios.spark_chaos.standalone import standalone
 
 pytestmark = pytest.mark.long
 

@@ -16,12 +16,12 @@ import pytest
 from command.conftest import MakeTopic, committed, operations
 from command.process import FAST, Command
 from command.record import every_place
-from command.standalone import Standalone, standalone
 from drainer.kafka.cluster import Cluster
 from drainer.spark.objects import Objects
 from drainer.store.plan_file import plan_at
 from kafka.topic import Topic, eventually
 from s3 import S3
+from scenarios.spark_chaos.standalone import Standalone, standalone
 
 pytestmark = pytest.mark.long
 

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pyspark
 
-from kafka.topic import eventually
+from scenarios.chaos.drain import until
 
 SPARK_CLASS = Path(pyspark.__file__).with_name("bin") / "spark-class"
-STARTS_WITHIN_S = 60.0
 
 
 class Standalone:
-    """A master that answers; ``worker`` adds a worker, whose process is given."""
+    """A master that answers; ``worker`` adds a machine, whose process is given."""
 
     def __init__(self, folder: Path, opened: ExitStack) -> None:
         self._folder = folder
@@ -25,8 +24,8 @@ class Standalone:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         self.url = f"spark://127.0.0.1:{port}"
-        self._start("master.Master", "--port", str(port))
-        eventually(lambda: _answers(port), "the master answers", STARTS_WITHIN_S)
+        master = self._start("master.Master", "--port", str(port))
+        assert until(lambda: _answers(port), lambda: master.poll() is not None), "no master"
 
     def worker(self, cores: int = 1, memory: str = "1g") -> subprocess.Popen[bytes]:
         work = ("--work-dir", str(self._folder / "work"))

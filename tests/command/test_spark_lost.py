@@ -1,0 +1,235 @@
+"""Executors and workers of Spark that vanish, with what they held: blocks, shuffle files, calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import pyspark
+import pytest
+
+from command.conftest import MakeTopic, committed, operations
+from command.process import FAST, Command, Running
+from command.record import every_place
+from command.test_spark_chaos import IN_PROCESS, PATIENCE_S, insist_on_few_repeats, spark_at_home
+from drainer.kafka.cluster import Cluster
+from kafka.topic import Topic, eventually
+from scenarios.spark_chaos.processes import above, below, executor_of, executors_of
+from scenarios.spark_chaos.standalone import standalone
+
+__all__ = ["spark_at_home"]  # for each test here as well
+pytestmark = pytest.mark.long
+
+CONCURRENCY = 20
+CLUSTER = ("--master", "local-cluster[2,1,1024]")
+LONG_KEY = 1_000  # characters: several MiB of chunks are worth several tasks
+
+
+def bulky(count: int) -> list[str]:
+    """Values of messages: two operations on a few documents, and three on long names."""
+    chance = random.Random(count)
+    return [
+        json.dumps(
+            [f"a-{n % 50}", f"b-{n * 3 % 50}"]
+            + [f"{chance.getrandbits(4 * LONG_KEY):x}" for _ in range(3)]
+        )
+        for n in range(count)
+    ]
+
+
+class Night:
+    """A drain on a cluster, what Spark writes down of it, and the laws on what it did."""
+
+    def __init__(self, command: Command, cluster: Cluster, folder: Path) -> None:
+        self._command = command
+        self._cluster = cluster
+        self._events = folder / "events"
+        self._events.mkdir()
+        self._victims: set[int] = set()
+
+    def begin(self, topic: Topic, *where: str, **options: Any) -> Running:
+        conf = ("enabled=true", f"dir={self._events.as_uri()}", "compress=false")
+        events = [word for each in conf for word in ("--spark-conf", f"spark.eventLog.{each}")]
+        common = (*FAST, "-c", str(CONCURRENCY), "--timeout", "1h")
+        self.topic = topic
+        self.running = self._command.begin(topic, *common, *where, *events, **options)
+        return self.running
+
+    def waits(self, holds: Callable[[], bool], what: str) -> None:
+        running = self.running
+        eventually(lambda: holds() or not running.running, what, PATIENCE_S)
+        assert running.running, running.err
+
+    def events(self, kind: str) -> Iterator[dict[str, Any]]:
+        for path in sorted(self._events.rglob("*")):
+            for line in path.read_text().splitlines() if path.is_file() else ():
+                if line.startswith(f'{{"Event":"SparkListener{kind}"') and line.endswith("}"):
+                    yield json.loads(line)
+
+    def jobs_done(self, words: str) -> int:
+        """How many jobs have ended, of those whose name has these words."""
+        meant = {
+            each["Job ID"]
+            for each in self.events("JobStart")
+            if words in each["Properties"].get("spark.jobGroup.id", "")
+        }
+        return sum(each["Job ID"] in meant for each in self.events("JobEnd"))
+
+    @property
+    def reasons(self) -> set[str]:
+        """Why tasks have ended."""
+        return {each["Task End Reason"]["Reason"] for each in self.events("TaskEnd")}
+
+    def at_work(self) -> int:
+        """A Python worker that makes calls."""
+        return self._command.record.lines()[-1].pid
+
+    def done(self, count: int) -> None:
+        self._command.wait_for(self.running, "done", count, PATIENCE_S)
+
+    def begun(self, pids: int) -> None:
+        """Wait until calls are in so many workers."""
+        self.waits(
+            lambda: len({line.pid for line in self._command.record.lines()}) >= pids, "calls"
+        )
+
+    @property
+    def stages_begun_again(self) -> int:
+        return sum(
+            each["Stage Info"]["Stage Attempt ID"] > 0 for each in self.events("StageSubmitted")
+        )
+
+    def kill(self, pid: int) -> None:
+        self._victims.update((pid, *below(pid)))
+        os.kill(pid, signal.SIGKILL)
+
+    def kill_executor(self) -> None:
+        """One that makes calls."""
+        executor = executor_of(self.at_work())
+        assert executor is not None
+        self.kill(executor)
+
+    def open_gate(self) -> None:
+        self._command.gate.touch()
+
+    def ends_well(self, values: list[str]) -> None:
+        """It drains everything in order; it repeats what victims had in flight, or had just
+        finished."""
+        self.running.ends(0, PATIENCE_S)
+        insist_on_all(self._command, values)
+        insist_on_few_repeats(self._command, self._victims, victims=2)
+        assert committed(self._cluster, self.topic) == {0: len(values)}
+        assert self._command.left_behind == [self._command.plan(self.topic).name]
+
+
+def insist_on_all(command: Command, values: list[str]) -> None:
+    assert set(command.record.done()) == every_place(values)
+    command.record.check_order()
+
+
+@pytest.fixture
+def night(command: Command, cluster: Cluster, tmp_path: Path) -> Iterator[Night]:
+    made = Night(command, cluster, tmp_path)
+    yield made
+    for each in made.events("ApplicationStart"):
+        # A local-cluster keeps its logs beside Spark's jars.
+        rmtree(Path(pyspark.__file__).with_name("work") / each["App ID"], ignore_errors=True)
+
+
+def test_a_wave_whose_blocks_are_lost_before_it_is_dealt_is_read_again(
+    command: Command, make_topic: MakeTopic, night: Night
+) -> None:
+    values = operations(400)
+    night.begin(make_topic(values), *CLUSTER, "--wave", "4KiB", gate=command.gate)
+    night.waits(lambda: night.jobs_done("reading") >= 2, "the second wave is read")
+    for executor in executors_of(night.running.pid):
+        night.kill(executor)
+    night.open_gate()
+
+    night.ends_well(values)
+    assert "ExecutorLostFailure" in night.reasons
+
+
+def test_shuffle_files_that_are_lost_are_made_again(
+    command: Command, make_topic: MakeTopic, night: Night, tmp_path: Path
+) -> None:
+    values = bulky(1_500)
+    night.begin(make_topic(values), *CLUSTER, "--tasks", "4", gate=command.gate)
+    night.begun(2)
+    files = list((tmp_path / "spark").rglob("shuffle_*"))
+    assert files
+    for file in files:
+        file.unlink()
+    night.open_gate()
+
+    night.ends_well(values)
+    assert "FetchFailed" in night.reasons
+
+
+def test_workers_and_executors_that_are_killed_cost_what_they_had_in_flight(
+    command: Command, make_topic: MakeTopic, night: Night
+) -> None:
+    """What executors that live are at is begun anew, too, for the stage has lost its input."""
+    values = bulky(1_500)
+    wide = ("--master", "local-cluster[2,2,1024]", "--tasks", "2")
+    night.begin(make_topic(values), *wide, gate=command.gate)
+    night.begun(2)
+    night.kill(night.at_work())
+    night.begun(3)
+    night.kill_executor()
+    night.waits(lambda: night.stages_begun_again >= 2, "what was shuffled is read, and dealt again")
+    night.open_gate()
+
+    night.ends_well(values)
+    assert {"ExecutorLostFailure", "FetchFailed"} <= night.reasons
+
+
+def test_executors_that_are_lost_again_and_again_end_the_drain_and_a_resume_goes_on(
+    command: Command, make_topic: MakeTopic, night: Night
+) -> None:
+    values = operations(400)
+    topic = make_topic(values)
+    running = night.begin(topic, *CLUSTER, gate=command.gate)
+    killed = set[int]()
+    while running.running:
+        for pid in {line.pid for line in command.record.lines()} - killed:
+            killed.add(pid)
+            if (executor := executor_of(pid)) is not None:
+                os.kill(executor, signal.SIGKILL)
+    outcome = running.ends(4, PATIENCE_S)
+    night.open_gate()
+
+    assert "lost an executor" in outcome.error, outcome.err
+    assert outcome.hint
+    command(*outcome.resume_words[:2], "--yes", *IN_PROCESS, *command.options())
+    insist_on_all(command, values)
+    assert command.left_behind == [command.plan(topic).name]
+
+
+def test_a_machine_may_come_and_another_one_go_while_a_cluster_drains(
+    make_topic: MakeTopic, night: Night, tmp_path: Path
+) -> None:
+    values = operations(2_000, lanes=50)
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    with standalone(folder) as cluster:
+        machines = [cluster.worker() for _ in range(3)]
+        where = ("--master", cluster.url, "--state", str(tmp_path / "state"))
+        small = ("--spark-conf", "spark.executor.memory=512m", "--wave", "32KiB")
+        night.begin(make_topic(values), *where, *small, pause_ms=20)
+        night.done(300)
+        cluster.worker()
+        night.done(800)
+        of_a_call = set(above(night.at_work()))
+        night.kill(next(each.pid for each in machines if each.pid in of_a_call))
+
+        night.ends_well(values)
+    assert "ExecutorLostFailure" in night.reasons
+    added = {each["Executor ID"] for each in night.events("ExecutorAdded")}
+    assert len(added) == 4
