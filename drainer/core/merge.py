@@ -3,17 +3,19 @@
 A drain on Spark deals its backlog out to tasks. They write records, and the plan takes them in:
 over and over while they run, and again by whoever loads it after a crash. What is finished may be
 merged as often as one likes. Accounts may not: so the plan says beside them what of the deals that
-are under way is in them.
+are under way is in them. All accounts are in the claim "all".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING
 
+from drainer.core.claims import ALL
 from drainer.core.codec import JsonRecord, Whole
-from drainer.core.progress import Counts, Progress
+from drainer.core.progress import Counts, Partial, Progress, RangeSet, join_fates, join_ranges
 from drainer.policy.rules.settings import RuleAccount
 
 if TYPE_CHECKING:
@@ -35,34 +37,47 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """The same of a task, in a state: by claim and partition, for a task has parts of several.
+    """The same of a task: ``claims`` is progress by claim and partition, for a task has parts of
+    several, and ``counts`` the whole account of its sub-messages by partition.
 
-    ``status`` is what the task shows of itself while it runs; it means nothing to a resume.
+    Messages are counted when all claims have finished them, which no task knows.
     """
 
-    claims: Mapping[str, Mapping[Whole, Progress]]
+    claims: Mapping[str, Mapping[int, Progress]] = field(default_factory=dict)
+    counts: Mapping[int, Counts] = field(default_factory=dict)
     parked: tuple[str, ...] = ()
     ruled: RuleAccount | None = None
-    status: Mapping[str, Any] | None = None
 
 
 def merged(records: Iterable[TaskRecord]) -> TaskRecord:
     """Records of one task, in their order, as one."""
-    claims: dict[str, dict[int, Progress]] = {}
+    claims: dict[str, dict[int, list[Progress]]] = {}
+    counts: dict[int, Counts] = {}
     parked: dict[str, None] = {}
     ruled: RuleAccount | None = None
-    status: Mapping[str, Any] | None = None
     for record in records:
         for selector, changes in record.claims.items():
             claim = claims.setdefault(selector, {})
             for number, found in changes.items():
-                known = claim.get(number)
-                claim[number] = found if known is None else known.merge(found)
+                claim.setdefault(number, []).append(found)
+        counts |= record.counts
         parked.update(dict.fromkeys(record.parked))
         if record.ruled is not None:
             ruled = record.ruled if ruled is None else ruled.merge(record.ruled)
-        status = status if record.status is None else record.status
-    return TaskRecord(claims, tuple(parked), ruled, status)
+    joined = {s: {n: _joined(each) for n, each in claim.items()} for s, claim in claims.items()}
+    return TaskRecord(joined, counts, tuple(parked), ruled)
+
+
+def _joined(each: Sequence[Progress]) -> Progress:
+    """What any of them says, in one go: a deal may have thousands of records."""
+    partial: dict[int, Partial] = {}
+    for offset, part in chain.from_iterable(progress.partial.items() for progress in each):
+        partial[offset] = partial[offset] | part if offset in partial else part
+    whole = ((offset, offset + 1) for offset, part in partial.items() if part.is_whole)
+    ranges = join_ranges(chain(whole, *(progress.finished for progress in each)))
+    finished = RangeSet(ranges)
+    open_yet = {offset: partial[offset] for offset in sorted(partial) if offset not in finished}
+    return Progress(0, ranges, open_yet, fates=join_fates(progress.fates for progress in each))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +96,15 @@ class StateReference(JsonRecord):
 
     Everything of epochs before ``epoch`` is in the plan, and of deals below ``next`` that are not
     ``open``. Of the others any part may be: ``counted`` is what the plan's accounts hold of their
-    records, by selector and partition, and ``ruled`` what its account of rules counts of them.
-    ``joins`` are those that claims of waves under way name.
+    records, by partition, and ``ruled`` what its account of rules counts of them. ``joins`` are
+    those that claims of waves under way name.
     """
 
     uri: str
     epoch: Whole
     next: Whole
     open: tuple[Whole, ...] = ()
-    counted: Mapping[str, Mapping[Whole, Counts]] = field(default_factory=dict)
+    counted: Mapping[Whole, Counts] = field(default_factory=dict)
     ruled: RuleAccount = field(default_factory=RuleAccount)
     joins: tuple[Whole, ...] = ()
 
@@ -110,47 +125,35 @@ def fold(plan: OffsetPlan, told: Iterable[TaskRecord]) -> OffsetPlan:
     reference = plan.state
     if reference is None:
         raise ValueError("the plan has no state whose records it could hold")
-    claims = {selector: dict(claim) for selector, claim in plan.claims.items()}
-    counted: dict[str, dict[int, Counts]] = {}
+    others = {selector: dict(claim) for selector, claim in plan.others.items()}
+    counted: dict[int, Counts] = {}
     parked = set(plan.parked)
     ruled = RuleAccount()
     for record in told:
         parked.update(record.parked)
         if record.ruled is not None:
             ruled += record.ruled
-        count_in(counted, record)
+        count_in(counted, record.counts)
         for selector, changes in record.claims.items():
-            claim = claims.setdefault(
+            claim = others.setdefault(
                 selector, {n: Progress(p.start) for n, p in plan.partitions.items()}
             )
             for number, found in changes.items():
-                before = claim[number]
-                claim[number] = replace(
-                    before.merge(found), messages=before.messages, sub_messages=before.sub_messages
-                )
-    for selector in {*counted, *reference.counted}:
-        if selector not in claims:
-            continue  # it was folded into another one with its account
-        now, then = counted.get(selector, {}), reference.counted.get(selector, {})
-        for number in {*now, *then}:
-            subs = now.get(number, Counts()) - then.get(number, Counts())
-            known = claims[selector][number]
-            claims[selector][number] = replace(known, sub_messages=known.sub_messages + subs)
+                claim[number] = claim[number].merge(found)
+    known = dict(plan.claims[ALL])
+    for number in {*counted, *reference.counted}:
+        subs = counted.get(number, Counts()) - reference.counted.get(number, Counts())
+        known[number] = replace(known[number], sub_messages=known[number].sub_messages + subs)
     return replace(
         plan,
-        claims=claims,
+        claims={ALL: known, **others},
         parked=tuple(sorted(parked)),
         ruled=plan.ruled + ruled - reference.ruled,
         state=replace(reference, counted=counted, ruled=ruled.numbers),
     )
 
 
-def count_in(counted: dict[str, dict[int, Counts]], told: TaskRecord) -> None:
-    """Adds the accounts of sub-messages in what a task told to those of others.
-
-    Messages are counted when all claims have finished them, which no task knows.
-    """
-    for selector, changes in told.claims.items():
-        accounts = counted.setdefault(selector, {})
-        for number, found in changes.items():
-            accounts[number] = accounts.get(number, Counts()) + found.sub_messages
+def count_in(counted: dict[int, Counts], counts: Mapping[int, Counts]) -> None:
+    """Adds accounts by partition to others."""
+    for number, found in counts.items():
+        counted[number] = counted.get(number, Counts()) + found

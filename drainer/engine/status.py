@@ -197,9 +197,6 @@ class EngineStatus(Protocol):
     def facts(self) -> Sequence[tuple[str, str]]:
         """Labels and their values, for the live view and for lines."""
 
-    def rows(self, room: int) -> list[list[tuple[str, str]]]:
-        """Lines of (text, tone) for the live view, about ``room`` of them."""
-
     def as_json(self) -> dict[str, Any]:
         """For a line of the log, of bounded size."""
 

@@ -1,7 +1,8 @@
 """The account of a drain that many tasks work on: what each claim finished, as one progress.
 
 The driver of a Spark drain owns it. The checkpointer reads it as it reads a
-dispatcher. It never holds more than is reported of the waves that are under way.
+dispatcher. While parts are under way it knows how far they are, and nothing of what tasks finished
+beyond that: so it holds what the waves are, however many holes there are in them.
 """
 
 from __future__ import annotations
@@ -27,34 +28,80 @@ from drainer.core.progress import (
 )
 from drainer.errors import account_wrong
 from drainer.policy.rules.settings import RuleAccount, asked_beyond, greater
+from drainer.spark.records import Head
 
 Part = tuple[int, str]  # what one claim has of a wave, by the number of that
 Changes = dict[str, dict[int, Progress]]  # by claim and partition
 
 
-@dataclass(frozen=True, slots=True)
-class WaveAccount:
-    """What was read of the backlog, for tasks to handle.
+@dataclass(slots=True)
+class _Stretch:
+    """What a wave has of a partition.
 
     Attributes:
-        number: rises from wave to wave.
-        ranges: the offsets ``[start, end)`` by partition.
-        delivered: the offsets of messages that were not finished before, by partition.
-        subs: sub-messages that are to be handled, by claim and partition.
+        marks: up to where each claim has finished all that it has.
+        left: messages that not all claims are known to have finished.
+        messages: the account of all.
+        fates: of those that are left, by claim.
+        beyond: what claims finished beyond their marks, whose deals have ended before that was all.
+        finished: by all claims.
+        moved: whether a mark has, of which the account does not know.
     """
 
-    number: int
-    ranges: Mapping[int, Range]
-    delivered: Mapping[int, Sequence[Range]]
-    subs: Mapping[str, Mapping[int, int]]
+    start: int
+    end: int
+    marks: dict[str, int]
+    left: Sequence[Range]
+    messages: Counts
+    fates: dict[str, Fates]
+    beyond: dict[str, Progress] = field(default_factory=dict)
+    finished: tuple[Range, ...] = ()
+    moved: bool = True
+
+    def by(self, claim: str) -> tuple[Range, ...]:
+        """What a claim has finished."""
+        mark = self.marks[claim]
+        below = ((self.start, mark),) if self.start < mark else ()
+        return (
+            join_ranges((*below, *self.beyond[claim].finished)) if claim in self.beyond else below
+        )
+
+    def reach(self) -> None:
+        """Accounts for the messages that all claims are past."""
+        self.moved = False
+        mark = min(self.marks.values(), default=self.end)
+        if self.start < mark:
+            self._finish(((self.start, mark),))
+
+    def close(self) -> None:
+        """Accounts for all that all claims have finished."""
+        finished: tuple[Range, ...] = ((self.start, self.end),) if self.start < self.end else ()
+        for claim in self.marks:
+            finished = intersect(finished, self.by(claim))
+        self._finish(finished)
+
+    def _finish(self, finished: tuple[Range, ...]) -> None:
+        ended = intersect(self.left, finished)
+        self.finished, self.left = finished, subtract(self.left, finished)
+        over, counts = count(ended), {}
+        fates = join_fates(self.fates.values())
+        for outcome in reversed(OTHERWISE):  # the worst first
+            found = intersect(ended, fates.get(outcome, ()))
+            counts[outcome.value] = count(found)
+            ended = subtract(ended, found)
+        self.messages += Counts(0, count(ended), pending=-over, **counts)
+        self.fates = {
+            claim: {outcome: subtract(ranges, finished) for outcome, ranges in each.items()}
+            for claim, each in self.fates.items()
+        }
 
 
 @dataclass(slots=True)
 class _Wave:
     """One that is under way."""
 
-    told: WaveAccount
-    now: Changes
+    stretches: dict[int, _Stretch]  # by partition
+    subs: Mapping[str, Mapping[int, int]]
     open: set[str]  # claims whose parts are not over
 
 
@@ -62,11 +109,10 @@ class _Wave:
 class _Task:
     """What one task of a deal was given, and has reported."""
 
-    parts: Mapping[str, int]  # the number of the wave, by claim
-    subs: Mapping[str, int]  # that it was given, by claim
-    attempt: int = 0
-    left: dict[str, set[int]] = field(default_factory=dict)  # partitions, by claim
-    counted: Changes = field(default_factory=dict)
+    parts: dict[str, int]  # the number of the wave, by claim
+    subs: int  # that it was given
+    left: dict[str, set[int]]  # partitions, by claim
+    counts: dict[int, Counts] = field(default_factory=dict)  # by partition
     ruled: RuleAccount = field(default_factory=RuleAccount)
 
 
@@ -83,9 +129,7 @@ class Aggregation:
         self._epoch = epoch
         self._over = False
         self._base = dict(plan.claims[ALL])
-        self._others = {
-            selector: dict(claim) for selector, claim in plan.claims.items() if selector != ALL
-        }
+        self._others = {selector: dict(claim) for selector, claim in plan.others.items()}
         self._starts = {n: progress.watermark for n, progress in self._base.items()}
         self._ends = {n: part.end for n, part in plan.partitions.items()}
         self.parked = set(plan.parked)
@@ -96,7 +140,6 @@ class Aggregation:
         self._waves: dict[int, _Wave] = {}
         self._deals: dict[int, tuple[_Task, ...]] = {}
         self._next = 1  # deal
-        self._seen: tuple[dict[int, Progress], Changes] | None = None
         self.doubtful = False  # whether a deal did not add up: nothing is to be committed then
 
     @property
@@ -108,37 +151,50 @@ class Aggregation:
         """Where the tasks write, and what of that is in ``claims`` and ``ruled``."""
         if self._over:
             return None
-        counted: dict[str, dict[int, Counts]] = {}
-        for task in self._tasks:
-            count_in(counted, TaskRecord(task.counted))
         return StateReference(
             self._uri,
             self._epoch,
             self._next,
-            tuple(sorted(self._deals)),
-            counted,
+            tuple(self._deals),
+            self._counted(),
             self._own_rules().numbers,
-            tuple(joins_of(claim for wave in self._waves.values() for claim in wave.now)),
+            tuple(joins_of(claim for wave in self._waves.values() for claim in wave.subs)),
         )
-
-    def tasks_are_over(self) -> None:
-        """From here on there is no state: all that they reported is here."""
-        self._over = True
 
     @property
     def watermarks(self) -> dict[int, int]:
         """By partition, as far as is known now."""
-        return {n: progress.watermark for n, progress in self._view()[0].items()}
+        return {n: progress.watermark for n, progress in self._by_all().items()}
 
-    def begin(self, wave: WaveAccount) -> None:
-        """Raises ValueError when one of this number is under way."""
-        if wave.number in self._waves:
-            raise ValueError(f"wave {wave.number} is under way")
-        now = {
-            selector: {n: Progress(wave.ranges[n][0]) for n in subs}
-            for selector, subs in wave.subs.items()
-        }
-        self._waves[wave.number] = _Wave(wave, now, set(now))
+    def begin(
+        self,
+        number: int,
+        ranges: Mapping[int, Range],
+        delivered: Mapping[int, Sequence[Range]],
+        subs: Mapping[str, Mapping[int, int]],
+    ) -> None:
+        """A wave was read, whose number rises.
+
+        Args:
+            number: of the wave.
+            ranges: the offsets ``[start, end)`` by partition.
+            delivered: the offsets of messages that were not finished before, by partition.
+            subs: sub-messages that are to be handled, by claim and partition.
+        """
+        stretches = {}
+        for n, (start, end) in ranges.items():
+            left = delivered.get(n, ())
+            read = count(left)
+            before = (self._base[n].fates, *(claim[n].fates for claim in self._others.values()))
+            stretches[n] = _Stretch(
+                start,
+                end,
+                {claim: start for claim, of_claim in subs.items() if n in of_claim},
+                left,
+                Counts(read, pending=read),
+                {ALL: join_fates(before)},
+            )
+        self._waves[number] = _Wave(stretches, subs, set(subs))
         self._end_waves()
 
     def deal(self, number: int, tasks: Sequence[Iterable[Part]]) -> None:
@@ -146,103 +202,107 @@ class Aggregation:
         self._deals[number] = tuple(self._given(parts) for parts in tasks)
         self._next = number + 1
 
-    def take(
-        self, deal: int, task: int, told: TaskRecord, attempt: int = 0, newest: int = 0
-    ) -> list[Part]:
+    def take(self, deal: int, task: int, head: Head) -> list[Part]:
         """What a task finished since the last time; gives the parts that are done by that.
 
-        The counts are of all that it did. A later attempt goes on from the counts of earlier ones,
-        so these are not asked any more; and what they finished late it does again, so it alone
-        says that a part is done. ``newest`` is the last attempt that has begun. Nor is a task of a
-        deal that has ended asked: an attempt that was given up has woken up.
+        The counts are of all that it did. A later attempt goes on from those of earlier ones, which
+        are not asked any more. Nor is a task of a deal that has ended: an attempt that was given up
+        has woken up.
         """
         if deal not in self._deals:
             return []
-        self._seen = None
         share, done = self._deals[deal][task], list[Part]()
-        share.attempt = max(share.attempt, attempt, newest)
-        late = attempt < share.attempt
-        for selector, changes in told.claims.items():
-            number = share.parts[selector]
-            wave = self._waves.get(number)
-            if wave is None:
-                continue  # it was folded in
-            now = wave.now[selector]
-            left = share.left.setdefault(selector, set(now))
+        for claim, marks in head.marks.items():
+            number = share.parts[claim]
+            stretches, left = self._waves[number].stretches, share.left[claim]
             whole_before = not left
-            for n, progress in changes.items():
-                before = now[n]
-                now[n] = merged = before.merge(progress)
-                if late:
-                    now[n] = replace(
-                        merged, messages=before.messages, sub_messages=before.sub_messages
-                    )
-                elif _is_whole(progress, wave.told.ranges[n]):
+            for n, (_, mark) in marks.items():
+                stretch = stretches[n]
+                if mark > stretch.marks[claim]:
+                    stretch.marks[claim] = mark
+                    stretch.moved = True
+                if mark >= stretch.end:
                     left.discard(n)
             if not left and not whole_before:
-                done.append((number, selector))
-            share.counted.setdefault(selector, {}).update(now)
-        self.parked.update(told.parked)
-        if not late and told.ruled is not None:
-            known = self._ruled.counts  # a task may report all of them again
-            news = {key: n for key, n in told.ruled.counts.items() if n > known.get(key, 0)}
-            share.ruled = share.ruled.merge(replace(told.ruled, counts=news))
+                done.append((number, claim))
+        for claim, by_partition in head.fates.items():
+            stretches = self._waves[share.parts[claim]].stretches
+            for n, fates in by_partition.items():
+                known = stretches[n].fates
+                known[claim] = join_fates((known.get(claim, {}), fates))
+        share.counts |= head.counts
+        self._note(share, head)
         return done
 
-    def finished_in(self, deal: int, task: int) -> Counts:
-        """Sub-messages of a task that is under way."""
-        tasks = self._deals.get(deal)
-        counted = {} if tasks is None else tasks[task].counted
-        return sum(map(_counts_of, counted.values()), Counts())
+    @property
+    def deals(self) -> list[int]:
+        """Those that are under way."""
+        return list(self._deals)
 
-    def expected(self, deal: int, task: int) -> int:
-        """Sub-messages that a task which is under way was given."""
-        tasks = self._deals.get(deal)
-        return 0 if tasks is None else sum(tasks[task].subs.values())
+    def share_done(self, deal: int, task: int) -> float:
+        """Of the sub-messages that a task which is under way was given."""
+        share = self._deals[deal][task]
+        return Counts.sum(share.counts.values()).finished / max(1, share.subs)
 
     def insist_conserved(self, deal: int) -> None:
         """Raises AccountWrong when a deal does not add up: nothing of it may be committed."""
-        for task in self._deals[deal]:
-            for selector, expected in task.subs.items():
-                counts = _counts_of(task.counted.get(selector, {}))
-                if counts.read != expected or not counts.conserved:
-                    self.doubtful = True
-                    raise account_wrong(
-                        f"claim {selector} was given {expected:,} sub-messages and reports {counts}"
-                    )
+        for number, task in enumerate(self._deals[deal]):
+            counts = sum(task.counts.values(), Counts())
+            if counts.read != task.subs or not counts.conserved:
+                self.doubtful = True
+                raise account_wrong(
+                    f"task {number} of deal {deal} was given {task.subs:,} sub-messages and reports"
+                    f" {counts}"
+                )
 
-    def end_deal(self, deal: int) -> None:
-        """What is pending of it stays so in this run."""
-        tasks = self._deals.pop(deal)
-        for task in tasks:
+    def unfinished(self, deal: int) -> list[int]:
+        """Its tasks whose parts are not done."""
+        tasks = enumerate(self._deals[deal])
+        return [number for number, task in tasks if any(task.left.values())]
+
+    def end_deal(self, deal: int, told: Mapping[int, TaskRecord]) -> None:
+        """What is pending of it stays so in this run.
+
+        ``told`` is all that was reported by its ``unfinished`` tasks.
+        """
+        for number, task in enumerate(self._deals.pop(deal)):
+            if number in told:
+                self._take_all(task, told[number])
             self._ruled += task.ruled
-            for selector, number in task.parts.items():
-                if number in self._waves:
-                    self._waves[number].open.discard(selector)
+            for n, counts in task.counts.items():
+                subs = self._base[n].sub_messages + counts
+                self._base[n] = replace(self._base[n], sub_messages=subs)
+            for claim, wave in task.parts.items():
+                self._waves[wave].open.discard(claim)
         self._end_waves()
 
     def end(self) -> None:
-        """Ends all that is under way."""
-        for deal in list(self._deals):
-            self.end_deal(deal)
+        """Ends all waves. No deal is under way; from here on there is no state: all that tasks
+        reported is here."""
+        self._over = True
         for wave in self._waves.values():
             wave.open.clear()
         self._end_waves()
 
     def claims(self) -> Claims:
         """What the plan holds."""
-        base, others = self._view()
-        now = {selector for wave in self._waves.values() for selector in wave.now}
-        said = {s: claim for s, claim in others.items() if s in now or self._says_more(base, claim)}
-        return {ALL: base, **said}
+        base, others = self._by_all(), {s: dict(claim) for s, claim in self._others.items()}
+        for wave in self._waves.values():
+            self._fold(wave, others)
+        for n, counts in self._counted().items():
+            base[n] = replace(base[n], sub_messages=base[n].sub_messages + counts)
+        return {ALL: base, **_saying_more(others, base)}
 
     def counts(self) -> tuple[Counts, Counts]:
         """Messages and sub-messages."""
-        messages, subs = Counts(), Counts()
-        for claim in self.claims().values():
-            for progress in claim.values():
-                messages, subs = messages + progress.messages, subs + progress.sub_messages
-        return messages, subs
+        self._reach()
+        messages = [each.messages for each in self._base.values()]
+        messages += (
+            each.messages for wave in self._waves.values() for each in wave.stretches.values()
+        )
+        subs = [each.sub_messages for each in self._base.values()]
+        subs += (counts for task in self._tasks for counts in task.counts.values())
+        return Counts.sum(messages), Counts.sum(subs)
 
     def changes(self) -> Mapping[int, Progress]:
         """Nothing: what the tasks wrote down is the journal."""
@@ -269,14 +329,35 @@ class Aggregation:
         return (task for tasks in self._deals.values() for task in tasks)
 
     def _given(self, parts: Iterable[Part]) -> _Task:
-        waves = {selector: number for number, selector in parts}
+        given = {claim: self._waves[number].subs[claim] for number, claim in parts}
         return _Task(
-            waves,
-            {
-                selector: sum(self._waves[number].told.subs[selector].values())
-                for selector, number in waves.items()
-            },
+            {claim: number for number, claim in parts},
+            sum(sum(subs.values()) for subs in given.values()),
+            {claim: set(subs) for claim, subs in given.items()},
         )
+
+    def _note(self, task: _Task, told: Head | TaskRecord) -> None:
+        self.parked.update(told.parked)
+        if told.ruled is not None:
+            known = self._ruled.counts  # a task may report all of them again
+            news = {key: n for key, n in told.ruled.counts.items() if n > known.get(key, 0)}
+            task.ruled = task.ruled.merge(replace(told.ruled, counts=news))
+
+    def _take_all(self, task: _Task, told: TaskRecord) -> None:
+        task.counts = dict(told.counts)
+        self._note(task, told)
+        for claim, changes in told.claims.items():
+            stretches = self._waves[task.parts[claim]].stretches
+            for n, progress in changes.items():
+                stretches[n].beyond[claim] = progress
+                stretches[n].fates[claim] = progress.fates
+
+    def _counted(self) -> dict[int, Counts]:
+        """Sub-messages of deals that are under way, by partition."""
+        counted: dict[int, Counts] = {}
+        for task in self._tasks:
+            count_in(counted, task.counts)
+        return counted
 
     def _own_rules(self) -> RuleAccount:
         return sum((task.ruled for task in self._tasks), RuleAccount())
@@ -287,65 +368,38 @@ class Aggregation:
             return {}
         asked = {n: list(ranges) for n, ranges in self._asked.items()}
         for wave in self._waves.values():
-            for number, (start, end) in wave.told.ranges.items():
+            for number, stretch in wave.stretches.items():
                 told = (
-                    greater(ruled.asked_below, ruled.asked_by.get(selector, {})).get(number, 0)
-                    for selector, now in wave.now.items()
-                    if number in now
+                    greater(ruled.asked_below, ruled.asked_by.get(claim, {})).get(number, 0)
+                    for claim in stretch.marks
                 )
-                below = min(told, default=end)
-                if below > start:
-                    asked.setdefault(number, []).append((start, min(below, end)))
+                below = min(told, default=stretch.end)
+                if below > stretch.start:
+                    asked.setdefault(number, []).append((stretch.start, min(below, stretch.end)))
         return {n: join_ranges(ranges) for n, ranges in asked.items()}
 
-    def _view(self) -> tuple[dict[int, Progress], Changes]:
-        """The claim "all", and the others, with what is under way."""
-        if self._seen is None:
-            base, others = dict(self._base), {s: dict(claim) for s, claim in self._others.items()}
-            for wave in self._waves.values():
-                self._fold(wave, base, others)
-            self._seen = base, others
-        return self._seen
+    def _reach(self) -> None:
+        for wave in self._waves.values():
+            for stretch in wave.stretches.values():
+                if stretch.moved:
+                    stretch.reach()
 
-    def _fold(self, wave: _Wave, base: dict[int, Progress], others: Changes) -> None:
-        for selector, now in wave.now.items():
-            claim = others.setdefault(selector, {n: Progress(s) for n, s in self._starts.items()})
-            for number, progress in now.items():
-                before, begun = claim[number], wave.told.ranges[number][0]
-                finished = join_ranges([(begun, progress.watermark), *progress.finished])
-                claim[number] = before.merge(
-                    Progress(
-                        before.watermark,
-                        tuple(each for each in finished if each[0] < each[1]),
-                        progress.partial,
-                        sub_messages=before.sub_messages + progress.sub_messages,
-                        fates=_open_fates(base[number], progress.fates),
-                    )
-                )
-        for number, bounds in wave.told.ranges.items():
-            reported = [now[number] for now in wave.now.values() if number in now]
-            finished = _finished_by_all(reported, bounds)
-            known = base[number]
-            messages = self._messages(wave.told.delivered.get(number, ()), finished, number, others)
-            base[number] = known.merge(
-                Progress(
-                    known.watermark, finished, {}, known.messages + messages, known.sub_messages
-                )
-            )
+    def _by_all(self) -> dict[int, Progress]:
+        """The claim "all", with messages of what is under way."""
+        self._reach()
+        base = dict(self._base)
+        for wave in self._waves.values():
+            _add(wave, base)
+        return base
 
-    def _messages(
-        self, delivered: Sequence[Range], finished: Sequence[Range], number: int, others: Changes
-    ) -> Counts:
-        ended = intersect(delivered, finished)
-        read, over = count(delivered), count(ended)
-        claims = (claim[number].fates for claim in others.values())
-        fates = join_fates((self._base[number].fates, *claims))
-        counts = {}
-        for outcome in reversed(OTHERWISE):  # the worst first
-            found = intersect(ended, fates.get(outcome, ()))
-            counts[outcome.value] = count(found)
-            ended = subtract(ended, found)
-        return Counts(read, count(ended), pending=read - over, **counts)
+    def _fold(self, wave: _Wave, others: Changes) -> None:
+        for n, stretch in wave.stretches.items():
+            for claim in stretch.marks:
+                fresh = {n: Progress(start) for n, start in self._starts.items()}
+                own = others.setdefault(claim, fresh)
+                partial = stretch.beyond[claim].partial if claim in stretch.beyond else {}
+                fates = stretch.fates.get(claim, {})
+                own[n] = own[n].merge(Progress(0, stretch.by(claim), partial, fates=fates))
 
     def _end_waves(self) -> None:
         """Folds in those of which nothing is under way any more."""
@@ -354,42 +408,23 @@ class Aggregation:
                 continue
             if self._limited:
                 self._asked = {n: list(r) for n, r in self._asked_by_all(self.ruled()).items()}
-            self._fold(wave, self._base, self._others)
+            for stretch in wave.stretches.values():
+                stretch.close()
+            _add(wave, self._base)
+            self._fold(wave, self._others)
             del self._waves[number]
-            for selector, now in wave.now.items():  # accounts are those of "all" from here on
-                for n, progress in now.items():
-                    base, claim = self._base[n], self._others[selector]
-                    subs = base.sub_messages + progress.sub_messages
-                    self._base[n] = replace(base, sub_messages=subs)
-                    left = claim[n].sub_messages - progress.sub_messages
-                    claim[n] = replace(claim[n], sub_messages=left)
-            self._others = {s: c for s, c in self._others.items() if self._says_more(self._base, c)}
-        self._seen = None
-
-    def _says_more(self, base: Mapping[int, Progress], claim: Mapping[int, Progress]) -> bool:
-        return any(end_of(p) > base[n].watermark for n, p in claim.items())
+            self._others = _saying_more(self._others, self._base)
 
 
-def _is_whole(told: Progress, bounds: Range) -> bool:
-    """Whether a task has told that it is past these offsets, whatever others finished of them."""
-    start, end = bounds
-    return any(first <= start and end <= last for first, last in told.finished)
+def _add(wave: _Wave, base: dict[int, Progress]) -> None:
+    for n, stretch in wave.stretches.items():
+        known, messages = base[n], base[n].messages + stretch.messages
+        base[n] = known.merge(Progress(0, stretch.finished, {}, messages, known.sub_messages))
 
 
-def _counts_of(claim: Mapping[int, Progress]) -> Counts:
-    return sum((p.sub_messages for p in claim.values()), Counts())
-
-
-def _open_fates(base: Progress, fates: Fates) -> Fates:
-    """Without messages whose account is settled."""
-    settled = ((0, base.watermark), *base.finished)
-    return {outcome: tuple(subtract(ranges, settled)) for outcome, ranges in fates.items()}
-
-
-def _finished_by_all(reported: Sequence[Progress], bounds: Range) -> tuple[Range, ...]:
-    start, end = bounds
-    finished: Sequence[Range] = (bounds,) if start < end else ()
-    for progress in reported:
-        own = ((start, progress.watermark), *progress.finished)
-        finished = intersect(finished, [each for each in own if each[0] < each[1]])
-    return tuple(finished)
+def _saying_more(claims: Changes, base: Mapping[int, Progress]) -> Changes:
+    return {
+        selector: claim
+        for selector, claim in claims.items()
+        if any(end_of(progress) > base[n].watermark for n, progress in claim.items())
+    }

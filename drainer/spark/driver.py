@@ -34,7 +34,6 @@ from drainer.spark.control import ControlChannel, Loans
 from drainer.spark.counters import Counters
 from drainer.spark.failure import refusing
 from drainer.spark.jobs import Checking, Jobs, insist_on_probes
-from drainer.spark.lending import Borrowed
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.reading import Reader, Terms, typical_bytes
 from drainer.spark.session import TELL_S, drain_context
@@ -251,16 +250,13 @@ class SparkDrain:
 
     async def _take_news(self, *, sparing: bool = False) -> None:
         async with self._taking:
-            for attempt, told in await blocking_call(partial(self._state.news, sparing=sparing)):
+            for attempt, head in await blocking_call(partial(self._state.news, sparing=sparing)):
                 deal, task = attempt.deal, attempt.task
-                newest = self._state.newest.get(attempt.share, attempt.number)
-                done = self._aggregation.take(deal, task, told, attempt.number, newest)
-                for wave, claim in done:
+                for wave, claim in self._aggregation.take(deal, task, head):
                     self._work.part_done(deal, task, wave, claim)
-                self._monitor.take(attempt, told.status)
-                if told.status and attempt.number == newest:  # what others say is late
-                    borrowed = told.status["borrowed"]
-                    self._loans.told(attempt.borrower, borrowed and Borrowed(*borrowed))
+                self._monitor.take(attempt, head.status)
+                if head.status is not None:
+                    self._loans.told(attempt.borrower, head.status.borrowed)
 
     def begin_no_more(self) -> None:
         self._reader.stop()
@@ -277,12 +273,13 @@ class SparkDrain:
         at_rest = await self._bring_to_rest(reason)
         try:
             await self._take_news()
+            if at_rest and not self.doubtful:
+                await self._work.end_deals()
         except DrainerError:
             at_rest = False  # what they reported last is still there, for a resume
         self._at_rest = at_rest and not self.doubtful
         if self._at_rest:  # else they may report more, which the plan is to know it has not
             self._aggregation.end()
-            self._aggregation.tasks_are_over()  # the plan that is written now has all of it
         return cause
 
     async def close(self, cause: BaseException | None) -> BaseException | None:

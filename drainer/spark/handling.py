@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, NoReturn
 from pyspark import TaskContext
 
 from drainer.core.claims import ALL
-from drainer.core.codec import builtins
 from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import TaskRecord
 from drainer.core.plan import OffsetPlan, PartitionPlan
@@ -34,7 +33,7 @@ from drainer.spark.chunk import Row, decode
 from drainer.spark.failure import carrying, said_of
 from drainer.spark.lending import Borrowed
 from drainer.spark.python_worker import HandlerSpec, python_worker
-from drainer.spark.records import TaskRecords
+from drainer.spark.records import TaskRecords, TaskStatus
 from drainer.spark.slices import Manifest
 from drainer.spark.state import Attempt, State
 from drainer.spark.streams import Streams
@@ -94,6 +93,7 @@ class Handling:
             teller = _Teller(records)
             try:
                 earlier = state.settle(attempt, self.handler.lease)
+                records.go_on_from(earlier)
                 plan = self._plan_of(given, earlier)
                 fence.guard(attempt)
                 if self.letters_topic is not None:
@@ -139,7 +139,7 @@ class Handling:
                     letters.close(0)
                 if fence.leave():
                     teller.over()
-                    records.end(outcome)
+                    records.end()
         return outcome
 
     def _plan_of(self, given: Mapping[int, Given], earlier: TaskRecord) -> OffsetPlan:
@@ -325,33 +325,30 @@ class _Teller:
         self.borrowed = lambda: None
         self.tell()
 
-    def told(self) -> Mapping[str, Any]:
+    def told(self) -> TaskStatus | None:
         """The last status."""
-        if self._status is None:
-            return {}
-        return _as_json(self._status) | {"borrowed": self.borrowed()}
-
-
-def _as_json(status: Status) -> dict[str, Any]:
-    failures = status.failures
-    return {
-        "host": socket.gethostname(),
-        "running": status.running,
-        "lanes": status.lanes,
-        "ready": status.lanes_ready,
-        "hottest": [[repr(key)[:80], waiting] for key, waiting in status.hottest],
-        "buffered_bytes": status.buffered_bytes,
-        "rate": status.rate_now,
-        "trouble": status.trouble,
-        "latency": None if status.latency is None else status.latency.as_json(),
-        "recent": None if status.latency_recent is None else status.latency_recent.as_json(),
-        "rules": {"undecided": dict(status.rules.undecided), "why": dict(status.rules.why)},
-        "failures": builtins(replace(failures, errors=failures.errors[:10])),
-    }
+        status = self._status
+        if status is None:
+            return None
+        return TaskStatus(
+            host=socket.gethostname(),
+            running=status.running,
+            lanes=status.lanes,
+            lanes_ready=status.lanes_ready,
+            hottest=tuple((repr(key)[:80], waiting) for key, waiting in status.hottest),
+            buffered_bytes=status.buffered_bytes,
+            trouble=status.trouble,
+            latency=status.latency,
+            latency_recent=status.latency_recent,
+            undecided=status.rules.undecided,
+            why=status.rules.why,
+            failures=replace(status.failures, errors=status.failures.errors[:10]),
+            borrowed=self.borrowed(),
+        )
 
 
 def _outcome(
-    summary: Summary, dispatcher: Dispatcher, status: Mapping[str, Any]
+    summary: Summary, dispatcher: Dispatcher, status: TaskStatus | None
 ) -> Mapping[str, Any]:
     """How the task ended; lanes that it leaves behind are no failure of the wave."""
     cause = summary.cause

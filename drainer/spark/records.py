@@ -1,6 +1,7 @@
 """A task's records: the journal and the plan of an engine that runs in a task, kept as objects.
 
-Each is a ``TaskRecord``.
+Each is two lines. The head is all that a driver reads while the drain runs: how far the task is,
+and how it is. The detail is what finished beyond that; it is read once the task is over.
 """
 
 from __future__ import annotations
@@ -9,17 +10,32 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from drainer.core.claims import ALL
+import msgspec
+
+from drainer.core.claims import ALL, Claims
+from drainer.core.codec import Whole
+from drainer.core.latency import Latency
+from drainer.core.merge import TaskRecord
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Progress, join_ranges
+from drainer.core.progress import (
+    Counts,
+    Outcome,
+    Progress,
+    Range,
+    Ranges,
+    join_ranges,
+)
+from drainer.engine.status import FailureStatus
 from drainer.errors import DrainerError, StateLost
+from drainer.message import partition_of
 from drainer.policy.rules.settings import RuleAccount
+from drainer.spark.lending import Borrowed
 from drainer.spark.objects import Objects
 from drainer.spark.streams import Streams
-from drainer.store.journal import encode_line
+from drainer.store.journal import decode_line, encode_line
 
 # Between two records that have a status, at most, while ``beat`` is called. To an object store it
 # goes with what finished, which comes more often: each record is a request.
@@ -28,9 +44,112 @@ TRY_FOR_S = 30.0  # how long an object store that takes nothing is tried again
 TRY_AGAIN_S = 1.0
 FLUSH_S = 60.0
 
+FIRST = "00000000"  # record: what an attempt goes on from
+ENDED = "ended"
+_NONE = Counts()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """How a task is; the fields are those of ``Status``, and what it has ``borrowed``, None once it
+    is over. It means nothing to a resume."""
+
+    host: str = ""
+    running: int = 0
+    lanes: int = 0
+    lanes_ready: int = 0
+    hottest: tuple[tuple[str, int], ...] = ()
+    buffered_bytes: int = 0
+    trouble: str | None = None
+    latency: Latency | None = None
+    latency_recent: Latency | None = None
+    undecided: Mapping[str, int] = field(default_factory=dict)
+    why: Mapping[str, str] = field(default_factory=dict)
+    failures: FailureStatus = field(default_factory=FailureStatus)
+    borrowed: Borrowed | None = None
+
+
+class Head(msgspec.Struct, omit_defaults=True, frozen=True):
+    """What a driver reads of a record.
+
+    ``marks`` are by claim and partition: where the task's share begins, and up to which offset it
+    has finished all of it. ``fates`` are those of ``Progress``, the other fields those of
+    ``TaskRecord``.
+    """
+
+    marks: dict[str, dict[Whole, Range]] = {}
+    counts: dict[Whole, Counts] = {}
+    fates: dict[str, dict[Whole, dict[Outcome, Ranges]]] = {}
+    parked: tuple[str, ...] = ()
+    ruled: RuleAccount | None = None
+    status: TaskStatus | None = None
+
+
+def decode_head(data: bytes) -> Head:
+    """Raises ValueError when it is cut or spoilt, whatever becomes of the detail."""
+    return decode_line(data[: data.find(b"\n") + 1], Head)
+
+
+def decode_record(data: bytes) -> TaskRecord:
+    """Raises ValueError when any of it is cut or spoilt."""
+    head = decode_head(data)
+    rest = data[data.find(b"\n") + 1 :]
+    detail = decode_line(rest, dict[str, dict[Whole, Progress]]) if rest else {}
+    claims: dict[str, dict[int, Progress]] = {}
+    for selector, marks in head.marks.items():
+        above, fates = detail.get(selector, {}), head.fates.get(selector, {})
+        claims[selector] = {}
+        for number, (start, mark) in marks.items():
+            found = above.get(number, Progress(0))
+            below = [(start, mark)] if start < mark else []
+            claims[selector][number] = Progress(
+                0,
+                join_ranges([*below, *found.finished]),
+                found.partial,
+                fates=fates.get(number, {}),
+            )
+    return TaskRecord(claims, head.counts, head.parked, head.ruled)
+
+
+def encode_record(
+    claims: Claims,
+    starts: Claims,
+    counts: Mapping[int, Counts],
+    parked: Sequence[str] = (),
+    ruled: RuleAccount | None = None,
+    status: TaskStatus | None = None,
+) -> bytes:
+    """A record. It says nothing of what lies before the task's share, which begins at ``starts``:
+    something there may be pending for a lane that is parked."""
+    marks: dict[str, dict[int, Range]] = {}
+    fates: dict[str, dict[int, dict[str, str]]] = {}
+    detail: dict[str, dict[int, dict[str, Any]]] = {}
+    for selector, changes in claims.items():
+        marks[selector] = {}
+        for number, found in changes.items():
+            start = starts[selector][number].watermark
+            marks[selector][number] = start, max(start, found.watermark)
+            body = found.as_json()
+            if "fates" in body:
+                fates.setdefault(selector, {})[number] = body["fates"]
+            if body["finished"] or body["partial"]:
+                above = {"watermark": 0, "finished": body["finished"], "partial": body["partial"]}
+                detail.setdefault(selector, {})[number] = above
+    head = {
+        "marks": marks,
+        "counts": counts,
+        "fates": fates,
+        "parked": parked,
+        "ruled": ruled,
+        "status": status,
+    }
+    line = encode_line({name: body for name, body in head.items() if body})
+    return line + encode_line(detail) if detail else line
+
 
 class TaskRecords:
-    """What one attempt reports: in place of a plan's file (``PlanStore``).
+    """What one attempt reports: in place of a plan's file (``PlanStore``). It has to say first what
+    it goes on from.
 
     Each ``append`` is an object. In a folder it is there on return; to an object store it goes from
     a thread, in order, and ``write`` waits for it.
@@ -44,11 +163,13 @@ class TaskRecords:
         self, objects: Objects, name: str, streams: Streams, starts: Mapping[int, int]
     ) -> None:
         self.path = f"{objects.uri}/{name}"
-        self.status: Callable[[], Mapping[str, Any]] | None = None
+        self.status: Callable[[], TaskStatus | None] | None = None
         self._objects = objects
         self._name = name
         self._streams = streams
-        self._starts = starts
+        self._starts = streams.claims({n: Progress(start) for n, start in starts.items()})
+        self._counts: dict[int, Counts] = {}  # by partition, with those of earlier attempts
+        self._counted: dict[int, Counts] = {}  # by stream, of this one
         self._status_due_s = 0.0
         self._changed = threading.Condition()
         self._appended = 0  # records, whether they are there or on the way
@@ -58,6 +179,20 @@ class TaskRecords:
         self._sender: threading.Thread | None = None
         self._begun_at: dict[int, int] = {}  # by generation, how many were appended before it
         self._last: Mapping[int, Progress] = {}  # whole progress that was reported
+
+    def go_on_from(self, earlier: TaskRecord) -> None:
+        """Says again what earlier attempts said: from here on only this one counts.
+
+        Raises PlanNotWritten or StateLost.
+        """
+        self._counts = {number: counts.settled() for number, counts in earlier.counts.items()}
+        claims = {
+            selector: {n: self._starts[selector][n].merge(found) for n, found in claim.items()}
+            for selector, claim in earlier.claims.items()
+        }
+        line = encode_record(claims, self._starts, self._counts, earlier.parked, earlier.ruled)
+        with self._changed:
+            self._give(FIRST, line)
 
     def start_journal(self, drain_id: str, generation: int) -> None:
         """Hears that the engine has taken a snapshot; the journal of a task is one to its end."""
@@ -102,58 +237,44 @@ class TaskRecords:
     def remove_journals(self) -> None:
         """Nothing to be done: the driver removes what it has folded in."""
 
-    def end(self, outcome: Mapping[str, Any]) -> None:
+    def end(self) -> None:
         """Says that the attempt is over; nothing is reported after that.
 
         Raises PlanNotWritten or StateLost.
         """
         with self._changed:
             self._over = True
-            self._give("ended", encode_line(outcome))
+            self._give(ENDED, encode_line({}))
         self._flush()
 
-    def _status_if_due(self) -> Mapping[str, Any] | None:
+    def _status_if_due(self) -> TaskStatus | None:
         now_s = time.monotonic()
         if self.status is None or now_s < self._status_due_s:
             return None
         self._status_due_s = now_s + (STATUS_LOCAL_S if self._objects.is_local else STATUS_REMOTE_S)
         return self.status()
 
-    def _from_start(self, changes: Mapping[int, Progress]) -> dict[int, Progress]:
-        """Progress that says nothing of what lies below the task's share."""
-        reported: dict[int, Progress] = {}
-        for number, found in changes.items():
-            start = self._starts.get(number)
-            if start is not None:
-                below = [(start, found.watermark)] if found.watermark > start else []
-                ranges = join_ranges([*below, *found.finished])
-                reported[number] = replace(found, watermark=0, finished=ranges)
-            else:
-                reported[number] = found
-        return reported
-
     def _tell(
         self,
         changes: Mapping[int, Progress],
         parked: Sequence[str] = (),
         ruled: RuleAccount | None = None,
-        status: Mapping[str, Any] | None = None,
+        status: TaskStatus | None = None,
     ) -> None:
-        claims = self._streams.claims(self._from_start(changes))
-        body: dict[str, Any] = {
-            "claims": {
-                selector: {n: found.as_json() for n, found in claim.items()}
-                for selector, claim in claims.items()
-            }
-        }
-        if parked:
-            body["parked"] = parked
-        if ruled is not None:
-            body["ruled"] = self._streams.ruled(ruled)
-        if status is not None:
-            body["status"] = status
-        line = encode_line(body)
         with self._changed:
+            for stream, found in changes.items():
+                number, before = partition_of(stream), self._counted.get(stream, _NONE)
+                news = found.sub_messages - before
+                self._counts[number] = self._counts.get(number, _NONE) + news
+                self._counted[stream] = found.sub_messages
+            line = encode_record(
+                self._streams.claims(changes),
+                self._starts,
+                {number: self._counts[number] for number in set(map(partition_of, changes))},
+                parked,
+                None if ruled is None else self._streams.ruled(ruled),
+                status,
+            )
             self._appended += 1
             self._give(f"{self._appended:08d}", line)
 

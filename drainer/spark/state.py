@@ -6,9 +6,9 @@ of its epoch alone writes anew:
     epochs/EPOCH                      from then on the epochs before it are over
     EPOCH/control                     beat, why to stop, how the drain fares
     EPOCH/DEAL/TASK/ATTEMPT/begun     who it is
-    EPOCH/DEAL/TASK/ATTEMPT/settled   how many records of earlier attempts it goes on from
+    EPOCH/DEAL/TASK/ATTEMPT/00000000  what it goes on from; earlier attempts do not count any more
     EPOCH/DEAL/TASK/ATTEMPT/00000001  … records, with nothing left out in between
-    EPOCH/DEAL/TASK/ATTEMPT/ended     how it ended
+    EPOCH/DEAL/TASK/ATTEMPT/ended     that it does no more
 
 Each line in them is a line of a journal, with its checksum.
 """
@@ -16,7 +16,7 @@ Each line in them is a line of a journal, with its checksum.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ from drainer.errors import (
 from drainer.policy.failures import Totals
 from drainer.spark.lease import LeaseTimes, Process, is_dead, this_process
 from drainer.spark.objects import Objects
-from drainer.spark.records import TaskRecords
+from drainer.spark.records import ENDED, Head, TaskRecords, decode_head, decode_record
 from drainer.spark.streams import Streams
 from drainer.store.journal import decode_line, encode_line
 from drainer.store.plan_file import PlanPlace
@@ -48,8 +48,7 @@ JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.5  # between two records of a task
 LIST_S = 5.0  # between two looks for new attempts, in an object store that is asked sparingly
 ASK_AT_ONCE = 16  # questions to an object store at the same time
 
-EPOCHS, CONTROL, BEGUN, SETTLED, ENDED = "epochs", "control", "begun", "settled", "ended"
-
+EPOCHS, CONTROL, BEGUN = "epochs", "control", "begun"
 
 Kind = TypeVar("Kind")
 Share = tuple[int, int, int]  # epoch, deal, task
@@ -134,6 +133,14 @@ def told_since(reference: StateReference, drain_id: str) -> list[Told]:
     return [state.told(share) for share in state.shares() if not reference.holds(*share[:2])]
 
 
+@dataclass(slots=True)
+class _Followed:
+    """How far the records of a share were read, of the last attempt that has begun at it."""
+
+    attempt: Attempt | None = None
+    read: int = 0
+
+
 class State:
     """The objects of one drain. All that asks or writes raises StateLost, or PlanNotWritten."""
 
@@ -143,9 +150,7 @@ class State:
         self.uri = objects.uri
         self.journal_interval_s = JOURNAL_LOCAL_S if objects.is_local else JOURNAL_REMOTE_S
         self._begun_s: dict[Attempt, float] = {}  # when others could see that
-        self.newest: dict[Share, int] = {}  # attempts that have begun, as ``news`` found them
-        self._followed: list[Share] | None = None
-        self._read: dict[Attempt, int] = {}  # records, of those that are followed
+        self._followed: dict[Share, _Followed] = {}
         self._list_due_s = 0.0
         self._askers: ThreadPoolExecutor | None = None
 
@@ -198,13 +203,9 @@ class State:
 
     # --- what tasks report ---
 
-    def begin(
-        self, attempt: Attempt, streams: Streams, starts: Mapping[int, int] | None = None
-    ) -> TaskRecords:
-        """Begins an attempt; it is to ``settle`` before it handles anything.
-
-        ``starts`` are the offsets at which its streams begin: nothing below them is said to be
-        finished by its records, wherever its watermarks are.
+    def begin(self, attempt: Attempt, streams: Streams, starts: Mapping[int, int]) -> TaskRecords:
+        """Begins an attempt, whose streams begin at ``starts``; it is to ``settle`` before it
+        handles anything.
 
         Raises LockLost when it is not to begin any more, StateRefused when it has begun before.
         """
@@ -215,7 +216,7 @@ class State:
                 hint="this is a bug of drainer: each attempt has a number of its own",
             )
         self._begun_s[attempt] = uptime_s()
-        return TaskRecords(self.objects, self._name(attempt.name), streams, starts or {})
+        return TaskRecords(self.objects, self._name(attempt.name), streams, starts)
 
     def attempts(self, share: Share | None = None) -> list[Attempt]:
         """Those that have begun, sorted; of one share or of all."""
@@ -224,25 +225,18 @@ class State:
             Attempt(*each, n) for each in shares for n in self._numbers("/".join(map(str, each)))
         ]
 
-    def outcome(self, attempt: Attempt) -> Mapping[str, Any] | None:
-        """What an attempt said when it ended; None when it hasn't."""
-        return self._body(f"{attempt.name}/{ENDED}", dict[str, Any])
-
     def settle(self, attempt: Attempt, times: LeaseTimes) -> TaskRecord:
         """Waits until all earlier attempts at the same share are over; gives what they finished.
 
         They are when they have ended, their process is dead, or so much time has passed since this
         one began that no call of theirs goes on (``Lease``). What they might still write after that
-        is left out by everyone: what this attempt goes on from is written down.
+        counts no more: this one says again what it goes on from.
 
         Raises LockLost when a later attempt or driver has taken over.
         """
         earlier = [a for a in self.attempts(attempt.share) if a.number < attempt.number]
         since_s = self._begun_s.get(attempt, uptime_s())
         self._wait(earlier, since_s, times, lambda: self.insist_on(attempt))
-        limits = self._limits(earlier)
-        taken = {a.number: len(self.records(a, 0, limits.get(a.number))[0]) for a in earlier}
-        self._create(f"{attempt.name}/{SETTLED}", taken)
         return self.told(attempt.share).record
 
     def settle_epochs(self, below: int, since_s: float, times: LeaseTimes) -> None:
@@ -267,40 +261,17 @@ class State:
         if newest != attempt or not self.has(f"{attempt.name}/{BEGUN}"):
             raise LockLost(f"another attempt has taken over; this is {attempt}", hint=_NOTHING)
 
-    def records(
-        self, attempt: Attempt, since: int = 0, most: int | None = None
-    ) -> tuple[list[TaskRecord], bool]:
-        """The records of an attempt behind the first ``since``, up to ``most`` in all or the first
-        that is not whole, and whether one isn't."""
-        records: list[TaskRecord] = []
-        while most is None or since + len(records) < most:
-            number = since + len(records) + 1
-            data = self.objects.get(self._name(f"{attempt.name}/{number:08d}"))
-            if data is None:
-                break
-            try:
-                records.append(decode_line(data, TaskRecord))
-            except ValueError:
-                return records, True
-        return records, most is not None and since + len(records) < most
-
     def told(self, share: Share) -> Told:
-        """All that the attempts at one share reported, as one record.
-
-        An attempt's accounts go on from those of the earlier ones, so the last one's are the sum.
-        """
-        attempts = self.attempts(share)
-        limits = self._limits(attempts)
-        records: list[TaskRecord] = []
+        """All that was reported of one share, as one record: by the last attempt that has said what
+        it goes on from."""
         torn = False
-        for attempt in attempts:
-            found, spoilt = self.records(attempt, 0, limits.get(attempt.number))
+        for attempt in reversed(self.attempts(share)):
+            records, spoilt = self._records(attempt, decode_record)
             names = self.objects.children(self._name(attempt.name))
-            late = attempt.number in limits  # what it wrote after that is not counted
-            missing = any(name.isdecimal() and int(name) > len(found) for name in names)
-            records += found
-            torn = torn or spoilt or (missing and not late)
-        return Told(merged(records), len(records), torn)
+            torn = torn or spoilt or sum(map(str.isdecimal, names)) > len(records)
+            if records:
+                return Told(merged(records), len(records) - 1, torn)
+        return Told(TaskRecord(), 0, torn)
 
     def shares(self) -> list[Share]:
         """Every share that an attempt has begun at, sorted."""
@@ -315,41 +286,39 @@ class State:
 
     def follow(self, epoch: int, deals: Mapping[int, int]) -> None:
         """From here on ``news`` looks at these deals alone, of so many tasks each."""
-        self._followed = [(epoch, deal, n) for deal, tasks in deals.items() for n in range(tasks)]
+        shares = [(epoch, deal, n) for deal, tasks in deals.items() for n in range(tasks)]
+        # Anew: another thread may be asking.
+        self._followed = {share: self._followed.get(share) or _Followed() for share in shares}
 
-    def news(self, *, sparing: bool = False) -> list[tuple[Attempt, TaskRecord]]:
-        """What has appeared since the last call: each record once, those of an attempt in order.
+    def news(self, *, sparing: bool = False) -> list[tuple[Attempt, Head]]:
+        """What the last attempts that have begun said since the last call, in order.
 
         With ``sparing`` an object store is asked for the next record of each attempt alone, and
         seldom for second attempts; the rest comes with a later call.
         """
         sparing = sparing and not self.objects.is_local
-        known: list[Attempt] = []
-        shares = self.shares() if self._followed is None else self._followed
+        followed = self._followed
+        unsure = list(followed)
         if sparing and uptime_s() < self._list_due_s:
-            known = [attempt for attempt in self._read if attempt.share in set(shares)]
-            begun = {attempt.share for attempt in known}
-            shares = [share for share in shares if share not in begun]
+            unsure = [share for share, each in followed.items() if each.attempt is None]
         else:
             self._list_due_s = uptime_s() + LIST_S
-        attempts = known + [a for each in self._ask(self.attempts, shares) for a in each]
-        self.newest = {each.share: each.number for each in sorted(attempts)}
-        # Here alone: a deal may begin to be followed while another thread asks.
-        self._read = {attempt: self._read.get(attempt, 0) for attempt in attempts}
+        for share, attempts in zip(unsure, self._ask(self.attempts, unsure), strict=True):
+            if attempts and attempts[-1] != followed[share].attempt:
+                followed[share].attempt, followed[share].read = attempts[-1], 0
+        news: list[tuple[Attempt, Head]] = []
 
-        def ask(attempt: Attempt) -> tuple[list[TaskRecord], bool]:
-            since = self._read[attempt]
-            if sparing:  # the next one, if it is there
-                return self.records(attempt, since, since + 1)[0], False
-            return self.records(attempt, since)
+        def ask(each: _Followed) -> tuple[list[Head], bool]:
+            assert each.attempt is not None
+            return self._records(each.attempt, decode_head, each.read, 1 if sparing else None)
 
-        found = self._ask(ask, attempts)
-        news: list[tuple[Attempt, TaskRecord]] = []
-        for attempt, (records, spoilt) in zip(attempts, found, strict=True):
-            self._read[attempt] += len(records)
-            news += ((attempt, record) for record in records)
+        begun = [each for each in followed.values() if each.attempt is not None]
+        for each, (heads, spoilt) in zip(begun, self._ask(ask, begun), strict=True):
+            assert each.attempt is not None
+            each.read += len(heads)
+            news += ((each.attempt, head) for head in heads)
             if spoilt:
-                raise self._spoilt(f"{attempt.name}/{self._read[attempt] + 1:08d}")
+                raise self._spoilt(f"{each.attempt.name}/{each.read:08d}")
         return news
 
     # --- whether all see the same ---
@@ -436,12 +405,25 @@ class State:
         begun = self._body(f"{name}/{BEGUN}", Process)
         return begun is not None and is_dead(begun)  # or it is on the way: time will show
 
-    def _limits(self, attempts: Iterable[Attempt]) -> dict[int, int]:
-        """How many records of which attempt count: as many as a later one goes on from."""
-        limits: dict[int, int] = {}
-        for attempt in attempts:
-            limits |= self._body(f"{attempt.name}/{SETTLED}", dict[Whole, Whole]) or {}
-        return limits
+    def _records(
+        self,
+        attempt: Attempt,
+        decode: Callable[[bytes], Kind],
+        since: int = 0,
+        most: int | None = None,
+    ) -> tuple[list[Kind], bool]:
+        """Records of an attempt from a number on, up to the first that is not whole, and whether
+        there is such a one."""
+        records: list[Kind] = []
+        while most is None or len(records) < most:
+            data = self.objects.get(self._name(f"{attempt.name}/{since + len(records):08d}"))
+            if data is None:
+                break
+            try:
+                records.append(decode(data))
+            except ValueError:
+                return records, True
+        return records, False
 
     def _ask(self, question: Callable[[Any], Any], about: Sequence[Any]) -> list[Any]:
         if self.objects.is_local or len(about) < 2:

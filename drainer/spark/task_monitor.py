@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any
 
 from drainer.core.claims import ALL
 from drainer.core.latency import Latency, merge_latencies
@@ -15,14 +14,13 @@ from drainer.core.progress import Counts
 from drainer.engine.meter import HOTTEST, Measures
 from drainer.engine.status import FailureStatus, PartitionStatus, RuleStatus, Status
 from drainer.spark.aggregation import Aggregation
+from drainer.spark.records import TaskStatus
 from drainer.spark.state import Attempt
-from drainer.spark.status import ENDED, SparkStatus, TaskStatus
+from drainer.spark.status import ENDED, HANDLING, READING, WAITING, SparkStatus, straggler
 
 QUIET_S = 5.0  # a task that said nothing for so long is reported
 BEHIND = 0.5  # of what the others have done on average: one that has less is a straggler
-
-
-Task = tuple[int, int]  # deal, and its number there
+ERRORS_MOST = 50
 
 
 class Shown(str):
@@ -30,6 +28,22 @@ class Shown(str):
 
     __slots__ = ()
     __repr__ = str.__str__
+
+
+@dataclass(slots=True)
+class _Task:
+    """One of a deal: its last attempt, when it said something last, and what."""
+
+    attempt: Attempt | None = None
+    at_s: float = 0.0
+    last: TaskStatus | None = None
+    ended: bool = False
+
+    @property
+    def state(self) -> str:
+        if self.ended:
+            return ENDED
+        return HANDLING if self.last else READING if self.attempt else WAITING
 
 
 class TaskMonitor(Measures):
@@ -52,11 +66,8 @@ class TaskMonitor(Measures):
             plan_path=plan_path,
             clock=clock,
         )
-        self._last: dict[Task, tuple[Attempt, float, Mapping[str, Any]]] = {}
-        self._ended: set[Task] = set()
-        self._begun: dict[Task, int] = {}  # attempts
-        self._before = _Sum()  # of deals and attempts that are over
-        self._total: _Sum | None = None  # of all, until there is news
+        self._tasks: dict[tuple[int, int], _Task] = {}  # by deal, and the number there
+        self._before = TaskStatus()  # of deals and attempts that are over
         self.positions: dict[int, int] = aggregation.watermarks
         self.waves = 0
         self._about: int | None = None
@@ -75,82 +86,61 @@ class TaskMonitor(Measures):
     def begin(self, deal: int, tasks: int) -> None:
         """A deal has begun, of so many tasks."""
         self._dealt_s = self._clock()
-        self._begun |= dict.fromkeys(((deal, task) for task in range(tasks)), 0)
-        self.tasks_most = max(self.tasks_most, len(self._begun))
+        self._tasks |= {(deal, task): _Task() for task in range(tasks)}
+        self.tasks_most = max(self.tasks_most, len(self._tasks))
 
-    def take(self, attempt: Attempt, status: Mapping[str, Any] | None) -> None:
+    def take(self, attempt: Attempt, status: TaskStatus | None) -> None:
         """A record of a task, with its status when it reported one."""
-        task = attempt.deal, attempt.task
-        if task not in self._begun:
+        task = self._tasks.get((attempt.deal, attempt.task))
+        if task is None:
             return
-        known = self._last.get(task)
-        if known is None or known[0] != attempt:
-            if known is not None:
-                if known[0].number > attempt.number:
-                    return
-                self._before.add(known[2])
-            self._begun[task] += 1
-            status = status or {}
+        if task.attempt != attempt:
+            self._leave(task)
+            task.attempt, task.at_s = attempt, self._clock()
         if status is not None:
-            self._last[task] = (attempt, self._clock(), status)
-            self._total = None
+            task.last, task.at_s = status, self._clock()
 
-    def ended(self, deal: int, task: int, status: Mapping[str, Any]) -> None:
+    def ended(self, deal: int, task: int, status: TaskStatus | None) -> None:
         """A task has ended, with these last words."""
-        self._ended.add((deal, task))
-        self._total = None
-        if (deal, task) in self._last:
-            attempt, at_s, _ = self._last[deal, task]
-            self._last[deal, task] = (attempt, at_s, status)
-        else:
-            self._before.add(status)
+        self._tasks[deal, task].ended = True
+        self._tasks[deal, task].last = status
 
     def end(self, deal: int) -> None:
         """A deal is over; what its tasks said is added up."""
-        for task in [each for each in self._begun if each[0] == deal]:
-            if task in self._last:
-                self._before.add(self._last.pop(task)[2])
-            del self._begun[task]
-            self._ended.discard(task)
-        self._total = None
+        for each in [each for each in self._tasks if each[0] == deal]:
+            self._leave(self._tasks.pop(each))
 
     def overall(self) -> Latency | None:
         """The handler's latency, in this run: the checkpointer asks."""
-        return self._sum().latency
+        return merge_latencies(each.latency for each in self._ever)
 
     def failures(self, dead_letter_topic: str | None) -> FailureStatus:
-        return self._sum().failures(dead_letter_topic)
+        found = _summed([each.failures for each in self._ever])
+        return replace(found, dead_letter_topic=dead_letter_topic)
 
     @property
     def given_up(self) -> int:
-        return self._sum().numbers["given_up"]
+        return sum(each.failures.given_up for each in self._ever)
 
     def rules(self) -> RuleStatus:
-        ruled, found = self._aggregation.ruled(), self._sum()
-        return RuleStatus(
-            ruled.skipped_by,
-            dict(found.undecided),
-            dict(found.why),
-            ruled.skipped_for,
-        )
+        ruled, found = self._aggregation.ruled(), _ruled(self._ever)
+        return replace(found, skipped_by=ruled.skipped_by, skipped_for=ruled.skipped_for)
 
     @property
     def trouble(self) -> str | None:
         """What a task waits out, by its last words, or all of them do."""
         waited_s = self._clock() - self._dealt_s
-        if self._begun and not any(self._begun.values()) and waited_s > QUIET_S:
-            return f"Spark has no slot for any of the wave's {len(self._begun)} tasks"
-        return next((each["trouble"] for each in self._told if each["trouble"]), None)
+        if waited_s > QUIET_S and {each.state for each in self._tasks.values()} == {WAITING}:
+            return f"Spark has no slot for any of the wave's {len(self._tasks)} tasks"
+        return next((each.trouble for each in self._now if each.trouble), None)
 
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
         """``ahead`` says whether the next wave is being read."""
-        watermarks, reported = self._aggregation.watermarks, self._told
+        watermarks, now = self._aggregation.watermarks, self._now
         hottest = sorted(
-            ((Shown(text), waiting) for each in reported for text, waiting in each["hottest"]),
+            ((Shown(text), waiting) for each in now for text, waiting in each.hottest),
             key=lambda each: -each[1],
         )
-        now = self._clock()
-        began_s = self._wave_began_s
         return self._status(
             plan,
             (
@@ -165,106 +155,87 @@ class TaskMonitor(Measures):
                 )
                 for number, part in plan.partitions.items()
             ),
-            running=sum(each["running"] for each in reported),
-            lanes=sum(each["lanes"] for each in reported),
-            lanes_ready=sum(each["ready"] for each in reported),
+            running=sum(each.running for each in now),
+            lanes=sum(each.lanes for each in now),
+            lanes_ready=sum(each.lanes_ready for each in now),
             hottest=hottest[:HOTTEST],
-            buffered_bytes=sum(each["buffered_bytes"] for each in reported),
-            latency_recent=merge_latencies(_latency(each.get("recent")) for each in reported),
-            engine=SparkStatus(self.waves, self._about, ahead, now - began_s, self._tasks(now)),
+            buffered_bytes=sum(each.buffered_bytes for each in now),
+            latency_recent=merge_latencies(each.latency_recent for each in now),
+            engine=self._spark(ahead=ahead),
+        )
+
+    def _spark(self, *, ahead: bool) -> SparkStatus:
+        now_s = self._clock()
+        at_work = {
+            name: each for name, each in self._tasks.items() if each.attempt and not each.ended
+        }
+        last_s = max((each.at_s for each in at_work.values()), default=now_s)
+        done = {name: self._aggregation.share_done(*name) for name in self._tasks}
+        behind = BEHIND * sum(done.values()) / max(1, len(done))
+        return SparkStatus(
+            self.waves,
+            self._about,
+            ahead,
+            now_s - self._wave_began_s,
+            Counter(each.state for each in self._tasks.values()),
+            tuple(
+                straggler(f"{name[0]}.{name[1]}", each.last.host if each.last else "")
+                for name, each in at_work.items()
+                if last_s - each.at_s > QUIET_S or done[name] < behind
+            ),
+            max((now_s - each.at_s for each in at_work.values()), default=0.0),
         )
 
     @property
-    def _told(self) -> list[Mapping[str, Any]]:
-        return [status for _, _, status in self._last.values() if status]
+    def _now(self) -> list[TaskStatus]:
+        return [each.last for each in self._tasks.values() if each.last]
 
-    def _tasks(self, now: float) -> tuple[TaskStatus, ...]:
-        done = {task: self._aggregation.finished_in(*task).finished for task in self._begun}
-        shares = {
-            task: done[task] / max(1, self._aggregation.expected(*task)) for task in self._begun
-        }
-        average = sum(shares.values()) / max(1, len(shares))
-        found = []
-        last_s = max((at_s for _, at_s, _ in self._last.values()), default=now)
-        for task in self._begun:
-            attempt, at_s, status = self._last.get(task, (None, now, {}))
-            over = task in self._ended
-            waiting = "waiting" if attempt is None else "reading"
-            state = ENDED if over else "handling" if status else waiting
-            found.append(
-                TaskStatus(
-                    task=f"{task[0]}.{task[1]}",
-                    attempt=max(1, self._begun[task]),
-                    host=status.get("host", ""),
-                    state=state,
-                    running=0 if over else status.get("running", 0),
-                    lanes=0 if over else status.get("lanes", 0),
-                    ready=0 if over else status.get("ready", 0),
-                    finished=done[task],
-                    rate=0.0 if over else status.get("rate", 0.0),
-                    quiet_s=0.0 if over else now - at_s,
-                    straggler=not over
-                    and attempt is not None
-                    and (last_s - at_s > QUIET_S or shares[task] < BEHIND * average),
-                )
-            )
-        return tuple(found)
+    @property
+    def _ever(self) -> list[TaskStatus]:
+        return [self._before, *self._now]
 
-    def _sum(self) -> _Sum:
-        # Asked several times for each status, and latencies take long to merge.
-        if self._total is None:
-            self._total = self._before.copy()
-            for _, _, status in self._last.values():
-                self._total.add(status)
-        return self._total
-
-
-_ADDED = ("failures", "retries", "timeouts", "outages", "given_up")  # they go on adding up
-_NOW = ("waiting", "parked_lanes", "late", "in_outage")  # of tasks that are at work
-
-
-class _Sum:
-    """What several tasks said of failures, rules and latency, as one."""
-
-    def __init__(self) -> None:
-        self.numbers: Counter[str] = Counter()
-        self.errors: Counter[str] = Counter()
-        self.types: Counter[str] = Counter()
-        self.undecided: Counter[str] = Counter()
-        self.why: dict[str, str] = {}
-        self.latency: Latency | None = None
-
-    def copy(self) -> _Sum:
-        other = _Sum()
-        other.numbers, other.errors = self.numbers.copy(), self.errors.copy()
-        other.types, other.undecided = self.types.copy(), self.undecided.copy()
-        other.why, other.latency = dict(self.why), self.latency
-        for name in _NOW:  # of what is over, nothing is left
-            other.numbers.pop(name, None)
-        return other
-
-    def add(self, status: Mapping[str, Any]) -> None:
-        if not status:
+    def _leave(self, task: _Task) -> None:
+        """Adds up what an attempt said that is over: nothing waits in it any more."""
+        if task.last is None:
             return
-        failures = status["failures"]
-        self.numbers.update({name: int(failures[name]) for name in (*_ADDED, *_NOW)})
-        self.errors.update(dict(map(tuple, failures["errors"])))
-        self.types.update(dict(map(tuple, failures["error_types"])))
-        self.undecided.update(status["rules"]["undecided"])
-        self.why = {**status["rules"]["why"], **self.why}
-        self.latency = merge_latencies((self.latency, _latency(status["latency"])))
-
-    def failures(self, dead_letter_topic: str | None) -> FailureStatus:
-        numbers = {name: self.numbers[name] for name in (*_ADDED, *_NOW)}
-        found = FailureStatus(**numbers)  # type: ignore[arg-type]
-        return replace(
-            found,
-            in_outage=bool(found.in_outage),
-            errors=tuple(self.errors.most_common(50)),
-            error_types=tuple(self.types.items()),
-            dead_letter_topic=dead_letter_topic,
+        both = self._before, task.last
+        failures = _summed([each.failures for each in both])
+        rules = _ruled(both)
+        self._before = TaskStatus(
+            latency=merge_latencies(each.latency for each in both),
+            undecided=rules.undecided,
+            why=rules.why,
+            failures=replace(failures, waiting=0, parked_lanes=0, late=0, in_outage=False),
         )
+        task.last = None
 
 
-def _latency(body: Mapping[str, Any] | None) -> Latency | None:
-    return None if body is None else Latency.from_json(body)
+def _ruled(each: Iterable[TaskStatus]) -> RuleStatus:
+    undecided, why = Counter[str](), dict[str, str]()
+    for status in each:
+        undecided.update(status.undecided)
+        why = {**status.why, **why}
+    return RuleStatus({}, undecided, why)
+
+
+def _summed(each: Sequence[FailureStatus]) -> FailureStatus:
+    def total(name: str) -> int:
+        return sum(getattr(one, name) for one in each)
+
+    errors, types = Counter[str](), Counter[str]()
+    for one in each:
+        errors.update(dict(one.errors))
+        types.update(dict(one.error_types))
+    return FailureStatus(
+        total("failures"),
+        total("retries"),
+        total("timeouts"),
+        total("waiting"),
+        total("parked_lanes"),
+        total("late"),
+        total("outages"),
+        tuple(errors.most_common(ERRORS_MOST)),
+        error_types=tuple(types.items()),
+        in_outage=any(one.in_outage for one in each),
+        given_up=total("given_up"),
+    )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainer.blocking import blocking_call
 from drainer.core.claims import ALL, Claim
+from drainer.core.merge import TaskRecord
 from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.plan import OffsetPlan
 from drainer.engine.checkpointer import Checkpointer
@@ -22,7 +23,7 @@ from drainer.engine.settings import LocalSettings
 from drainer.errors import DrainerError, Halted, LockLost, StateLost
 from drainer.message import stream_of
 from drainer.policy.concurrency import Concurrency
-from drainer.spark.aggregation import Aggregation, Part, WaveAccount
+from drainer.spark.aggregation import Aggregation, Part
 from drainer.spark.control import Loans
 from drainer.spark.failure import error_of
 from drainer.spark.handling import Given, Handling, Placing
@@ -148,7 +149,7 @@ class WaveRunner:
         number = self._waves_read
         self._waves[number] = prepared
         subs = {prepared.streams.claim(shard): each for shard, each in prepared.subs.items()}
-        self._aggregation.begin(WaveAccount(number, prepared.ranges, prepared.delivered, subs))
+        self._aggregation.begin(number, prepared.ranges, prepared.delivered, subs)
         await self._write_joins(prepared)
         for each in prepared.manifests:
             self.left_alone.update(each.left_alone)
@@ -253,26 +254,42 @@ class WaveRunner:
             raise meant from (error.__cause__ if meant is error else error)
         self._loans.end(borrowers)  # after an error they may still be at work
         await self._take_news()
-        under_way = self._under_way.pop(deal)
-        whole = True
-        for task, outcome in outcomes:
-            self._monitor.ended(deal, task, outcome["status"])
-            self._left_parked.update(outcome["parked"])
-            lanes = replace(ParkedLanes.from_json(outcome["parked_lanes"]), total=len(self.parked))
-            self._aggregation.parked_lanes = self._aggregation.parked_lanes.merge(lanes)
-            if outcome["failure"] is not None:
-                whole = False
-                self._end(await self._meant(error_of(outcome["failure"])))
-        if whole:
-            self._aggregation.insist_conserved(deal)
-            self.insist_on_limit()
-            self._insist_on_room()
-        self._aggregation.end_deal(deal)
-        self._monitor.end(deal)
+        under_way, whole = self._under_way[deal], True
+        try:
+            for task, outcome in outcomes:
+                self._monitor.ended(deal, task, outcome["status"])
+                self._left_parked.update(outcome["parked"])
+                lanes = replace(
+                    ParkedLanes.from_json(outcome["parked_lanes"]), total=len(self.parked)
+                )
+                self._aggregation.parked_lanes = self._aggregation.parked_lanes.merge(lanes)
+                if outcome["failure"] is not None:
+                    whole = False
+                    self._end(await self._meant(error_of(outcome["failure"])))
+            if whole:
+                self._aggregation.insist_conserved(deal)
+                self.insist_on_limit()
+                self._insist_on_room()
+            await self._end_deal(deal)
+        finally:
+            del self._under_way[deal]
         self._follow()
         for task, left in enumerate(under_way.left):
             for _, claim in left:  # what is parked stays so in this run
                 self._schedule.done(deal, task, Claim.parse(claim).number)
+
+    async def end_deals(self) -> None:
+        """Ends those that are left: no task is at work any more."""
+        for deal in self._aggregation.deals:
+            await self._end_deal(deal)
+
+    async def _end_deal(self, deal: int) -> None:
+        told: dict[int, TaskRecord] = {}
+        for task in self._aggregation.unfinished(deal):  # what it finished beyond its marks
+            share = self._terms.handler.epoch, deal, task
+            told[task] = (await blocking_call(self._state.told, share)).record
+        self._aggregation.end_deal(deal, told)
+        self._monitor.end(deal)
 
     def _follow(self) -> None:
         deals = {deal: len(each.left) for deal, each in self._under_way.items()}

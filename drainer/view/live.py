@@ -29,7 +29,6 @@ from drainer.view.terminal import Terminal
 FRAME_S = 0.2  # between two drawings of a running line
 HELD_MOST = 1 << 20  # characters that handlers printed since the last frame
 PARTITIONS_SHOWN = 8
-FEW_PARTITIONS = 2  # beside tasks, which say more
 _WIDEST = 110  # columns; lines longer than this tire the eye
 _NOTEBOOK_LINES = 40
 
@@ -204,10 +203,6 @@ def lay_out(status: Status, width: int, height: int) -> list[Pieces]:
     lines += [[(f"! {text}", tone)] for _, text, tone in warnings(status)]
     plan = Field("plan", status.plan_path, f"written {figures.duration(status.plan_age_s)} ago")
     lines += [[], *map(pieces, (*facts(status), plan))]
-    if status.engine is not None:
-        room = height - len(lines) - FEW_PARTITIONS - 5  # two blanks and headings, "and N more"
-        if room > 0 and (rows := status.engine.rows(room)):
-            lines += [[], *rows]
     room = height - len(lines) - 3  # a blank, a heading and "and N more"
     if status.partitions and room > 0:
         lines += [[], *_partitions(status.partitions, width, min(room, PARTITIONS_SHOWN))]

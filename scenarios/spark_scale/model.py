@@ -13,17 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 from drainer.core.claims import ALL
-from drainer.core.merge import TaskRecord
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import read_range
 from drainer.message import Origin
-from drainer.spark.aggregation import Aggregation, WaveAccount
+from drainer.spark.aggregation import Aggregation
+from drainer.spark.records import decode_head, encode_record
 from drainer.spark.settings import WAVE_BYTES
 from drainer.spark.waves import SLICE_BYTES_LEAST
-from drainer.store.journal import decode_line, encode_line
 from scenarios.spark_scale import slots, steps
 from scenarios.spark_scale.drains import IN_PROCESS, Bench
 
@@ -148,12 +147,15 @@ def _fold_s(made: Bench) -> float:
     claims = [f"{n}/{TASKS}" for n in range(TASKS)]
     account = Aggregation(plan, "/state", 1)
     subs = {claim: {number: HOLES} for claim in claims}
-    account.begin(WaveAccount(1, {number: wave}, {number: (wave,)}, subs))
+    account.begin(1, {number: wave}, {number: (wave,)}, subs)
     account.deal(1, [[(1, claim)] for claim in claims])
-    told = Progress(part.start, finished, sub_messages=Counts(HOLES, HOLES)).as_json()
-    lines = [encode_line({"claims": {claim: {number: told}}}) for claim in claims]
+    begun, told = Progress(part.start), Progress(part.start + 1, finished)
+    counts = {number: Counts(HOLES, HOLES)}
+    records = [
+        encode_record({claim: {number: told}}, {claim: {number: begun}}, counts) for claim in claims
+    ]
     begun_s = time.process_time()
-    for task, line in enumerate(lines):
-        account.take(1, task, decode_line(line, TaskRecord))
+    for task, record in enumerate(records):
+        account.take(1, task, decode_head(record))
     account.claims()
     return time.process_time() - begun_s

@@ -70,7 +70,7 @@ def test_what_tasks_told_is_not_handled_again(
     path, state = interrupted(command, topic)
     task = Attempt(1, 1, 0, 0)
     records = state.begin(task, Streams(SHARE.of), {0: 0})
-    state.settle(task, LOCAL)
+    records.go_on_from(state.settle(task, LOCAL))
     tell(records, values, 20)
 
     running = command.start(*resume(command, path), "--json")
@@ -78,7 +78,7 @@ def test_what_tasks_told_is_not_handled_again(
     tell(records, values, 30)  # it has not heard yet
     with pytest.raises(LockLost, match="another driver"):
         state.insist_on(task)
-    records.end({})
+    records.end()
     answer = running.ends(0).answer
 
     told = in_share(values, range(30))

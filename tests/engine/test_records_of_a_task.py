@@ -45,6 +45,7 @@ from drainer.spark.fence import Fence
 from drainer.spark.handling import RUNTIME, guarded
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.lending import Borrowed
+from drainer.spark.records import TaskStatus
 from drainer.spark.state import Attempt, Lent, State
 from drainer.spark.streams import Streams
 
@@ -87,18 +88,14 @@ def handle_share(
     """What a task does: goes on from earlier attempts, and drains its share."""
     records = state.begin(attempt, STREAMS, {n: log.start for n, log in logs.items()})
     taken = state.settle(attempt, replace(TIMES, lease_s=0))
+    records.go_on_from(taken)
     fence = Fence(state, attempt.epoch, TIMES)
     fence.start()
     fence.guard(attempt)
     plan = replace(new_plan(logs), failures=FailureSettings(max_doubt_s=0, rate=rate))
     claim = dict(plan.claims[ALL])
     for number, found in STREAMS.changes(taken.claims).items():
-        known = claim[number].merge(found)
-        claim[number] = replace(
-            known,
-            messages=known.messages.settled(),
-            sub_messages=known.sub_messages.settled(),
-        )
+        claim[number] = claim[number].merge(found)
     plan = replace(plan, claims={ALL: claim})
     held = Held(
         plan=plan,
@@ -121,12 +118,12 @@ def handle_share(
         held, ports, attempt.borrower, lambda: fence.lent, tell, lambda share: None
     )
     borrowed: Borrowed | None = Borrowed()
-    records.status = lambda: {"borrowed": borrowed and drain.borrowed()}
+    records.status = lambda: TaskStatus(borrowed=borrowed and drain.borrowed())
     summary = drain.run()
     borrowed = None
     tell()
     fence.stop()
-    records.end({"status": summary.status})
+    records.end()
     return summary
 
 
@@ -140,13 +137,14 @@ def test_the_next_attempt_handles_what_was_not_told(state: State) -> None:
     assert run_task(state, FIRST, first).status == "halted"
     second = OnTheLoop()
     summary = run_task(state, replace(FIRST, number=1), second)
-    assert summary.sub_messages == Counts(120, 120)
+    assert summary.exit_code == 0
     assert sorted(first.account.finished + second.account.finished) == sorted(
         (0, offset, index) for offset in range(100, 140) for index in range(3)
     )
     assert first.account.breaches == second.account.breaches == []
-    told = state.told(FIRST.share).record.claims["0/1"][0]
-    assert (told.finished, told.sub_messages) == (((100, 142),), Counts(120, 120))
+    told = state.told(FIRST.share).record
+    assert told.claims["0/1"][0].finished == ((100, 142),)
+    assert told.counts == {0: Counts(120, 120)}
 
 
 def test_a_task_that_is_overtaken_ends(state: State) -> None:
@@ -237,15 +235,16 @@ def test_a_task_borrows_what_another_has_no_use_for_and_never_more_than_there_is
         handler = handler_of(kind, calls, task.borrower)
         summaries[task] = handle_share(state, task, handler, logs={0: logs[task]})
 
+    state.follow(1, {1: 2})
+
     async def drive() -> None:
         await loans.begin([hot.borrower, wide.borrower])
         for task in logs:
             threading.Thread(target=work_on, args=(task,), daemon=True).start()
         while len(summaries) < 2:
-            for attempt, record in state.news():
-                if record.status:
-                    told = record.status["borrowed"]
-                    loans.told(attempt.borrower, told and Borrowed(*told))
+            for attempt, head in state.news():
+                if head.status is not None:
+                    loans.told(attempt.borrower, head.status.borrowed)
             await loans.look()
             await asyncio.sleep(0.001)
 

@@ -91,7 +91,7 @@ def drive() -> Iterator[Drive]:
 @pytest.fixture
 def driver(objects: Failing, drive: Drive) -> tuple[State, ControlChannel, Lock]:
     made = drive(objects)
-    made[0].begin(FIRST, STREAMS)
+    made[0].begin(FIRST, STREAMS, {0: 0})
     return made
 
 
@@ -153,7 +153,7 @@ def test_a_driver_without_a_lock_makes_no_task_sure(
     ("overtake", "reason"),
     [
         (lambda state: state.begin_epoch(2, QUICK), "another driver"),
-        (lambda state: state.begin(SECOND, STREAMS), "another attempt"),
+        (lambda state: state.begin(SECOND, STREAMS, {0: 0}), "another attempt"),
         (lambda state: state.remove(), "removed"),
     ],
 )
@@ -175,16 +175,16 @@ def test_what_an_overtaken_task_has_in_its_handler_is_cut(
     fence.guard(FIRST)
     eventually(lambda: fence.sure)
     fence.calls = lambda: 1
-    state.begin(SECOND, STREAMS)
+    state.begin(SECOND, STREAMS, {0: 0})
     eventually(lambda: ended)
 
 
 def test_the_next_task_of_a_worker_whose_last_one_was_overtaken_goes_on(
     state: State, fence: Fence
 ) -> None:
-    state.begin(SECOND, STREAMS)
+    state.begin(SECOND, STREAMS, {0: 0})
     eventually(lambda: fence.lost)
-    state.begin(next_one := Attempt(1, 1, 3, 2), STREAMS)
+    state.begin(next_one := Attempt(1, 1, 3, 2), STREAMS, {0: 0})
     fence.guard(next_one)
     eventually(lambda: fence.sure)
     assert fence.lost is None
@@ -234,7 +234,7 @@ def test_a_task_that_is_stopped_as_it_begins_says_that_it_ended(
     task = Handling(PLAN, LocalSettings(), spec, None, 1, STREAMS, ({0: Given(0, 1, 1)},))
     with pytest.raises(Interrupted, match="the drain was stopped"):
         task._handle(0, 0, [])
-    assert state.outcome(Attempt(1, 1, 0, 0)) is not None
+    assert state.has(f"{Attempt(1, 1, 0, 0).name}/ended")
     worker.fence.stop()
 
 
@@ -264,7 +264,9 @@ def test_others_are_kept_out_while_a_worker_may_be_in_a_call(
 def test_a_task_that_wakes_up_after_its_deal_is_over_begins_nothing(
     state: State, make_fence: Callable[..., tuple[Fence, Ends]]
 ) -> None:
-    records = state.begin(SECOND, STREAMS)  # which did it all, and made the deal one of the past
+    records = state.begin(
+        SECOND, STREAMS, {0: 0}
+    )  # which did it all, and made the deal one of the past
     state.remove_deal(1, 1)
     with suppress(StateLost):  # from a folder, where it finds none
         records.append({})  # by one that doesn't know it yet
@@ -288,7 +290,7 @@ def test_a_driver_that_stops_is_heard_and_a_takeover_after_that_too(
     control = state.control(1)
     assert control is not None
     assert control.stop == "interrupted by Ctrl-C"
-    state.begin(SECOND, STREAMS)
+    state.begin(SECOND, STREAMS, {0: 0})
     eventually(lambda: isinstance(fence.lost, LockLost) and not fence.sure)
 
 
@@ -378,6 +380,7 @@ records = state.begin(attempt, stores.STREAMS, {0: 0})
 fence = Fence(state, 1, TIMES)
 fence.start()
 taken = state.settle(attempt, TIMES)
+records.go_on_from(taken)
 at = Progress(0).merge(taken.claims["0/8"][0]).watermark if taken.claims else 0
 fence.guard(attempt)
 with log.open("a", buffering=1) as out:

@@ -25,7 +25,7 @@ from drainer.policy.rules.settings import RuleAccount
 from drainer.spark import state as state_module
 from drainer.spark.lease import is_dead, this_process
 from drainer.spark.objects import Objects
-from drainer.spark.records import TaskRecords
+from drainer.spark.records import Head, TaskRecords
 from drainer.spark.state import Attempt, Control, State, state_beside
 from drainer.store import plan_file
 from drainer.store.journal import encode_line
@@ -36,19 +36,37 @@ EITHER = pytest.mark.parametrize("make", [folder, bucket])
 FIRST = Attempt(1, 1, 2, 0)
 SECOND = Attempt(1, 1, 2, 1)
 THIRD = Attempt(1, 1, 2, 2)
-STARTS = {0: 100}
+STARTS = {0: 100, 2: 0}
 ASKED = RuleAccount({"r": 1}, asked_by={"0/8": {0: 108}})
 LONG = replace(AT_ONCE, look_s=1, lease_s=20, cut_s=10)
 
 
 @pytest.fixture(params=[folder, bucket], ids=["folder", "object store"])
 def state(request: pytest.FixtureRequest, tmp_path: Path) -> State:
-    return driven(State(request.param(tmp_path), DRAIN))
+    return followed(driven(State(request.param(tmp_path), DRAIN)))
+
+
+def followed(state: State) -> State:
+    state.follow(1, {1: 10})
+    return state
 
 
 def begun(state: State, attempt: Attempt) -> tuple[TaskRecords, TaskRecord]:
     records = state.begin(attempt, STREAMS, STARTS)
-    return records, state.settle(attempt, AT_ONCE)
+    earlier = state.settle(attempt, AT_ONCE)
+    records.go_on_from(earlier)
+    records._flush()
+    return records, earlier
+
+
+def mark_of(head: Head) -> int | None:
+    """How far it is in partition 0; None when it says nothing of that."""
+    return head.marks["0/8"][0][1] if "0/8" in head.marks else None
+
+
+def marks(news: list[tuple[Attempt, Head]]) -> list[tuple[int, int, int | None]]:
+    """By task and attempt, without what attempts go on from."""
+    return [(a.task, a.number, mark_of(head)) for a, head in news if head.marks]
 
 
 def tell(records: TaskRecords, *told: dict[int, Progress]) -> None:
@@ -84,39 +102,61 @@ def test_an_object_store_is_asked_for_one_record_of_each_attempt_that_is_known(
     one, _ = begun(state, FIRST)
     tell(one, {0: done(101, count=1)}, {0: done(102, count=2)})
 
-    def news(*, sparing: bool) -> list[tuple[int, int, int]]:
+    def news(*, sparing: bool) -> list[tuple[int, int, int | None]]:
         found = state.news(sparing=sparing)
-        return [(a.task, a.number, r.claims["0/8"][0].messages.done) for a, r in found]
+        return [(a.task, a.number, mark_of(head)) for a, head in found]
 
-    assert news(sparing=True) == [(2, 0, 1)]
+    assert news(sparing=True) == [(2, 0, None)]
     other, _ = begun(state, Attempt(1, 1, 0, 7))
     tell(other, {0: done(103, count=3)})
-    assert news(sparing=True) == [(2, 0, 2), (0, 7, 3)]
+    assert news(sparing=True) == [(0, 7, None), (2, 0, 101)]
     again, _ = begun(state, SECOND)
-    tell(again, {0: done(104, count=4)})
-    assert news(sparing=True) == []
+    assert news(sparing=True) == [(0, 7, 103), (2, 0, 102)]
     now_s[0] += state_module.LIST_S
-    assert news(sparing=True) == [(2, 1, 4)]
+    assert news(sparing=True) == [(2, 1, 102)]
     tell(again, {0: done(105, count=5)}, {0: done(106, count=6)})
-    assert news(sparing=False) == [(2, 1, 5), (2, 1, 6)]
+    assert news(sparing=False) == [(2, 1, 105), (2, 1, 106)]
 
 
 def test_each_record_is_news_once_and_in_order(state: State) -> None:
-    driver = State(state.objects, DRAIN)
+    driver = followed(State(state.objects, DRAIN))
     assert driver.news() == []
     one, _ = begun(state, FIRST)
     other, _ = begun(state, Attempt(1, 1, 9, 7))
     tell(one, {0: done(101, count=1)}, {0: done(102, count=2)})
-    tell(other, {2: done(0, (5, 6), count=1)})
+    tell(other, {0: done(105, count=1)})
 
-    news = driver.news()
-    assert [(a.task, a.number) for a, _ in news] == [(2, 0), (2, 0), (9, 7)]
-    assert [record.claims["0/8"].get(0, Progress(0)).messages.done for _, record in news] == [
-        *(1, 2, 0)
-    ]
+    assert marks(driver.news()) == [(2, 0, 101), (2, 0, 102), (9, 7, 105)]
     assert driver.news() == []
     tell(one, {0: done(103, count=3)})
-    assert [record.claims["0/8"][0].messages.done for _, record in driver.news()] == [3]
+    assert marks(driver.news()) == [(2, 0, 103)]
+
+
+def test_an_attempt_is_not_heard_any_more_once_the_next_one_has_begun(state: State) -> None:
+    """What it tells late the next one does again; a part would be done while that goes on."""
+    first, _ = begun(state, FIRST)
+    tell(first, {0: done(101, count=1)})
+    assert marks(state.news()) == [(2, 0, 101)]
+    second = state.begin(SECOND, STREAMS, STARTS)
+    tell(first, {0: done(105, count=5)})
+    assert state.news() == []
+    second.go_on_from(TaskRecord())
+    tell(second, {0: done(102, count=2)})
+    assert marks(state.news()) == [(2, 1, 102)]
+
+
+def test_a_driver_reads_no_more_than_heads(state: State) -> None:
+    records, _ = begun(state, FIRST)
+    tell(records, {0: done(101, (103, 104), count=2)})
+    name = f"{DRAIN}/1/1/2/0/00000001"
+    data = state.objects.get(name)
+    assert data is not None
+    head, detail, _ = data.split(b"\n")
+    assert b"103" in detail
+    state.objects.put(name, head + b"\nnot to be decoded")
+
+    assert marks(state.news()) == [(2, 0, 101)]
+    assert (state.told((1, 1, 2)).count, state.told((1, 1, 2)).torn) == (0, True)
 
 
 def test_news_is_of_the_shares_that_are_followed(state: State) -> None:
@@ -125,7 +165,7 @@ def test_news_is_of_the_shares_that_are_followed(state: State) -> None:
     for attempt in (FIRST, Attempt(1, 2, 2, 0), Attempt(1, 2, 3, 0)):
         tell(begun(state, attempt)[0], {0: done(101, count=1)})
 
-    assert [attempt for attempt, _ in driver.news()] == [Attempt(1, 2, 2, 0)]
+    assert {attempt for attempt, _ in driver.news()} == {Attempt(1, 2, 2, 0)}
     driver.follow(1, {3: 3})
     assert driver.news() == []
 
@@ -136,6 +176,7 @@ def test_news_asks_for_little(tmp_path: Path) -> None:
     state = driven(State(objects, DRAIN))
     records, _ = begun(state, FIRST)
     state.follow(1, {1: 3})
+    assert len(state.news()) == 1
     asked: list[str] = []
     get = objects.get
     objects.get = lambda name: asked.append(name) or get(name)  # type: ignore[method-assign, func-returns-value]
@@ -151,13 +192,13 @@ def test_a_record_that_is_spoilt_is_no_news(state: State) -> None:
     name = f"{DRAIN}/1/1/2/0/00000002"
     data = state.objects.get(name)
     assert data is not None
-    state.objects.put(name, data.replace(b'"watermark"', b'"watermork"'))
+    state.objects.put(name, data.replace(b'"marks"', b'"murks"'))
 
     with pytest.raises(StateLost, match=r"2/0/00000002 is damaged"):
         state.news()
 
 
-@pytest.mark.parametrize("spoilt", [b"", b"x", b"00000000 {}\n", encode_line({"changes": 1})])
+@pytest.mark.parametrize("spoilt", [b"", b"x", b"00000000 {}\n", encode_line({"marks": 1})])
 def test_what_follows_a_spoilt_record_of_its_attempt_is_left_out(
     spoilt: bytes, state: State
 ) -> None:
@@ -173,25 +214,25 @@ def test_what_follows_a_spoilt_record_of_its_attempt_is_left_out(
 
 
 def test_the_first_attempt_has_nothing_to_go_on_from(state: State) -> None:
-    assert begun(state, FIRST)[1] == TaskRecord({})
+    assert begun(state, FIRST)[1] == TaskRecord()
 
 
 def test_an_attempt_goes_on_from_all_that_earlier_ones_told(state: State) -> None:
     first, _ = begun(state, FIRST)
     first.append({0: done(104, (106, 108), count=6)}, ["'a'"], RuleAccount({"r": 1}, {0: 108}))
     first.append({0: done(104, (110, 111), count=7, partial={105: Partial(3, 9, 0b001)})})
-    first.end({"why": "halted"})
+    first.end()
     second, taken = begun(state, SECOND)
     assert finished(taken) == ((100, 104), (106, 108), (110, 111))
     assert taken.claims["0/8"][0].partial == {105: Partial(3, 9, 0b001)}
-    assert taken.claims["0/8"][0].messages == Counts(7, 7)
+    assert taken.counts == {0: Counts(14, 14)}
     assert (taken.parked, taken.ruled) == (("'a'",), ASKED)
 
-    second.append({0: done(106, count=8)}, ["'b'"], RuleAccount({"r": 3}))
-    second.end({})
+    second.append({0: done(106, count=1)}, ["'b'"], RuleAccount({"r": 3}))
+    second.end()
     _, taken = begun(state, THIRD)
     assert finished(taken) == ((100, 108), (110, 111))
-    assert (taken.claims["0/8"][0].partial, taken.claims["0/8"][0].messages.done) == ({}, 8)
+    assert (taken.claims["0/8"][0].partial, taken.counts) == ({}, {0: Counts(16, 16)})
     assert taken.parked == ("'a'", "'b'")
     assert taken.ruled == replace(ASKED, skipped_by={"r": 3})
     assert state.told((1, 1, 2)).record == taken
@@ -201,45 +242,41 @@ def test_nothing_below_its_share_is_said_to_be_finished(state: State) -> None:
     """A message below may be pending for a sub-message of a parked lane."""
     records, _ = begun(state, FIRST)
     tell(records, {0: done(100, (103, 104), count=1)})
-    ((_, record),) = state.news()
-    assert Progress(90).merge(record.claims["0/8"][0]).watermark == 90
-    assert Progress(90).merge(record.claims["0/8"][0]).finished == ((103, 104),)
+    assert finished(state.told((1, 1, 2)).record) == ((103, 104),)
     tell(records, {0: done(102, count=3)})
-    ((_, record),) = state.news()
-    assert Progress(90).merge(record.claims["0/8"][0]).finished == ((100, 102),)
-    assert Progress(100).merge(record.claims["0/8"][0]).watermark == 102
+    assert finished(state.told((1, 1, 2)).record) == ((100, 102), (103, 104))
 
 
 def test_an_attempt_begins_once(state: State) -> None:
     state.objects.create(f"{DRAIN}/{FIRST.name}/begun", encode_line("another process"))
     with pytest.raises(StateRefused, match="has begun before"):
-        state.begin(FIRST, STREAMS)
+        state.begin(FIRST, STREAMS, STARTS)
 
 
 def test_no_attempt_begins_under_an_old_driver(state: State) -> None:
     state.begin_epoch(2, LONG)
     with pytest.raises(LockLost, match="epoch 2"):
-        state.begin(FIRST, STREAMS)
+        state.begin(FIRST, STREAMS, STARTS)
     assert state.attempts() == []
 
 
 def test_no_attempt_begins_after_the_end(state: State) -> None:
     state.remove()
     with pytest.raises(LockLost, match="removed"):
-        state.begin(FIRST, STREAMS)
+        state.begin(FIRST, STREAMS, STARTS)
 
 
 def test_a_driver_that_takes_over_as_an_attempt_begins_stops_it(state: State) -> None:
-    state.begin(FIRST, STREAMS)
+    state.begin(FIRST, STREAMS, STARTS)
     state.begin_epoch(2, LONG)
     with pytest.raises(LockLost, match="another driver"):
         state.settle(FIRST, AT_ONCE)
 
 
 def test_a_later_attempt_stops_one_that_waits_for_an_earlier_one(state: State) -> None:
-    state.begin(FIRST, STREAMS)
-    state.begin(SECOND, STREAMS)
-    state.begin(THIRD, STREAMS)
+    state.begin(FIRST, STREAMS, STARTS)
+    state.begin(SECOND, STREAMS, STARTS)
+    state.begin(THIRD, STREAMS, STARTS)
     with pytest.raises(LockLost, match="another attempt"):
         state.settle(SECOND, LONG)
 
@@ -252,12 +289,12 @@ def test_what_an_overtaken_attempt_tells_late_counts_for_nobody(state: State) ->
     tell(first, {0: done(105, count=5)})  # it woke up
     tell(second, {0: done(102, count=2)})
     third, taken = begun(state, THIRD)
-    assert (finished(taken), taken.claims["0/8"][0].messages.done) == (((100, 102),), 2)
+    assert (finished(taken), taken.counts) == (((100, 102),), {0: Counts(6, 6)})
     tell(first, {0: done(106, count=6)})
-    tell(third, {0: done(103, count=3)})
+    tell(third, {0: done(103, count=1)})
     told = state.told((1, 1, 2))
-    assert (finished(told.record), told.record.claims["0/8"][0].messages.done) == (((100, 103),), 3)
-    assert (told.count, told.torn) == (3, False)
+    assert (finished(told.record), told.record.counts) == (((100, 103),), {0: Counts(8, 8)})
+    assert (told.count, told.torn) == (1, False)
 
 
 # --- waiting for those before ---
@@ -271,8 +308,8 @@ def waited_s(call: Callable[[], object]) -> float:
 
 def test_nobody_waits_for_an_attempt_that_has_ended(state: State) -> None:
     first, _ = begun(state, FIRST)
-    first.end({})
-    state.begin(SECOND, STREAMS)
+    first.end()
+    state.begin(SECOND, STREAMS, STARTS)
     assert waited_s(lambda: state.settle(SECOND, LONG)) < 1
 
 
@@ -280,7 +317,7 @@ def test_a_successor_waits_for_lease_and_cut(state: State) -> None:
     begun(state, FIRST)  # by this process, which lives
 
     def begin_and_settle() -> None:  # the lease counts from when the second one began
-        state.begin(SECOND, STREAMS)
+        state.begin(SECOND, STREAMS, STARTS)
         state.settle(SECOND, replace(LONG, lease_s=0.2, cut_s=0.1))
 
     assert 0.3 <= waited_s(begin_and_settle) < 5
@@ -288,8 +325,8 @@ def test_a_successor_waits_for_lease_and_cut(state: State) -> None:
 
 def test_an_attempt_that_ends_meanwhile_is_waited_for_no_longer(state: State) -> None:
     first, _ = begun(state, FIRST)
-    state.begin(SECOND, STREAMS)
-    ending = threading.Timer(0.1, first.end, ({},))
+    state.begin(SECOND, STREAMS, STARTS)
+    ending = threading.Timer(0.1, first.end)
     ending.start()
     assert 0.05 < waited_s(lambda: state.settle(SECOND, replace(LONG, look_s=0.02))) < 10
     ending.join()
@@ -304,7 +341,7 @@ def killed_process(state: State, attempt: Attempt) -> None:
         "state = State(getattr(stores, sys.argv[2])(Path(sys.argv[3])), stores.DRAIN)\n"
         "attempt = Attempt(*eval(sys.argv[4]))\n"
         "records = state.begin(attempt, stores.STREAMS, {0: 100})\n"
-        "state.settle(attempt, stores.AT_ONCE)\n"
+        "records.go_on_from(state.settle(attempt, stores.AT_ONCE))\n"
         "records.append({0: stores.done(103, count=3)}); records._flush()\n"
         "print('there', flush=True); time.sleep(60)"
     )
@@ -328,7 +365,7 @@ def _store_of(state: State) -> Path:
 
 def test_nobody_waits_for_a_process_that_was_killed(state: State) -> None:
     killed_process(state, FIRST)
-    state.begin(SECOND, STREAMS)
+    state.begin(SECOND, STREAMS, STARTS)
     taken: list[TaskRecord] = []
     assert waited_s(lambda: taken.append(state.settle(SECOND, LONG))) < 1
     assert finished(taken[0]) == ((100, 103),)
@@ -336,7 +373,7 @@ def test_nobody_waits_for_a_process_that_was_killed(state: State) -> None:
 
 def test_a_driver_waits_for_live_tasks_of_the_one_before(state: State) -> None:
     begun(state, FIRST)
-    begun(state, Attempt(1, 1, 3, 0))[0].end({})
+    begun(state, Attempt(1, 1, 3, 0))[0].end()
     driver = State(state.objects, DRAIN)
     driver.begin_epoch(2, LONG)
     since_s = uptime_s()
@@ -359,15 +396,6 @@ def test_a_process_is_dead_when_another_one_has_its_id(monkeypatch: pytest.Monke
 
 
 # --- the end ---
-
-
-def test_how_an_attempt_ended_is_told(state: State) -> None:
-    records, _ = begun(state, FIRST)
-    assert state.outcome(FIRST) is None
-    records.append({0: done(101, count=1)})
-    records.end({"status": "done", "n": 1})
-    assert state.outcome(FIRST) == {"status": "done", "n": 1}
-    assert len(state.news()) == 1
 
 
 def test_a_deal_that_is_removed_leaves_the_others(state: State) -> None:

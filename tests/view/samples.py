@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -20,7 +21,7 @@ from drainer.engine.status import (
     Summary,
 )
 from drainer.policy.concurrency import Concurrency
-from drainer.spark.status import SparkStatus, TaskStatus
+from drainer.spark.status import SparkStatus
 from drainer.view.terminal import Terminal
 
 ENDED = datetime(2026, 3, 14, 19, 4, 40, tzinfo=timezone(timedelta(hours=1), "CET"))
@@ -82,33 +83,20 @@ def status(partitions: int = 1, **changes: object) -> Status:
     return Status(**(fields | changes))  # type: ignore[arg-type]
 
 
-def tasks(count: int, hosts: int = 1) -> tuple[TaskStatus, ...]:
-    """Tasks of a third wave: the second one is behind, and each fourth one has ended."""
-    found = []
-    for n in range(count):
-        state = "ended" if n % 4 == 3 else "waiting" if n % 7 == 6 else "handling"
-        busy = state == "handling"
-        found.append(
-            TaskStatus(
-                task=f"{n}/{count}",
-                attempt=2 if n == 1 else 1,
-                host=f"worker-{n % hosts + 1}.prod.example.com",
-                state=state,
-                running=120 + n if busy else 0,
-                lanes=900,
-                ready=700 if busy else 0,
-                finished=45_000 + 1_000 * n,
-                rate=2_300.0 + 100 * n if busy else 0.0,
-                quiet_s=60.0 if state == "ended" else 7.2 if n == 1 else 0.3,
-                straggler=n == 1,
-            )
-        )
-    return tuple(found)
-
-
-def on_spark(count: int, hosts: int = 1) -> SparkStatus:
-    """The third of about twelve waves, with so many tasks."""
-    return SparkStatus(3, 12, ahead=True, wave_s=42.0, tasks=tasks(count, hosts))
+def on_spark(count: int) -> SparkStatus:
+    """The third of about twelve waves, with so many tasks: each fourth one has ended."""
+    doing = (
+        "ended" if n % 4 == 3 else "waiting" if n % 7 == 6 else "handling" for n in range(count)
+    )
+    return SparkStatus(
+        3,
+        12,
+        ahead=True,
+        wave_s=42.0,
+        tasks=Counter(doing),
+        stragglers=("7.0 on worker-1",),
+        quiet_s=7.2,
+    )
 
 
 _OF_PLAN = ("failures", "redrive", "rules")
