@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
-from drainer.core.progress import Range, cut
+from drainer.core.progress import Range, cut, ranges_of
 
 FIRST_BYTES = 8 * 1024 * 1024
 GROWTH = 4  # of a wave over the one before it
@@ -115,20 +115,10 @@ def cut_at(
     """
     stretches: list[tuple[dict[int, Range], bool]] = []
     for number, (start, end) in ranges.items():
-        edges = (start, *chain.from_iterable(_runs(barriers.get(number, ()))), end)
+        edges = (start, *chain.from_iterable(ranges_of(barriers.get(number, ()))), end)
         for place, bounds in enumerate(pairwise(edges)):
             if place == len(stretches):
                 stretches.append(({}, place % 2 == 1))
             if bounds[0] < bounds[1]:
                 stretches[place][0][number] = bounds
     return [stretch for stretch in stretches if stretch[0]]
-
-
-def _runs(offsets: Sequence[int]) -> list[Range]:
-    runs: list[Range] = []
-    for offset in sorted(set(offsets)):
-        if runs and runs[-1][1] == offset:
-            runs[-1] = (runs[-1][0], offset + 1)
-        else:
-            runs.append((offset, offset + 1))
-    return runs
