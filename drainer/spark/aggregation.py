@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from drainer.core.claims import ALL, Claims, end_of, joins_of
+from drainer.core.claims import ALL, Claims, joins_of
 from drainer.core.merge import StateReference, TaskRecord, count_in
 from drainer.core.parked import ParkedLanes
 from drainer.core.plan import OffsetPlan
@@ -423,8 +423,16 @@ def _add(wave: _Wave, base: dict[int, Progress]) -> None:
 
 
 def _saying_more(claims: Changes, base: Mapping[int, Progress]) -> Changes:
+    """Those that have finished something which not all claims have."""
     return {
         selector: claim
         for selector, claim in claims.items()
-        if any(end_of(progress) > base[n].watermark for n, progress in claim.items())
+        if any(_says_more(progress, base[n]) for n, progress in claim.items())
     }
+
+
+def _says_more(own: Progress, base: Progress) -> bool:
+    by_all = ((0, base.watermark), *base.finished)
+    partly = ((offset, offset + 1) for offset in sorted(own.partial))
+    whole = ((0, own.watermark), *own.finished)
+    return bool(subtract(whole, by_all) or subtract(partly, by_all))

@@ -165,6 +165,21 @@ def test_what_a_deal_leaves_is_known_to_the_last_when_it_ends() -> None:
     assert aggregation.counts() == (Counts(10, 8, pending=2), Counts(6, 5, pending=1))
 
 
+def test_a_claim_goes_when_all_of_its_waves_are_finished_whatever_is_left_before_them() -> None:
+    aggregation = halves()
+    aggregation.take(1, 0, head("0/2", 10, 3))
+    aggregation.end_deal(1, {1: TaskRecord({}, {0: Counts(3, pending=3)})})
+    aggregation.begin(2, {0: (10, 20)}, {0: ((10, 20),)}, {"0/2@1": {0: 3}, "1/2@1": {0: 3}})
+    aggregation.deal(2, [[(2, "0/2@1"), (2, "1/2@1")]])
+    assert aggregation.take(2, 0, head("0/2@1", 20, 3)) == [(2, "0/2@1")]
+    assert set(aggregation.claims()) == {ALL, "0/2", "0/2@1"}
+
+    assert aggregation.take(2, 0, head("1/2@1", 20, 6)) == [(2, "1/2@1")]
+    aggregation.end_deal(2, {})
+
+    assert set(aggregation.claims()) == {ALL, "0/2"}
+
+
 def test_a_wave_of_messages_that_split_into_nothing_is_finished_at_once() -> None:
     aggregation = Aggregation(plan_of(100), "/state", 1)
 
