@@ -26,10 +26,10 @@ class Case:
 
 
 CASES = {
-    "wait-1000": Case("Wait", 40_000, 1000, 1.0),
-    "wait-2000": Case("Wait", 40_000, 2000, 1.3),
-    "compute": Case("Compute", 400, 100, 1.8),
-    "parse": Case("Parse", 15_000, 1000, 1.8),
+    "wait-1000": Case("Wait", 30_000, 1000, 1.0),
+    "wait-2000": Case("Wait", 30_000, 2000, 1.3),
+    "compute": Case("Compute", 300, 100, 1.8),
+    "parse": Case("Parse", 10_000, 1000, 1.8),
 }
 
 

@@ -99,7 +99,7 @@ def compare(
     options: Sequence[str],
     times: int,
 ) -> dict[str, Any]:
-    """Prints a table: each load by so many slots, in turns. Gives the rows by load and slots.
+    """Prints a table: each load by so many slots. Gives the rows by load and slots.
 
     What a drain of one message takes is not counted: it is how Spark starts. Ratios are against
     the fewest slots.
@@ -119,12 +119,9 @@ def compare(
     rows: dict[str, Any] = {}
     for name in names:
         log = made.fill(name, LOADS[name].records)
-        found: dict[int, list[Cost]] = {slots: [] for slots in slots_tried}
-        for _ in range(times):
-            for slots, costs in found.items():
-                costs.append(drain(made, name, slots, options).beyond(start[slots]))
         first: dict[str, float] = {}
-        for slots, costs in found.items():
+        for slots in slots_tried:
+            costs = [drain(made, name, slots, options).beyond(start[slots]) for _ in range(times)]
             cost = Cost(*map(statistics.median, zip(*costs, strict=True)))
             row = cost._asdict() | {"log": log, "slots": slots, "load": name}
             row["net_s"] = cost.processor_s - cost.tasks * empty_s[slots]
