@@ -37,14 +37,6 @@ def test_an_offset_is_never_cut_however_wide_the_rest_is() -> None:
     assert row.count("…") == 2
 
 
-def test_control_characters_do_not_steer_the_terminal() -> None:
-    terminal, _, err = samples.terminal()
-    nasty = Sample("\x1b[2J", payload="\x1b[31m", error=ValueError("\x1b]0;x"), reason="\x1b")
-    show_overview(terminal, overview(nasty), NONE)
-    show_letter(terminal, there_and_back(nasty))
-    assert "\x1b" not in err.getvalue()
-
-
 @pytest.mark.parametrize(
     ("payload", "text"),
     [

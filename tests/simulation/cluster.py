@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Answer
@@ -122,12 +122,6 @@ class SimCluster(Cluster):
         self.settings = settings
         self.cluster_id = CLUSTER_ID
         self.admin: Any = SimAdmin(broker)
-
-    def connect(  # type: ignore[override]
-        self, settings: ClientSettings, timeout_s: float = ANSWER_S
-    ) -> Self:
-        self.broker.ask("connect")
-        return self
 
     def close(self) -> None:
         """There is no connection."""
