@@ -18,7 +18,6 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import TaskRecord
 from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
-from drainer.engine.loop import hurried_interpreter
 from drainer.engine.ports import Held, Ports
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
@@ -129,8 +128,7 @@ class Handling:
                     ledger.tells_fates = True
                 fence.calls = lambda: drain.calls()  # noqa: PLW0108 - once there are workers
                 drain.totals = lambda: fence.totals
-                with hurried_interpreter():
-                    summary = drain.run_on(python_worker().loop)
+                summary = drain.run_on(worker.loop)
                 if isinstance(summary.cause, LockLost):
                     raise summary.cause  # how the task ends is another attempt's to say
                 outcome = _outcome(summary, drain.dispatcher, teller.told())

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 
-from drainer.engine.loop import new_event_loop
+from drainer.engine.loop import hurried_interpreter, new_event_loop
 from drainer.errors import DrainerError
 from drainer.handler import Context
 from drainer.kafka.settings import ClientSettings
@@ -99,7 +99,8 @@ class PythonWorker:
                 self._open(spec)
             assert self._handler is not None
             try:
-                yield self._handler
+                with hurried_interpreter():
+                    yield self._handler
             finally:
                 self._idle_since_s = monotonic()
 

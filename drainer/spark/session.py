@@ -38,11 +38,13 @@ LOCAL = "local[2]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 # On one machine the JVM competes with the workers for its cores. All it does is to move rows, and
-# making code for that takes more than it gains; nor is there a network to save bytes for.
+# making code for that takes more than it gains; nor is there a network to save bytes for. And here
+# the workers have this drainer: on a cluster that is looked at first.
 LOCAL_CONF = {
     "spark.ui.enabled": "false",
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
+    "spark.python.daemon.module": "drainer.spark.daemon",
 }
 LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _SAID_EACH_TIME = "WARNING: Using incubator modules"

@@ -201,7 +201,7 @@ def disk_full(stage: Stage) -> Told:
         _let_work(stage, backlog, process)
         started = below(process.pid)
         for pid in started:
-            if "pyspark.daemon" in program(pid):
+            if "pyspark.worker" in program(pid):
                 with suppress(ProcessLookupError):
                     _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
                     resource.prlimit(pid, resource.RLIMIT_FSIZE, (SMALLEST_FILE, hard))
