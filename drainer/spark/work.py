@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark import RDD
 
 LOOK_S = 0.1
-WORTH_BYTES = 1024 * 1024  # of chunks, that are worth a task: Spark takes long to begin one
+WORTH_BYTES = 64 * 1024  # of chunks, that are worth a task, if they are handled in no time
 FREE_S = 0.5  # a slot that is free for so long is given what is ready
 SHARDS_LEAST, SHARDS_MOST = 64, 1024
 TASK_BUFFER_LEAST = 16 * 1024 * 1024
@@ -124,10 +124,6 @@ class WaveRunner:
 
     async def _run(self) -> None:
         while True:
-            if self._schedule.wants_to_read:
-                newest = max(self._under_way, default=None)
-                job = None if newest is None else self._under_way[newest].job
-                self._reader.begin(behind=job)
             await self._work()
             works = self._under_way or self._schedule.waves
             if works and (self._reader.stopped or not self._reader.ready):
@@ -170,11 +166,15 @@ class WaveRunner:
         self._reader.joined = sum(map(len, checkpointer.plan.joins.values()))
 
     async def _work(self) -> None:
-        """Deals out what is ready, and waits a moment for news."""
+        """Deals out what is ready, reads on behind it, and waits a moment for news."""
         if self._reader.stopped:
             await asyncio.gather(*self._handling)
             await asyncio.Event().wait()  # the driver ends this, when all is at rest
         self._deal_out()
+        if self._schedule.wants_to_read:
+            newest = max(self._under_way, default=None)
+            job = None if newest is None else self._under_way[newest].job
+            self._reader.begin(behind=job)
         if self._handling:
             ended, self._handling = await asyncio.wait(
                 self._handling, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED
