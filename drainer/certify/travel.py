@@ -45,9 +45,8 @@ def _shipped(
     from drainer.spark.chunk import ChunkWriter, decode  # noqa: PLC0415
 
     writer = ChunkWriter(message.origin, whole_messages=whole_messages)
-    writer.begin(message, subs, ())
+    writer.add(message, subs, (), [0] * len(subs))
     for sub in subs:
-        writer.add(0, sub)
         sub.message = message  # which those of derived classes lose
     return [
         sub

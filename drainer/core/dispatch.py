@@ -166,7 +166,6 @@ class Dispatcher:
             raise Halted(TOO_MANY_KEYS, hint="Add --no-rules to resume without a limit.")
         subs, message.subs = message.subs, ()  # they refer to each other
         size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(subs)
-        size += self._payloads.bytes_of(message, subs)
         ledger = self.ledgers[message.origin.ledger]
         done = ledger.deliver(message, message.sub_keys, size, own=message.own)
         self._let_in(message, subs, done)

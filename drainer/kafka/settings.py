@@ -24,7 +24,9 @@ ISOLATIONS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
 REDACTED = "***"
 
 KIB, MIB = 1024, 1024 * 1024
-FETCH_PARTITION_BYTES_MAX = 8 * MIB
+# The broker sends no more than that, be it amid a batch of its producer, of which the rest is then
+# sent again. But a batch that is larger is sent whole, by itself: most are larger than the least.
+FETCH_PARTITION_BYTES_MIN, FETCH_PARTITION_BYTES_MAX = 32 * KIB, 8 * MIB
 FETCH_BYTES_MAX = 50 * MIB
 PREFETCH_RECORD_BYTES = 512
 
@@ -172,7 +174,9 @@ class ClientSettings:
         It reads about ``prefetch_bytes`` ahead. It may overshoot by one fetch, which is a quarter
         of that at most (but a record always fits).
         """
-        partition_bytes = min(max(prefetch_bytes // 4, 64 * KIB), FETCH_PARTITION_BYTES_MAX)
+        partition_bytes = min(
+            max(prefetch_bytes // 4, FETCH_PARTITION_BYTES_MIN), FETCH_PARTITION_BYTES_MAX
+        )
         fetch_bytes = min(max(prefetch_bytes // 4, partition_bytes, MIB), FETCH_BYTES_MAX)
         return self.conf(
             log,

@@ -15,7 +15,7 @@ from drainer.message import Origin
 from drainer.policy.rate_cap import RateLimiter
 
 PREFETCH_BYTES = 16 * 1024 * 1024
-HEADS_BYTES = 1024 * 1024  # read ahead of the first records, and thrown away
+HEADS_BYTES = 128 * 1024  # read ahead of the first records, and thrown away
 BATCH_BYTES = 4 * 1024 * 1024
 SPAN_SILENCE_S = 10.0
 SILENCE_S = 30.0

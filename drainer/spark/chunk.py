@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import Any
 
 from lz4 import block as lz4  # pyarrow has it, too, and takes 200 ms to import
@@ -57,8 +57,7 @@ def why_whole(handler: LoadedHandler, rules: RuleSettings) -> str | None:
 
 class _Chunk:
     __slots__ = (
-        *("counts", "facts", "fill", "full", "indexes", "memory", "odd", "payloads", "sub_keys"),
-        "values",
+        *("counts", "facts", "fill", "indexes", "memory", "odd", "payloads", "sub_keys", "values"),
     )
 
     def __init__(self) -> None:
@@ -71,15 +70,14 @@ class _Chunk:
         self.payloads: list[Any] = []
         self.odd: dict[int, SubMessage] = {}  # by place; of derived classes, as they are
         self.fill = self.memory = 0.0
-        self.full = False
 
 
 class ChunkWriter:
     """Makes chunks of the messages of one slice, one open chunk a shard.
 
-    ``begin`` a message and ``add`` its sub-messages, or ``add_whole``; then take those that are
-    ``full``; at the end, and around a barrier, ``flush``. A shard's chunks come in the order of
-    their offsets, and a message is in one of them at most. Sub-messages are used up by this.
+    ``add`` a message; then take those that are ``full``; at the end, and around a barrier,
+    ``flush``. A shard's chunks come in the order of their offsets, and a message is in one of them
+    at most. Sub-messages are used up by this.
 
     With ``whole_messages`` the values of messages travel, too; else only a value that is the
     payload of a sub-message.
@@ -89,56 +87,67 @@ class ChunkWriter:
         self._origin = origin
         self._whole_messages = whole_messages
         self._chunks: dict[int, _Chunk] = {}
-        self._full: list[int] = []
+        self._full: dict[int, None] = {}
         self._memory = 0.0
         self._payloads = Payloads()
         self._known: dict[Any, Any] = {}
-        self._message: Message
-        self._facts: _Facts
-        self._fill_each = self._memory_each = 0.0
 
-    def begin(self, message: Message, subs: Sequence[SubMessage], keys: Sequence[Hashable]) -> None:
-        """Goes on to the next message; ``subs`` and ``keys`` are all that split gave."""
-        count = len(subs) or 1
+    def add(
+        self,
+        message: Message,
+        subs: Sequence[SubMessage],
+        keys: Sequence[Hashable],
+        shards: Iterable[int],
+    ) -> None:
+        """Adds all that split gave to the shard of each; those whose shard is below 0 stay behind.
+
+        ``keys`` are their sub-keys.
+        """
         memory = message.size + self._payloads.bytes_of(message, subs)
-        self._message = message
-        self._facts = self._facts_of(message, len(subs), checksum_keys(keys))
-        self._weigh(message.size / count, memory / count)
         self._memory += memory
-
-    def add(self, shard: int, sub: SubMessage) -> None:
-        """Adds a sub-message of the message that was begun, in their order."""
-        chunk = self._chunks.get(shard) or self._open(shard)
-        facts = chunk.facts
-        if facts and facts[-1] is self._facts:
-            chunk.counts[-1] += 1
-        else:
-            if self._whole_messages:
-                chunk.values[len(facts)] = self._message.value
-            facts.append(self._facts)
-            chunk.counts.append(1)
-        key, payload = sub.key, sub.payload
-        if payload is self._message.value:
-            chunk.values[len(facts) - 1] = payload
-        if type(sub) is not SubMessage or (sub.keys is not None and key is not None):
-            sub.message = None  # type: ignore[assignment]  # which would travel with it
-            chunk.odd[len(chunk.indexes)] = sub
-            key = payload = None
-        elif sub.keys is not None:
-            key = SubKeys(sub.keys)
-        chunk.indexes.append(sub.index)
-        chunk.sub_keys.append(key)
-        chunk.payloads.append(payload)
-        self._fill(shard, chunk)
+        of_message = self._facts_of(message, len(subs), checksum_keys(keys))
+        count = len(subs) or 1
+        memory_each = memory / count
+        fill_each = _fill_of(message.size / count, memory_each)
+        chunks, value = self._chunks, message.value
+        for sub, shard in zip(subs, shards, strict=True):
+            if shard < 0:
+                continue
+            chunk = chunks.get(shard) or self._open(shard)
+            facts, key, payload = chunk.facts, sub.key, sub.payload
+            if facts and facts[-1] is of_message:
+                chunk.counts[-1] += 1
+            else:
+                facts.append(of_message)
+                chunk.counts.append(1)
+                if self._whole_messages:
+                    chunk.values[len(facts) - 1] = value
+            if payload is value:
+                chunk.values[len(facts) - 1] = value
+            if type(sub) is not SubMessage or (sub.keys is not None and key is not None):
+                sub.message = None  # type: ignore[assignment]  # which would travel with it
+                chunk.odd[len(chunk.indexes)] = sub
+                key = payload = None
+            elif sub.keys is not None:
+                key = SubKeys(sub.keys)
+            chunk.indexes.append(sub.index)
+            chunk.sub_keys.append(key)
+            chunk.payloads.append(payload)
+            chunk.memory += memory_each
+            chunk.fill += fill_each
+            if chunk.fill >= 1:
+                self._full[shard] = None
 
     def add_whole(self, shard: int, message: Message) -> None:
         """Adds a message that is one sub-message by the default split."""
         chunk = self._chunks.get(shard) or self._open(shard)
         chunk.values[len(chunk.facts)] = message.value
         chunk.facts.append(self._facts_of(message, 1, 0))
-        self._weigh(message.size, message.size)
         self._memory += message.size
-        self._fill(shard, chunk)
+        chunk.memory += message.size
+        chunk.fill += _fill_of(message.size, message.size)
+        if chunk.fill >= 1:
+            self._full[shard] = None
 
     def full(self) -> Iterator[Row]:
         """Chunks to be sent, once a message is complete."""
@@ -158,19 +167,6 @@ class ChunkWriter:
     def _open(self, shard: int) -> _Chunk:
         chunk = self._chunks[shard] = _Chunk()
         return chunk
-
-    def _weigh(self, value_bytes: float, memory_bytes: float) -> None:
-        self._memory_each = memory_bytes
-        self._fill_each = max(
-            1 / CHUNK_SUBS, value_bytes / CHUNK_BYTES, memory_bytes / CHUNK_MEMORY_BYTES
-        )
-
-    def _fill(self, shard: int, chunk: _Chunk) -> None:
-        chunk.memory += self._memory_each
-        chunk.fill += self._fill_each
-        if chunk.fill >= 1 and not chunk.full:
-            chunk.full = True
-            self._full.append(shard)
 
     def _take(self, shard: int) -> Row:
         chunk = self._chunks.pop(shard)
@@ -194,9 +190,15 @@ class ChunkWriter:
         return message.offset, message.timestamp, key, headers, count, checksum
 
 
+def _fill_of(value_bytes: float, memory_bytes: float) -> float:
+    """What part of a chunk one sub-message is."""
+    return max(1 / CHUNK_SUBS, value_bytes / CHUNK_BYTES, memory_bytes / CHUNK_MEMORY_BYTES)
+
+
 def _encode(chunk: _Chunk, origin: Origin) -> bytes:
     """Raises SplitFailed when a payload can't be pickled."""
-    subs = (chunk.indexes, chunk.sub_keys, chunk.payloads, chunk.odd)
+    memory = int(chunk.memory / (len(chunk.indexes) or 1))
+    subs = (memory, chunk.indexes, chunk.sub_keys, chunk.payloads, chunk.odd)
     try:
         body = pickle.dumps((chunk.facts, chunk.counts, chunk.values, *subs), PICKLE_PROTOCOL)
     except Exception as error:  # of the payloads' own code, too
@@ -250,12 +252,13 @@ def _messages(
     all_facts: Iterable[_Facts],
     counts: Iterable[int],
     values: Mapping[int, bytes | None],
+    memory: int,
     indexes: Sequence[int],
     sub_keys: Sequence[Hashable],
     payloads: Sequence[Any],
     odd: Mapping[int, SubMessage],
 ) -> Iterator[ShippedMessage]:
-    at = 0
+    columns = zip(range(len(indexes)), indexes, sub_keys, payloads, strict=True)
     for number, (facts, count) in enumerate(zip(all_facts, counts, strict=True)):
         offset, timestamp, message_key, headers, total, checksum = facts
         sums = KeySums(total, checksum)
@@ -263,20 +266,19 @@ def _messages(
         if number in values:
             value = message.value = values[number]
             message.size += 0 if value is None else len(value)
+        message.size += memory * count
         subs = []
         own = 0
-        for place in range(at, at + count):
-            key = sub_keys[place]
+        for place, index, key, payload in islice(columns, count):
             if odd and place in odd:
                 sub = odd[place]
             elif type(key) is SubKeys:
-                sub = SubMessage(payload=payloads[place], keys=key)
+                sub = SubMessage(payload=payload, keys=key)
             else:
-                sub = SubMessage(key, payloads[place])
+                sub = SubMessage(key, payload)
             sub.message = message
-            index = sub.index = indexes[place]
+            sub.index = index
             own |= 1 << index
             subs.append(sub)
         message.subs, message.own = subs, own
-        at += count
         yield message

@@ -175,7 +175,8 @@ class Reader:
             self._stretches.extend(self._cut(found) if joined else [(found.ranges, ONE)])
             prepared = await self._read_again()
         crowded = not joined or self._is_crowded(prepared)
-        if self._waves.took(found.ranges, found.log_bytes, crowded=crowded):
+        processor_s = sum(each.processor_s for each in found.manifests)
+        if self._waves.took(found.ranges, found.log_bytes, processor_s, crowded=crowded):
             self._components, self._joins, self._largest = Components(), Joins({}), (0, 0)
             self._streams = Streams(self._terms.shards)
         return prepared
@@ -269,7 +270,6 @@ class Reader:
             slices=slices,
             known=plan.claims,
             rules=plan.rules,
-            read_ahead_bytes=self._waves.read_ahead_bytes(slices),
             share=1 / max(1, min(len(slices), slots)),
             message_bytes=self._terms.message_bytes,
         )

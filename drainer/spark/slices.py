@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from time import thread_time
+from typing import cast
 from zlib import crc32
 
 import msgspec
@@ -35,6 +37,8 @@ from drainer.spark.waves import Slice
 
 BARRIERS_MOST = 100  # offsets that a manifest lists; with more the wave is not divided at all
 MANIFEST = DONE = -1  # in place of a shard
+SEVERAL = -2
+READ_AHEAD_BYTES = 128 * 1024  # of the next slice, in vain; and in fetches of a quarter of it
 JOINED_MOST = 2 * JOINS_MOST  # places; of two that are joined one stays where it is
 
 
@@ -52,6 +56,7 @@ class Manifest(msgspec.Struct, frozen=True):
             when they are too many.
         barriers: offsets of messages with one.
         log_bytes: of keys and values.
+        processor_s: what it took to read and to split.
         left_alone: by a redrive: why, and how many of the sub-messages.
     """
 
@@ -65,6 +70,7 @@ class Manifest(msgspec.Struct, frozen=True):
     joined: tuple[Sequence[int], ...] | None = ()
     barriers: tuple[int, ...] = ()
     log_bytes: int = 0
+    processor_s: float = 0.0
     left_alone: dict[str, int] = {}
 
 
@@ -85,7 +91,6 @@ class SliceTask:
     topic_id: str
     slices: tuple[Slice, ...]
     known: Claims
-    read_ahead_bytes: int
     rules: RuleSettings
     share: float = 1.0
     message_bytes: float = 1.0  # of what was read before, on average
@@ -127,10 +132,13 @@ class _SliceReader:
 
     def rows(self) -> Iterator[Row | tuple[int, Manifest]]:
         part, log_bytes, chunk_bytes = self._slice, 0, Counter[int]()
+        begun_s = thread_time()
 
         def counted(rows: Iterable[Row]) -> Iterator[Row]:
             for row in rows:
-                chunk_bytes[row[0]] += len(row[4])
+                shard, _, _, subs, body = row
+                self._subs[shard] += subs
+                chunk_bytes[shard] += len(body)
                 yield row
 
         with python_worker().at_work(self._task.handler) as handler:
@@ -147,7 +155,7 @@ class _SliceReader:
                 part.start,
                 part.end,
                 reader=self._task.handler.group,
-                prefetch_bytes=self._task.read_ahead_bytes,
+                prefetch_bytes=READ_AHEAD_BYTES,
                 pace=self._task.pace(),
             ):
                 for message in batch.messages:
@@ -169,6 +177,7 @@ class _SliceReader:
                 joined=None if self._too_many else self._components.sets,
                 barriers=tuple(self._barriers),
                 log_bytes=log_bytes,
+                processor_s=thread_time() - begun_s,
                 left_alone=dict(self._left_alone),
             ),
         )
@@ -182,46 +191,47 @@ class _SliceReader:
         subs = _split(split, message)
         keys = identify(message, subs)
         self._delivered.append(message.offset)
-        shards = self._shards_of(message, subs, self._done(message, subs, keys))
-        if None in shards and self._undivided is None:
+        shards = self._shards_of(message, subs, keys, self._done(message, subs, keys))
+        if SEVERAL in shards and self._undivided is None:
             self._undivided = message.offset
         if self._undivided is not None:
             return  # it is all to be read again
         if subs and type(subs[0]) is LeftAlone and shards[0] != DONE:
             self._left_alone[subs[0].payload] += 1  # a letter is one sub-message
-        writer.begin(message, subs, keys)
-        for sub, shard in zip(subs, shards, strict=True):
-            if shard is not None and shard != DONE:
-                writer.add(shard, sub)
-                self._subs[shard] += 1
+        writer.add(message, subs, keys, shards)
 
     def _add_whole(self, writer: ChunkWriter, message: Message) -> None:
         subs = [SubMessage(message.key, message.value)]
         keys = identify(message, subs)
         self._delivered.append(message.offset)
-        (shard,) = self._shards_of(message, subs, self._done(message, subs, keys))
-        if shard is not None and shard != DONE:
+        (shard,) = self._shards_of(message, subs, keys, self._done(message, subs, keys))
+        if shard >= 0:
             writer.add_whole(shard, message)
-            self._subs[shard] += 1
 
     def _shards_of(
-        self, message: Message, subs: Sequence[SubMessage], done: int
-    ) -> list[int | None]:
-        """Of each sub-message its shard, unless it is done; None when it has several."""
-        shards, joins, by_sub_key = self._shards, self._joins, self._by_sub_key
-        moved = self._moved
-        found: list[int | None] = []
+        self,
+        message: Message,
+        subs: Sequence[SubMessage],
+        keys: Sequence[Hashable],
+        done: int,
+    ) -> list[int]:
+        """Of each sub-message its shard, or why it has none."""
+        shards, moved = self._shards, self._moved
+        # The most common kind without a call for each: a backlog has millions of them.
+        if not done and self._by_sub_key and set(map(type, keys)) == {str}:
+            texts = cast("Sequence[str]", keys)
+            places = [crc32(text.encode("utf-8", "surrogatepass")) for text in texts]
+            if moved:
+                return [moved[at] if at in moved else at % shards for at in places]
+            return [at % shards for at in places]
+        found = []
         for index, sub in enumerate(subs):
-            key = sub.key
-            if done and done >> index & 1:
+            if done >> index & 1:
                 found.append(DONE)
-            # The most common kind, without a call: a backlog has millions of them.
-            elif by_sub_key and type(key) is str and key.isascii() and sub.keys is None:
-                place = crc32(key.encode())
-                found.append(moved[place] if place in moved else place % shards)
             else:
                 self._note(message, sub)
-                found.append(self._places.number(sub, shards, joins))
+                shard = self._places.number(sub, shards, self._joins)
+                found.append(SEVERAL if shard is None else shard)
         return found
 
     def _note(self, message: Message, sub: SubMessage) -> None:

@@ -11,9 +11,11 @@ from drainer.core.progress import Range, cut, ranges_of
 
 FIRST_BYTES = 8 * 1024 * 1024
 GROWTH = 4  # of a wave over the one before it
-SLICE_BYTES_LEAST = 4 * 1024 * 1024
-# What a client reads ahead of a slice's end is thrown away.
-AHEAD_SHARE, AHEAD_LEAST, AHEAD_MOST = 0.1, 256 * 1024, 16 * 1024 * 1024
+# What is worth a task of its own. Slices of one partition each read the batch of its producer at
+# which they meet, and some of the next: so they are large, unless split takes long.
+SLICE_S = 4.0
+FIRST_SLICE_BYTES = 4 * 1024 * 1024
+SLICE_BYTES_LEAST, SLICE_BYTES_MOST = 1024 * 1024, 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Waves:
         self._most_bytes = self._given_bytes = wave_bytes
         self._wave_bytes = self._least_bytes = min(FIRST_BYTES, wave_bytes)
         self._bytes_per_offset = max(bytes_per_offset, 1.0)
+        self._slice_bytes = float(FIRST_SLICE_BYTES)
         self._guessed = True
 
     @property
@@ -64,8 +67,16 @@ class Waves:
             for n, (start, end) in self._lefts.items()
         }
 
-    def took(self, ranges: Mapping[int, Range], read_bytes: int, *, crowded: bool = False) -> bool:
-        """Notes that a wave was read. Sizes that drift are followed by half of the way.
+    def took(
+        self,
+        ranges: Mapping[int, Range],
+        read_bytes: int,
+        processor_s: float,
+        *,
+        crowded: bool = False,
+    ) -> bool:
+        """Notes that a wave was read, and what all its slices took. Sizes that drift are followed
+        by half of the way.
 
         When it was ``crowded`` with sub-keys that are joined, later ones are at most half as large:
         the longer a wave, the more are connected. But when the least wave is crowded, they all are.
@@ -76,6 +87,9 @@ class Waves:
             found = max(1.0, read_bytes / offsets)
             known = found if self._guessed else self._bytes_per_offset
             self._bytes_per_offset, self._guessed = (known + found) / 2, False
+        if read_bytes and processor_s:
+            worth = SLICE_S * read_bytes / processor_s
+            self._slice_bytes = min(max(worth, SLICE_BYTES_LEAST), SLICE_BYTES_MOST)
         smaller = crowded and self._wave_bytes > self._least_bytes
         if smaller:
             self._most_bytes = max(self._least_bytes, self._wave_bytes // 2)
@@ -90,19 +104,13 @@ class Waves:
     def slices(self, ranges: Mapping[int, Range], readers: int) -> list[Slice]:
         """A wave for at most about so many tasks, several to a partition if it is large."""
         offsets = max(1, sum(end - start for start, end in ranges.values()))
-        worth = math.ceil(offsets * self._bytes_per_offset / SLICE_BYTES_LEAST)
+        worth = math.ceil(offsets * self._bytes_per_offset / self._slice_bytes)
         tasks = min(readers, worth)
         return [
             Slice(number, *bounds)
             for number, (start, end) in ranges.items()
             for bounds in cut((start, end), max(1, round(tasks * (end - start) / offsets)))
         ]
-
-    def read_ahead_bytes(self, slices: Sequence[Slice]) -> int:
-        """What the client of each may read ahead."""
-        offsets = sum(each.end - each.start for each in slices) / max(1, len(slices))
-        ahead = int(AHEAD_SHARE * offsets * self._bytes_per_offset)
-        return min(max(ahead, AHEAD_LEAST), AHEAD_MOST)
 
 
 def cut_at(

@@ -37,10 +37,10 @@ def once() -> dict[str, float]:
         with step("split"):
             subs = split_up(handler.split, message)
         with step("encode"):
-            writer.begin(message, subs, [sub.key for sub in subs])
             for index, sub in enumerate(subs):
                 sub.index = index
-                writer.add(place_of(sub.key) % SHARDS, sub)
+            keys = [sub.key for sub in subs]
+            writer.add(message, subs, keys, [place_of(key) % SHARDS for key in keys])
             rows += writer.full()
     with step("encode"):
         rows += writer.flush()

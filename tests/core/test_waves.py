@@ -33,7 +33,7 @@ def test_waves_follow_each_other_without_a_hole(
         for n, (start, end) in ranges.items():
             assert start < end <= lefts[n][1]
             at[n] = end
-        waves.took(ranges, of_each * sum(end - start for start, end in ranges.values()))
+        waves.took(ranges, of_each * sum(end - start for start, end in ranges.values()), 1.0)
     assert waves.left == sum(end - at[n] for n, (_, end) in lefts.items())
 
 
@@ -44,7 +44,7 @@ def test_waves_follow_sizes_that_drift() -> None:
         (bounds,) = waves.next().values()
         read = size * (bounds[1] - bounds[0])
         sizes.append(read / MIB)
-        waves.took({0: bounds}, int(read))
+        waves.took({0: bounds}, int(read), 1.0)
         size *= 1.1
 
     assert all(0.9 < each < 1.25 for each in sizes[10:])
@@ -66,18 +66,21 @@ def test_slices_are_a_wave_in_about_as_many_parts_as_read_at_once(
     assert len(slices) <= readers + 2 * len(ranges)
 
 
-@given(st.integers(1, 2**32), st.integers(1, 64), st.integers(1, 10**6))
-def test_what_clients_read_ahead_of_a_wave_is_a_tenth_of_it(
-    wave_bytes: int, readers: int, of_each: int
-) -> None:
-    waves = Waves({0: (0, 10**12)}, wave_bytes, of_each)
-    waves.took({0: (0, 10)}, 10 * of_each)
+@given(st.floats(0.001, 10_000), st.integers(1, 64))
+def test_a_slice_is_large_unless_split_takes_long(processor_s: float, readers: int) -> None:
+    wave_bytes = 512 * MIB
+    waves = Waves({0: (0, 10**12)}, wave_bytes, KIB)
+    for _ in range(4):
+        ranges = waves.next()
+        waves.took(ranges, KIB * (ranges[0][1] - ranges[0][0]), processor_s)
+
     slices = waves.slices(waves.next(), readers)
 
-    ahead = waves.read_ahead_bytes(slices)
-
-    assert ahead >= 256 * KIB
-    assert ahead == 256 * KIB or ahead * len(slices) <= 0.11 * max(wave_bytes, of_each)
+    slice_bytes = wave_bytes / len(slices)
+    slice_s = processor_s / len(slices)
+    assert len(slices) == readers or slice_bytes > 15 * MIB or 3.9 < slice_s < 4.1
+    assert len(slices) == 1 or slice_bytes < 17 * MIB or len(slices) == readers
+    assert slice_bytes >= MIB
 
 
 def test_waves_get_smaller_as_long_as_that_makes_them_less_crowded() -> None:
@@ -86,7 +89,9 @@ def test_waves_get_smaller_as_long_as_that_makes_them_less_crowded() -> None:
         for _ in range(8):
             ((start, end),) = waves.next().values()
             found.append((end - start) // MIB)
-            waves.took({0: (start, end)}, end - start, crowded=end - start > crowded_from_bytes)
+            waves.took(
+                {0: (start, end)}, end - start, 1.0, crowded=end - start > crowded_from_bytes
+            )
         return found
 
     assert sizes(10**9) == [8, 32, 128, 256, 256, 256, 256, 256]

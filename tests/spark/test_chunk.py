@@ -63,9 +63,8 @@ def rows_of(
     writer = ChunkWriter(ORIGIN, **settings)
     rows: list[Row] = []
     for each, subs in split:
-        writer.begin(each, subs, identify(each, subs))
-        for sub in subs:
-            writer.add(sub.index % shards, sub)
+        keys = identify(each, subs)
+        writer.add(each, subs, keys, [index % shards for index in range(len(subs))])
         rows += writer.full()
     return [*rows, *writer.flush()]
 
@@ -221,9 +220,7 @@ def test_open_chunks_are_bounded_however_much_split_makes_of_a_message(
     for offset in range(30):
         each = message(offset)
         subs = [SubMessage(number, bytes([number % 256]) * by) for number in range(made)]
-        writer.begin(each, subs, identify(each, subs))
-        for sub in subs:
-            writer.add(sub.index, sub)
+        writer.add(each, subs, identify(each, subs), range(made))
         sent += sum(count for _, _, _, count, _ in writer.full())
 
     assert (offset + 1) * made - sent <= 100_000 // by + made
