@@ -20,6 +20,8 @@ def draw(figures: Mapping[str, Any], path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         if figures.get(name):
             panel(axes, figures[name])
+        else:
+            axes.set_axis_off()
     figure.savefig(path)
 
 

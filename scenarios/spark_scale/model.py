@@ -78,7 +78,7 @@ STEPS = {
     "read": "from the broker",
     "split": "orjson, 50 of a message",
     "encode": "into chunks",
-    "shuffle": "Spark's part: disk, sort, pipes to Python and back",
+    "shuffle": "all the rest: JVM, disk, pipes to Python, accounts of many shards",
     "decode": "from chunks",
     "handle": "lanes, workers, account",
 }
