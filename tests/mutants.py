@@ -333,8 +333,6 @@ stretch-done-by-one-claim (commit, on Spark): core/test_gathering.py
 +        mark = max(self.marks.values(), default=self.end)
 what-a-deal-leaves-is-forgotten (conservation, on Spark): core/test_gathering.py
 -                stretches[n].beyond[claim] = progress
--                stretches[n].fates[claim] = progress.fates
-+                pass
 fates-forgotten (conservation, on Spark): core/test_gathering.py
 -                known[claim] = join_fates((known.get(claim, {}), fates))
 +                pass
@@ -342,6 +340,9 @@ drainer/spark/records.py
 detail-left-out (conservation, on Spark): core/test_gathering.py
 -    detail = decode_line(rest, dict[str, dict[Whole, Progress]]) if rest else {}
 +    detail: dict[str, dict[Whole, Progress]] = {}
+last-word-has-no-fates (conservation, on Spark): core/test_gathering.py store/test_state.py
+-                    stream: replace(found, fates=self._fates.get(stream, {}))
++                    stream: found
 earlier-accounts-forgotten (conservation, on Spark): core/test_gathering.py
 -        self._counts = {number: counts.settled() for number, counts in earlier.counts.items()}
 +        self._counts = {}

@@ -202,8 +202,8 @@ class Aggregation:
         self._deals[number] = tuple(self._given(parts) for parts in tasks)
         self._next = number + 1
 
-    def take(self, deal: int, task: int, head: Head) -> list[Part]:
-        """What a task finished since the last time; gives the parts that are done by that.
+    def take(self, deal: int, task: int, head: Head) -> list[str]:
+        """What a task finished since the last time; gives the claims whose parts are done by that.
 
         The counts are of all that it did. A later attempt goes on from those of earlier ones, which
         are not asked any more. Nor is a task of a deal that has ended: an attempt that was given up
@@ -211,10 +211,9 @@ class Aggregation:
         """
         if deal not in self._deals:
             return []
-        share, done = self._deals[deal][task], list[Part]()
+        share, done = self._deals[deal][task], list[str]()
         for claim, marks in head.marks.items():
-            number = share.parts[claim]
-            stretches, left = self._waves[number].stretches, share.left[claim]
+            stretches, left = self._waves[share.parts[claim]].stretches, share.left[claim]
             whole_before = not left
             for n, (_, mark) in marks.items():
                 stretch = stretches[n]
@@ -224,7 +223,7 @@ class Aggregation:
                 if mark >= stretch.end:
                     left.discard(n)
             if not left and not whole_before:
-                done.append((number, claim))
+                done.append(claim)
         for claim, by_partition in head.fates.items():
             stretches = self._waves[share.parts[claim]].stretches
             for n, fates in by_partition.items():
@@ -255,10 +254,13 @@ class Aggregation:
                     f" {counts}"
                 )
 
-    def unfinished(self, deal: int) -> list[int]:
-        """Its tasks whose parts are not done."""
-        tasks = enumerate(self._deals[deal])
-        return [number for number, task in tasks if any(task.left.values())]
+    def unfinished(self, deal: int) -> dict[int, list[str]]:
+        """Its tasks whose parts are not done, with the claims of these."""
+        found = (
+            (number, [claim for claim, left in task.left.items() if left])
+            for number, task in enumerate(self._deals[deal])
+        )
+        return {number: claims for number, claims in found if claims}
 
     def end_deal(self, deal: int, told: Mapping[int, TaskRecord]) -> None:
         """What is pending of it stays so in this run.
@@ -350,7 +352,8 @@ class Aggregation:
             stretches = self._waves[task.parts[claim]].stretches
             for n, progress in changes.items():
                 stretches[n].beyond[claim] = progress
-                stretches[n].fates[claim] = progress.fates
+                known = stretches[n].fates.get(claim, {})
+                stretches[n].fates[claim] = join_fates((known, progress.fates))
 
     def _counted(self) -> dict[int, Counts]:
         """Sub-messages of deals that are under way, by partition."""

@@ -252,8 +252,8 @@ class SparkDrain:
         async with self._taking:
             for attempt, head in await blocking_call(partial(self._state.news, sparing=sparing)):
                 deal, task = attempt.deal, attempt.task
-                for wave, claim in self._aggregation.take(deal, task, head):
-                    self._work.part_done(deal, task, wave, claim)
+                for claim in self._aggregation.take(deal, task, head):
+                    self._work.part_done(deal, task, claim)
                 self._monitor.take(attempt, head.status)
                 if head.status is not None:
                     self._loans.told(attempt.borrower, head.status.borrowed)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -22,10 +22,12 @@ from drainer.core.merge import TaskRecord
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import (
     Counts,
+    Fates,
     Outcome,
     Progress,
     Range,
     Ranges,
+    join_fates,
     join_ranges,
 )
 from drainer.engine.status import FailureStatus
@@ -74,7 +76,7 @@ class Head(msgspec.Struct, omit_defaults=True, frozen=True):
 
     ``marks`` are by claim and partition: where the task's share begins, and up to which offset it
     has finished all of it. ``fates`` are those of ``Progress``, the other fields those of
-    ``TaskRecord``.
+    ``TaskRecord``. ``whole`` says that the record has all that those before it have.
     """
 
     marks: dict[str, dict[Whole, Range]] = {}
@@ -83,6 +85,7 @@ class Head(msgspec.Struct, omit_defaults=True, frozen=True):
     parked: tuple[str, ...] = ()
     ruled: RuleAccount | None = None
     status: TaskStatus | None = None
+    whole: bool = False
 
 
 def decode_head(data: bytes) -> Head:
@@ -118,6 +121,8 @@ def encode_record(
     parked: Sequence[str] = (),
     ruled: RuleAccount | None = None,
     status: TaskStatus | None = None,
+    *,
+    whole: bool = False,
 ) -> bytes:
     """A record. It says nothing of what lies before the task's share, which begins at ``starts``:
     something there may be pending for a lane that is parked."""
@@ -142,6 +147,7 @@ def encode_record(
         "parked": parked,
         "ruled": ruled,
         "status": status,
+        "whole": whole,
     }
     line = encode_line({name: body for name, body in head.items() if body})
     return line + encode_line(detail) if detail else line
@@ -170,6 +176,7 @@ class TaskRecords:
         self._starts = streams.claims({n: Progress(start) for n, start in starts.items()})
         self._counts: dict[int, Counts] = {}  # by partition, with those of earlier attempts
         self._counted: dict[int, Counts] = {}  # by stream, of this one
+        self._fates: dict[int, Fates] = {}  # by stream, all that were reported
         self._status_due_s = 0.0
         self._changed = threading.Condition()
         self._appended = 0  # records, whether they are there or on the way
@@ -190,7 +197,10 @@ class TaskRecords:
             selector: {n: self._starts[selector][n].merge(found) for n, found in claim.items()}
             for selector, claim in earlier.claims.items()
         }
-        line = encode_record(claims, self._starts, self._counts, earlier.parked, earlier.ruled)
+        streams = self._streams.changes(earlier.claims)
+        self._fates = {stream: found.fates for stream, found in streams.items()}
+        parked, ruled = earlier.parked, earlier.ruled
+        line = encode_record(claims, self._starts, self._counts, parked, ruled, whole=True)
         with self._changed:
             self._give(FIRST, line)
 
@@ -230,7 +240,7 @@ class TaskRecords:
             newest = self._begun_at.get(plan.generation) == self._appended
             # What was appended since the plan's snapshot was taken knows more than it.
             if newest and claim != self._last:
-                self._tell(claim, plan.parked, plan.ruled or None)
+                self._tell(claim, plan.parked, plan.ruled or None, whole=True)
                 self._last = claim
         self._flush()
 
@@ -260,6 +270,8 @@ class TaskRecords:
         parked: Sequence[str] = (),
         ruled: RuleAccount | None = None,
         status: TaskStatus | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
         with self._changed:
             for stream, found in changes.items():
@@ -267,6 +279,14 @@ class TaskRecords:
                 news = found.sub_messages - before
                 self._counts[number] = self._counts.get(number, _NONE) + news
                 self._counted[stream] = found.sub_messages
+                if found.fates:
+                    known = self._fates.get(stream, {})
+                    self._fates[stream] = join_fates((known, found.fates))
+            if whole:
+                changes = {
+                    stream: replace(found, fates=self._fates.get(stream, {}))
+                    for stream, found in changes.items()
+                }
             line = encode_record(
                 self._streams.claims(changes),
                 self._starts,
@@ -274,6 +294,7 @@ class TaskRecords:
                 parked,
                 None if ruled is None else self._streams.ruled(ruled),
                 status,
+                whole=whole,
             )
             self._appended += 1
             self._give(f"{self._appended:08d}", line)

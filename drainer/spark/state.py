@@ -130,7 +130,8 @@ def told_since(reference: StateReference, drain_id: str) -> list[Told]:
     state = State.open(reference.uri, drain_id)
     if state.epoch() is None:
         raise StateLost(f"nothing of this drain is at {state.uri}")
-    return [state.told(share) for share in state.shares() if not reference.holds(*share[:2])]
+    shares = [share for share in state.shares() if not reference.holds(*share[:2])]
+    return state.told_of(shares)
 
 
 @dataclass(slots=True)
@@ -266,12 +267,22 @@ class State:
         it goes on from."""
         torn = False
         for attempt in reversed(self.attempts(share)):
-            records, spoilt = self._records(attempt, decode_record)
             names = self.objects.children(self._name(attempt.name))
-            torn = torn or spoilt or sum(map(str.isdecimal, names)) > len(records)
-            if records:
-                return Told(merged(records), len(records) - 1, torn)
+            records: list[TaskRecord] = []
+            # Backwards, to the last one that has all: a task that has come to rest ends with it.
+            for number in range(max(map(int, filter(str.isdecimal, names)), default=-1), -1, -1):
+                try:
+                    data = self._record(attempt, number) or b""
+                    records.append(decode_record(data))
+                    if decode_head(data).whole:
+                        return Told(merged(reversed(records)), len(records), torn)
+                except ValueError:  # nor does anything behind it count
+                    records, torn = [], True
         return Told(TaskRecord(), 0, torn)
+
+    def told_of(self, shares: Sequence[Share]) -> list[Told]:
+        """The same of each of these."""
+        return self._ask(self.told, shares)
 
     def shares(self) -> list[Share]:
         """Every share that an attempt has begun at, sorted."""
@@ -308,17 +319,24 @@ class State:
                 followed[share].attempt, followed[share].read = attempts[-1], 0
         news: list[tuple[Attempt, Head]] = []
 
-        def ask(each: _Followed) -> tuple[list[Head], bool]:
+        def ask(each: _Followed) -> list[bytes]:
+            found: list[bytes] = []
             assert each.attempt is not None
-            return self._records(each.attempt, decode_head, each.read, 1 if sparing else None)
+            while data := self._record(each.attempt, each.read + len(found)):
+                found.append(data)
+                if sparing:
+                    break
+            return found
 
         begun = [each for each in followed.values() if each.attempt is not None]
-        for each, (heads, spoilt) in zip(begun, self._ask(ask, begun), strict=True):
+        for each, records in zip(begun, self._ask(ask, begun), strict=True):
             assert each.attempt is not None
-            each.read += len(heads)
-            news += ((each.attempt, head) for head in heads)
-            if spoilt:
-                raise self._spoilt(f"{each.attempt.name}/{each.read:08d}")
+            for record in records:
+                try:
+                    news.append((each.attempt, decode_head(record)))
+                except ValueError:
+                    raise self._spoilt(f"{each.attempt.name}/{each.read:08d}") from None
+                each.read += 1
         return news
 
     # --- whether all see the same ---
@@ -405,25 +423,8 @@ class State:
         begun = self._body(f"{name}/{BEGUN}", Process)
         return begun is not None and is_dead(begun)  # or it is on the way: time will show
 
-    def _records(
-        self,
-        attempt: Attempt,
-        decode: Callable[[bytes], Kind],
-        since: int = 0,
-        most: int | None = None,
-    ) -> tuple[list[Kind], bool]:
-        """Records of an attempt from a number on, up to the first that is not whole, and whether
-        there is such a one."""
-        records: list[Kind] = []
-        while most is None or len(records) < most:
-            data = self.objects.get(self._name(f"{attempt.name}/{since + len(records):08d}"))
-            if data is None:
-                break
-            try:
-                records.append(decode(data))
-            except ValueError:
-                return records, True
-        return records, False
+    def _record(self, attempt: Attempt, number: int) -> bytes | None:
+        return self.objects.get(self._name(f"{attempt.name}/{number:08d}"))
 
     def _ask(self, question: Callable[[Any], Any], about: Sequence[Any]) -> list[Any]:
         if self.objects.is_local or len(about) < 2:

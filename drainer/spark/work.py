@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from drainer.blocking import blocking_call
 from drainer.core.claims import ALL, Claim
-from drainer.core.merge import TaskRecord
 from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.plan import OffsetPlan
 from drainer.engine.checkpointer import Checkpointer
@@ -23,7 +22,7 @@ from drainer.engine.settings import LocalSettings
 from drainer.errors import DrainerError, Halted, LockLost, StateLost
 from drainer.message import stream_of
 from drainer.policy.concurrency import Concurrency
-from drainer.spark.aggregation import Aggregation, Part
+from drainer.spark.aggregation import Aggregation
 from drainer.spark.control import Loans
 from drainer.spark.failure import error_of
 from drainer.spark.handling import Given, Handling, Placing
@@ -99,7 +98,7 @@ class WaveRunner:
     @property
     def busy(self) -> int:
         """How many tasks have something left to handle, or wait for a slot."""
-        return sum(sum(map(bool, each.left)) for each in self._under_way.values())
+        return sum(len(self._aggregation.unfinished(deal)) for deal in self._under_way)
 
     @property
     def handles(self) -> bool:
@@ -133,10 +132,9 @@ class WaveRunner:
                 return
             await self._add(prepared)
 
-    def part_done(self, deal: int, task: int, wave: int, claim: str) -> None:
+    def part_done(self, deal: int, task: int, claim: str) -> None:
         """A task has told all of a part."""
         if deal in self._under_way:
-            self._under_way[deal].left[task].discard((wave, claim))
             self._schedule.done(deal, task, Claim.parse(claim).number)
 
     async def _add(self, prepared: PreparedWave) -> None:
@@ -214,8 +212,7 @@ class WaveRunner:
         self._monitor.begin(deal.number, len(parts))
         job = f"drainer {self._plan.drain_id}: deal {deal.number} of wave"
         job = f"{job} {', '.join(map(str, sorted(placings)))}"
-        left = [set(own) for own in parts]
-        self._under_way[deal.number] = _UnderWay(job, set(placings), left)
+        self._under_way[deal.number] = _UnderWay(job, set(placings), len(parts))
         self._follow()
         handling = Handling(
             plan=self._plan_of_tasks(),
@@ -254,7 +251,7 @@ class WaveRunner:
             raise meant from (error.__cause__ if meant is error else error)
         self._loans.end(borrowers)  # after an error they may still be at work
         await self._take_news()
-        under_way, whole = self._under_way[deal], True
+        whole = True
         try:
             for task, outcome in outcomes:
                 self._monitor.ended(deal, task, outcome["status"])
@@ -270,12 +267,12 @@ class WaveRunner:
                 self._aggregation.insist_conserved(deal)
                 self.insist_on_limit()
                 self._insist_on_room()
-            await self._end_deal(deal)
+            left = await self._end_deal(deal)
         finally:
             del self._under_way[deal]
         self._follow()
-        for task, left in enumerate(under_way.left):
-            for _, claim in left:  # what is parked stays so in this run
+        for task, claims in left.items():
+            for claim in claims:  # what is parked stays so in this run
                 self._schedule.done(deal, task, Claim.parse(claim).number)
 
     async def end_deals(self) -> None:
@@ -283,16 +280,18 @@ class WaveRunner:
         for deal in self._aggregation.deals:
             await self._end_deal(deal)
 
-    async def _end_deal(self, deal: int) -> None:
-        told: dict[int, TaskRecord] = {}
-        for task in self._aggregation.unfinished(deal):  # what it finished beyond its marks
-            share = self._terms.handler.epoch, deal, task
-            told[task] = (await blocking_call(self._state.told, share)).record
-        self._aggregation.end_deal(deal, told)
+    async def _end_deal(self, deal: int) -> dict[int, list[str]]:
+        """Gives the claims that tasks leave."""
+        left = self._aggregation.unfinished(deal)
+        shares = [(self._terms.handler.epoch, deal, task) for task in left]
+        told = await blocking_call(self._state.told_of, shares)  # beyond their marks
+        records = {task: each.record for task, each in zip(left, told, strict=True)}
+        self._aggregation.end_deal(deal, records)
         self._monitor.end(deal)
+        return left
 
     def _follow(self) -> None:
-        deals = {deal: len(each.left) for deal, each in self._under_way.items()}
+        deals = {deal: each.tasks for deal, each in self._under_way.items()}
         self._state.follow(self._terms.handler.epoch, deals)
 
     async def _release_done(self) -> None:
@@ -390,12 +389,12 @@ class _UnderWay:
 
     Attributes:
         waves: of its parts.
-        left: parts that are not done, by task.
+        tasks: how many it has.
     """
 
     job: str
     waves: set[int]
-    left: list[set[Part]]
+    tasks: int
 
 
 def shards_for(slots: int) -> int:

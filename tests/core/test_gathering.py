@@ -48,7 +48,7 @@ from drainer.errors import DrainerError
 from drainer.message import KeySums, Message, Origin, ShippedMessage, SubMessage, stream_of
 from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
-from drainer.spark.aggregation import Aggregation, Part
+from drainer.spark.aggregation import Aggregation
 from drainer.spark.objects import Objects
 from drainer.spark.records import Head, TaskRecords, decode_head, decode_record
 from drainer.spark.schedule import Deal, Schedule
@@ -134,11 +134,11 @@ def test_parts_are_done_when_their_task_has_told_all_of_them() -> None:
     aggregation = halves()
 
     assert aggregation.take(1, 0, head("0/2", 4, 2)) == []
-    assert aggregation.take(1, 1, head("1/2", 10, 3)) == [(1, "1/2")]
-    assert aggregation.unfinished(1) == [0]
-    assert aggregation.take(1, 0, head("0/2", 10, 3)) == [(1, "0/2")]
+    assert aggregation.take(1, 1, head("1/2", 10, 3)) == ["1/2"]
+    assert aggregation.unfinished(1) == {0: ["0/2"]}
+    assert aggregation.take(1, 0, head("0/2", 10, 3)) == ["0/2"]
     assert aggregation.take(1, 0, head("0/2", 10, 3)) == []
-    assert aggregation.unfinished(1) == []
+    assert aggregation.unfinished(1) == {}
 
 
 def test_a_watermark_never_falls_when_the_next_attempt_is_behind() -> None:
@@ -171,10 +171,10 @@ def test_a_claim_goes_when_all_of_its_waves_are_finished_whatever_is_left_before
     aggregation.end_deal(1, {1: TaskRecord({}, {0: Counts(3, pending=3)})})
     aggregation.begin(2, {0: (10, 20)}, {0: ((10, 20),)}, {"0/2@1": {0: 3}, "1/2@1": {0: 3}})
     aggregation.deal(2, [[(2, "0/2@1"), (2, "1/2@1")]])
-    assert aggregation.take(2, 0, head("0/2@1", 20, 3)) == [(2, "0/2@1")]
+    assert aggregation.take(2, 0, head("0/2@1", 20, 3)) == ["0/2@1"]
     assert set(aggregation.claims()) == {ALL, "0/2", "0/2@1"}
 
-    assert aggregation.take(2, 0, head("1/2@1", 20, 6)) == [(2, "1/2@1")]
+    assert aggregation.take(2, 0, head("1/2@1", 20, 6)) == ["1/2@1"]
     aggregation.end_deal(2, {})
 
     assert set(aggregation.claims()) == {ALL, "0/2"}
@@ -295,7 +295,10 @@ class Task:
         if self._whole and not self.dispatcher.ready:
             self._over = True
             # As the plan of a task, at its end.
-            self._records.append(self.dispatcher.progress(), (), self.dispatcher.ruled())
+            progress, ruled = self.dispatcher.progress(), self.dispatcher.ruled()
+            plan = replace(plan_of(), claims={ALL: progress}, ruled=ruled)
+            self._records.start_journal(plan.drain_id, plan.generation)
+            self._records.write(plan)
             return self.objects.news()
         for _ in range(self._draw.randrange(1, 12)):
             if self._draw.random() < 0.5:
@@ -595,7 +598,7 @@ class Play:
             self.told |= task.since.keys()
             self.fates |= task.since
             task.since = {}
-            for _, selector in self._take(number, place, heard):
+            for selector in self._take(number, place, heard):
                 self.schedule.done(number, place, Claim.parse(selector).number)
         if not tasks:
             aggregation.insist_conserved(number)
@@ -605,13 +608,15 @@ class Play:
             for each in self.dealt.pop(number):  # what is parked stays so in this run
                 self.schedule.done(number, *each)
 
-    def _take(self, deal: int, task: int, records: list[bytes]) -> list[Part]:
+    def _take(self, deal: int, task: int, records: list[bytes]) -> list[str]:
         """The driver reads the heads of records, and nothing else of them."""
         heads = [decode_head(record.partition(b"\n")[0] + b"\n") for record in records]
-        return [part for head in heads for part in self.aggregation.take(deal, task, head)]
+        return [claim for head in heads for claim in self.aggregation.take(deal, task, head)]
 
     def _told(self, deal: int, task: int) -> TaskRecord:
-        return merged(map(decode_record, self.disk[deal, task]))
+        records = self.disk[deal, task]
+        whole = [place for place, record in enumerate(records) if decode_head(record).whole]
+        return merged(map(decode_record, records[whole[-1] if whole else 0 :]))
 
     def _fold(self) -> None:
         reference = self.saved.state

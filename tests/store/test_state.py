@@ -15,17 +15,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from plans import PLAN
 from stores import AT_ONCE, DRAIN, STREAMS, Failing, bucket, done, driven, folder
 
-from drainer.core.merge import TaskRecord
-from drainer.core.progress import Counts, Partial, Progress
+from drainer.core.claims import ALL
+from drainer.core.merge import TaskRecord, Told
+from drainer.core.progress import Counts, Outcome, Partial, Progress
 from drainer.engine.runtime import uptime_s
 from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
 from drainer.policy.rules.settings import RuleAccount
 from drainer.spark import state as state_module
 from drainer.spark.lease import is_dead, this_process
 from drainer.spark.objects import Objects
-from drainer.spark.records import Head, TaskRecords
+from drainer.spark.records import Head, TaskRecords, TaskStatus
 from drainer.spark.state import Attempt, Control, State, state_beside
 from drainer.store import plan_file
 from drainer.store.journal import encode_line
@@ -156,7 +158,7 @@ def test_a_driver_reads_no_more_than_heads(state: State) -> None:
     state.objects.put(name, head + b"\nnot to be decoded")
 
     assert marks(state.news()) == [(2, 0, 101)]
-    assert (state.told((1, 1, 2)).count, state.told((1, 1, 2)).torn) == (0, True)
+    assert state.told((1, 1, 2)) == Told(TaskRecord(), 1, torn=True)
 
 
 def test_news_is_of_the_shares_that_are_followed(state: State) -> None:
@@ -207,10 +209,33 @@ def test_what_follows_a_spoilt_record_of_its_attempt_is_left_out(
     state.objects.put(f"{DRAIN}/1/1/2/0/00000002", spoilt)
 
     told = state.told((1, 1, 2))
-    assert (told.count, told.torn) == (1, True)
+    assert (told.count, told.torn) == (2, True)
     assert finished(told.record) == ((100, 101),)
     _, taken = begun(state, SECOND)
     assert taken == told.record
+
+
+def test_of_a_task_that_has_come_to_rest_no_more_is_read_than_its_last_word(state: State) -> None:
+    """A drain that is stopped does not read what was reported for an hour."""
+    records, _ = begun(state, FIRST)
+    tell(records, {0: replace(done(101, count=1), fates={Outcome.DEAD: ((100, 101),)})})
+    claim = {ALL: {0: done(102, (104, 105), count=3, partial={106: Partial(3, 9, 0b001)})}}
+    records.start_journal(DRAIN, 1)
+    records.write(replace(PLAN, claims=claim, generation=1, ruled=RuleAccount({"r": 1})))
+    before = state.told((1, 1, 2))
+    records.status = TaskStatus
+    records.beat()
+    records.end()
+
+    told = state.told((1, 1, 2))
+    assert (told.record, told.count) == (before.record, 2)
+    assert told.record.claims["0/8"][0] == Progress(
+        0,
+        ((100, 102), (104, 105)),
+        {106: Partial(3, 9, 0b001)},
+        fates={Outcome.DEAD: ((100, 101),)},
+    )
+    assert told.record.counts == {0: Counts(6, 6)}
 
 
 def test_the_first_attempt_has_nothing_to_go_on_from(state: State) -> None:
@@ -294,7 +319,7 @@ def test_what_an_overtaken_attempt_tells_late_counts_for_nobody(state: State) ->
     tell(third, {0: done(103, count=1)})
     told = state.told((1, 1, 2))
     assert (finished(told.record), told.record.counts) == (((100, 103),), {0: Counts(8, 8)})
-    assert (told.count, told.torn) == (1, False)
+    assert (told.count, told.torn) == (2, False)
 
 
 # --- waiting for those before ---
