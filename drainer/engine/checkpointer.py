@@ -132,7 +132,8 @@ class Checkpointer:
         It has them for as long as one does. The periodic writing must have been started.
         """
         self.plan = replace(self.plan, joins={**self.plan.joins, number: joins})
-        while number not in self.written.joins:
+        since = self.plan.generation  # one that is being written may be without them
+        while self.written.generation <= since:
             self._hurry.set()
             await asyncio.sleep(HURRY_S)
 

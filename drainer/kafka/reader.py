@@ -182,6 +182,7 @@ class RangeReader:
                 size += batch.bytes
                 yield batch
             if taken:
+                self._cut = None  # it was no cut
                 self._learn(taken, size)
         elif len(self.paused) == len(self.open):
             self.starved_since_s = None

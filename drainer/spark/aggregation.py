@@ -243,10 +243,14 @@ class Aggregation:
         share = self._deals[deal][task]
         return Counts.sum(share.counts.values()).finished / max(1, share.subs)
 
-    def insist_conserved(self, deal: int) -> None:
-        """Raises AccountWrong when a deal does not add up: nothing of it may be committed."""
+    def insist_conserved(self, deal: int, told: Mapping[int, TaskRecord]) -> None:
+        """Raises AccountWrong when a deal does not add up: nothing of it may be committed.
+
+        ``told`` is as for ``end_deal``.
+        """
         for number, task in enumerate(self._deals[deal]):
-            counts = sum(task.counts.values(), Counts())
+            reported = dict(told[number].counts) if number in told else {}
+            counts = sum((task.counts | reported).values(), Counts())
             if counts.read != task.subs or not counts.conserved:
                 self.doubtful = True
                 raise account_wrong(
@@ -346,7 +350,7 @@ class Aggregation:
             task.ruled = task.ruled.merge(replace(told.ruled, counts=news))
 
     def _take_all(self, task: _Task, told: TaskRecord) -> None:
-        task.counts = dict(told.counts)
+        task.counts |= told.counts  # of a state that somebody removed nothing is read
         self._note(task, told)
         for claim, changes in told.claims.items():
             stretches = self._waves[task.parts[claim]].stretches

@@ -67,6 +67,8 @@ class ControlChannel:
         """They make so many calls at once; a beat says it too, if this raises PlanNotWritten or
         StateLost."""
         with self._writing:
+            if lent.number < self._control.lent.number:  # of two threads the later one was first
+                return
             self._control = replace(self._control, lent=lent)
             if not self._ended.is_set():
                 self._write(self._control)
@@ -134,11 +136,12 @@ class Loans:
         """How many more tasks may begin."""
         return self._lender.room
 
-    async def begin(self, tasks: Iterable[str]) -> None:
-        """These are about to begin, and find what is lent to them."""
-        for task in tasks:
+    async def begin(self, tasks: Iterable[str], slots: int) -> None:
+        """These are about to begin, and find what is lent to them; the first ones have the slots
+        that are free."""
+        for number, task in enumerate(tasks):
             self._dealt.add(task)
-            self._lender.begin(task)
+            self._lender.begin(task, waits=number >= slots)
         await self._lend()
 
     def end(self, tasks: Iterable[str]) -> None:

@@ -115,6 +115,7 @@ class SparkDrain:
         self._aggregation = Aggregation(plan, uri, self._epoch)
         self._done_before = self._aggregation.counts()[1].done
         self._kept: set[int] = set()  # deals of which the state has something
+        self._kept_to = 0  # the last that was among these
         self._news_due_s = self._slots_due_s = 0.0
         self._terms = Terms(
             handler=spec,
@@ -239,8 +240,8 @@ class SparkDrain:
         reference = self._life.checkpointer.written.state
         if reference is None:
             return
-        for deal in range(max(self._kept, default=0) + 1, reference.next):
-            self._kept.add(deal)
+        self._kept.update(range(self._kept_to + 1, reference.next))
+        self._kept_to = reference.next - 1
         for deal in [each for each in self._kept if reference.holds(self._epoch, each)]:
             try:
                 await blocking_call(self._state.remove_deal, self._epoch, deal)

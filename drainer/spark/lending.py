@@ -38,9 +38,10 @@ class Borrowed(NamedTuple):
 class _Borrower:
     """One task: what it may do, and what it may still be doing."""
 
-    __slots__ = ("granted", "since", "told", "wanted")
+    __slots__ = ("granted", "since", "told", "waits", "wanted")
 
-    def __init__(self) -> None:
+    def __init__(self, *, waits: bool = False) -> None:
+        self.waits = waits  # for a slot, as far as is known
         self.granted = 0
         self.wanted = 1
         self.told = Borrowed()
@@ -64,22 +65,24 @@ class Lender(Generic[Task]):
         self.number = 0
         self._tasks: dict[Task, _Borrower] = {}
         self._over = Borrowed()  # what tasks and attempts did that have ended
+        self._gone = False  # whether one was lent something that has no part of it any more
 
     @property
     def room(self) -> int:
         """How many more tasks can have a call each."""
         return max(0, self.total - len(self._tasks))
 
-    def begin(self, task: Task) -> None:
-        """Until it says what it wants, it wants one call: others could make more of the rest while
-        it waits for a slot, and begins."""
-        self._tasks[task] = _Borrower()
+    def begin(self, task: Task, *, waits: bool = False) -> None:
+        """Until it says what it wants, it wants one call. One that ``waits`` for a slot is lent no
+        more: others can make something of the rest."""
+        self._tasks[task] = _Borrower(waits=waits)
 
     def end(self, task: Task) -> None:
         """It has no call in flight, and begins none."""
         borrower = self._tasks.pop(task, None)
         if borrower is not None:
             self._over = _added(self._over, borrower.told)
+            self._gone = True
 
     def told(self, task: Task, told: Borrowed) -> None:
         """Takes what a task says; one that had ended is being tried again."""
@@ -88,7 +91,7 @@ class Lender(Generic[Task]):
         borrower = self._tasks[task]
         if told.calls < borrower.told.calls or told.failed < borrower.told.failed:
             self._over = _added(self._over, borrower.told)  # it was begun anew
-        borrower.told = told
+        borrower.told, borrower.waits = told, False
         borrower.wanted = max(1, told.in_flight + told.ready)
         older = [each for each in borrower.since if each[0] <= told.seen]
         borrower.since = [*older[-1:], *(each for each in borrower.since if each[0] > told.seen)]
@@ -105,7 +108,8 @@ class Lender(Generic[Task]):
             borrower.granted = max(borrower.granted, min(shares[task], held + max(0, free)))
             free -= max(0, borrower.granted - held)
         grants = {task: borrower.granted for task, borrower in self._tasks.items()}
-        if grants != before:
+        if grants != before or self._gone:  # one that is tried again is not to find the old ones
+            self._gone = False
             self.number += 1
             for borrower in self._tasks.values():
                 while borrower.since and borrower.since[-1][1] <= borrower.granted:
@@ -143,8 +147,9 @@ class Lender(Generic[Task]):
             fair = max(min(1, left), left // (len(by_wish) - number))
             shares[task] = min(self._tasks[task].wanted, fair)
             left -= shares[task]
-        for number, task in enumerate(by_wish):  # what is over lets each begin more at once
-            more = left // (len(by_wish) - number)
+        at_work = [task for task in by_wish if not self._tasks[task].waits]
+        for number, task in enumerate(at_work):  # what is over lets each begin more at once
+            more = left // (len(at_work) - number)
             shares[task] += more
             left -= more
         return shares

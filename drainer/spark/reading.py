@@ -31,6 +31,7 @@ from drainer.spark.waves import Waves, cut_at
 OUTAGE_S = 120.0  # of the broker, for those who read; as for the lock
 READ_AGAIN_S = 1.0
 CANCEL_S, CANCEL_AGAIN_S = 2.0, 0.2
+NO_JOINS = Joins({})
 ONE = Streams(1)  # task's
 STRETCHES_MOST = 17  # of a wave: eight times messages with barriers; with more it is one task's
 JOINED_FEW = 16  # places: so few in one shard are no crowd
@@ -77,10 +78,10 @@ class Reader:
         self._waves = Waves(lefts, terms.wave_bytes, terms.message_bytes)
         self._components = Components()  # that the next wave is expected to fit
         self._largest = 0, 0  # of these: its least place, and how many it has
-        self._joins, self._streams = Joins({}), Streams(terms.shards)  # by them
+        self._joins, self._streams = NO_JOINS, Streams(terms.shards)  # by them
         self._joins_made = max(plan.joins, default=0)
         self.joined = 0
-        self._stretches: deque[tuple[Mapping[int, Range], Streams]] = deque()  # to be read
+        self._stretches: deque[tuple[Mapping[int, Range], Streams, Joins]] = deque()  # to be read
         self._next: asyncio.Task[PreparedWave] | None = None  # until somebody has what it read
         self._ahead = False  # it is read while something else has its slots first
         self._starved = True  # tasks waited for what was read last
@@ -167,17 +168,17 @@ class Reader:
         return await (self._read_again() if self._stretches else self._read_wave())
 
     async def _read_wave(self) -> PreparedWave:
-        prepared = found = await self._read(self._waves.next(), self._streams)
+        prepared = found = await self._read(self._waves.next(), self._streams, self._joins)
         joined = True
         if found.undivided is not None:
             await blocking_call(found.release)
             joined = await blocking_call(self._join, found.manifests)
-            self._stretches.extend(self._cut(found) if joined else [(found.ranges, ONE)])
+            self._stretches.extend(self._cut(found) if joined else [(found.ranges, ONE, NO_JOINS)])
             prepared = await self._read_again()
         crowded = not joined or self._is_crowded(prepared)
         processor_s = sum(each.processor_s for each in found.manifests)
         if self._waves.took(found.ranges, found.log_bytes, processor_s, crowded=crowded):
-            self._components, self._joins, self._largest = Components(), Joins({}), (0, 0)
+            self._components, self._joins, self._largest = Components(), NO_JOINS, (0, 0)
             self._streams = Streams(self._terms.shards)
         return prepared
 
@@ -194,15 +195,17 @@ class Reader:
             )
         return prepared
 
-    def _cut(self, found: PreparedWave) -> list[tuple[Mapping[int, Range], Streams]]:
+    def _cut(self, found: PreparedWave) -> list[tuple[Mapping[int, Range], Streams, Joins]]:
         barriers: dict[int, list[int]] = {}
         for each in found.manifests:
             barriers.setdefault(each.partition, []).extend(each.barriers)
         stretches = cut_at(found.ranges, barriers)
         too_many = any(len(each.barriers) > BARRIERS_MOST for each in found.manifests)
         if too_many or len(stretches) > STRETCHES_MOST:
-            return [(found.ranges, ONE)]
-        return [(ranges, ONE if alone else self._streams) for ranges, alone in stretches]
+            return [(found.ranges, ONE, NO_JOINS)]
+        # Those that are read later go by these, whatever later waves are divided by.
+        divided = self._streams, self._joins
+        return [(ranges, *((ONE, NO_JOINS) if alone else divided)) for ranges, alone in stretches]
 
     def _join(self, manifests: Sequence[Manifest]) -> bool:
         """Makes joins of what a wave connects, and of what those before connected if that makes no
@@ -235,13 +238,15 @@ class Reader:
         total = sum(sum(each.values()) for each in prepared.subs.values())
         return places > JOINED_FEW and own * shards > HOT * total
 
-    async def _read(self, ranges: Mapping[int, Range], streams: Streams) -> PreparedWave:
+    async def _read(
+        self, ranges: Mapping[int, Range], streams: Streams, joins: Joins
+    ) -> PreparedWave:
         # Waits for a broker that doesn't answer, for it did when the tasks were looked at.
         since_s = monotonic()
         while True:
             self._insist_on_going_on()
             try:
-                prepared = await self._read_once(ranges, streams)
+                prepared = await self._read_once(ranges, streams, joins)
             except BrokerUnreachable as error:
                 if monotonic() - since_s > OUTAGE_S or self.stopped:
                     raise Interrupted(str(error), hint=error.hint) from error
@@ -253,7 +258,9 @@ class Reader:
                 self._bytes += prepared.log_bytes
                 return prepared
 
-    async def _read_once(self, ranges: Mapping[int, Range], streams: Streams) -> PreparedWave:
+    async def _read_once(
+        self, ranges: Mapping[int, Range], streams: Streams, joins: Joins
+    ) -> PreparedWave:
         plan, slots = self._plan, max(1, self._terms.slots.count)
         readers = slots
         if plan.limits is not None:  # those that wait for a cap leave room for those that handle
@@ -265,7 +272,7 @@ class Reader:
             handler=self._terms.handler,
             order=Order(plan.order),
             streams=streams,
-            joins={**plan.joins, streams.joins: self._joins} if streams.joins else plan.joins,
+            joins={**plan.joins, streams.joins: joins} if streams.joins else plan.joins,
             topic_id=plan.topic_id,
             slices=slices,
             known=plan.claims,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 READERS = 8  # of so many slots one reads ahead while the others handle
 HOPE_S = 60.0  # for an executor to come when tasks wait for one
+HOPE_AGAIN_S = 600.0  # after they began to wait in vain
 GROW_TO = 64  # slots of a cluster, if nothing says how many there are to be
 
 
@@ -51,11 +52,14 @@ class Slots:
         elif busy > self.handling:
             self._since_s = now_s if self._since_s is None else self._since_s
             self._hopes = now_s - self._since_s <= HOPE_S
+        elif self._since_s is not None and now_s - self._since_s > HOPE_AGAIN_S:
+            self._since_s, self._hopes = None, True
 
     def room(self, busy: int) -> int:
         """How many tasks may begin beside those that are under way: as many as have a slot.
 
-        Where executors come with tasks that wait, as many wait, unless none came for ``HOPE_S``.
+        Where executors come with tasks that wait, as many wait, unless none came for ``HOPE_S``;
+        later they do so again.
         """
         most = self.handling
         if self.grows and self._hopes:

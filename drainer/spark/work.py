@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 LOOK_S = 0.1
 WORTH_BYTES = 64 * 1024  # of chunks, that are worth a task, if they are handled in no time
 FREE_S = 0.5  # a slot that is free for so long is given what is ready
-SHARDS_LEAST, SHARDS_MOST = 64, 1024
+SHARDS_LEAST, SHARDS_MOST = 16, 1024
 TASK_BUFFER_LEAST = 16 * 1024 * 1024
 
 
@@ -240,7 +240,8 @@ class WaveRunner:
     ) -> None:
         borrowers = [f"{deal}/{task}" for task in range(len(handling.given))]
         try:
-            await self._loans.begin(borrowers)
+            slots = self._terms.slots.count - self.busy + len(borrowers)
+            await self._loans.begin(borrowers, slots)
             outcomes = await blocking_call(self._jobs.handle, rows, placings, handling, job)
         except BaseException as error:
             del self._under_way[deal]
@@ -250,9 +251,9 @@ class WaveRunner:
             meant = await self._meant(error)
             raise meant from (error.__cause__ if meant is error else error)
         self._loans.end(borrowers)  # after an error they may still be at work
-        await self._take_news()
         whole = True
         try:
+            await self._take_news()
             for task, outcome in outcomes:
                 self._monitor.ended(deal, task, outcome["status"])
                 self._left_parked.update(outcome["parked"])
@@ -264,10 +265,9 @@ class WaveRunner:
                     whole = False
                     self._end(await self._meant(error_of(outcome["failure"])))
             if whole:
-                self._aggregation.insist_conserved(deal)
                 self.insist_on_limit()
                 self._insist_on_room()
-            left = await self._end_deal(deal)
+            left = await self._end_deal(deal, whole=whole)
         finally:
             del self._under_way[deal]
         self._follow()
@@ -278,14 +278,17 @@ class WaveRunner:
     async def end_deals(self) -> None:
         """Ends those that are left: no task is at work any more."""
         for deal in self._aggregation.deals:
-            await self._end_deal(deal)
+            await self._end_deal(deal, whole=False)
 
-    async def _end_deal(self, deal: int) -> dict[int, list[str]]:
-        """Gives the claims that tasks leave."""
+    async def _end_deal(self, deal: int, *, whole: bool) -> dict[int, list[str]]:
+        """Gives the claims that tasks leave. All that a ``whole`` deal was given is in its
+        account."""
         left = self._aggregation.unfinished(deal)
         shares = [(self._terms.handler.epoch, deal, task) for task in left]
         told = await blocking_call(self._state.told_of, shares)  # beyond their marks
         records = {task: each.record for task, each in zip(left, told, strict=True)}
+        if whole:
+            self._aggregation.insist_conserved(deal, records)
         self._aggregation.end_deal(deal, records)
         self._monitor.end(deal)
         return left

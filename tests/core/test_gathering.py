@@ -126,8 +126,29 @@ def test_a_deal_that_does_not_add_up_makes_all_doubtful() -> None:
     aggregation.take(1, 1, head("1/2", 10, 2))
 
     with pytest.raises(DrainerError, match="task 1 of deal 1 was given 3"):
-        aggregation.insist_conserved(1)
+        aggregation.insist_conserved(1, {})
     assert aggregation.doubtful
+
+
+def test_a_state_that_was_removed_takes_nothing_from_the_account() -> None:
+    aggregation = halves()
+    aggregation.take(1, 0, head("0/2", 4, 2))
+    before = aggregation.counts()
+
+    aggregation.end_deal(1, {0: TaskRecord(), 1: TaskRecord()})
+
+    assert before[1].done == aggregation.counts()[1].done == 2
+
+
+def test_what_was_told_last_counts_where_news_of_it_never_came() -> None:
+    aggregation = halves()
+    told = TaskRecord({"1/2": {0: Progress(10)}}, {0: Counts(3, 3)})
+    aggregation.take(1, 0, head("0/2", 10, 3))
+
+    aggregation.insist_conserved(1, {1: told})
+    aggregation.end_deal(1, {1: told})
+
+    assert aggregation.counts()[1].done == 6
 
 
 def test_parts_are_done_when_their_task_has_told_all_of_them() -> None:
@@ -601,7 +622,7 @@ class Play:
             for selector in self._take(number, place, heard):
                 self.schedule.done(number, place, Claim.parse(selector).number)
         if not tasks:
-            aggregation.insist_conserved(number)
+            aggregation.insist_conserved(number, {})
             left = aggregation.unfinished(number)
             aggregation.end_deal(number, {place: self._told(number, place) for place in left})
             del self.under_way[number]

@@ -189,3 +189,20 @@ def test_the_search_over_all_tasks_finds_what_the_downstream_can_do_with(slots: 
 
     assert search.settled is not None
     assert 0.8 * slots <= search.settled <= 1.2 * slots
+
+
+def test_a_task_that_waits_for_a_slot_is_lent_one_call_until_it_says_more() -> None:
+    lender = Lender[str](100)
+    for number, task in enumerate("abcd"):
+        lender.begin(task, waits=number >= 2)
+    assert lender.grants() == {"a": 49, "b": 49, "c": 1, "d": 1}
+
+
+def test_who_is_tried_again_does_not_find_what_was_lent_to_the_first_try() -> None:
+    lender = Lender[str](100)
+    lender.begin("a")
+    lender.grants()
+    before = lender.number
+    lender.end("a")
+    assert lender.grants() == {}
+    assert lender.number > before

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.spark.slots import HOPE_S, Slots
+from drainer.spark.slots import HOPE_AGAIN_S, HOPE_S, Slots
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,11 @@ def test_tasks_wait_for_executors_until_none_has_come_for_long() -> None:
     assert slots.room(busy=3) == 5, "none waited"
     slots.look(4, busy=8, now_s=11 + HOPE_S)
     assert slots.room(busy=1) == 2, "no more than have a slot"
-    slots.look(5, busy=8, now_s=12 + HOPE_S)
+    slots.look(4, busy=1, now_s=11 + HOPE_AGAIN_S)
+    assert slots.room(busy=3) == 5, "others may have left executors meanwhile"
+    slots.look(4, busy=8, now_s=12 + HOPE_AGAIN_S)
+    slots.look(4, busy=8, now_s=13 + HOPE_AGAIN_S + HOPE_S)
+    slots.look(5, busy=8, now_s=14 + HOPE_AGAIN_S + HOPE_S)
     assert slots.room(busy=8) == 2, "one came"
 
 

@@ -71,7 +71,7 @@ def test_a_drain_that_stops_amid_joined_lanes_is_resumed_by_anybody(
 ) -> None:
     story.fill(*(messages(150, n, lanes=300, several=0.05) for n in (5, 6)))
     with Trouble(story, interrupt(1)):
-        stopped = story.run(wave_bytes=9_000, wait_ms="3")
+        stopped = story.run(concurrency=8, wave_bytes=9_000, wait_ms="10")
     assert stopped.exit_code == EXIT_INTERRUPTED
     assert story.plan.joins
 

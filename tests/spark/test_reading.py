@@ -257,6 +257,24 @@ def test_waves_are_as_long_as_what_they_connect_leaves_shards_to_others() -> Non
         assert max(sum(each.values()) for each in wave.subs.values()) < sizes[0]
 
 
+def test_all_stretches_of_a_wave_are_divided_by_its_own_joins() -> None:
+    drawn = Random(1)
+
+    def keys(offset: int) -> Keys:
+        if offset == 9_800:  # in a wave that connects too much for its length
+            return ()
+        return tuple({f"k{drawn.randrange(4_000)}" for _ in range(drawn.choice((1, 1, 2)))})
+
+    waves, _ = read_all([keys(n) for n in range(12_000)], 256 * MIB, message_bytes=4 * KIB)
+
+    before, alone, after = waves[1:4]
+    assert [wave.ranges[0][0] for wave in (before, alone, after)] == [2_048, 9_800, 9_801]
+    assert (before.streams, alone.streams.shards) == (after.streams, 1)
+    assert before.joins is not None
+    assert before.joins.shards
+    assert before.joins == after.joins
+
+
 def test_messages_with_barriers_are_one_shard_s_and_those_between_are_not() -> None:
     backlog = [() if 300 <= n < 302 or n == 700 else (f"k{n}",) for n in range(1_000)]
 
