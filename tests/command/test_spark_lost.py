@@ -215,14 +215,14 @@ def test_executors_that_are_lost_again_and_again_end_the_drain_and_a_resume_goes
 def test_a_machine_may_come_and_another_one_go_while_a_cluster_drains(
     make_topic: MakeTopic, night: Night, tmp_path: Path
 ) -> None:
-    values = operations(2_000, lanes=50)
+    values = operations(4_000, lanes=50)  # until a machine's executor is there
     folder = tmp_path / "cluster"
     folder.mkdir()
     with standalone(folder) as cluster:
         machines = [cluster.worker() for _ in range(3)]
         where = ("--master", cluster.url, "--state", str(tmp_path / "state"))
         small = ("--spark-conf", "spark.executor.memory=512m", "--wave", "32KiB")
-        night.begin(make_topic(values), *where, *small, pause_ms=20)
+        night.begin(make_topic(values), *where, *small, pause_ms=100)
         night.done(300)
         cluster.worker()
         night.done(800)
