@@ -332,7 +332,7 @@ stretch-done-by-one-claim (commit, on Spark): core/test_gathering.py
 -        mark = min(self.marks.values(), default=self.end)
 +        mark = max(self.marks.values(), default=self.end)
 what-a-deal-leaves-is-forgotten (conservation, on Spark): core/test_gathering.py
--                stretches[n].beyond[claim] = progress
+-                    stretches[n].beyond[claim] = progress
 fates-forgotten (conservation, on Spark): core/test_gathering.py
 -                known[claim] = join_fates((known.get(claim, {}), fates))
 +                pass

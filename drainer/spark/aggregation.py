@@ -243,14 +243,23 @@ class Aggregation:
         share = self._deals[deal][task]
         return Counts.sum(share.counts.values()).finished / max(1, share.subs)
 
-    def insist_conserved(self, deal: int, told: Mapping[int, TaskRecord]) -> None:
-        """Raises AccountWrong when a deal does not add up: nothing of it may be committed.
+    def take_all(self, deal: int, reported: Mapping[int, TaskRecord]) -> None:
+        """All that tasks of a deal reported, which are at work no more: beyond their marks, too."""
+        for number, record in reported.items():
+            task = self._deals[deal][number]
+            task.counts |= record.counts  # of a state that somebody removed nothing is read
+            self._note(task, record)
+            for claim, changes in record.claims.items():
+                stretches = self._waves[task.parts[claim]].stretches
+                for n, progress in changes.items():
+                    stretches[n].beyond[claim] = progress
+                    known = stretches[n].fates.get(claim, {})
+                    stretches[n].fates[claim] = join_fates((known, progress.fates))
 
-        ``told`` is as for ``end_deal``.
-        """
+    def insist_conserved(self, deal: int) -> None:
+        """Raises AccountWrong when a deal does not add up: nothing of it may be committed."""
         for number, task in enumerate(self._deals[deal]):
-            reported = dict(told[number].counts) if number in told else {}
-            counts = sum((task.counts | reported).values(), Counts())
+            counts = sum(task.counts.values(), Counts())
             if counts.read != task.subs or not counts.conserved:
                 self.doubtful = True
                 raise account_wrong(
@@ -266,14 +275,9 @@ class Aggregation:
         )
         return {number: claims for number, claims in found if claims}
 
-    def end_deal(self, deal: int, told: Mapping[int, TaskRecord]) -> None:
-        """What is pending of it stays so in this run.
-
-        ``told`` is all that was reported by its ``unfinished`` tasks.
-        """
-        for number, task in enumerate(self._deals.pop(deal)):
-            if number in told:
-                self._take_all(task, told[number])
+    def end_deal(self, deal: int) -> None:
+        """What is pending of it stays so in this run."""
+        for task in self._deals.pop(deal):
             self._ruled += task.ruled
             for n, counts in task.counts.items():
                 subs = self._base[n].sub_messages + counts
@@ -342,22 +346,12 @@ class Aggregation:
             {claim: set(subs) for claim, subs in given.items()},
         )
 
-    def _note(self, task: _Task, told: Head | TaskRecord) -> None:
-        self.parked.update(told.parked)
-        if told.ruled is not None:
+    def _note(self, task: _Task, reported: Head | TaskRecord) -> None:
+        self.parked.update(reported.parked)
+        if reported.ruled is not None:
             known = self._ruled.counts  # a task may report all of them again
-            news = {key: n for key, n in told.ruled.counts.items() if n > known.get(key, 0)}
-            task.ruled = task.ruled.merge(replace(told.ruled, counts=news))
-
-    def _take_all(self, task: _Task, told: TaskRecord) -> None:
-        task.counts |= told.counts  # of a state that somebody removed nothing is read
-        self._note(task, told)
-        for claim, changes in told.claims.items():
-            stretches = self._waves[task.parts[claim]].stretches
-            for n, progress in changes.items():
-                stretches[n].beyond[claim] = progress
-                known = stretches[n].fates.get(claim, {})
-                stretches[n].fates[claim] = join_fates((known, progress.fates))
+            news = {key: n for key, n in reported.ruled.counts.items() if n > known.get(key, 0)}
+            task.ruled = task.ruled.merge(replace(reported.ruled, counts=news))
 
     def _counted(self) -> dict[int, Counts]:
         """Sub-messages of deals that are under way, by partition."""

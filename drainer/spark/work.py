@@ -210,8 +210,8 @@ class WaveRunner:
         parts = [[(part.wave, streams.claim(part.shard)) for part in own] for own in deal.tasks]
         self._aggregation.deal(deal.number, parts)
         self._monitor.begin(deal.number, len(parts))
-        job = f"drainer {self._plan.drain_id}: deal {deal.number} of wave"
-        job = f"{job} {', '.join(map(str, sorted(placings)))}"
+        numbers = ", ".join(map(str, sorted(placings)))
+        job = f"drainer {self._plan.drain_id}: deal {deal.number} of wave {numbers}"
         self._under_way[deal.number] = _UnderWay(job, set(placings), len(parts))
         self._follow()
         handling = Handling(
@@ -285,11 +285,12 @@ class WaveRunner:
         account."""
         left = self._aggregation.unfinished(deal)
         shares = [(self._terms.handler.epoch, deal, task) for task in left]
-        told = await blocking_call(self._state.told_of, shares)  # beyond their marks
+        told = await blocking_call(self._state.told_of, shares)
         records = {task: each.record for task, each in zip(left, told, strict=True)}
+        self._aggregation.take_all(deal, records)
         if whole:
-            self._aggregation.insist_conserved(deal, records)
-        self._aggregation.end_deal(deal, records)
+            self._aggregation.insist_conserved(deal)
+        self._aggregation.end_deal(deal)
         self._monitor.end(deal)
         return left
 

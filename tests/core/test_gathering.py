@@ -126,7 +126,7 @@ def test_a_deal_that_does_not_add_up_makes_all_doubtful() -> None:
     aggregation.take(1, 1, head("1/2", 10, 2))
 
     with pytest.raises(DrainerError, match="task 1 of deal 1 was given 3"):
-        aggregation.insist_conserved(1, {})
+        aggregation.insist_conserved(1)
     assert aggregation.doubtful
 
 
@@ -135,7 +135,8 @@ def test_a_state_that_was_removed_takes_nothing_from_the_account() -> None:
     aggregation.take(1, 0, head("0/2", 4, 2))
     before = aggregation.counts()
 
-    aggregation.end_deal(1, {0: TaskRecord(), 1: TaskRecord()})
+    aggregation.take_all(1, {0: TaskRecord(), 1: TaskRecord()})
+    aggregation.end_deal(1)
 
     assert before[1].done == aggregation.counts()[1].done == 2
 
@@ -145,8 +146,9 @@ def test_what_was_told_last_counts_where_news_of_it_never_came() -> None:
     told = TaskRecord({"1/2": {0: Progress(10)}}, {0: Counts(3, 3)})
     aggregation.take(1, 0, head("0/2", 10, 3))
 
-    aggregation.insist_conserved(1, {1: told})
-    aggregation.end_deal(1, {1: told})
+    aggregation.take_all(1, {1: told})
+    aggregation.insist_conserved(1)
+    aggregation.end_deal(1)
 
     assert aggregation.counts()[1].done == 6
 
@@ -177,7 +179,8 @@ def test_what_a_deal_leaves_is_known_to_the_last_when_it_ends() -> None:
     aggregation.take(1, 0, head("0/2", 10, 3))
     aggregation.take(1, 1, head("1/2", 4, 1))
     left = Progress(0, ((0, 4), (5, 9)), {9: Partial(3, 7, 1)})
-    aggregation.end_deal(1, {1: TaskRecord({"1/2": {0: left}}, {0: Counts(3, 2, pending=1)})})
+    aggregation.take_all(1, {1: TaskRecord({"1/2": {0: left}}, {0: Counts(3, 2, pending=1)})})
+    aggregation.end_deal(1)
 
     plan = replace(plan_of(100), claims=aggregation.claims(), state=aggregation.state)
     assert OffsetPlan.decode(plan.encode()) == plan
@@ -189,14 +192,15 @@ def test_what_a_deal_leaves_is_known_to_the_last_when_it_ends() -> None:
 def test_a_claim_goes_when_all_of_its_waves_are_finished_whatever_is_left_before_them() -> None:
     aggregation = halves()
     aggregation.take(1, 0, head("0/2", 10, 3))
-    aggregation.end_deal(1, {1: TaskRecord({}, {0: Counts(3, pending=3)})})
+    aggregation.take_all(1, {1: TaskRecord({}, {0: Counts(3, pending=3)})})
+    aggregation.end_deal(1)
     aggregation.begin(2, {0: (10, 20)}, {0: ((10, 20),)}, {"0/2@1": {0: 3}, "1/2@1": {0: 3}})
     aggregation.deal(2, [[(2, "0/2@1"), (2, "1/2@1")]])
     assert aggregation.take(2, 0, head("0/2@1", 20, 3)) == ["0/2@1"]
     assert set(aggregation.claims()) == {ALL, "0/2", "0/2@1"}
 
     assert aggregation.take(2, 0, head("1/2@1", 20, 6)) == ["1/2@1"]
-    aggregation.end_deal(2, {})
+    aggregation.end_deal(2)
 
     assert set(aggregation.claims()) == {ALL, "0/2"}
 
@@ -306,7 +310,7 @@ class Task:
         self._backlog = backlog
         self._whole = False  # whether all was delivered
         self._over = False
-        self.since: dict[Sub, Outcome] = {}  # finished, and not told
+        self.since: dict[Sub, Outcome] = {}  # finished, and not reported
         self.handled: list[Sub] = []
 
     def work(self) -> list[bytes] | None:
@@ -445,7 +449,7 @@ class Play:
         known = set(self.told)
         rows = iter(sorted(self.backlog.subs))
         running: list[SubMessage] = []
-        since: set[Sub] = set()  # finished, and not told
+        since: set[Sub] = set()  # finished, and not reported
         while not dispatcher.complete and draw.random() > 0.005:
             what = draw.choice(("deliver", "take", "take", "finish", "finish", "note", "save"))
             if what == "deliver":
@@ -622,9 +626,10 @@ class Play:
             for selector in self._take(number, place, heard):
                 self.schedule.done(number, place, Claim.parse(selector).number)
         if not tasks:
-            aggregation.insist_conserved(number, {})
+            aggregation.insist_conserved(number)
             left = aggregation.unfinished(number)
-            aggregation.end_deal(number, {place: self._told(number, place) for place in left})
+            aggregation.take_all(number, {place: self._told(number, place) for place in left})
+            aggregation.end_deal(number)
             del self.under_way[number]
             for each in self.dealt.pop(number):  # what is parked stays so in this run
                 self.schedule.done(number, *each)
@@ -815,6 +820,6 @@ def test_after_many_waves_the_account_holds_what_it_held_after_two() -> None:
         if number > 1:
             for task, claim in enumerate(subs):
                 aggregation.take(number - 1, task, Head({claim: {0: (start - length, start)}}))
-            aggregation.end_deal(number - 1, {})
+            aggregation.end_deal(number - 1)
     assert aggregation.watermarks == {0: 49 * length + 9}
     assert sizes[1] < 1.1 * sizes[0]  # of which numbers take more bytes
