@@ -8,8 +8,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_UNRESUMABLE
@@ -37,8 +37,7 @@ PROCESSES_GO_S = 30.0
 
 def worker_killed(stage: Stage) -> Told:
     """``kill -9`` of a Python worker in the midst of its task: Spark starts it anew."""
-    with _backlog(stage) as backlog:
-        told = Told(backlog.sub_messages)
+    with _chapter(stage) as (backlog, told):
         process, victims = backlog.begin(*ON_SPARK), []
         for _ in range(2 if stage.short else 3):
             _let_work(stage, backlog, process)
@@ -52,8 +51,7 @@ def worker_killed(stage: Stage) -> Told:
 
 def driver_killed(stage: Stage) -> Told:
     """``kill -9`` of the driver; a resume goes on, with another number of tasks."""
-    with _backlog(stage) as backlog:
-        told = Told(backlog.sub_messages)
+    with _chapter(stage) as (backlog, told):
         victims: list[int] = []
         for tasks in (2, 3) if stage.short else (2, 3, 1, 4):
             process = backlog.begin(*ON_SPARK, "--tasks", str(tasks))
@@ -71,8 +69,7 @@ def driver_killed(stage: Stage) -> Told:
 
 def engines_in_turn(stage: Stage) -> Told:
     """One process and Spark in turn, each killed in the midst of it."""
-    with _backlog(stage) as backlog:
-        told = Told(backlog.sub_messages)
+    with _chapter(stage) as (backlog, told):
         victims: list[int] = []
         for engine in (("--engine", "process"), ON_SPARK) * (1 if stage.short else 2):
             process = backlog.begin(*engine)
@@ -88,8 +85,7 @@ def engines_in_turn(stage: Stage) -> Told:
 
 def jvm_killed(stage: Stage) -> Told:
     """``kill -9`` of Spark's JVM, as for want of memory: the drain stops, and says so."""
-    with _backlog(stage) as backlog:
-        told = Told(backlog.sub_messages)
+    with _chapter(stage) as (backlog, told):
         process = backlog.begin(*ON_SPARK)
         _let_work(stage, backlog, process)
         started = below(process.pid)
@@ -106,8 +102,7 @@ def jvm_killed(stage: Stage) -> Told:
 
 def terminated(stage: Stage) -> Told:
     """SIGTERM at random moments: an orderly stop each time, and nothing handled twice."""
-    with _backlog(stage) as backlog:
-        told = Told(backlog.sub_messages, rewinds=False)
+    with _chapter(stage, rewinds=False) as (backlog, told):
         for _ in range(1 if stage.short else 3):
             process = backlog.begin(*ON_SPARK)
             _let_work(stage, backlog, process)
@@ -123,8 +118,7 @@ def terminated(stage: Stage) -> Told:
 
 def hurried(stage: Stage) -> Told:
     """SIGTERM twice: it ends at once, and what is in the handlers is repeated."""
-    with _backlog(stage) as backlog:
-        told = Told(backlog.sub_messages)
+    with _chapter(stage) as (backlog, told):
         process = backlog.begin(*ON_SPARK)
         _let_work(stage, backlog, process)
         started = below(process.pid)
@@ -142,8 +136,7 @@ def hurried(stage: Stage) -> Told:
 
 def stood_still(stage: Stage) -> Told:
     """SIGSTOP of a worker for longer than its lease, then SIGCONT; and once more, then SIGKILL."""
-    with _backlog(stage) as backlog:
-        told = Told(backlog.sub_messages)
+    with _chapter(stage) as (backlog, told):
         process, victims = backlog.begin(*ON_SPARK), []
         for then in (signal.SIGCONT, signal.SIGKILL):
             _let_work(stage, backlog, process)
@@ -160,8 +153,7 @@ def stood_still(stage: Stage) -> Told:
 
 def broker_killed(stage: Stage) -> Told:
     """The broker is killed and comes back: the drain waits, and goes on."""
-    with _backlog(stage, times=2) as backlog:
-        told = Told(backlog.sub_messages, rewinds=False)
+    with _chapter(stage, times=2, rewinds=False) as (backlog, told):
         process = backlog.begin(*ON_SPARK, "--wave", "512KiB")
         for _ in range(1 if stage.short else 3):
             if not backlog.at_work(process, 4_000):
@@ -177,8 +169,7 @@ def broker_killed(stage: Stage) -> Told:
 
 def state_deleted(stage: Stage) -> Told:
     """Somebody deletes the folder of the state: the drain stops, with what it has heard."""
-    with _backlog(stage) as backlog:
-        told = Told(backlog.sub_messages)
+    with _chapter(stage) as (backlog, told):
         process = backlog.begin(*ON_SPARK)
         _let_work(stage, backlog, process)
         started = below(process.pid)
@@ -194,8 +185,7 @@ def state_deleted(stage: Stage) -> Told:
 
 def disk_full(stage: Stage) -> Told:
     """No file of a worker may grow past 64 bytes from a random moment on, as on a full disk."""
-    with _backlog(stage) as backlog, piped(backlog.trace) as pipe:
-        told = Told(backlog.sub_messages)
+    with _chapter(stage) as (backlog, told), piped(backlog.trace) as pipe:
         trace = ("--set", f"trace={pipe}")
         process = backlog.begin(*ON_SPARK, *trace)
         _let_work(stage, backlog, process)
@@ -216,8 +206,7 @@ def disk_full(stage: Stage) -> Told:
 
 def two_at_once(stage: Stage) -> Told:
     """A second drain of the group, with this plan and with another: refused, and not felt."""
-    with _backlog(stage) as backlog:
-        told = Told(backlog.sub_messages, rewinds=False)
+    with _chapter(stage, rewinds=False) as (backlog, told):
         first = backlog.begin(*ON_SPARK)
         backlog.at_work(first, 500)
         told.ends(backlog.begin(*ON_SPARK), EXIT_REFUSED)
@@ -232,8 +221,7 @@ def two_at_once(stage: Stage) -> Told:
 
 def executors_killed(stage: Stage) -> Told:
     """``kill -9`` of executors' JVMs on ``local-cluster[2,1,1024]``, which has new ones then."""
-    with _backlog(stage, times=2) as backlog:
-        told = Told(backlog.sub_messages)
+    with _chapter(stage, times=2) as (backlog, told):
         process = backlog.begin(*CLUSTER, "--state", f"{backlog.plan}.state")
         victims: list[int] = []
         for _ in range(1 if stage.short else 3):
@@ -251,8 +239,7 @@ def executors_killed(stage: Stage) -> Told:
 def machines(stage: Stage) -> Told:
     """A standalone cluster of three machines: at random one comes, one goes, or loses its executor
     or the Python worker in it."""
-    with _backlog(stage, times=2) as backlog, standalone(stage.folder) as cluster:
-        told = Told(backlog.sub_messages)
+    with _chapter(stage, times=2) as (backlog, told), standalone(stage.folder) as cluster:
         where = (*ON_A_CLUSTER, "--master", cluster.url, "--state", f"{backlog.plan}.state")
         up = [cluster.worker() for _ in range(3)]
         process, victims = backlog.begin(*where), list[int]()
@@ -295,8 +282,7 @@ def _change(
 
 def driver_frozen(stage: Stage) -> Told:
     """SIGSTOP of driver and JVM, and a fresh drain with another plan; then SIGCONT, at random."""
-    with _backlog(stage) as backlog:
-        told = Told(backlog.sub_messages)
+    with _chapter(stage) as (backlog, told):
         first = backlog.begin(*ON_SPARK)
         _let_work(stage, backlog, first)
         frozen_s = time.monotonic()
@@ -313,8 +299,13 @@ def driver_frozen(stage: Stage) -> Told:
         return told
 
 
-def _backlog(stage: Stage, times: int = 1) -> AbstractContextManager[Backlog]:
-    return stage.backlog(times * (300 if stage.short else 600), PACE)
+@contextmanager
+def _chapter(
+    stage: Stage, times: int = 1, *, rewinds: bool = True
+) -> Iterator[tuple[Backlog, Told]]:
+    """Its backlog, and what it reports."""
+    with stage.backlog(times * (300 if stage.short else 600), PACE) as backlog:
+        yield backlog, Told(backlog.sub_messages, rewinds=rewinds)
 
 
 def _let_work(stage: Stage, backlog: Backlog, process: Process) -> bool:

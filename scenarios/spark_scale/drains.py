@@ -79,7 +79,8 @@ class Bench:
         command += ["--plan", str(self.folder / f"{group}.json"), "--yes", "--json", "--quiet"]
         sent, begun_s = self._sent(), time.monotonic()
         process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE)
-        with _Watch(process.pid) as watch:
+        watch = _Watch(process.pid)
+        with looking(watch.look, LOOK_S):
             out, _ = process.communicate()
         command_s = time.monotonic() - begun_s
         if process.returncode:
@@ -152,6 +153,24 @@ class Events:
         return sum(each.get("Shuffle Bytes Written", 0) for each in written), len(written)
 
 
+@contextmanager
+def looking(look: Callable[[], None], every_s: float) -> Iterator[None]:
+    """Calls it in a thread of its own, until the end of the block."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(every_s):
+            look()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 class _Watch:
     """Processor time and memory of a process and all that it begins, looked at now and then.
 
@@ -161,33 +180,22 @@ class _Watch:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
         self._spent_s: dict[int, float] = {}
         self.python_mib = self.java_mib = 0.0
-
-    def __enter__(self) -> _Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
 
     @property
     def processor_s(self) -> float:
         return sum(self._spent_s.values())
 
-    def _watch(self) -> None:
-        while not self._over.wait(LOOK_S):
-            for pid in {*family(self._pid), *self._spent_s}:
-                with suppress(OSError):
-                    stat = Stat.of(pid)
-                    self._spent_s[pid] = stat.own_s
-                    if stat.name == "java":
-                        self.java_mib = max(self.java_mib, stat.mib)
-                    else:
-                        self.python_mib = max(self.python_mib, stat.mib)
+    def look(self) -> None:
+        for pid in {*family(self._pid), *self._spent_s}:
+            with suppress(OSError):
+                stat = Stat.of(pid)
+                self._spent_s[pid] = stat.own_s
+                if stat.name == "java":
+                    self.java_mib = max(self.java_mib, stat.mib)
+                else:
+                    self.python_mib = max(self.python_mib, stat.mib)
 
 
 class Stat(NamedTuple):

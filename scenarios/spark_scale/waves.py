@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from bisect import bisect_right
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from scenarios.spark_scale.drains import Bench, Events, on_spark
+from scenarios.spark_scale.drains import Bench, Events, looking, on_spark
 from scenarios.spark_scale.slots import Load
 
 MASTER = "local-cluster[2,1,1024]"
@@ -23,28 +22,17 @@ class _Folder:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
         self.seen: list[tuple[float, int, int]] = []
 
-    def __enter__(self) -> _Folder:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(LOOK_S):
-            sizes = []
-            for folder, _, names in os.walk(self._path):
-                for name in names:
-                    # What the executors are sent to run lies there, too.
-                    if name.startswith(("rdd_", "shuffle_", "temp_shuffle_")):
-                        with suppress(FileNotFoundError):
-                            sizes.append((Path(folder) / name).stat().st_size)
-            self.seen.append((time.time(), sum(sizes), len(sizes)))
+    def look(self) -> None:
+        sizes = []
+        for folder, _, names in os.walk(self._path):
+            for name in names:
+                # What the executors are sent to run lies there, too.
+                if name.startswith(("rdd_", "shuffle_", "temp_shuffle_")):
+                    with suppress(FileNotFoundError):
+                        sizes.append((Path(folder) / name).stat().st_size)
+        self.seen.append((time.time(), sum(sizes), len(sizes)))
 
 
 def compare(made: Bench) -> dict[str, Any]:
@@ -56,7 +44,8 @@ def compare(made: Bench) -> dict[str, Any]:
     local.mkdir()
     events = Events(made.folder)
     options = [*on_spark(MASTER, str(log // WAVES)), "--spark-conf", f"spark.local.dir={local}"]
-    with _Folder(local) as folder:
+    folder = _Folder(local)
+    with looking(folder.look, LOOK_S):
         found = made.drain(topic, "Nothing", 1000, [*options, *events.options])
     few = made.drain(topic, "Nothing", 1000, on_spark(MASTER))
     assert found.waves is not None
