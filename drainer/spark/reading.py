@@ -121,7 +121,7 @@ class Reader:
         if self._next is None and (self._stretches or self._waves.left):
             self._ahead = behind is not None
             self._next = asyncio.create_task(self._read_next(behind))
-            # After a stop nobody waits for what it raises.
+            # After a stop nothing waits for what it raises.
             self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def take(self) -> PreparedWave | None:
@@ -134,7 +134,7 @@ class Reader:
         self._starved = not self.ready
         if self._next is None:
             return None
-        prepared = await asyncio.shield(self._next)  # else nobody would let go of what it read
+        prepared = await asyncio.shield(self._next)  # else what it read would stay with Spark
         self._insist_on_going_on()
         self._next = None
         return prepared

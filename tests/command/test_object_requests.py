@@ -16,7 +16,7 @@ __all__ = ["spark_at_home"]  # for each test here as well
 pytestmark = pytest.mark.long
 
 TASKS = 2
-PER_TASK, OF_DRIVER = 3.0, 3.0  # requests per second: beat, plan and what they told
+PER_TASK, OF_DRIVER = 3.0, 3.0  # requests per second: beat, plan and what they reported
 COUNTED_S = 30.0
 
 

@@ -49,7 +49,7 @@ def tell(state: State, deal: int, shard: int, *told: dict[int, Progress], number
 
 
 def subs(plan: OffsetPlan) -> dict[int, Counts]:
-    """What tasks told of sub-messages, by partition."""
+    """What tasks reported of sub-messages, by partition."""
     before = {n: progress.sub_messages for n, progress in PLAN.claims[ALL].items()}
     return {n: found.sub_messages - before[n] for n, found in plan.claims[ALL].items()}
 
