@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
@@ -136,12 +136,12 @@ class Loans:
         """How many more tasks may begin."""
         return self._lender.room
 
-    async def begin(self, tasks: Iterable[str], slots: int) -> None:
-        """These are about to begin, and find what is lent to them; the first ones have the slots
+    async def begin(self, tasks: Mapping[str, int], slots: int) -> None:
+        """These are about to begin, with so many sub-messages each; the first ones have the slots
         that are free."""
-        for number, task in enumerate(tasks):
+        for number, (task, subs) in enumerate(tasks.items()):
             self._dealt.add(task)
-            self._lender.begin(task, waits=number >= slots)
+            self._lender.begin(task, subs, waits=number >= slots)
         await self._lend()
 
     def end(self, tasks: Iterable[str]) -> None:

@@ -38,15 +38,19 @@ class Borrowed(NamedTuple):
 class _Borrower:
     """One task: what it may do, and what it may still be doing."""
 
-    __slots__ = ("granted", "since", "told", "waits", "wanted")
+    __slots__ = ("granted", "since", "told", "waits", "wants")
 
-    def __init__(self, *, waits: bool = False) -> None:
+    def __init__(self, wants: int = 1, *, waits: bool = False) -> None:
+        self.wants = wants
         self.waits = waits  # for a slot, as far as is known
         self.granted = 0
-        self.wanted = 1
         self.told = Borrowed()
         # Grants by number from the one that it obeys on, less those with a greater one behind.
         self.since: list[tuple[int, int]] = []
+
+    @property
+    def wanted(self) -> int:
+        return 1 if self.waits else self.wants
 
     @property
     def held(self) -> int:
@@ -72,10 +76,10 @@ class Lender(Generic[Task]):
         """How many more tasks can have a call each."""
         return max(0, self.total - len(self._tasks))
 
-    def begin(self, task: Task, *, waits: bool = False) -> None:
-        """Until it says what it wants, it wants one call. One that ``waits`` for a slot is lent no
-        more: others can make something of the rest."""
-        self._tasks[task] = _Borrower(waits=waits)
+    def begin(self, task: Task, wants: int = 1, *, waits: bool = False) -> None:
+        """Until it has work to report, it ``wants`` so many calls. One that ``waits`` for a slot is
+        lent one: others can use the rest."""
+        self._tasks[task] = _Borrower(wants, waits=waits)
 
     def end(self, task: Task) -> None:
         """It has no call in flight, and begins none."""
@@ -92,7 +96,9 @@ class Lender(Generic[Task]):
         if told.calls < borrower.told.calls or told.failed < borrower.told.failed:
             self._over = _added(self._over, borrower.told)  # it was begun anew
         borrower.told, borrower.waits = told, False
-        borrower.wanted = max(1, told.in_flight + told.ready)
+        wants = told.in_flight + told.ready
+        if wants or told.calls:  # else its first lanes are still to come
+            borrower.wants = max(1, wants)
         older = [each for each in borrower.since if each[0] <= told.seen]
         borrower.since = [*older[-1:], *(each for each in borrower.since if each[0] > told.seen)]
 

@@ -238,7 +238,10 @@ class WaveRunner:
         handling: Handling,
         job: str,
     ) -> None:
-        borrowers = [f"{deal}/{task}" for task in range(len(handling.given))]
+        borrowers = {
+            f"{deal}/{task}": sum(each.subs for each in given.values())
+            for task, given in enumerate(handling.given)
+        }
         try:
             slots = self._terms.slots.count - self.busy + len(borrowers)
             await self._loans.begin(borrowers, slots)

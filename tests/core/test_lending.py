@@ -198,6 +198,19 @@ def test_a_task_that_waits_for_a_slot_is_lent_one_call_until_it_says_more() -> N
     assert lender.grants() == {"a": 49, "b": 49, "c": 1, "d": 1}
 
 
+def test_what_a_task_is_expected_to_want_counts_until_it_has_work_to_report() -> None:
+    lender = Lender[str](20)
+    lender.begin("busy")
+    obeyed(lender, {"busy": 20}, {"busy": 90})
+
+    lender.begin("new", 500)
+    lender.told("new", Borrowed())
+
+    assert lender.grants() == {"busy": 10, "new": 0}  # until the other one has obeyed
+    assert obeyed(lender, {"busy": 10}, {"busy": 100}) == {"busy": 10, "new": 10}
+    assert obeyed(lender, {"busy": 10, "new": 1}, {"busy": 100, "new": 0})["new"] == 1
+
+
 def test_who_is_tried_again_does_not_find_what_was_lent_to_the_first_try() -> None:
     lender = Lender[str](100)
     lender.begin("a")

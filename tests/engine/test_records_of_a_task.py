@@ -238,7 +238,7 @@ def test_a_task_borrows_what_another_has_no_use_for_and_never_more_than_there_is
     state.follow(1, {1: 2})
 
     async def drive() -> None:
-        await loans.begin([hot.borrower, wide.borrower], slots=2)
+        await loans.begin({hot.borrower: 100, wide.borrower: 1_000}, slots=2)
         for task in logs:
             threading.Thread(target=work_on, args=(task,), daemon=True).start()
         while len(summaries) < 2:
