@@ -32,6 +32,8 @@ from drainer.policy.rules.settings import RuleAccount
 COMMIT_TRIES = 10  # for the last commit, when a broker is slow to answer
 COMMIT_PAUSE_S = 1.0
 HURRY_S = 0.02
+JOURNAL_SHARE = 0.03  # of the time, at most: on a slow disk it is written less often,
+JOURNAL_SLOWEST_S = 0.5  # but not less often than this
 
 
 class Account(Protocol):
@@ -231,17 +233,26 @@ class Checkpointer:
         """Writes the journal when it is due, for a loop that is kept from calling in time."""
         if now_s < self._due_s:
             return
-        self._due_s = now_s + self._journal_interval_s
         try:
-            self.note()
+            self._keep_up(now_s)
         except DrainerError as error:
             self._failed(error)
 
     async def _keep_journal(self) -> None:
         while True:
-            await asyncio.sleep(self._journal_interval_s)
-            self._due_s = self._runtime.monotonic() + self._journal_interval_s
-            self.note()
+            now_s = self._runtime.monotonic()
+            if now_s < self._due_s:
+                await asyncio.sleep(self._due_s - now_s)
+            else:
+                self._keep_up(now_s)
+
+    def _keep_up(self, now_s: float) -> None:
+        interval_s = self._journal_interval_s
+        self._due_s = now_s + interval_s
+        self.note()
+        took_s = self._runtime.monotonic() - now_s
+        pause_s = min(took_s / JOURNAL_SHARE, JOURNAL_SLOWEST_S)
+        self._due_s = now_s + took_s + max(interval_s, pause_s)
 
     async def _keep_plan(self) -> None:
         while True:

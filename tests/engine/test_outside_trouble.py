@@ -6,10 +6,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_up_kafka import (
+    QUICK,
     Accounting,
     Kind,
     OnTheLoop,
@@ -253,6 +256,32 @@ def test_a_plan_that_can_not_be_written_ends_the_drain(
     assert handler.closed == 1
     monkeypatch.undo()
     resumes(rehearsal, handler)
+
+
+def test_on_a_slow_disk_the_journal_is_written_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or workers would wait for it most of the time."""
+    append, begun_s, ended_s = PlanFile.append, list[float](), list[float]()
+
+    def slow(file: PlanFile, *written: Any) -> None:
+        begun_s.append(time.monotonic())
+        time.sleep(0.01)
+        append(file, *written)
+        ended_s.append(time.monotonic())
+
+    monkeypatch.setattr(PlanFile, "append", slow)
+    monkeypatch.setattr(checkpointer, "JOURNAL_SLOWEST_S", 0.2)
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, replace(QUICK, plan_interval_s=60))
+
+    async def wait(sub: SubMessage) -> None:
+        await asyncio.sleep(0.01)
+
+    assert rehearsal.drain(OnTheLoop(wait)).exit_code == 0
+
+    *pauses_s, _ = (begun - ended for begun, ended in zip(begun_s[1:], ended_s, strict=False))
+    assert pauses_s  # the last record is that of the end
+    assert min(pauses_s) >= 0.2
 
 
 # A downstream that is away.
