@@ -8,12 +8,14 @@ had nothing to do for a while; the next task opens it again then.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
+from zipimport import zipimporter
 
 from drainer.engine.loop import hurried_interpreter, new_event_loop
 from drainer.errors import DrainerError
@@ -121,6 +123,7 @@ class PythonWorker:
         self._loop, self._handler, self._spec, self._name = loop, handler, spec, name
         self._fence = fence
         self._idle_since_s = monotonic()
+        forget_zip_files()
 
     def _close(self) -> None:
         """Closes the handler and reports to the driver how that went."""
@@ -161,6 +164,14 @@ _python_worker = PythonWorker()
 def python_worker() -> PythonWorker:
     """What the tasks of this worker share."""
     return _python_worker
+
+
+def forget_zip_files() -> None:
+    """What was imported stays. Before each task Spark has Python look anew what there is to import,
+    and it reads a zip file for each folder in it: 0.3 s for PySpark's own."""
+    known = sys.path_importer_cache
+    for path in [path for path, found in known.items() if isinstance(found, zipimporter)]:
+        del known[path]
 
 
 def _opened(

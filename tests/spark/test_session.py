@@ -9,7 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from py4j import java_gateway, protocol  # type: ignore[import-untyped]
@@ -18,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from drainer.errors import Refused, UsageError
 from drainer.spark import driver, spark_session
+from drainer.spark.python_worker import forget_zip_files
 from drainer.spark.session import context_on
 from drainer.spark.settings import SparkLook
 from kafka.topic import eventually
@@ -58,6 +61,36 @@ def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
         return sys.prefix
 
     assert spark.sparkContext.parallelize([0], 1).map(environment).collect() == [sys.prefix]
+
+
+def test_workers_of_a_local_session_have_nothing_of_pyspark_from_a_zip_file(
+    spark: SparkSession,
+) -> None:
+    """Which they would read again for each task."""
+
+    def zipped(_: object) -> list[str]:
+        modules = [module for module in sys.modules if module.startswith("pyspark.")]
+        files = [getattr(sys.modules[module], "__file__", None) for module in modules]
+        return [text for text in (*map(str, files), *sys.path) if "pyspark.zip" in text]
+
+    assert spark.sparkContext.parallelize([0], 1).flatMap(zipped).collect() == []
+
+
+def test_zip_files_that_were_imported_from_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ZipFile(tmp_path / "kit.zip", "w") as kit:
+        kit.writestr("kit_that_is_zipped/__init__.py", "")
+        kit.writestr("kit_that_is_zipped/one.py", "")
+        kit.writestr("kit_that_is_zipped/two.py", "")
+    monkeypatch.syspath_prepend(str(tmp_path / "kit.zip"))
+    import_module("kit_that_is_zipped.one")
+    assert [path for path in sys.path_importer_cache if "kit.zip" in path] != []
+
+    forget_zip_files()
+
+    assert [path for path in sys.path_importer_cache if "kit.zip" in path] == []
+    import_module("kit_that_is_zipped.two")
 
 
 def test_another_user_of_the_machine_can_not_speak_to_a_local_session(spark: SparkSession) -> None:
