@@ -97,7 +97,7 @@ class Lender(Generic[Task]):
             self._over = _added(self._over, borrower.told)  # it was begun anew
         borrower.told, borrower.waits = told, False
         wants = told.in_flight + told.ready
-        if wants or told.calls:  # else its first lanes are still to come
+        if wants or told.calls or told.failed:  # else its first lanes are still to come
             borrower.wants = max(1, wants)
         older = [each for each in borrower.since if each[0] <= told.seen]
         borrower.since = [*older[-1:], *(each for each in borrower.since if each[0] > told.seen)]
@@ -129,11 +129,11 @@ class Lender(Generic[Task]):
 
     @property
     def idle(self) -> int:
-        """Calls that tasks at work may make, and have nothing to make of."""
+        """Calls that tasks which have a slot may make, and do not."""
         return sum(
             max(0, each.granted - each.told.in_flight)
             for each in self._tasks.values()
-            if each.told.seen
+            if each.told.seen or not each.waits
         )
 
     @property
@@ -144,10 +144,15 @@ class Lender(Generic[Task]):
             did = _added(did, borrower.told)
         return did
 
+    def _wish(self, task: Task) -> tuple[bool, int]:
+        borrower = self._tasks[task]
+        return borrower.waits, borrower.wanted
+
     def _shares(self) -> dict[Task, int]:
         left = self.total
         shares: dict[Task, int] = {}
-        by_wish = sorted(self._tasks, key=lambda task: self._tasks[task].wanted)
+        # Those that wait for a slot come last: they get one when those at work have ended.
+        by_wish = sorted(self._tasks, key=self._wish)
         for number, task in enumerate(by_wish):
             # Of more tasks than calls those have one that want least: a hot lane is among them.
             fair = max(min(1, left), left // (len(by_wish) - number))

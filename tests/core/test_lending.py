@@ -211,6 +211,35 @@ def test_what_a_task_is_expected_to_want_counts_until_it_has_work_to_report() ->
     assert obeyed(lender, {"busy": 10, "new": 1}, {"busy": 100, "new": 0})["new"] == 1
 
 
+def test_a_task_whose_first_calls_all_fail_keeps_nothing_by_what_was_expected() -> None:
+    lender = Lender[str](20)
+    lender.begin("sick", 5_000)
+    lender.begin("busy", 5_000)
+    lender.grants()
+
+    for _ in range(3):
+        lender.told("sick", Borrowed(lender.number, failed=3))
+        lender.told("busy", Borrowed(lender.number, in_flight=10, ready=90))
+        lent = lender.grants()
+
+    assert lent == {"sick": 1, "busy": 19}
+
+
+def test_of_fewer_calls_than_tasks_those_at_work_have_theirs_before_those_that_wait() -> None:
+    """Or none of them would ever end, and give its slot away."""
+    lender = Lender[int](20)
+    for task in range(16):
+        lender.begin(task, 100, waits=task >= 4)
+    lender.grants()
+    lender.total = 10
+    for _ in range(3):
+        for task in range(4):
+            lender.told(task, Borrowed(lender.number, in_flight=1, ready=90))
+        lent = lender.grants()
+
+    assert [lent[task] > 0 for task in range(4)] == [True] * 4
+
+
 def test_who_is_tried_again_does_not_find_what_was_lent_to_the_first_try() -> None:
     lender = Lender[str](100)
     lender.begin("a")

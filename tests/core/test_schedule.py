@@ -265,7 +265,7 @@ def drained_in(waves: list[list[str]]) -> int:
                 ]
                 name = deal.number, number
                 tasks[name] = Task(step + START, subs_of_task, {p.shard: p.subs for p in parts})
-                lender.begin(name)
+                lender.begin(name, len(subs_of_task))
         if step % LENDING == 0 or deal is not None:
             for name, task in tasks.items():
                 if task.begins <= step:
