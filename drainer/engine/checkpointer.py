@@ -4,6 +4,7 @@ to the plan, and commits to the group what the plan holds."""
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
@@ -33,7 +34,8 @@ COMMIT_TRIES = 10  # for the last commit, when a broker is slow to answer
 COMMIT_PAUSE_S = 1.0
 HURRY_S = 0.02
 JOURNAL_SHARE = 0.03  # of the time, at most: on a slow disk it is written less often,
-JOURNAL_SLOWEST_S = 0.5  # but not less often than this
+JOURNAL_SLOWEST_S = 0.5  # but after this pause at the latest
+SLOW_WRITES = 3  # one after the other; a single one may be slow for other reasons
 
 
 class Account(Protocol):
@@ -93,6 +95,7 @@ class Checkpointer:
         self._interval_s = held.running.plan_interval_s
         self._journal_interval_s = held.running.journal_interval_s
         self._due_s = inf  # the journal; before it is started there is none
+        self._took_s = deque([0.0] * SLOW_WRITES, SLOW_WRITES)
         self._lock = held.lock
         self._failed = failed
         self._call: asyncio.Future[None] | None = None  # the write that is under way
@@ -250,9 +253,10 @@ class Checkpointer:
         interval_s = self._journal_interval_s
         self._due_s = now_s + interval_s
         self.note()
-        took_s = self._runtime.monotonic() - now_s
-        pause_s = min(took_s / JOURNAL_SHARE, JOURNAL_SLOWEST_S)
-        self._due_s = now_s + took_s + max(interval_s, pause_s)
+        written_s = self._runtime.monotonic()
+        self._took_s.append(written_s - now_s)
+        pause_s = min(min(self._took_s) / JOURNAL_SHARE, JOURNAL_SLOWEST_S)
+        self._due_s = written_s + max(interval_s, pause_s)
 
     async def _keep_plan(self) -> None:
         while True:
