@@ -167,11 +167,12 @@ def python_worker() -> PythonWorker:
 
 
 def forget_zip_files() -> None:
-    """What was imported stays. Before each task Spark has Python look anew what there is to import,
-    and it reads a zip file for each folder in it: 0.3 s for PySpark's own."""
-    known = sys.path_importer_cache
-    for path in [path for path, found in known.items() if isinstance(found, zipimporter)]:
-        del known[path]
+    """What was imported stays. Before a task Spark has Python look anew what there is to import
+    (PySpark 4.3 if the path has changed), and it reads a zip file for each folder in it: 0.4 s for
+    PySpark's own."""
+    for path, found in list(sys.path_importer_cache.items()):
+        if isinstance(found, zipimporter):
+            sys.path_importer_cache.pop(path, None)
 
 
 def _opened(

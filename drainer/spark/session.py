@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-import pyspark
 from py4j import java_gateway  # type: ignore[import-untyped]
 from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
@@ -45,9 +44,8 @@ LOCAL_CONF = {
     "spark.ui.enabled": "false",
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
+    "spark.python.daemon.module": "drainer.spark.daemon",
 }
-if Path(pyspark.__file__).is_file():  # else it is in a zip file, and another may be installed
-    LOCAL_CONF["spark.python.daemon.module"] = "drainer.spark.daemon"
 LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _SAID_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")

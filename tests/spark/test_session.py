@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from drainer.errors import Refused, UsageError
 from drainer.spark import driver, spark_session
+from drainer.spark.daemon import unzipped
 from drainer.spark.python_worker import forget_zip_files
 from drainer.spark.session import context_on
 from drainer.spark.settings import SparkLook
@@ -74,6 +75,22 @@ def test_workers_of_a_local_session_have_nothing_of_pyspark_from_a_zip_file(
         return [text for text in (*map(str, files), *sys.path) if "pyspark.zip" in text]
 
     assert spark.sparkContext.parallelize([0], 1).flatMap(zipped).collect() == []
+
+
+@pytest.mark.parametrize("installed", ["4.3.0", "4.2.0", None])
+def test_pyspark_is_taken_from_a_folder_if_that_has_what_the_zip_file_has(
+    installed: str | None, tmp_path: Path
+) -> None:
+    zipped, folder = tmp_path / "pyspark.zip", tmp_path / "site-packages"
+    with ZipFile(zipped, "w") as kit:
+        kit.writestr("pyspark/version.py", "4.3.0")
+    (folder / "pyspark").mkdir(parents=True)
+    if installed is not None:
+        (folder / "pyspark" / "__init__.py").write_text("")
+        (folder / "pyspark" / "version.py").write_text(installed)
+    path = [str(zipped), str(folder)]
+
+    assert unzipped(path) == (path[1:] if installed == "4.3.0" else path)
 
 
 def test_zip_files_that_were_imported_from_are_forgotten(
