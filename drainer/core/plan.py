@@ -33,7 +33,7 @@ from drainer.policy.rate_cap import CapCurve
 from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
-FORMAT = "drainer-plan/2"
+FORMAT = "drainer-plan/3"
 
 _Isolation = Annotated[str, msgspec.Meta(pattern=r"^read_(un)?committed\Z")]
 _Order = Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(order.value for order in Order)})\Z")]

@@ -218,7 +218,7 @@ class _SliceReader:
         """Of each sub-message its shard, or why it has none."""
         shards, moved = self._shards, self._moved
         # The most common kind without a call for each: a backlog has millions of them.
-        if not done and self._by_sub_key and set(map(type, keys)) == {str}:
+        if not done and self._by_sub_key and set(map(type, keys)) == {str} and _no_barrier(subs):
             texts = cast("Sequence[str]", keys)
             places = [crc32(text.encode("utf-8", "surrogatepass")) for text in texts]
             if moved:
@@ -262,3 +262,7 @@ def _split(split: Callable[[Message], Iterable[SubMessage]], message: Message) -
         return list(split(message))
     except BaseException as error:  # also of one that calls sys.exit()
         raise split_failed(message, error) from error
+
+
+def _no_barrier(subs: Sequence[SubMessage]) -> bool:
+    return not any(issubclass(kind, Barrier) for kind in set(map(type, subs)))

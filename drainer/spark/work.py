@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 LOOK_S = 0.1
 WORTH_BYTES = 64 * 1024  # of chunks, that are worth a task, if they are handled in no time
 FREE_S = 0.5  # a slot that is free for so long is given what is ready
-SHARDS_LEAST, SHARDS_MOST = 16, 1024
+SHARDS_LEAST, SHARDS_MOST = 8, 1024
 TASK_BUFFER_LEAST = 16 * 1024 * 1024
 
 
@@ -318,7 +318,7 @@ class WaveRunner:
             if isinstance(error, LockLost) and await blocking_call(self._state.epoch) is None:
                 return StateLost(
                     f"the state at {self._state.uri} was removed, and not by this drain",
-                    hint="find out who did; what the tasks reported is in the plan: resume",
+                    hint="find out who did, then resume: all below the plan's watermarks is done",
                 )
         return error
 

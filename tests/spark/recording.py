@@ -40,7 +40,9 @@ class Recorder(drainer.Handler):
     def split(self, message: Message) -> Iterator[SubMessage]:
         for op in orjson.loads(message.value or b"{}").get("ops", []):
             if op == "|":
-                yield Barrier()
+                barrier = Barrier()
+                barrier.key = op  # as split may, for itself: it is in no lane by that
+                yield barrier
             elif isinstance(op, list):
                 yield SubMessage(keys=op, payload=op)
             else:
