@@ -14,24 +14,26 @@ from scenarios.spark_scale.drains import IN_PROCESS, Bench, on_spark
 from scenarios.spark_scale.handlers import compute
 from scenarios.spark_scale.slots import MEAN, Load
 
-COMPUTE_S = 0.002  # of a sub-message, or of a message's split
-
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A handler and its backlog. ``least`` is how many times as fast Spark should be."""
+    """A handler and its backlog. ``least`` is how many times as fast Spark should be.
+
+    ``compute_s`` is of a sub-message, or of a message's split.
+    """
 
     handler: str
     messages: int
     concurrency: int
     least: float
+    compute_s: float = 0.0
 
 
 CASES = {
     "wait-1000": Case("Wait", 30_000, 1000, 1.0),
     "wait-2000": Case("Wait", 30_000, 2000, 1.3),
-    "compute": Case("Compute", 300, 100, 1.8),
-    "parse": Case("Parse", 10_000, 1000, 1.8),
+    "compute": Case("Compute", 300, 100, 1.8, compute_s=0.002),
+    "parse": Case("Parse", 3_000, 1000, 1.8, compute_s=0.01),
 }
 
 
@@ -77,7 +79,7 @@ def _turns(made: Bench, name: str, master: str, times: int) -> dict[str, Any]:
     case = CASES[name]
     topic = f"against-{case.messages}"
     made.fill(topic, Load(case.messages).records)
-    options = f"latency_ms=10 rounds={_rounds(COMPUTE_S)}".split()
+    options = f"latency_ms=10 rounds={_rounds(case.compute_s)}".split()
     given = [part for option in options for part in ("--set", option)]
     engines = {"one process": IN_PROCESS, "Spark": on_spark(master)}
     rates: dict[str, list[float]] = {by: [] for by in engines}
