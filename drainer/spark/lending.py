@@ -38,19 +38,16 @@ class Borrowed(NamedTuple):
 class _Borrower:
     """One task: what it may do, and what it may still be doing."""
 
-    __slots__ = ("granted", "since", "told", "waits", "wants")
+    __slots__ = ("expected", "granted", "since", "told", "waits", "wanted")
 
-    def __init__(self, wants: int = 1, *, waits: bool = False) -> None:
-        self.wants = wants
+    def __init__(self, expected: int = 1, *, waits: bool = False) -> None:
+        self.expected = expected
         self.waits = waits  # for a slot, as far as is known
+        self.wanted = 1
         self.granted = 0
         self.told = Borrowed()
         # Grants by number from the one that it obeys on, less those with a greater one behind.
         self.since: list[tuple[int, int]] = []
-
-    @property
-    def wanted(self) -> int:
-        return 1 if self.waits else self.wants
 
     @property
     def held(self) -> int:
@@ -76,10 +73,11 @@ class Lender(Generic[Task]):
         """How many more tasks can have a call each."""
         return max(0, self.total - len(self._tasks))
 
-    def begin(self, task: Task, wants: int = 1, *, waits: bool = False) -> None:
-        """Until it has work to report, it ``wants`` so many calls. One that ``waits`` for a slot is
-        lent one: others can use the rest."""
-        self._tasks[task] = _Borrower(wants, waits=waits)
+    def begin(self, task: Task, expected: int = 1, *, waits: bool = False) -> None:
+        """Until it reports it wants one call, and from then on, until it has work to report, what
+        is ``expected``. One that ``waits`` for a slot is lent no more than one: others can use the
+        rest."""
+        self._tasks[task] = _Borrower(expected, waits=waits)
 
     def end(self, task: Task) -> None:
         """It has no call in flight, and begins none."""
@@ -97,8 +95,8 @@ class Lender(Generic[Task]):
             self._over = _added(self._over, borrower.told)  # it was begun anew
         borrower.told, borrower.waits = told, False
         wants = told.in_flight + told.ready
-        if wants or told.calls or told.failed:  # else its first lanes are still to come
-            borrower.wants = max(1, wants)
+        begun = wants or told.calls or told.failed  # else its first lanes are still to come
+        borrower.wanted = max(1, wants if begun else borrower.expected)
         older = [each for each in borrower.since if each[0] <= told.seen]
         borrower.since = [*older[-1:], *(each for each in borrower.since if each[0] > told.seen)]
 

@@ -99,7 +99,7 @@ class SparkSettings(SparkLook):
         wave_bytes: how much of the backlog is read, shuffled and handled at once.
         state: where tasks put what they finished, a folder or a URI; None for beside the plan.
         archives: files with the handler's code, for the executors.
-        shards: into how many the sub-keys are divided; None for four per slot, and 8 at least.
+        shards: into how many the sub-keys are divided; None for four per slot, and 16 at least.
 
     Raises:
         UsageError: as ``SparkLook``, and when a cluster has no ``state``, an archive isn't there or

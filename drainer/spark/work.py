@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 LOOK_S = 0.1
 WORTH_BYTES = 64 * 1024  # of chunks, that are worth a task, if they are handled in no time
 FREE_S = 0.5  # a slot that is free for so long is given what is ready
-SHARDS_LEAST, SHARDS_MOST = 8, 1024
+SHARDS_LEAST, SHARDS_MOST = 16, 1024
 TASK_BUFFER_LEAST = 16 * 1024 * 1024
 
 
