@@ -334,8 +334,8 @@ stretch-done-by-one-claim (commit, on Spark): core/test_gathering.py
 what-a-deal-leaves-is-forgotten (conservation, on Spark): core/test_gathering.py
 -                    stretches[n].beyond[claim] = progress
 fates-forgotten (conservation, on Spark): core/test_gathering.py
--                known[claim] = join_fates((known.get(claim, {}), fates))
-+                pass
+-        self.fates[claim] = join_fates((self.fates.get(claim, {}), fates))
++        pass
 drainer/spark/records.py
 detail-left-out (conservation, on Spark): core/test_gathering.py
 -    detail = decode_line(rest, dict[str, dict[Whole, Progress]]) if rest else {}

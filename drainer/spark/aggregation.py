@@ -66,6 +66,10 @@ class _Stretch:
             join_ranges((*below, *self.beyond[claim].finished)) if claim in self.beyond else below
         )
 
+    def add_fates(self, claim: str, fates: Fates) -> None:
+        """Of a claim's messages; what is known of them already may be among these."""
+        self.fates[claim] = join_fates((self.fates.get(claim, {}), fates))
+
     def reach(self) -> None:
         """Accounts for the messages that all claims are past."""
         self.moved = False
@@ -227,8 +231,7 @@ class Aggregation:
         for claim, by_partition in head.fates.items():
             stretches = self._waves[share.parts[claim]].stretches
             for n, fates in by_partition.items():
-                known = stretches[n].fates
-                known[claim] = join_fates((known.get(claim, {}), fates))
+                stretches[n].add_fates(claim, fates)
         share.counts |= head.counts
         self._note(share, head)
         return done
@@ -253,8 +256,7 @@ class Aggregation:
                 stretches = self._waves[task.parts[claim]].stretches
                 for n, progress in changes.items():
                     stretches[n].beyond[claim] = progress
-                    known = stretches[n].fates.get(claim, {})
-                    stretches[n].fates[claim] = join_fates((known, progress.fates))
+                    stretches[n].add_fates(claim, progress.fates)
 
     def insist_conserved(self, deal: int) -> None:
         """Raises AccountWrong when a deal does not add up: nothing of it may be committed."""

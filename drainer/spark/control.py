@@ -150,12 +150,12 @@ class Loans:
             self._dealt.discard(task)
             self._lender.end(task)
 
-    def told(self, task: str, borrowed: Borrowed | None) -> None:
+    def reported(self, task: str, borrowed: Borrowed | None) -> None:
         """Takes what a task says; None when this try at it is over."""
         if borrowed is None:
             self._lender.end(task)
         elif task in self._dealt:
-            self._lender.told(task, borrowed)
+            self._lender.reported(task, borrowed)
 
     async def look(self) -> None:
         """Lends anew, when it is time for it."""

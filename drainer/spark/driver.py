@@ -257,7 +257,7 @@ class SparkDrain:
                     self._work.part_done(deal, task, claim)
                 self._monitor.take(attempt, head.status)
                 if head.status is not None:
-                    self._loans.told(attempt.borrower, head.status.borrowed)
+                    self._loans.reported(attempt.borrower, head.status.borrowed)
 
     def begin_no_more(self) -> None:
         self._reader.stop()

@@ -38,20 +38,20 @@ class Borrowed(NamedTuple):
 class _Borrower:
     """One task: what it may do, and what it may still be doing."""
 
-    __slots__ = ("expected", "granted", "since", "told", "waits", "wanted")
+    __slots__ = ("expected", "granted", "reported", "since", "waits", "wanted")
 
     def __init__(self, expected: int = 1, *, waits: bool = False) -> None:
         self.expected = expected
         self.waits = waits  # for a slot, as far as is known
         self.wanted = 1
         self.granted = 0
-        self.told = Borrowed()
+        self.reported = Borrowed()
         # Grants by number from the one that it obeys on, less those with a greater one behind.
         self.since: list[tuple[int, int]] = []
 
     @property
     def held(self) -> int:
-        return max([self.told.in_flight, self.granted, *(grant for _, grant in self.since)])
+        return max([self.reported.in_flight, self.granted, *(grant for _, grant in self.since)])
 
 
 class Lender(Generic[Task]):
@@ -83,22 +83,22 @@ class Lender(Generic[Task]):
         """It has no call in flight, and begins none."""
         borrower = self._tasks.pop(task, None)
         if borrower is not None:
-            self._over = _added(self._over, borrower.told)
+            self._over = _added(self._over, borrower.reported)
             self._gone = True
 
-    def told(self, task: Task, told: Borrowed) -> None:
-        """Takes what a task says; one that had ended is being tried again."""
+    def reported(self, task: Task, now: Borrowed) -> None:
+        """Takes what a task reports; one that had ended is being tried again."""
         if task not in self._tasks:
             self.begin(task)
         borrower = self._tasks[task]
-        if told.calls < borrower.told.calls or told.failed < borrower.told.failed:
-            self._over = _added(self._over, borrower.told)  # it was begun anew
-        borrower.told, borrower.waits = told, False
-        wants = told.in_flight + told.ready
-        begun = wants or told.calls or told.failed  # else its first lanes are still to come
+        if now.calls < borrower.reported.calls or now.failed < borrower.reported.failed:
+            self._over = _added(self._over, borrower.reported)  # it was begun anew
+        borrower.reported, borrower.waits = now, False
+        wants = now.in_flight + now.ready
+        begun = wants or now.calls or now.failed  # else its first lanes are still to come
         borrower.wanted = max(1, wants if begun else borrower.expected)
-        older = [each for each in borrower.since if each[0] <= told.seen]
-        borrower.since = [*older[-1:], *(each for each in borrower.since if each[0] > told.seen)]
+        older = [each for each in borrower.since if each[0] <= now.seen]
+        borrower.since = [*older[-1:], *(each for each in borrower.since if each[0] > now.seen)]
 
     def grants(self) -> dict[Task, int]:
         """What each task may have in flight from now on; 0 while no other has given enough back."""
@@ -123,15 +123,15 @@ class Lender(Generic[Task]):
 
     def obey(self, number: int) -> bool:
         """Whether the tasks that are at work obey the grants with this number, or later ones."""
-        return all(not 0 < each.told.seen < number for each in self._tasks.values())
+        return all(not 0 < each.reported.seen < number for each in self._tasks.values())
 
     @property
     def idle(self) -> int:
         """Calls that tasks which have a slot may make, and do not."""
         return sum(
-            max(0, each.granted - each.told.in_flight)
+            max(0, each.granted - each.reported.in_flight)
             for each in self._tasks.values()
-            if each.told.seen or not each.waits
+            if not each.waits
         )
 
     @property
@@ -139,7 +139,7 @@ class Lender(Generic[Task]):
         """What all tasks did, those that have ended too."""
         did = self._over
         for borrower in self._tasks.values():
-            did = _added(did, borrower.told)
+            did = _added(did, borrower.reported)
         return did
 
     def _wish(self, task: Task) -> tuple[bool, int]:

@@ -32,7 +32,7 @@ OUTAGE_S = 120.0  # of the broker, for those who read; as for the lock
 READ_AGAIN_S = 1.0
 CANCEL_S, CANCEL_AGAIN_S = 2.0, 0.2
 NO_JOINS = Joins({})
-ONE = Streams(1)  # task's
+ONE = Streams(1), NO_JOINS  # task's
 STRETCHES_MOST = 17  # of a wave: eight times messages with barriers; with more it is one task's
 JOINED_FEW = 16  # places: so few in one shard are no crowd
 LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024  # partitions, for the size of the first wave; of each
@@ -173,7 +173,7 @@ class Reader:
         if found.undivided is not None:
             await blocking_call(found.release)
             joined = await blocking_call(self._join, found.manifests)
-            self._stretches.extend(self._cut(found) if joined else [(found.ranges, ONE, NO_JOINS)])
+            self._stretches.extend(self._cut(found) if joined else [(found.ranges, *ONE)])
             prepared = await self._read_again()
         crowded = not joined or self._is_crowded(prepared)
         processor_s = sum(each.processor_s for each in found.manifests)
@@ -202,10 +202,10 @@ class Reader:
         stretches = cut_at(found.ranges, barriers)
         too_many = any(len(each.barriers) > BARRIERS_MOST for each in found.manifests)
         if too_many or len(stretches) > STRETCHES_MOST:
-            return [(found.ranges, ONE, NO_JOINS)]
+            return [(found.ranges, *ONE)]
         # Those that are read later go by these, whatever later waves are divided by.
         divided = self._streams, self._joins
-        return [(ranges, *((ONE, NO_JOINS) if alone else divided)) for ranges, alone in stretches]
+        return [(ranges, *(ONE if alone else divided)) for ranges, alone in stretches]
 
     def _join(self, manifests: Sequence[Manifest]) -> bool:
         """Makes joins of what a wave connects, and of what those before connected if that makes no

@@ -288,9 +288,9 @@ class WaveRunner:
         account."""
         left = self._aggregation.unfinished(deal)
         shares = [(self._terms.handler.epoch, deal, task) for task in left]
-        told = await blocking_call(self._state.told_of, shares)
-        records = {task: each.record for task, each in zip(left, told, strict=True)}
-        self._aggregation.take_all(deal, records)
+        found = await blocking_call(self._state.told_of, shares)
+        reported = {task: each.record for task, each in zip(left, found, strict=True)}
+        self._aggregation.take_all(deal, reported)
         if whole:
             self._aggregation.insist_conserved(deal)
         self._aggregation.end_deal(deal)

@@ -19,7 +19,7 @@ class Modelled:
 
     def __init__(self) -> None:
         self.coming: deque[tuple[int, int]] = deque()
-        self.told: deque[Borrowed] = deque()
+        self.reported: deque[Borrowed] = deque()
         self.seen = self.allowed = self.running = 0
         self.waiting = 0
 
@@ -28,7 +28,7 @@ class Modelled:
             case 0 if self.coming:
                 self.seen, self.allowed = self.coming.popleft()
             case 1:
-                self.told.append(Borrowed(self.seen, self.running, self.waiting))
+                self.reported.append(Borrowed(self.seen, self.running, self.waiting))
             case 2 if self.waiting and self.running < self.allowed:
                 more = draw.randint(1, min(self.waiting, self.allowed - self.running))
                 self.running, self.waiting = self.running + more, self.waiting - more
@@ -58,8 +58,8 @@ def test_no_more_is_lent_than_there_is_however_late_tasks_obey_and_tell(seed: in
                 tasks[name].coming.append((lender.number, granted))
         for name, task in tasks.items():
             task.step(draw)
-            if task.told and draw.random() < 0.5:
-                lender.told(name, task.told.popleft())
+            if task.reported and draw.random() < 0.5:
+                lender.reported(name, task.reported.popleft())
         assert sum(max(each.running, each.allowed) for each in tasks.values()) <= total
 
 
@@ -68,7 +68,7 @@ def obeyed(lender: Lender[str], running: dict[str, int], ready: dict[str, int]) 
     for _ in range(3):
         lender.grants()
         for task, calls in running.items():
-            lender.told(task, Borrowed(lender.number, calls, ready[task]))
+            lender.reported(task, Borrowed(lender.number, calls, ready[task]))
     return lender.grants()
 
 
@@ -128,11 +128,11 @@ def test_a_task_that_had_ended_and_is_tried_again_is_lent_to_again() -> None:
     lender.end("tried again")
     lender.grants()
 
-    lender.told("tried again", Borrowed(ready=9))
-    lender.told("other", Borrowed(1, in_flight=1, ready=9))
+    lender.reported("tried again", Borrowed(ready=9))
+    lender.reported("other", Borrowed(1, in_flight=1, ready=9))
 
     assert lender.grants()["tried again"] == 0
-    lender.told("other", Borrowed(2, in_flight=5, ready=5))
+    lender.reported("other", Borrowed(2, in_flight=5, ready=5))
     assert lender.grants() == {"tried again": 5, "other": 5}
 
 
@@ -159,9 +159,9 @@ class Downstream:
         calls = sum(grants.values())
         rate = min(calls, self._slots) / self._latency_s
         for task, granted in grants.items():
-            told = self.tasks.get(task, Borrowed())
+            reported = self.tasks.get(task, Borrowed())
             share = seconds * rate * granted / max(1, calls)
-            done = told.done + int(share + self._draw.random())
+            done = reported.done + int(share + self._draw.random())
             self.tasks[task] = Borrowed(number, granted, 10_000, done, done)
 
 
@@ -183,7 +183,7 @@ def test_the_search_over_all_tasks_finds_what_the_downstream_can_do_with(slots: 
         downstream.step(0.1, seen, number)
         if step % 3 == 0:  # what tasks tell and are granted takes a while
             for task, told in downstream.tasks.items():
-                lender.told(task, told)
+                lender.reported(task, told)
             shared.look(step / 10)
             grants, number = lender.grants(), lender.number
 
@@ -204,7 +204,7 @@ def test_what_a_task_is_expected_to_want_counts_until_it_has_work_to_report() ->
     obeyed(lender, {"busy": 20}, {"busy": 90})
 
     lender.begin("new", 500)
-    lender.told("new", Borrowed())
+    lender.reported("new", Borrowed())
 
     assert lender.grants() == {"busy": 10, "new": 0}  # until the other one has obeyed
     assert obeyed(lender, {"busy": 10}, {"busy": 100}) == {"busy": 10, "new": 10}
@@ -218,8 +218,8 @@ def test_a_task_whose_first_calls_all_fail_keeps_nothing_by_what_was_expected() 
     lender.grants()
 
     for _ in range(3):
-        lender.told("sick", Borrowed(lender.number, failed=3))
-        lender.told("busy", Borrowed(lender.number, in_flight=10, ready=90))
+        lender.reported("sick", Borrowed(lender.number, failed=3))
+        lender.reported("busy", Borrowed(lender.number, in_flight=10, ready=90))
         lent = lender.grants()
 
     assert lent == {"sick": 1, "busy": 19}
@@ -234,7 +234,7 @@ def test_of_fewer_calls_than_tasks_those_at_work_have_theirs_before_those_that_w
     lender.total = 10
     for _ in range(3):
         for task in range(4):
-            lender.told(task, Borrowed(lender.number, in_flight=1, ready=90))
+            lender.reported(task, Borrowed(lender.number, in_flight=1, ready=90))
         lent = lender.grants()
 
     assert [lent[task] > 0 for task in range(4)] == [True] * 4

@@ -270,7 +270,7 @@ def drained_in(waves: list[list[str]]) -> int:
             for name, task in tasks.items():
                 if task.begins <= step:
                     running, ready = len(task.running), task.lanes.ready
-                    lender.told(name, Borrowed(task.seen, running, ready))
+                    lender.reported(name, Borrowed(task.seen, running, ready))
             for name, granted in lender.grants().items():
                 tasks[name].allowed, tasks[name].seen = granted, lender.number
         for name, task in list(tasks.items()):

@@ -279,7 +279,7 @@ def test_on_a_slow_disk_the_journal_is_written_less_often(
 
     assert rehearsal.drain(OnTheLoop(wait)).exit_code == 0
 
-    quick = checkpointer.SLOW_WRITES - 1  # that it might be, for all that is known
+    quick = checkpointer.SLOW_WRITES - 1  # pauses before the disk counts as slow
     *pauses_s, _ = (begun - ended for begun, ended in zip(begun_s[1:], ended_s, strict=False))
     assert len(pauses_s) > quick  # the last record is that of the end
     del pauses_s[:quick]

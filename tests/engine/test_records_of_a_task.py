@@ -244,7 +244,7 @@ def test_a_task_borrows_what_another_has_no_use_for_and_never_more_than_there_is
         while len(summaries) < 2:
             for attempt, head in state.news():
                 if head.status is not None:
-                    loans.told(attempt.borrower, head.status.borrowed)
+                    loans.reported(attempt.borrower, head.status.borrowed)
             await loans.look()
             await asyncio.sleep(0.001)
 
