@@ -10,7 +10,7 @@ from random import Random
 from drainer.core.codec import JsonRecord, Whole
 from drainer.core.progress import Counts
 from drainer.message import SubMessage
-from drainer.policy.breaker import Breaker, Streak
+from drainer.policy.breaker import PROBE_MOST_S, Breaker, Streak
 
 JITTER = 0.5  # a delay is drawn between this share of itself and the whole
 SHARE_JUDGED_FROM = 1_000  # sub-messages; a share of fewer says nothing
@@ -256,6 +256,8 @@ class FailurePolicy:
         self.retries += 1
         # Those in doubt are given up in the order in which they failed.
         wait_s = settings.delay_s(failing.failures, None if spent else self._random)
+        if breaker.open:  # which waits for the downstream; then the lane is not to wait on
+            wait_s = min(wait_s, PROBE_MOST_S)
         return Decision(Fate.RETRY, now_s + wait_s, in_doubt=spent)
 
     def patience_s(self, done: int) -> float:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from drainer.core.progress import Outcome
@@ -133,6 +133,7 @@ def policy(**named: Any) -> FailureSettings:
     begins=st.floats(0.2, 0.9),
     lasts_s=st.floats(1, 50),
 )
+@example(lanes=2, retries=2, concurrency=1, latency_s=0.0001, begins=0.5, lasts_s=48.0)
 def test_no_outage_gives_anything_up(
     lanes: int, retries: int, concurrency: int, latency_s: float, begins: float, lasts_s: float
 ) -> None:
