@@ -226,13 +226,13 @@ class ShippedMessage(Message):
     """A message in a process that did not read it, with some of its sub-messages.
 
     It has all facts of a message but ``value``, unless that was shipped, too. ``subs`` have
-    their indexes; ``own`` has the bits of these. ``keys`` are of all.
+    their indexes; ``keys`` are of all.
     """
 
     __slots__ = ("own", "subs")
 
     subs: Sequence[SubMessage]  # until they are delivered
-    own: int
+    own: int  # bits of their indexes, where a barrier or an earlier attempt may ask
 
     def __init__(
         self,

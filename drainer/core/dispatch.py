@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from itertools import chain
+from operator import attrgetter
 
 from drainer.core.claims import ALL, Claims, Elsewhere
 from drainer.core.identity import identify
@@ -27,6 +29,9 @@ from drainer.policy.rules.settings import RuleAccount, RuleSettings
 MESSAGE_BYTES = 500
 SUB_MESSAGE_BYTES = 300
 WHOLE_BYTES = MESSAGE_BYTES + SUB_MESSAGE_BYTES
+
+_SHAPE = attrgetter("__class__", "keys")
+_PLAIN = {(SubMessage, None)}  # of sub-messages that have one sub-key
 
 
 class Gate:
@@ -157,14 +162,31 @@ class Dispatcher:
         done = self.ledgers[number].deliver(message, keys, size, shared, fate)
         self._let_in(message, sequence, done)
 
-    def deliver_part(self, message: ShippedMessage) -> None:
-        """``deliver`` for a message of which only some sub-messages came along.
+    def deliver_parts(self, messages: Sequence[ShippedMessage]) -> None:
+        """``wants`` and ``deliver`` for messages of one partition in their order, of which only
+        some sub-messages came along.
 
-        The others are in no account here. Raises as ``deliver`` does.
+        The others are in no account here.
         """
+        ledger = self.ledgers[messages[0].origin.ledger]
+        subs = list(chain.from_iterable([message.subs for message in messages]))
+        if not self._plain(ledger, messages) or set(map(_SHAPE, subs)) != _PLAIN:
+            for message in messages:
+                if self.wants(message):
+                    self._deliver_part(message)
+            return
+        for message in messages:
+            message.left = count = len(message.subs)
+            message.size += MESSAGE_BYTES + SUB_MESSAGE_BYTES * count
+            message.subs = ()  # they refer to each other
+        ledger.deliver_fresh(messages, len(subs))
+        self.lanes.push_each(subs)
+
+    def _deliver_part(self, message: ShippedMessage) -> None:
         if self._sift is not None and self.rule_filter.full:
             raise Halted(TOO_MANY_KEYS, hint="Add --no-rules to resume without a limit.")
         subs, message.subs = message.subs, ()  # they refer to each other
+        message.own = sum(1 << sub.index for sub in subs)
         size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(subs)
         ledger = self.ledgers[message.origin.ledger]
         done = ledger.deliver(message, message.sub_keys, size, own=message.own)
@@ -204,11 +226,8 @@ class Dispatcher:
         It is ``wants`` and ``deliver`` for the default split, and for records of one partition in
         their order.
         """
-        number = messages[0].origin.ledger
-        ledger = self.ledgers[number]
-        exact = self._gates or self._shut or self._lane_of or self._selects or self._sift
-        shared = self._shared_below and messages[0].offset < self._shared_below[number]
-        if exact or shared or not ledger.fresh(messages):
+        ledger = self.ledgers[messages[0].origin.ledger]
+        if not self._plain(ledger, messages):
             for message in messages:
                 if self.wants(message):
                     self.deliver(message, [SubMessage(message.key, message.value)])
@@ -220,10 +239,21 @@ class Dispatcher:
             sub.message = message
             sub.index = 0
             message.sub_keys = (key,)
+            message.left = 1
             message.size += WHOLE_BYTES
             subs.append(sub)
-        ledger.deliver_whole(messages)
+        ledger.deliver_fresh(messages, len(messages))
         self.lanes.push_each(subs)
+
+    def _plain(self, ledger: Ledger, messages: Sequence[Message]) -> bool:
+        """Whether all that these split into enters lanes by its own keys, and none began before."""
+        if self._gates or self._shut or self._lane_of or self._selects or self._sift:
+            return False
+        if self._shared_below:
+            first = messages[0]
+            if first.offset < self._shared_below[first.origin.ledger]:
+                return False
+        return ledger.fresh(messages)
 
     def wants(self, message: Message) -> bool:
         """Whether a fetched message is to be delivered; notes it as passed when it is not."""

@@ -23,7 +23,7 @@ from time import monotonic
 from drainer.core.latency import PERCENTILES, Latency
 
 SPARSE = 32  # of so many one is measured, on average, while there are many
-SPARSE_ABOVE = 5_000.0  # attempts per second
+SPARSE_ABOVE = 1_000.0  # attempts per second
 RECENT_S = 10.0
 GAPS = 10_007  # before they come again
 AT_ONCE_MOST = 4_096  # measured between two looks, before sparseness sets in by itself
@@ -56,6 +56,7 @@ class Latencies:
         self._looked_s, self._pending = clock(), 0
         self._all = Buckets()
         self._recent: deque[tuple[float, Buckets]] = deque()
+        self._in_recent = Buckets()  # the sum of these
 
     def note(self, took_s: float, gap: int) -> int:
         """Takes what a worker has measured, ``gap`` attempts after the one that it measured before.
@@ -74,10 +75,7 @@ class Latencies:
     def recent(self) -> Latency | None:
         """Of the last ten seconds or so; None when no attempt returned in them."""
         self._look()
-        recent = Buckets()
-        for _, each in self._recent:
-            recent.update(each)
-        return _latency(recent)
+        return _latency(+self._in_recent)
 
     def _look(self) -> None:
         now_s, new = self._clock(), Buckets()
@@ -89,8 +87,9 @@ class Latencies:
         if new:
             self._all.update(new)
             self._recent.append((now_s, new))
+            self._in_recent.update(new)
         while self._recent and self._recent[0][0] < now_s - RECENT_S:
-            self._recent.popleft()
+            self._in_recent.subtract(self._recent.popleft()[1])
         self._pending += new.total()
         if now_s - self._looked_s >= JUDGE_S:
             many = self._pending > SPARSE_ABOVE * (now_s - self._looked_s)

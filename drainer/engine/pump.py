@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
-from typing import Protocol, cast
+from typing import Any, Protocol
 
 from drainer.core.dispatch import Dispatcher
 from drainer.loader import split_failed
-from drainer.message import Message, ShippedMessage, SubMessage
+from drainer.message import Message, SubMessage
 
 SLICE_S = 0.005  # how long it keeps the event loop before others get a turn
 RESTING_MOST = 50_000  # messages that stay pending; the plan has each of them
@@ -61,12 +62,13 @@ class Pump:
         self._failed = failed
         self._batch: Batch | None = None
         self._messages: Iterator[Message] = iter(())
-        self._deliver_some = self._deliver_parts if is_split else self._deliver_split
-        if split is None:
-            self._deliver_some = self._deliver_whole
-        self._whole = SLICE_CHECK
+        self._deliver_some = self._deliver_split
+        if split is None or is_split:
+            deliver = dispatcher.deliver_whole if split is None else dispatcher.deliver_parts
+            self._deliver_some = partial(self._deliver_at_once, deliver)
         # Rules take some microseconds for each sub-message, so the clock is looked at more often.
         self._slice_check = 1 if dispatcher.rule_filter.settings else SLICE_CHECK
+        self._at_once = self._slice_check
         self._scheduled = False
         self._stopped = self._cut_off = False
         self._loop = asyncio.get_running_loop()
@@ -128,15 +130,16 @@ class Pump:
             and self._dispatcher.pending_bytes < self._capacity_bytes
         )
 
-    def _deliver_whole(self) -> bool:
-        messages = list(islice(self._messages, self._whole))
+    def _deliver_at_once(self, deliver: Callable[[Sequence[Any]], None]) -> bool:
+        messages = list(islice(self._messages, self._at_once))
         if not messages:
             return False
         before = self._dispatcher.pending_bytes
-        self._dispatcher.deliver_whole(messages)
+        deliver(messages)
         each = (self._dispatcher.pending_bytes - before) // len(messages)
-        more = len(messages) == self._whole
-        self._whole = min(SLICE_CHECK, max(1, self._capacity_bytes // WHOLE_SHARE // max(1, each)))
+        more = len(messages) == self._at_once
+        room = self._capacity_bytes // WHOLE_SHARE // max(1, each)
+        self._at_once = min(self._slice_check, max(1, room))
         return more
 
     def _deliver_split(self) -> bool:
@@ -154,19 +157,6 @@ class Pump:
                 dispatcher.deliver(message, subs)
                 room -= message.size
                 left -= len(subs) // SLICE_CHECK
-            if left <= 0 or room <= 0:
-                return True
-        return False
-
-    def _deliver_parts(self) -> bool:
-        dispatcher = self._dispatcher
-        room = self._capacity_bytes - dispatcher.pending_bytes
-        left = self._slice_check
-        for message in cast("Iterator[ShippedMessage]", self._messages):
-            left -= 1 + len(message.subs) // SLICE_CHECK
-            if dispatcher.wants(message):
-                dispatcher.deliver_part(message)
-                room -= message.size
             if left <= 0 or room <= 0:
                 return True
         return False

@@ -229,7 +229,7 @@ def decode(body: bytes, origin: Origin) -> Iterator[ShippedMessage]:
     """The messages of a chunk, in their order, as those of an account.
 
     Of the default split they come without sub-messages, for ``Dispatcher.deliver_whole``; all
-    others are for ``deliver_part``.
+    others are for ``deliver_parts``.
 
     Raises Refused when a payload is of a class that this process has not, or can't make again.
     """
@@ -258,7 +258,14 @@ def _messages(
     payloads: Sequence[Any],
     odd: Mapping[int, SubMessage],
 ) -> Iterator[ShippedMessage]:
-    columns = zip(range(len(indexes)), indexes, sub_keys, payloads, strict=True)
+    subs = list(map(SubMessage, sub_keys, payloads))
+    if SubKeys in set(map(type, sub_keys)):
+        for place, key in enumerate(sub_keys):
+            if type(key) is SubKeys:
+                subs[place] = SubMessage(payload=payloads[place], keys=key)
+    for place, sub in odd.items():
+        subs[place] = sub
+    indexed = zip(subs, indexes, strict=True)
     for number, (facts, count) in enumerate(zip(all_facts, counts, strict=True)):
         offset, timestamp, message_key, headers, total, checksum = facts
         sums = KeySums(total, checksum)
@@ -267,18 +274,9 @@ def _messages(
             value = message.value = values[number]
             message.size += 0 if value is None else len(value)
         message.size += memory * count
-        subs = []
-        own = 0
-        for place, index, key, payload in islice(columns, count):
-            if odd and place in odd:
-                sub = odd[place]
-            elif type(key) is SubKeys:
-                sub = SubMessage(payload=payload, keys=key)
-            else:
-                sub = SubMessage(key, payload)
+        message.subs = own = []
+        for sub, index in islice(indexed, count):
             sub.message = message
             sub.index = index
-            own |= 1 << index
-            subs.append(sub)
-        message.subs, message.own = subs, own
+            own.append(sub)
         yield message

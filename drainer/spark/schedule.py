@@ -18,7 +18,7 @@ from drainer.spark.streams import Streams
 
 WAVES_MOST = 4  # on disk, where a lane is hot
 DEALS_MOST = 8  # under way at once
-HOT = 4  # times what a shard has on average: with four shards a slot, as much as a slot's share
+HOT = 4  # times what a shard has on average
 SHARE_MOST = 1.5  # of a slot's share of a wave, for a slot that is free before others
 
 

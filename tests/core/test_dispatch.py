@@ -273,12 +273,11 @@ def part_of(offset: int, shard: int, indexes: Sequence[int], total: int) -> Ship
     """What a shard has of a message that split into so many sub-messages."""
     origin = Origin("orders", "topic-id", 0, stream_of(shard, 0))
     part = ShippedMessage(origin, offset, b"key", None, (), KeySums(total, 7))
-    part.subs, part.own = [], 0
+    part.subs = subs = []
     for index in indexes:
         sub = SubMessage(shard)
         sub.message, sub.index = part, index
-        part.subs.append(sub)
-        part.own |= 1 << index
+        subs.append(sub)
     return part
 
 
@@ -321,7 +320,7 @@ def test_all_streams_together_are_what_each_of_them_is(
             of_shard.setdefault(place % shards, []).append(index)
         for shard, indexes in of_shard.items():
             parts[offset].add(stream_of(shard, 0))
-            dispatcher.deliver_part(part_of(offset, shard, indexes, len(hashes)))
+            dispatcher.deliver_parts([part_of(offset, shard, indexes, len(hashes))])
             step()
     for number in random.sample(sorted(ledgers), shards):
         dispatcher.skip_to(number, len(messages))

@@ -251,7 +251,7 @@ class Backlog:
         shipped = ShippedMessage(
             origin, offset, message.key, None, (), KeySums(len(subs), checksum_keys(keys))
         )
-        shipped.own, shipped.subs = own, [sub for sub in subs if own >> sub.index & 1]
+        shipped.subs = [sub for sub in subs if own >> sub.index & 1]
         for sub in shipped.subs:
             sub.message = shipped
         return shipped
@@ -343,7 +343,7 @@ class Task:
             return
         message = self._backlog.shipped(*row)
         if self.dispatcher.wants(message):
-            self.dispatcher.deliver_part(message)
+            self.dispatcher.deliver_parts([message])
             if isinstance(self.dispatcher.rule_filter, Noting):
                 self.since |= dict.fromkeys(self.dispatcher.rule_filter.left_out, Outcome.SKIPPED)
 
