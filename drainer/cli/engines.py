@@ -65,7 +65,7 @@ class Engines:
         default=None,
         resumes=True,
         metavar="N",
-        help="How finely Spark divides the sub-keys. Default: 4 per slot, 16 at least.",
+        help="How finely Spark divides the sub-keys. Default: 3 per slot, 16 at least.",
     )
     archives: tuple[str, ...] = option(
         "--archive",

@@ -30,8 +30,7 @@ MESSAGE_BYTES = 500
 SUB_MESSAGE_BYTES = 300
 WHOLE_BYTES = MESSAGE_BYTES + SUB_MESSAGE_BYTES
 
-_SHAPE = attrgetter("__class__", "keys")
-_PLAIN = {(SubMessage, None)}  # of sub-messages that have one sub-key
+_SUB_KEYS = attrgetter("keys")
 
 
 class Gate:
@@ -170,7 +169,8 @@ class Dispatcher:
         """
         ledger = self.ledgers[messages[0].origin.ledger]
         subs = list(chain.from_iterable([message.subs for message in messages]))
-        if not self._plain(ledger, messages) or set(map(_SHAPE, subs)) != _PLAIN:
+        odd = set(map(type, subs)) != {SubMessage} or any(map(_SUB_KEYS, subs))
+        if odd or not self._plain(ledger, messages):
             for message in messages:
                 if self.wants(message):
                     self._deliver_part(message)

@@ -302,7 +302,7 @@ class Failures:
             if verdict.in_doubt:
                 self._doubted[sub] = error
             self._dispatcher.hold(sub)
-            self._retries.push(sub, verdict.at_s)
+            self._retries.push(sub, verdict.at_s, asked=verdict.asked)
             self._schedule()
             return
         if verdict.fate is Fate.HALT:

@@ -23,7 +23,7 @@ from time import monotonic
 from drainer.core.latency import PERCENTILES, Latency
 
 SPARSE = 32  # of so many one is measured, on average, while there are many
-SPARSE_ABOVE = 1_000.0  # attempts per second
+SPARSE_ABOVE = 5_000.0  # attempts per second
 RECENT_S = 10.0
 GAPS = 10_007  # before they come again
 AT_ONCE_MOST = 4_096  # measured between two looks, before sparseness sets in by itself

@@ -6,7 +6,7 @@ It has the dispatcher's face to workers, and stands before it only while it is n
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 
 from drainer.core.dispatch import Dispatcher
@@ -53,7 +53,7 @@ class Retries:
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, SubMessage]] = []
+        self._heap: list[tuple[float, int, SubMessage, bool]] = []
         self._ties = count()
 
     def __len__(self) -> int:
@@ -64,8 +64,17 @@ class Retries:
         """When the first of them is due."""
         return self._heap[0][0] if self._heap else None
 
-    def push(self, sub: SubMessage, at_s: float) -> None:
-        heappush(self._heap, (at_s, next(self._ties), sub))
+    def push(self, sub: SubMessage, at_s: float, *, asked: bool = False) -> None:
+        """``asked``: the handler did, for this time."""
+        heappush(self._heap, (at_s, next(self._ties), sub, asked))
+
+    def hurry(self, now_s: float) -> None:
+        """Makes those due that wait only because they failed."""
+        self._heap = [
+            (at_s if asked else min(at_s, now_s), tie, sub, asked)
+            for at_s, tie, sub, asked in self._heap
+        ]
+        heapify(self._heap)
 
     def pop(self) -> SubMessage:
         """The first of them, due or not."""
@@ -164,4 +173,5 @@ class Admission:
     def ended(self, sub: SubMessage) -> None:
         """Notes a sub-message whose attempt did not fail."""
         if self._breaker.ended(sub):
+            self._retries.hurry(self._clock())  # it was not for themselves that they failed
             self._recovered()

@@ -10,7 +10,7 @@ from random import Random
 from drainer.core.codec import JsonRecord, Whole
 from drainer.core.progress import Counts
 from drainer.message import SubMessage
-from drainer.policy.breaker import PROBE_MOST_S, Breaker, Streak
+from drainer.policy.breaker import Breaker, Streak
 
 JITTER = 0.5  # a delay is drawn between this share of itself and the whole
 SHARE_JUDGED_FROM = 1_000  # sub-messages; a share of fewer says nothing
@@ -141,13 +141,15 @@ class Fate(Enum):
 class Decision:
     """``at_s`` is when to try again, by the clock that was given; ``why`` tells why it is given up.
 
-    ``in_doubt`` says that its retries are spent: see ``proven`` when its time has come.
+    ``in_doubt`` says that its retries are spent: see ``proven`` when its time has come. ``asked``
+    is for one whose handler asked for that time.
     """
 
     fate: Fate
     at_s: float = 0.0
     why: str | None = None
     in_doubt: bool = False
+    asked: bool = False
 
 
 _FATES = {
@@ -227,7 +229,7 @@ class FailurePolicy:
         self.retries += 1
         self.breaker.undecided(sub, now_s)
         wait_s = self.settings.delay_s(sub.attempt, self._random) if after_s is None else after_s
-        return Decision(Fate.RETRY, now_s + max(0.0, wait_s))
+        return Decision(Fate.RETRY, now_s + max(0.0, wait_s), asked=after_s is not None)
 
     def failed(self, sub: SubMessage, done: int, at_work: int, now_s: float) -> Decision:
         """For an attempt that failed, or took too long; ``at_work`` as the breaker wants it."""
@@ -256,8 +258,6 @@ class FailurePolicy:
         self.retries += 1
         # Those in doubt are given up in the order in which they failed.
         wait_s = settings.delay_s(failing.failures, None if spent else self._random)
-        if breaker.open:  # which waits for the downstream; then the lane is not to wait on
-            wait_s = min(wait_s, PROBE_MOST_S)
         return Decision(Fate.RETRY, now_s + wait_s, in_doubt=spent)
 
     def patience_s(self, done: int) -> float:

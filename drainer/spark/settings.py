@@ -99,7 +99,7 @@ class SparkSettings(SparkLook):
         wave_bytes: how much of the backlog is read, shuffled and handled at once.
         state: where tasks put what they finished, a folder or a URI; None for beside the plan.
         archives: files with the handler's code, for the executors.
-        shards: into how many the sub-keys are divided; None for four per slot, and 16 at least.
+        shards: into how many the sub-keys are divided; None for three per slot, and 16 at least.
 
     Raises:
         UsageError: as ``SparkLook``, and when a cluster has no ``state``, an archive isn't there or
@@ -118,7 +118,7 @@ class SparkSettings(SparkLook):
         if self.shards is not None and not 1 <= self.shards <= MOST_SHARDS:
             raise UsageError(
                 f"--shards {self.shards} is no number from 1 to {MOST_SHARDS:,}",
-                hint="Leave it out: four per slot are dealt well.",
+                hint="Leave it out: three per slot are dealt well.",
             )
         if self.state is not None:
             check_uri(self.state)

@@ -406,7 +406,7 @@ class _UnderWay:
 
 def shards_for(slots: int) -> int:
     """Many and small, so that each deal suits the slots that there are by then."""
-    return min(max(SHARDS_LEAST, 2 * slots), SHARDS_MOST)
+    return min(max(SHARDS_LEAST, 3 * slots), SHARDS_MOST)
 
 
 def of_one_task(running: LocalSettings, tasks: int) -> LocalSettings:

@@ -136,6 +136,20 @@ def test_when_all_lanes_wait_for_a_retry_the_first_of_those_is_the_probe() -> No
     setting.admission.finish(second)
     assert setting.recovered == 1
     assert not setting.breaker.open
+    assert setting.retries.pop_due(setting.now_s) == [first], "it was not its own fault"
+
+
+def test_what_asked_for_a_later_time_gets_it_whatever_recovers() -> None:
+    setting = Setting(lanes=2)
+    probe, asked = setting.take(), setting.take()
+    for sub in (probe, asked):
+        setting.dispatcher.hold(sub)
+    setting.retries.push(probe, 800.0)
+    setting.retries.push(asked, 900.0, asked=True)
+    setting.open()
+    setting.now_s = PROBE_FIRST_S
+    setting.admission.finish(setting.take())
+    assert setting.retries.due_s == 900.0
 
 
 class AdmissionMachine(RuleBasedStateMachine):

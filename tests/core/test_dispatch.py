@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -282,6 +283,60 @@ def part_of(offset: int, shard: int, indexes: Sequence[int], total: int) -> Ship
 
 
 @settings(max_examples=25)
+@given(
+    keys=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4), max_size=20),
+    odd=st.sets(st.integers(0, 60), max_size=4),
+    barriers=st.sets(st.integers(0, 60), max_size=2),
+    chunk=st.integers(1, 7),
+    finished_before=st.sets(st.integers(0, 40)),
+    parked=st.sets(st.integers(0, 5), max_size=2),
+    random=st.randoms(use_true_random=False),
+)
+def test_delivering_parts_at_once_is_delivering_them_one_by_one(
+    keys: list[list[int]],
+    odd: set[int],
+    barriers: set[int],
+    chunk: int,
+    finished_before: set[int],
+    parked: set[int],
+    random: Random,
+) -> None:
+    def parts() -> Iterator[ShippedMessage]:
+        numbers = count()
+        for offset, own in enumerate(keys):
+            part = part_of(2 * offset, 1, range(0, 2 * len(own), 2), 9)
+            for place, (key, sub) in enumerate(zip(own, part.subs, strict=True)):
+                sub.key, number = key, next(numbers)
+                if number in odd:
+                    sub.key, sub.keys = None, (key, 0)
+                elif number in barriers:
+                    part.subs[place] = barrier = Barrier()  # type: ignore[index]
+                    barrier.message, barrier.index = part, sub.index
+            yield part
+
+    def dispatcher(selects: Callable[[SubMessage], bool] | None) -> Dispatcher:
+        earlier = Progress(0, ranges_of(finished_before))
+        ledgers = {stream_of(1, 0): Ledger(0, 2 * len(keys) + 1, earlier)}
+        return Dispatcher(ledgers, Order.SUB_KEY, map(repr, parked), selects)
+
+    # Where something may not be selected, they go in one by one.
+    both = dispatcher(None), dispatcher(lambda _: True)
+    streams = [list(parts()), list(parts())]
+    for begin in range(0, len(keys), chunk):
+        for each, messages in zip(both, streams, strict=True):
+            each.deliver_parts(messages[begin : begin + chunk])
+        for _ in range(random.randint(0, 2 * chunk)):
+            at_once, one = (each.take() for each in both)
+            assert str(at_once) == str(one)
+            if at_once is not None and one is not None:
+                both[0].finish(at_once)
+                both[1].finish(one)
+        assert both[0].progress() == both[1].progress()
+        assert both[0].tally() == both[0].counts() == both[1].counts()
+        assert both[0].pending_bytes == both[1].pending_bytes
+        assert (both[0].resting, both[0].ready) == (both[1].resting, both[1].ready)
+
+
 @given(
     shards=st.integers(1, 40),
     messages=st.lists(st.lists(st.integers(0, 39), min_size=1, max_size=8), max_size=12),
