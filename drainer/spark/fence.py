@@ -116,13 +116,14 @@ class Fence:
         return None if self.sure else self._lease.sure_until_s
 
     def _watch(self) -> None:
-        while not self._stopped.wait(self._times.look_s):
+        while not self._stopped.is_set():
             try:
                 with self._looking:
                     self._look()
             except StateLost as error:
                 self.trouble = str(error)
             self._looked()
+            self._stopped.wait(self._times.look_s)
 
     def _look(self) -> None:
         begun_s = self._clock()

@@ -353,7 +353,7 @@ def _outcome(
     failed = cause is not None and not isinstance(cause, LanesParked)
     return {
         "failure": said_of(cause) if cause is not None and failed else None,
-        "parked": sorted(dispatcher.left_behind()),
+        "parked": [] if failed else sorted(dispatcher.left_behind()),
         "parked_lanes": summary.parked.as_json(),
         "status": status,
     }

@@ -147,6 +147,10 @@ def slots_at_rest(context: SparkContext) -> int:
 
 def without_slots(context: SparkContext) -> str:
     """Why no task has begun, as far as Spark says it."""
+    tracker = context.statusTracker()
+    stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+    if any(stage is not None and stage.numActiveTasks for stage in stages):
+        return "Spark has begun the first task, whose Python is still starting"
     executors = len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1  # one is the driver
     if executors or is_local(str(context.master)):
         return "no slot of Spark's is free: other jobs have them"

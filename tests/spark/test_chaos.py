@@ -78,6 +78,15 @@ def test_a_task_that_fails_each_time_ends_the_drain_and_a_resume_goes_on(story: 
     story.insist_on_all()
 
 
+def test_lanes_that_a_stop_leaves_are_not_parked(story: Story) -> None:
+    story.fill([[f"k{number}", f"j{number}"] for number in range(100)])
+    with Trouble(story, interrupt(1), after=20):
+        stopped = story.run(concurrency=2, wait_ms="20")
+
+    assert stopped.sub_messages.pending
+    assert (stopped.parked.total, stopped.failures.parked_lanes) == (0, 0)
+
+
 def test_a_stop_waits_for_what_is_in_flight_and_more_tasks_go_on(
     story: Story, spark: SparkSession
 ) -> None:
