@@ -21,7 +21,7 @@ from drainer.spark.chunk import Row
 from drainer.spark.failure import SparkBroke, carrying, spark_failures
 from drainer.spark.handling import DOES_IT_SHUFFLE, Handling, Placing
 from drainer.spark.python_worker import HandlerSpec, python_worker
-from drainer.spark.session import slots_now, without_slots
+from drainer.spark.session import has_begun, slots_now, without_slots
 from drainer.spark.slices import Manifest, SliceTask
 from drainer.spark.state import State
 from drainer.spark.streams import Streams
@@ -209,10 +209,7 @@ class Jobs:
     def waits_for(self, name: str) -> str:
         """What a job waits for that has not ended."""
         with _stopping():
-            tracker = self._context.statusTracker()
-            jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(name))
-            stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-            if any(stage.numActiveTasks for stage in stages if stage):
+            if has_begun(self._context, name):
                 return "the handler is being opened in Spark's tasks"
             return without_slots(self._context)
 

@@ -98,7 +98,7 @@ def context_on(
         if not look.is_local:
             first = context.parallelize([0], 1)
             with spark_failures():
-                interruptible(first.count, lambda: without_slots(context), say)
+                interruptible(first.count, lambda: _first_waits_for(context), say)
         yield context
     finally:
         with suppress(DrainerError), spark_failures():
@@ -145,12 +145,16 @@ def slots_at_rest(context: SparkContext) -> int:
     return known
 
 
+def has_begun(context: SparkContext, group: str | None = None) -> bool:
+    """Whether a task of these jobs runs: of a group, or of those that are in none."""
+    tracker = context.statusTracker()
+    jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(group))
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    return any(stage.numActiveTasks for stage in stages if stage)
+
+
 def without_slots(context: SparkContext) -> str:
     """Why no task has begun, as far as Spark says it."""
-    tracker = context.statusTracker()
-    stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
-    if any(stage is not None and stage.numActiveTasks for stage in stages):
-        return "Spark has begun the first task, whose Python is still starting"
     executors = len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1  # one is the driver
     if executors or is_local(str(context.master)):
         return "no slot of Spark's is free: other jobs have them"
@@ -159,6 +163,12 @@ def without_slots(context: SparkContext) -> str:
     if cores := conf.get("spark.executor.cores", None):
         asked = f"{cores} cores and {asked}"
     return f"Spark has no executor yet: each is to have {asked}; has {context.master} as much free?"
+
+
+def _first_waits_for(context: SparkContext) -> str:
+    if has_begun(context):
+        return "Spark has begun the first task, whose Python is still starting"
+    return without_slots(context)
 
 
 def interruptible(

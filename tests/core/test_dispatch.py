@@ -282,7 +282,6 @@ def part_of(offset: int, shard: int, indexes: Sequence[int], total: int) -> Ship
     return part
 
 
-@settings(max_examples=25)
 @given(
     keys=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4), max_size=20),
     odd=st.sets(st.integers(0, 60), max_size=4),
@@ -337,6 +336,7 @@ def test_delivering_parts_at_once_is_delivering_them_one_by_one(
         assert (both[0].resting, both[0].ready) == (both[1].resting, both[1].ready)
 
 
+@settings(max_examples=25)
 @given(
     shards=st.integers(1, 40),
     messages=st.lists(st.lists(st.integers(0, 39), min_size=1, max_size=8), max_size=12),

@@ -182,8 +182,8 @@ def test_the_search_over_all_tasks_finds_what_the_downstream_can_do_with(slots: 
         seen = {task: granted for task, granted in grants.items() if task in lender.grants()}
         downstream.step(0.1, seen, number)
         if step % 3 == 0:  # what tasks tell and are granted takes a while
-            for task, told in downstream.tasks.items():
-                lender.reported(task, told)
+            for task, now in downstream.tasks.items():
+                lender.reported(task, now)
             shared.look(step / 10)
             grants, number = lender.grants(), lender.number
 
