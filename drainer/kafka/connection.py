@@ -18,6 +18,7 @@ from drainer.kafka.settings import ClientSettings
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TIMEOUT_S = 10.0
+SLOW_S = 30.0  # for a cluster that was reached, and of which nothing says that it is away
 REFUSED_PATIENCE_S = 2.0  # at first contact, for a port where nothing listens or an unknown host
 ATTEMPT_S = 3.0
 RETIRED_KEPT = 2  # a client must not go before its requests have ended
@@ -36,7 +37,8 @@ class Connection:
 
     Attributes:
         settings: how it connects.
-        timeout_s: how long an answer is waited for, unless a question says otherwise.
+        timeout_s: how long an answer is waited for, unless a question says otherwise. A cluster
+            that is merely slow gets longer.
         admin: the client, for the questions that only one module asks.
         cluster_id: the cluster's id, as it was when this connected.
     """
@@ -96,16 +98,18 @@ class Connection:
             RightMissing: when the user has not the right.
             Refused: with any other answer, which is its ``__cause__``.
         """
-        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        patience_s = slow_s = self.timeout_s if timeout_s is None else timeout_s
+        if timeout_s is None and self.cluster_id:
+            slow_s = max(patience_s, SLOW_S)
         begun = time.monotonic()
         backoff_s = BACKOFF_S
         while True:
-            left = begun + timeout_s - time.monotonic()
+            left = begun + slow_s - time.monotonic()
             try:
                 return attempt(max(TURN_S, min(ATTEMPT_S, left)))
             except KafkaException as error:
                 answer: KafkaError = error.args[0]
-                left = begun + timeout_s - time.monotonic()
+                waited_s, said = time.monotonic() - begun, self._log.since(begun)
                 if answer.code() in FORBIDDEN:
                     raise may_not(what, *needs) from error
                 if answer.code() not in PASSING:
@@ -115,8 +119,7 @@ class Connection:
                     ) from error
                 if answer.code() in SILENT:
                     self._renew()
-                if left <= backoff_s:
-                    waited_s, said = time.monotonic() - begun, self._log.since(begun)
+                if waited_s + backoff_s >= (patience_s if said else slow_s):
                     known = f"{what} ({self.settings.redact(answer.str())})"
                     raise unreachable(
                         self.settings.bootstrap_servers,

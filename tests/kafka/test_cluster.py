@@ -7,6 +7,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -56,6 +57,18 @@ def test_a_frozen_broker_is_told_within_the_time_given(own_broker: Broker) -> No
         assert time.monotonic() - begun < 6
     finally:
         own_broker.resume()
+
+
+def test_a_cluster_that_was_reached_and_is_slow_is_waited_for(own_broker: Broker) -> None:
+    settings = ClientSettings.load(own_broker.bootstrap_servers)
+    with Cluster.connect(settings) as cluster:
+        cluster.timeout_s = 0.5
+        own_broker.pause()
+        Timer(2, own_broker.resume).start()
+        try:
+            assert not cluster.group("nobody's").members
+        finally:
+            own_broker.resume()
 
 
 def test_a_broker_that_comes_back_and_knows_of_none_ends_no_process() -> None:
