@@ -5,6 +5,7 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import socket
 import stat
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -52,6 +53,15 @@ def not_own(status: os.stat_result) -> str:
     if mode & stat.S_IWGRP and not _is_private(status.st_gid, status.st_uid):
         return f"can be written by group {_group(status.st_gid)} (mode {mode:04o})"
     return ""
+
+
+def user_at_host(uid: int) -> str:
+    """``ana@db1``: a user of this machine, as plans and logs name one."""
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    return f"{name}@{socket.gethostname()}"
 
 
 def _is_private(gid: int, uid: int) -> bool:

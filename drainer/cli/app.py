@@ -16,6 +16,12 @@ from drainer import __version__, wings
 COMMANDS = {
     "run": "drainer.cli.run:run",
     "resume": "drainer.cli.resume:resume",
+    "ps": "drainer.cli.steering:ps",
+    "watch": "drainer.cli.steering:watch",
+    "set": "drainer.cli.steering:set_",
+    "pause": "drainer.cli.steering:pause",
+    "continue": "drainer.cli.steering:continue_",
+    "stop": "drainer.cli.steering:stop",
     "plan": "drainer.cli.plan:app",
     "metrics": "drainer.cli.metrics:app",
 }

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,6 @@ from drainer import wings
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.groups import options_of
 from drainer.core.plan import OffsetPlan
-from drainer.engine.deadline import DeadlineWatch
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.engine.settings import LocalSettings
@@ -81,7 +79,6 @@ def preview_and_drain(
     *,
     dry_run: bool,
     yes: bool,
-    deadline: datetime | None = None,
     report: ReportFile | None = None,
 ) -> int:
     """Shows what was prepared, and drains it once a person said yes; gives the exit code."""
@@ -99,7 +96,7 @@ def preview_and_drain(
         if plan.redrive is not None:
             question = f"Redrive these letters of {plan.topic}?"
         insist_on_yes(terminal, question, yes=yes)
-        resuming = resuming_with(context, plan)
+        resuming = resuming_with(context, plan, {})
         with progress_view(terminal) as view:
             give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
 
@@ -110,11 +107,10 @@ def preview_and_drain(
                     history.add(status)
                 view.update(status)
 
-            observe = show
-            if deadline is not None:
-                observe = DeadlineWatch(deadline, show)
-            summary = drain(cluster, prepared, running, observe, terminal.say, give_up)
-        summary = replace(summary, resuming=resuming)
+            summary = drain(
+                *(cluster, prepared, running, show, terminal.say, give_up),
+                resuming=lambda summary: resuming_with(context, plan, summary.changed),
+            )
     try:
         if metrics is not None:
             metrics.end(summary)
@@ -160,18 +156,21 @@ def settle_cap(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> 
     return capped
 
 
-def resuming_with(context: typer.Context, plan: OffsetPlan) -> Resuming:
+def resuming_with(context: typer.Context, plan: OffsetPlan, changed: Mapping[str, str]) -> Resuming:
     """The options that a resume of this run needs: how to connect, what the handler is told, and
     how to drain. What is drained, by which handler, rules and policy, is in the plan.
 
-    What a variable gave is taken as what was typed is: the next shell may not have it.
+    What a variable gave is taken as what was typed is: the next shell may not have it. ``changed``
+    is what was said while it ran, by the names of the parameters.
     """
     shown: list[str] = []
     hidden: list[str] = []
     for name, declared in options_of(context).items():
         value = context.params.get(name)
         source = context.get_parameter_source(name)
-        if not declared.resumes or value is None or source is None or source.name == "DEFAULT":
+        if name in changed:
+            value = changed[name]
+        elif not declared.resumes or value is None or source is None or source.name == "DEFAULT":
             continue
         if _in_plan(name, value, plan):
             continue

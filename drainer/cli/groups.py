@@ -7,6 +7,7 @@ hands them over parsed. What goes wrong in any of this is told as every error is
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_type_hints
@@ -15,7 +16,7 @@ import typer
 
 from drainer.cli.answer import LogFormat, answering, speaking
 from drainer.cli.values import METAVARS
-from drainer.errors import UsageError
+from drainer.errors import Refused, UsageError
 from drainer.view.terminal import Terminal
 
 Group = TypeVar("Group")
@@ -81,6 +82,8 @@ class Option:
         try:
             return self.parse(given)
         except UsageError as error:
+            if not self.word.startswith("-"):  # an argument's name says nothing
+                raise
             raise UsageError(f"{self.word} {error}", hint=error.hint) from None
 
 
@@ -118,14 +121,20 @@ def option(
 
 
 def argument(
-    metavar: str, *, help: str, parse: Callable[[Any], Any] | None = None, **more: Any
+    metavar: str,
+    *,
+    help: str,
+    parse: Callable[[Any], Any] | None = None,
+    default: Any = ...,
+    many: type | None = None,
+    **more: Any,
 ) -> Any:
     """Declares an argument; as ``option``."""
 
     def make(names: tuple[str, ...], of_group: str | None) -> Any:
         return typer.Argument(metavar=metavar, help=help, **more)
 
-    return Option(make, (metavar,), parse=parse)
+    return Option(make, (metavar,), default, parse, many=many)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
@@ -179,7 +188,16 @@ class Talk:
     debug: bool = option(default=False, help="Show tracebacks.")
 
 
-def command(function: Callable[..., int | None]) -> Callable[..., None]:
+def changing(function: Callable[..., int | None]) -> Callable[..., None]:
+    """Makes a command of a function that changes something, unless it is given ``--dry-run``.
+
+    ``DRAINER_READ_ONLY`` refuses it, and ``DRAINER_REQUIRE_REASON`` insists on ``--reason`` where
+    it has that option.
+    """
+    return command(function, changes=True)
+
+
+def command(function: Callable[..., int | None], *, changes: bool = False) -> Callable[..., None]:
     """Makes a function of groups the callback of a command.
 
     Of its parameters, those of a group's type get the group; those that are ``Annotated`` with an
@@ -219,6 +237,8 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
         talk = {each: given.get(each, False) for each in Talk.__options__}  # type: ignore[attr-defined]
         log_format = given.get("log_format", LogFormat.TEXT)
         with speaking(log_format, **talk) as terminal, answering(terminal):
+            if changes and not given.get("dry_run"):
+                _insist_that_it_may(given)
             arguments: dict[str, Any] = {}
             for name, kind in kinds.items():
                 if name in makers:
@@ -235,6 +255,23 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
     called.__annotations__ = {each.name: each.annotation for each in spread}
     called.options = declared  # type: ignore[attr-defined]
     return called
+
+
+def _insist_that_it_may(given: Mapping[str, Any]) -> None:
+    if _is_on("DRAINER_READ_ONLY"):
+        raise Refused(
+            "nothing may be changed from here: DRAINER_READ_ONLY is set",
+            hint="unset it, or look only, as with --dry-run",
+        )
+    if not given.get("reason", "none needed") and _is_on("DRAINER_REQUIRE_REASON"):
+        raise UsageError(
+            "a reason is required here: DRAINER_REQUIRE_REASON is set",
+            hint='add one, as in --reason "the database team asked"',
+        )
+
+
+def _is_on(variable: str) -> bool:
+    return os.environ.get(variable, "").strip().lower() not in ("", "0", "no", "false")
 
 
 def options_of(context: typer.Context) -> Mapping[str, Option]:

@@ -6,8 +6,9 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import datetime
+from math import inf
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from drainer import wings
 from drainer.cli.connecting import Kafka
@@ -144,8 +145,12 @@ class How:
         help="An option for the handler; repeatable. Not kept in the plan.",
     )
 
-    def settings(self) -> LocalSettings:
+    def settings(
+        self, deadline: datetime | None = None, reason: str | None = None
+    ) -> LocalSettings:
         return LocalSettings(
+            reason=reason,
+            deadline=deadline,
             concurrency=self.concurrency,
             buffer_bytes=self.buffer_bytes,
             plan_interval_s=self.plan_interval_s,
@@ -244,12 +249,15 @@ class Failing:
     rate: float | None = option(
         default=None,
         parse=parse_rate,
-        help="Most sub-messages started per second, with retries. Default: no limit.",
+        metavar="RATE|none",
+        help="Most sub-messages started per second, with retries. Default: none.",
     )
 
-    def over(self, known: FailureSettings = NEW_DRAIN) -> FailureSettings:
-        """What is known, with what was said over it. Raises UsageError."""
-        said = {each.name: getattr(self, each.name) for each in fields(self)}
+    @property
+    def said(self) -> dict[str, Any]:
+        """What was, by field. Raises UsageError when it makes no sense together."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        said = {name: value for name, value in given.items() if value is not None}
         if self.dead_letter_topic is not None:
             if self.on_failure not in (None, OnFailure.DEAD_LETTER):
                 raise UsageError(
@@ -257,7 +265,13 @@ class Failing:
                     hint="Leave one of them out.",
                 )
             said["on_failure"] = OnFailure.DEAD_LETTER
-        return replace(known, **{name: value for name, value in said.items() if value is not None})
+        if self.rate == inf:
+            said["rate"] = None
+        return said
+
+    def over(self, known: FailureSettings = NEW_DRAIN) -> FailureSettings:
+        """What is known, with what was said over it. Raises UsageError."""
+        return replace(known, **self.said)
 
 
 @options(_RULES)
@@ -346,6 +360,16 @@ def request_of(
     )
 
 
+Reason: TypeAlias = Annotated[
+    str | None,
+    option(
+        "--reason",
+        default=None,
+        panel=_TALKING,
+        metavar="TEXT",
+        help="Why; kept in the plan's history.",
+    ),
+]
 NoRules: TypeAlias = Annotated[
     bool,
     option("--no-rules", default=False, panel=_RULES, help="Go on without the plan's rules."),

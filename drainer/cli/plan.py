@@ -9,8 +9,8 @@ import typer
 
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka
-from drainer.cli.groups import command, option
-from drainer.cli.options import PlanArgument, Yes
+from drainer.cli.groups import changing, command, option
+from drainer.cli.options import PlanArgument, Reason, Yes
 from drainer.errors import EXIT_DONE, EXIT_REFUSED
 from drainer.escape import command as in_shell
 from drainer.loader import load_handler
@@ -19,7 +19,7 @@ from drainer.operations.examine import changes, examine, group_offsets
 from drainer.operations.plan import take_plan, undo_moves
 from drainer.store.plan_file import NotOwnPlan, plan_at
 from drainer.view.page import Line
-from drainer.view.plan import plan_page, show_before_connecting, show_checks
+from drainer.view.plan import history_page, plan_page, show_before_connecting, show_checks
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(
@@ -49,7 +49,7 @@ def show(plan: PlanArgument, terminal: Terminal) -> None:
 
 
 @app.command()
-@command
+@changing
 def take(
     plan: PlanArgument,
     to: Annotated[
@@ -69,6 +69,7 @@ def take(
             help="The same handler where you can read it. Default: the plan's.",
         ),
     ],
+    reason: Reason,
     yes: Yes,
     terminal: Terminal,
 ) -> None:
@@ -92,11 +93,25 @@ def take(
         show_before_connecting(terminal, known, plan, servers, config, loads=True)
     insist_on_yes(terminal, "Take this plan as your own?", yes=yes)
     mine = load_handler(handler).absolute_reference if handler else None
-    take_plan(file, loaded, target, mine)
+    take_plan(file, loaded, target, mine, reason)
     terminal.say(f"{target.path} is yours")
     terminal.hint(f"go on with it: {in_shell('resume', target.path)}")
     if terminal.json:
         terminal.data({"status": "taken", "exit_code": EXIT_DONE, "plan": str(target.path)})
+
+
+@app.command()
+@command
+def history(plan: PlanArgument, terminal: Terminal) -> None:
+    """Show what was done with a drain: when, by whom, why, and where that left the group.
+
+    Example: `drainer plan history orders.indexer.plan.json`
+    """
+    known = plan_at(plan).load(anybodys=True).plan
+    if terminal.json:
+        events = [each.as_json() for each in known.history]
+        terminal.data({"plan": str(plan), "drain_id": known.drain_id, "history": events})
+    terminal.present(history_page(known))
 
 
 @app.command()
@@ -136,8 +151,8 @@ def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> in
 
 
 @app.command()
-@command
-def undo(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> None:
+@changing
+def undo(plan: PlanArgument, kafka: Kafka, reason: Reason, yes: Yes, terminal: Terminal) -> None:
     """Put the group back to where it stood before the drain, wherever it stands now.
 
     The group's consumers will then see again what the drain handled. The plan keeps what is
@@ -156,7 +171,7 @@ def undo(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> None
                 move = Line(f"partition {each.partition}: {found} -> {each.target}")
                 terminal.items(move, urgent=not yes)
             insist_on_yes(terminal, "Put the group back to these offsets?", yes=yes)
-            operation.undo(cluster, file, loaded, moves, terminal.say)
+            operation.undo(cluster, file, loaded, moves, terminal.say, reason)
             terminal.say(f"group {group} moved, and read back")
         else:
             terminal.say("the group stands where it stood before the drain")

@@ -10,7 +10,7 @@ import typer
 from drainer.cli.connecting import Kafka
 from drainer.cli.draining import preview_and_drain, settle_cap
 from drainer.cli.engines import Engines
-from drainer.cli.groups import command, only, without
+from drainer.cli.groups import changing, only, without
 from drainer.cli.metrics import Watching
 from drainer.cli.options import (
     AcceptGap,
@@ -21,6 +21,7 @@ from drainer.cli.options import (
     NoRules,
     OtherLimits,
     PlanArgument,
+    Reason,
     Report,
     Rules,
     Yes,
@@ -32,7 +33,7 @@ from drainer.store.plan_file import plan_at
 from drainer.view.terminal import Terminal
 
 
-@command
+@changing
 def resume(
     context: typer.Context,
     plan: PlanArgument,
@@ -48,6 +49,7 @@ def resume(
     limits: OtherLimits,
     watching: Watching,
     report: Report,
+    reason: Reason,
     yes: Yes,
     terminal: Terminal,
 ) -> int:
@@ -64,7 +66,7 @@ def resume(
     - `drainer resume orders.indexer.plan.json --engine spark -c 2000`
     """
     with watching.serving(terminal) as metrics:
-        running = how.settings()
+        running = how.settings(how_long.deadline, reason)
         spark = engines.spark(plan)
         file = plan_at(plan)
         loaded = file.load()
@@ -86,6 +88,5 @@ def resume(
                 *(context, terminal, cluster, prepared, running, metrics),
                 dry_run=dry_run,
                 yes=yes,
-                deadline=how_long.deadline,
                 report=report,
             )

@@ -8,7 +8,7 @@ from drainer import wings
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import preview_and_drain, settle_cap, tell_dry_run
 from drainer.cli.engines import Engines
-from drainer.cli.groups import command
+from drainer.cli.groups import changing
 from drainer.cli.metrics import Watching
 from drainer.cli.options import (
     DryRun,
@@ -16,6 +16,7 @@ from drainer.cli.options import (
     How,
     HowLong,
     Limits,
+    Reason,
     Report,
     Rules,
     What,
@@ -28,7 +29,7 @@ from drainer.operations.start import prepare
 from drainer.view.terminal import Terminal
 
 
-@command
+@changing
 def run(
     context: typer.Context,
     what: What,
@@ -42,6 +43,7 @@ def run(
     limits: Limits,
     watching: Watching,
     report: Report,
+    reason: Reason,
     yes: Yes,
     terminal: Terminal,
 ) -> int:
@@ -59,7 +61,7 @@ def run(
     - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes --json`
     """  # noqa: E501 - an example has to be on one line to be copied
     with watching.serving(terminal) as metrics:
-        running = how.settings()
+        running = how.settings(how_long.deadline, reason)
         spark = engines.spark(how.plan)
         chooses = spark is not None and engines.engine is EngineName.AUTO and how_long.is_given
         if how_long.is_given and not (dry_run or chooses):
@@ -87,6 +89,5 @@ def run(
                 *(context, terminal, cluster, prepared, running, metrics),
                 dry_run=False,
                 yes=yes,
-                deadline=how_long.deadline,
                 report=report,
             )

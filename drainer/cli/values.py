@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any
 
 from drainer.errors import UsageError
@@ -28,7 +29,10 @@ def parse_duration(text: str) -> float:
 
 
 def parse_rate(text: str) -> float:
-    """``5000/s``, ``300/m`` or ``5000`` as a number per second. Raises UsageError."""
+    """``5000/s``, ``300/m`` or ``5000`` as a number per second; infinity for ``none``. Raises
+    UsageError."""
+    if text.strip().lower() == "none":
+        return inf
     number, _, unit = text.partition("/")
     match = _NUMBER.match(number)
     per = {"": 1, "s": 1, "m": 60, "h": 3600}.get(unit.strip().lower())

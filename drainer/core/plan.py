@@ -12,6 +12,7 @@ import msgspec
 from drainer.core import codec
 from drainer.core.claims import ALL, Claims, Elsewhere, Places, end_of, joins_of
 from drainer.core.codec import JsonRecord, Whole
+from drainer.core.event import Event
 from drainer.core.joins import Joins
 from drainer.core.latency import Latency
 from drainer.core.merge import StateReference
@@ -33,7 +34,7 @@ from drainer.policy.rate_cap import CapCurve
 from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
-FORMAT = "drainer-plan/3"
+FORMAT = "drainer-plan/4"
 
 _Isolation = Annotated[str, msgspec.Meta(pattern=r"^read_(un)?committed\Z")]
 _Order = Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(order.value for order in Order)})\Z")]
@@ -77,7 +78,8 @@ class OffsetPlan(JsonRecord):
     the handler's, over all runs. ``ruled`` is what ``rules`` did, those of earlier runs among them.
     ``state`` is where tasks write what they finish, and is there while a drain has tasks.
     ``handler_code`` is a digest of the handler's code when the drain last began, None when unknown.
-    ``limits`` is what the brokers tolerate, which caps what is read and written.
+    ``limits`` is what the brokers tolerate, which caps what is read and written. ``history`` only
+    grows.
     """
 
     drain_id: str
@@ -107,6 +109,7 @@ class OffsetPlan(JsonRecord):
     state: StateReference | None = None
     limits: CapCurve | None = None
     handler_code: str | None = None
+    history: tuple[Event, ...] = ()
 
     def watermark(self, partition: int) -> int:
         """The offset that is safe to commit."""
@@ -120,6 +123,14 @@ class OffsetPlan(JsonRecord):
     def others(self) -> Claims:
         """The claims beside "all"."""
         return {selector: claim for selector, claim in self.claims.items() if selector != ALL}
+
+    @property
+    def committed(self) -> dict[int, int | None]:
+        """By partition, the last offset that the drain knows the group to be at."""
+        return {partition: part.committed for partition, part in self.partitions.items()}
+
+    def noting(self, event: Event) -> OffsetPlan:
+        return replace(self, history=(*self.history, event))
 
     def elsewhere(self) -> Elsewhere | None:
         """What they have finished; None when there are none."""

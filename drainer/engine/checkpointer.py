@@ -12,6 +12,7 @@ from math import inf
 from typing import Protocol
 
 from drainer.core.claims import Claims
+from drainer.core.event import Event
 from drainer.core.joins import Joins
 from drainer.core.latency import Latency, merge_latencies
 from drainer.core.merge import StateReference
@@ -28,6 +29,7 @@ from drainer.errors import (
     PlanNotWritten,
     StateLost,
 )
+from drainer.policy.failures import FailureSettings
 from drainer.policy.rules.settings import RuleAccount
 
 COMMIT_TRIES = 10  # for the last commit, when a broker is slow to answer
@@ -142,6 +144,16 @@ class Checkpointer:
             self._hurry.set()
             await asyncio.sleep(HURRY_S)
 
+    def note_event(self, event: Event) -> None:
+        """Puts it into the plan's history, which is written soon."""
+        self.plan = self.plan.noting(event)
+        self._hurry.set()
+
+    def change(self, failures: FailureSettings, interval_s: float) -> None:
+        """The plan has these settings from now on, and is written that often."""
+        self.plan = replace(self.plan, failures=failures)
+        self._interval_s = interval_s
+
     async def save(self, *, commit: bool = True) -> None:
         """Writes the plan as things stand, then commits its watermarks.
 
@@ -169,21 +181,26 @@ class Checkpointer:
         if commit:
             await self._commit()
 
-    async def finish(self, *, commit: bool, forced: asyncio.Event) -> None:
+    async def finish(self, *, commit: bool, forced: asyncio.Event, ended: Event) -> None:
         """The last save: settles the commit, and leaves the plan alone without a journal.
+
+        ``ended`` is noted with the offsets that are then known to be committed.
 
         A commit that fails is tried again until ``forced`` is set.
 
         Raises what ``save`` raises, and Interrupted when the commit could not be settled.
         """
         refused = self._refused()
+        self.plan = self.plan.noting(ended)
         await self.save(commit=commit and refused is None)
         for _ in range(COMMIT_TRIES):
             if not commit or refused or self.trouble is None or forced.is_set():
                 break
             await asyncio.sleep(COMMIT_PAUSE_S)
             await self._commit()
-        await self.save(commit=False)  # with the offsets that are now known to be committed
+        stands = replace(ended, offsets=self.plan.committed)
+        self.plan = replace(self.plan, history=(*self.plan.history[:-1], stands))
+        await self.save(commit=False)
         self._file.remove_journals()
         if commit and refused:  # while the drain was stopping for another reason
             raise refused

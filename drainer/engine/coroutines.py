@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from drainer.engine.loop import CANCEL_S, spawn
@@ -57,7 +58,7 @@ class AsyncWorkers:
         self._next: Callable[[SubMessage], SubMessage | None]
         self._resting: list[asyncio.Future[None]] = []
         self.use(starter)
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._current: list[SubMessage | None] = []  # by worker
         self._overdue: dict[int, int] = {}  # workers that were cancelled for it, and how often
         self._handle = handle
@@ -74,8 +75,7 @@ class AsyncWorkers:
 
     def start(self) -> None:
         self.limit(self._concurrency)
-        if self._timeout_s:
-            self._watcher = spawn(self._watch(), "timeouts", self._broken)
+        self._watcher = spawn(self._watch(), "timeouts", self._broken)
 
     def use(self, starter: Starter) -> None:
         """Asks it for work from now on."""
@@ -198,14 +198,15 @@ class AsyncWorkers:
         # A look at all workers now and then costs less than a timer for each sub-message.
         known: list[tuple[SubMessage | None, int, float]] = []
         while True:
-            await asyncio.sleep(watch_interval_s(self._timeout_s))
+            await asyncio.sleep(watch_interval_s(self.timeout_s))
             now = self._clock()
+            timeout_s = self.timeout_s or inf
             known += [(None, 0, 0.0)] * (len(self._current) - len(known))
             for number, sub in enumerate(self._current):
                 seen, attempt, since = known[number]
                 if sub is not seen or (sub is not None and sub.attempt != attempt):
                     known[number] = (sub, 0 if sub is None else sub.attempt, now)
-                elif sub is not None and now - since >= self._timeout_s:
+                elif sub is not None and now - since >= timeout_s:
                     known[number] = (sub, attempt, now)  # it has as long again to clean up
                     times = self._overdue[number] = self._overdue.get(number, 0) + 1
                     if times > CANCELS_MOST:
@@ -223,7 +224,7 @@ class AsyncWorkers:
             await asyncio.sleep(0)
         while self._tasks[number].uncancel():
             pass
-        return TimedOut(self._timeout_s)
+        return TimedOut(self.timeout_s)
 
     async def _work(self, number: int) -> None:
         handle, current, overdue = self._handle, self._current, self._overdue

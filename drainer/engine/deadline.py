@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from drainer.engine.status import DeadlineStatus, Status
 
@@ -13,25 +12,21 @@ SURE_FOR_S = 2.0  # for so long it must look late
 
 
 class DeadlineWatch:
-    """Stands before who observes a drain, and adds the deadline to each status."""
+    """Adds the deadline to each status of a run, one after the other."""
 
-    def __init__(
-        self,
-        deadline: datetime,
-        observe: Callable[[Status], None],
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._deadline = deadline
-        self._observe = observe
-        self._now = now
+    def __init__(self) -> None:
         self._late_since_s: float | None = None
 
-    def __call__(self, status: Status) -> None:
-        left_s = (self._deadline - self._now()).total_seconds()
+    def judge(self, status: Status, deadline: datetime | None, now: datetime) -> Status:
+        """The status with the deadline's, if there is one."""
+        if deadline is None:
+            self._late_since_s = None
+            return status
+        left_s = (deadline - now).total_seconds()
         eta_s = 0.0 if all(part.complete for part in status.partitions) else status.eta_s
         if eta_s is None and left_s <= 0:
             eta_s = 0.0
-        found = DeadlineStatus(self._deadline, left_s, None if eta_s is None else left_s - eta_s)
+        found = DeadlineStatus(deadline, left_s, None if eta_s is None else left_s - eta_s)
         if not found.late:
             self._late_since_s = None
         else:
@@ -40,4 +35,4 @@ class DeadlineWatch:
             for_s = status.elapsed_s - self._late_since_s
             sure = status.elapsed_s >= SURE_AFTER_S and for_s >= SURE_FOR_S
             found = replace(found, missed=sure or left_s <= 0)
-        self._observe(replace(status, deadline=found))
+        return replace(status, deadline=found)

@@ -84,10 +84,11 @@ class Failures:
         self._policy = FailurePolicy(settings, self._breaker, runtime.random(), before)
         self._totals = totals
         self._whole = self._others = Totals()
-        self._rate = rate = None if settings.rate is None else Rate(settings.rate, clock())
+        rate = None if settings.rate is None else Rate(settings.rate, clock())
         self._admission = Admission(
             dispatcher, self._retries, self._breaker, rate, clock, self._recovered
         )
+        self._paused_s = 0.0  # since when it is
         self._kinds: Counter[str] = Counter()
         self._types: Counter[str] = Counter()
         self._bundler: Bundler | None = None
@@ -263,16 +264,34 @@ class Failures:
     def pause(self, paused: bool) -> None:
         """Starts nothing while paused; what is in the handler goes on."""
         if paused != self._admission.paused:
+            now_s = self._clock()
             self._admission.paused = paused
+            if paused:
+                self._paused_s = now_s
+            else:
+                self._breaker.stood_still(now_s - self._paused_s)
             self._settle()
             if not paused:
                 self._tick()
 
-    def set_rate(self, per_s: float) -> None:
-        """Another one than the settings have, when they have one."""
-        if self._rate is not None and self._rate.per_s != per_s:
-            self._rate.change(per_s, self._clock())
-            self._tick()
+    def change(self, settings: FailureSettings, sink: DeadLetters | None) -> None:
+        """Decides by these from now on; what was given up stays so."""
+        before, now_s = self._settings, self._clock()
+        self._settings = self._policy.settings = settings
+        self._sink = sink or self._sink  # letters of before may be on their way
+        rate = self._admission.rate
+        if settings.rate is None:
+            self._admission.rate = None
+        elif rate is None:
+            self._admission.rate = Rate(settings.rate, now_s)
+        else:
+            rate.change(settings.rate, now_s)
+        if self._breaker.open and before.breaker and not settings.breaker:
+            self._breaker.give_way()
+            self._retries.hurry(now_s)
+            self._recovered()
+        self._settle()
+        self._tick()
 
     def idle(self) -> None:
         """Notices that there may be something that can't start yet."""
@@ -380,7 +399,7 @@ class Failures:
         self._timer = self._loop.call_later(max(TICK_LEAST_S, at_s - now_s), self._tick)
 
     def _tick(self) -> None:
-        if self._stopped:
+        if self._stopped or self._admission.paused:
             return
         now_s = self._clock()
         since_s = self._breaker.open_since_s

@@ -4,18 +4,24 @@ and is summed up."""
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
+from datetime import timedelta
+from math import inf
+from typing import Any, Protocol
 
+from drainer.core.event import Deed, Event
 from drainer.core.latency import Latency
 from drainer.core.plan import OffsetPlan
 from drainer.engine.checkpointer import Account, Checkpointer
+from drainer.engine.control import Asked, Change, Continue, Pause, Settings, Stop, over
+from drainer.engine.deadline import DeadlineWatch
 from drainer.engine.loop import spawn
 from drainer.engine.outcome import concluded
 from drainer.engine.ports import Held
-from drainer.engine.status import FailureStatus, PartitionResult, Status, Summary
+from drainer.engine.status import FailureStatus, PartitionResult, Paused, Status, Summary
 from drainer.errors import (
     DrainerError,
     GroupJoined,
@@ -28,6 +34,7 @@ from drainer.errors import (
 from drainer.loader import describe
 
 STATUS_INTERVAL_S = 0.5
+EVENTS_SHOWN = 5
 AT_ONCE_S = 0.5  # what a second Ctrl-C leaves to each step of the end
 
 NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)  # then nothing may be committed
@@ -61,6 +68,9 @@ class Work(Protocol):
 
     async def look(self, *, paused: bool) -> None:
         """Notices what happened elsewhere. Nothing is begun while ``paused``."""
+
+    async def change(self, settings: Settings) -> None:
+        """Works by these from now on."""
 
     def begin_no_more(self) -> None:
         """From here on nothing goes to a handler that is not in one: the drain has a cause to stop.
@@ -108,6 +118,13 @@ class Lifecycle:
         self._held = held
         self._lock = held.lock
         self._runtime = held.runtime
+        self._settings = Settings(held.running, held.plan.failures)
+        self._paused: Paused | None = None
+        self._continue_s = inf  # when the pause is over
+        self._events: deque[Event] = deque(maxlen=EVENTS_SHOWN)
+        self._events_total = 0
+        self._deadline = DeadlineWatch()
+        self._stopper: tuple[str, str | None] = self._runtime.user(), None  # and why
         self._asked: Signalled | None = None  # to stop, by the last signal
         self._pressed = False  # by one that a person sends
         self.listens = False
@@ -125,10 +142,14 @@ class Lifecycle:
         with self._runtime.stop_signals(loop, self._signalled, self._held.give_up):
             self.listens = True
             await self._work.begin()
-            watch = spawn(self._watch(), "watch", self.end)
+            tasks = [
+                spawn(self._watch(), "watch", self.end),
+                spawn(self._listen(), "control", self.end),
+            ]
             cause = await asyncio.shield(self.ended)
             cause = await self._stop(cause)
-            watch.cancel()
+            for task in tasks:
+                task.cancel()
             return await self._summary(cause)
 
     def keep(self) -> Checkpointer:
@@ -153,11 +174,99 @@ class Lifecycle:
             if lock.lost is not None:
                 self.end(lock.lost)
             # Another drain may hold the lock by now: it should find no one at work.
-            await self._work.look(paused=lock.unsure_since_s is not None)
+            unsure = lock.unsure_since_s is not None
+            await self._work.look(paused=unsure or self._paused is not None)
             if clock() >= due:
                 self._held.observe(self._status())
                 due = clock() + STATUS_INTERVAL_S
             await asyncio.sleep(self._work.look_s)
+
+    async def _listen(self) -> None:
+        """Does what people ask, one thing after the other."""
+        control = self._held.control
+        while True:
+            if self._paused is not None and self._runtime.monotonic() >= self._continue_s:
+                self._go_on(self._event(Deed.CONTINUED, details=("the time of its pause is over",)))
+            for asked in control.taken():
+                try:
+                    asked.answer.set_result(await self._do(asked))
+                except DrainerError as error:
+                    asked.answer.set_exception(error)
+                except asyncio.CancelledError:
+                    asked.answer.set_exception(over())
+                    raise
+            await asyncio.sleep(self._work.look_s)
+
+    async def _do(self, asked: Asked) -> tuple[str, ...]:
+        """What was done, in words. Raises UsageError or Refused."""
+        match asked.request:
+            case Stop(now=now):
+                self._stopper = asked.by, asked.reason
+                if now:
+                    self.forced.set()
+                self._come_to_rest(Signalled(f"stopped by {asked.by}"))
+                return (f"stopping: {self._in_flight()}",)
+            case _ if self.ended.done():
+                raise over()
+            case Pause(for_s=for_s):
+                return self._pause(asked, for_s)
+            case Continue():
+                if self._paused is None:
+                    return ("it is not paused",)
+                self._go_on(self._event(Deed.CONTINUED, asked))
+                return ("goes on",)
+            case Change(values=values):
+                return await self._change(asked, values)
+
+    def _pause(self, asked: Asked, for_s: float | None) -> tuple[str, ...]:
+        until = None
+        self._continue_s = inf
+        if for_s is not None:
+            self._continue_s = self._runtime.monotonic() + for_s
+            ends = self._runtime.wall() + timedelta(seconds=for_s)
+            until = ends.isoformat(timespec="milliseconds")
+        details = () if for_s is None else (f"for {for_s:g}s",)
+        self._paused = Paused(self._event(Deed.PAUSED, asked, details), until)
+        self._note(self._paused.event)
+        return (f"{self._paused}: {self._in_flight()}",)
+
+    def _go_on(self, event: Event) -> None:
+        self._paused = None
+        self._note(event)
+
+    async def _change(self, asked: Asked, values: Mapping[str, Any]) -> tuple[str, ...]:
+        before = self._settings
+        wanted = before.changed(values)
+        if wanted.failures != before.failures:
+            settled = await self._runtime.blocking_call(self._held.settle, wanted.failures)
+            wanted = Settings(wanted.running, settled)
+        details = before.changes_to(wanted)
+        if not details:
+            return ("nothing changes by that",)
+        if self.ended.done():  # meanwhile
+            raise over()
+        await self._work.change(wanted)
+        self._settings = wanted
+        self.checkpointer.change(wanted.failures, wanted.running.plan_interval_s)
+        self._note(self._event(Deed.CHANGED, asked, details))
+        return details
+
+    def _event(
+        self, what: Deed, asked: Asked | None = None, details: tuple[str, ...] = ()
+    ) -> Event:
+        by, reason = self._runtime.user(), None
+        if asked is not None:
+            by, reason = asked.by, asked.reason
+        return Event(self._runtime.now(), what, by, reason, details)
+
+    def _note(self, event: Event) -> None:
+        self._events.append(event)
+        self._events_total += 1
+        self.checkpointer.note_event(event)
+
+    def _in_flight(self) -> str:
+        calls = self._work.status(self.checkpointer.plan).running
+        return f"{calls:,} call{'' if calls == 1 else 's'} in flight"
 
     async def within(self, work: Awaitable[object], most_s: float | None = None) -> bool:
         """Waits for it that long at most, and no longer than a moment once ``forced`` is set.
@@ -180,17 +289,22 @@ class Lifecycle:
         """The reason to report, None when all is done."""
         self._work.stop()
         # Whoever works for the group by now handles what died here: no letter is ours to write.
-        grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._held.running.grace_s
+        grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._settings.running.grace_s
         cause = await self._work.rest(cause, grace_s)
         await self.within(self.checkpointer.stop())
         cause = await self._work.close(cause)
+        self._held.control.end()
         if self.forced.is_set():
             cause = cause or self._asked  # what is not committed now is not done
         lost = self._lock.lost  # maybe only now: the first reason hides it
         ours = lost is None and not isinstance(cause, NOT_OURS) and not self._work.doubtful
         commit = ours and not self.forced.is_set()
         try:
-            if await self.within(self.checkpointer.finish(commit=commit, forced=self.forced)):
+            by, reason = self._stopper
+            how = "done" if cause is None else str(cause)
+            ended = Event(self._runtime.now(), Deed.ENDED, by, reason, (how,))
+            finish = self.checkpointer.finish(commit=commit, forced=self.forced, ended=ended)
+            if await self.within(finish):
                 await self._work.forget()
             else:
                 cause = cause or self._asked
@@ -205,13 +319,17 @@ class Lifecycle:
         stopping = None
         if cause is not None:
             stopping = str(cause) if isinstance(cause, DrainerError) else describe(cause)
-        return replace(
+        status = replace(
             status,
             plan_age_s=self._runtime.monotonic() - checkpointer.written_at,
             stopping=stopping,
             trouble=status.trouble or checkpointer.trouble,
             failures=self._work.failure_status(),
+            paused=self._paused,
+            asked=tuple(self._events),
+            asked_total=self._events_total,
         )
+        return self._deadline.judge(status, self._settings.running.deadline, self._runtime.wall())
 
     async def _summary(self, cause: BaseException | None) -> Summary:
         status = self._status()
@@ -258,6 +376,8 @@ class Lifecycle:
                 auto=status.auto,
                 blocked_by=status.blocked_by,
                 rules=status.rules,
+                history=plan.history,
+                changed=self._settings.typed(self._held.running),
             )
         )
 
@@ -268,5 +388,8 @@ class Lifecycle:
             if self._pressed or not (cause is None or isinstance(cause, Signalled)):
                 self.forced.set()
             self._pressed = True
-        self._asked = Signalled(f"interrupted by {name}")
-        self.end(self._asked)  # one that is only writing down its end is let finish, once
+        self._come_to_rest(Signalled(f"interrupted by {name}"))
+
+    def _come_to_rest(self, asked: Signalled) -> None:
+        self._asked = asked
+        self.end(asked)  # one that is only writing down its end is let finish, once

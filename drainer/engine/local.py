@@ -20,6 +20,7 @@ from drainer.core.latency import Latency
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
+from drainer.engine.control import Settings
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.latencies import Latencies
@@ -28,7 +29,7 @@ from drainer.engine.limiter import Limiter
 from drainer.engine.loop import event_loop, spawn
 from drainer.engine.meter import Meter, cap_status
 from drainer.engine.outcome import judged_before, not_closed
-from drainer.engine.ports import Held, Ports
+from drainer.engine.ports import DeadLetters, Held, Ports
 from drainer.engine.pump import Pump
 from drainer.engine.status import FailureStatus, Status, Summary
 from drainer.engine.threads import ThreadWorkers
@@ -68,6 +69,8 @@ class LocalDrain:
         self.begin_no_more: Callable[[], None] = lambda: None  # until there are workers
         self.calls: Callable[[], int] = lambda: 0  # in the handler; any thread may ask
         self.totals: Callable[[], Totals] = Totals  # of all tasks, where there are others
+        self._settings = Settings(held.running, plan.failures)
+        self._letters: dict[str, DeadLetters] = {}  # by topic
         self._limiter: Limiter | None = None  # when the concurrency is not fixed
         self._limiting: asyncio.Task[None] | None = None
         self._cut_off: RecordsDeleted | None = None  # what keeps the rest from being read
@@ -109,9 +112,7 @@ class LocalDrain:
     async def prepare(self) -> None:
         loop = self._loop = asyncio.get_running_loop()
         settings, dispatcher, clock = self._held.running, self.dispatcher, self._runtime.monotonic
-        concurrency = Concurrency.of(settings.concurrency)
-        most = concurrency.most_for(threads=not self._handler.is_async)
-        first = min(concurrency.first, most)
+        first, most = self._first_and_most(Concurrency.of(settings.concurrency))
         loop.set_exception_handler(self._unheard)
         await self._handler.open(
             Context(
@@ -136,7 +137,7 @@ class LocalDrain:
         self._failures = failures = Failures(
             dispatcher,
             self._plan.failures,
-            self._ports.dead_letters,
+            self._open_letters(self._plan.failures.letters_topic),
             bundling := self._handler.bundling,
             use=lambda starter: self._workers.use(starter),  # noqa: PLW0108
             wake=lambda: self._workers.wake(),  # noqa: PLW0108
@@ -175,16 +176,6 @@ class LocalDrain:
             failed=self._life.end,
             clock=clock,
         )
-        if concurrency.is_auto:
-            self._limiter = Limiter(
-                concurrency.search(first, most),
-                dispatcher,
-                failures,
-                lambda: self._workers.idle,
-                self.limit,
-                threads=not self._handler.is_async,
-                clock=clock,
-            )
 
     async def begin(self) -> None:
         try:
@@ -199,8 +190,55 @@ class LocalDrain:
             await self.close(None)
             raise
         self._end_if_over()  # a plan may have nothing left
-        if self._limiter is not None:
+        self._search(Concurrency.of(self._settings.running.concurrency))
+
+    async def change(self, settings: Settings) -> None:
+        before, self._settings = self._settings, settings
+        if settings.running.buffer_bytes != before.running.buffer_bytes:
+            self._meter.buffer_bytes = settings.running.buffer_bytes
+            self._pump.capacity_bytes = max(1, settings.running.buffer_bytes // 2)
+        concurrency = Concurrency.of(settings.running.concurrency)
+        if concurrency != Concurrency.of(before.running.concurrency):
+            if self._limiting is not None:
+                self._limiting.cancel()
+            first, most = self._first_and_most(concurrency)
+            now = self._meter.concurrency  # a search goes on from there
+            self.limit(min(now, most) if concurrency.is_auto else first)
+            self._search(concurrency)
+        if settings.failures != before.failures:
+            self._workers.timeout_s = settings.failures.timeout_s
+            self._failures.change(
+                settings.failures, self._open_letters(settings.failures.letters_topic)
+            )
+        self._pump.poke()
+
+    def _first_and_most(self, concurrency: Concurrency) -> tuple[int, int]:
+        most = concurrency.most_for(threads=not self._handler.is_async)
+        return min(concurrency.first, most), most
+
+    def _search(self, concurrency: Concurrency) -> None:
+        """Looks for the best concurrency, if it is not fixed."""
+        self._limiter = self._limiting = None
+        if concurrency.is_auto:
+            _, most = self._first_and_most(concurrency)
+            self._limiter = Limiter(
+                concurrency.search(self._meter.concurrency, most),
+                self.dispatcher,
+                self._failures,
+                lambda: self._workers.idle,
+                self.limit,
+                threads=not self._handler.is_async,
+                clock=self._runtime.monotonic,
+            )
             self._limiting = spawn(self._limiter.run(), "limiter", self._life.end)
+
+    def _open_letters(self, topic: str | None) -> DeadLetters | None:
+        if topic is None:
+            return None
+        assert self._ports.open_letters is not None, "dead letters without a place for them"
+        if topic not in self._letters:
+            self._letters[topic] = self._ports.open_letters(topic)
+        return self._letters[topic]
 
     async def look(self, *, paused: bool) -> None:
         trouble = self._source.failure
@@ -224,7 +262,7 @@ class LocalDrain:
             await self._workers.abandon()
         if isinstance(cause, ThreadsOverdue) and self.dispatcher.complete:
             cause = None  # they came back after all
-        if (letters := self._ports.dead_letters) is not None:
+        for letters in self._letters.values():
             wait_s = 0.0 if self._life.forced.is_set() else grace_s
             await self._life.within(self._in_thread(letters.close, wait_s))
         return cause
@@ -273,10 +311,6 @@ class LocalDrain:
         """Calls of the handler, and those above the limit that may still begin."""
         surplus = self._workers.surplus
         return max(self.calls(), self._meter.concurrency + surplus if surplus else 0)
-
-    def set_rate(self, per_s: float) -> None:
-        """Starts so many per second from now on, when the plan has a rate; on the event loop."""
-        self._failures.set_rate(per_s)
 
     def _notified(self) -> None:
         # From the source's thread; the loop may be closed when the source is the last to stop.

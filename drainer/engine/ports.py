@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Progress
+from drainer.engine.control import Control
 from drainer.engine.pump import Batch
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.settings import LocalSettings
@@ -17,6 +18,7 @@ from drainer.errors import DrainerError
 from drainer.handler import Writer
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
+from drainer.policy.failures import FailureSettings
 from drainer.policy.rate_cap import RateLimiter
 from drainer.policy.rules.settings import RuleAccount
 
@@ -113,6 +115,9 @@ class Held:
         give_up: called, from another thread, when a second signal asks to stop at once and the
             handler blocks the event loop: nothing but ending the process helps. What finished is
             in the journal.
+        control: what people ask of it while it runs.
+        settle: checks other failure settings and makes what they need; it may block, and raises
+            Refused.
     """
 
     plan: OffsetPlan
@@ -125,6 +130,8 @@ class Held:
     observe: Callable[[Status], None] = lambda status: None
     say: Callable[[str], None] = lambda text: None
     give_up: Callable[[], None] = lambda: None
+    control: Control = field(default_factory=Control)
+    settle: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
     runtime: Runtime = THIS_PROCESS
 
 
@@ -135,7 +142,7 @@ class Ports:
     were split where they were read: they are ``ShippedMessage``s."""
 
     open_source: Callable[[Dispatcher, Callable[[], None]], Source]
-    dead_letters: DeadLetters | None = None  # not needed by a drain that writes none
+    open_letters: Callable[[str], DeadLetters] | None = None  # of a topic
     write_to: Callable[[str], Writer] | None = None  # for the handler
     read_pace: RateLimiter | None = None  # when reading is capped
     write_pace: RateLimiter | None = None  # and writing, of handlers that use ``write_to``

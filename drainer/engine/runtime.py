@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from typing import Any
 from drainer.blocking import BlockingCall, blocking_call
 from drainer.engine.loop import hurried_interpreter, new_event_loop
 from drainer.engine.signals import stop_signals
+from drainer.ownership import user_at_host
 
 StopSignals = Callable[
     [asyncio.AbstractEventLoop, Callable[[str], None], Callable[[], None]],
@@ -31,6 +33,10 @@ uptime_s: Callable[[], float] = (
     if hasattr(time, "CLOCK_BOOTTIME")
     else time.monotonic
 )
+
+
+def _this_user() -> str:
+    return user_at_host(os.geteuid())
 
 
 def _utc_now() -> datetime:
@@ -50,6 +56,7 @@ class Runtime:
         blocking_call: makes a call in a thread of its own.
         thread, event, lock, queue: as those of ``threading`` and ``queue``.
         random: makes what retries draw their pauses from.
+        user: gives the name of whom it runs for, as "user@host".
     """
 
     monotonic: Callable[[], float] = time.monotonic
@@ -63,6 +70,7 @@ class Runtime:
     lock: Callable[[], threading.Lock] = threading.Lock
     queue: Callable[[], SimpleQueue[Any]] = SimpleQueue
     random: Callable[[], Random] = Random
+    user: Callable[[], str] = _this_user
 
     def now(self) -> str:
         """The time as plans and dead letters have it: ISO 8601 with offset, milliseconds."""

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
+from drainer.core.codec import JsonRecord
 from drainer.policy.concurrency import Concurrency
 
 JOURNAL_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class LocalSettings:
-    """How a drain runs; none of it changes what is drained."""
+class LocalSettings(JsonRecord):
+    """How a drain runs; none of it changes what is drained.
+
+    ``reason`` is what the one who began it gave as one.
+    """
 
     concurrency: int | Concurrency = 100  # fixed, or found while draining
     buffer_bytes: int = 256 * 1024 * 1024
@@ -20,3 +25,5 @@ class LocalSettings:
     grace_s: float = 10.0
     journal_interval_s: float = JOURNAL_INTERVAL_S
     options: Mapping[str, str] | None = None  # the handler's own
+    deadline: datetime | None = None
+    reason: str | None = None  # why it is run

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from drainer.core.codec import builtins
+from drainer.core.codec import JsonRecord, builtins
+from drainer.core.event import Event
 from drainer.core.latency import Latency
 from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.progress import Counts, Range
@@ -21,6 +22,13 @@ from drainer.errors import (
 )
 from drainer.escape import command
 from drainer.policy.rules.rule_filter import RuleFilter
+
+
+class Shown(str):
+    """Text that stands for a sub-key of another process, and is shown as it is."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,23 @@ class RuleStatus:
             dict(rule_filter.why_undecided),
             dict(rule_filter.skipped_for),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Paused(JsonRecord):
+    """A pause: the event that began it, and when it ends by itself (ISO 8601), if it does."""
+
+    event: Event
+    until: str | None = None
+
+    def __str__(self) -> str:
+        until = "" if self.until is None else f" until {_clock(self.until)}"
+        reason = "" if self.event.reason is None else f" ({self.event.reason})"
+        return f"paused by {self.event.by} at {_clock(self.event.at)}{until}{reason}"
+
+
+def _clock(at: str) -> str:
+    return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +264,9 @@ class Status:
     engine: EngineStatus | None = None  # what only the engine knows
     read_cap: CapStatus | None = None  # with --limits
     write_cap: CapStatus | None = None
+    paused: Paused | None = None
+    asked: tuple[Event, ...] = ()  # by people, in this run: the last few
+    asked_total: int = 0
 
     @property
     def in_trouble(self) -> bool:
@@ -305,6 +333,8 @@ class Summary:
     read_cap: CapStatus | None = None  # with --limits
     write_cap: CapStatus | None = None
     held: tuple[HeldBack, ...] = ()  # by open transactions that the backlog ends at
+    history: tuple[Event, ...] = ()  # of the plan
+    changed: Mapping[str, str] = field(default_factory=dict)  # by people: what a resume has to say
 
     @property
     def to_go(self) -> int:

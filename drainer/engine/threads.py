@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from queue import Empty
 from typing import Any
 
@@ -50,7 +51,7 @@ class ThreadWorkers:
         self._note = note
         self._handle = handle
         self._concurrency = concurrency
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._judge = judge
         self._broken = broken
         self._idle = idle
@@ -69,8 +70,7 @@ class ThreadWorkers:
     def start(self) -> None:
         for _ in range(self._concurrency):
             self._start_one()
-        if self._timeout_s:
-            self._watcher = spawn(self._watch(), "timeouts", self._broken)
+        self._watcher = spawn(self._watch(), "timeouts", self._broken)
 
     def use(self, starter: Starter) -> None:
         self._starter = starter
@@ -145,8 +145,8 @@ class ThreadWorkers:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(watch_interval_s(self._timeout_s))
-            begun_by = self._clock() - self._timeout_s
+            await asyncio.sleep(watch_interval_s(self.timeout_s))
+            begun_by = self._clock() - (self.timeout_s or inf)
             late = [sub for sub, begun_s in list(self._begun.values()) if begun_s < begun_by]
             self._judge.overdue(late, stuck=len(late) >= self._concurrency)
 

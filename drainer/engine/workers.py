@@ -67,6 +67,9 @@ class Judge(Protocol):
 
 
 def watch_interval_s(timeout_s: float) -> float:
+    """A timeout of 0 is none, and may be changed."""
+    if not timeout_s:
+        return WATCH_MOST_S
     return min(WATCH_MOST_S, max(WATCH_LEAST_S, WATCH_SHARE * timeout_s))
 
 

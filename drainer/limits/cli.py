@@ -11,7 +11,7 @@ import typer
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.engines import Engines
-from drainer.cli.groups import argument, command, only, option, options
+from drainer.cli.groups import argument, changing, command, only, option, options
 from drainer.cli.options import Report, Yes
 from drainer.cli.values import parse_duration, parse_size
 from drainer.errors import UsageError
@@ -233,7 +233,7 @@ class Hosts(Engines):
 
 
 @app.callback()
-@command
+@changing
 def limits(
     kafka: Kafka,
     sent: Sent,
@@ -310,7 +310,7 @@ def compare(
 
 
 @app.command("cleanup")
-@command
+@changing
 def cleanup(kafka: Kafka, yes: Yes, terminal: Terminal) -> None:
     """Remove test topics that a `drainer limits` left behind when it was killed.
 

@@ -8,10 +8,13 @@ from dataclasses import replace
 from functools import partial
 
 from drainer import wings
+from drainer.control.server import ControlServer
+from drainer.control.wire import About
 from drainer.core.plan import OffsetPlan
+from drainer.engine.control import Control
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.settings import LocalSettings
-from drainer.engine.status import Status, Summary
+from drainer.engine.status import Resuming, Status, Summary
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
@@ -25,9 +28,11 @@ from drainer.kafka.commit import Committer
 from drainer.kafka.lock import GroupLock
 from drainer.operations.engine import HeldDrain
 from drainer.operations.group import check_inactive, holding
+from drainer.operations.policy import settle_policy
 from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
-from drainer.store.plan_file import PlanPlace, SavedPlan, plan_at
+from drainer.policy.failures import FailureSettings
+from drainer.store.plan_file import PlanPlace, SavedPlan, absolute, plan_at
 
 # Makes sure that no task of a former driver does anything any more, and gives what removes all that
 # they reported. Raises Refused when they can't be told to end.
@@ -43,21 +48,51 @@ def drain(
     give_up: Callable[[], None] = lambda: None,
     runtime: Runtime = THIS_PROCESS,
     make_lock: Callable[..., GroupLock] = GroupLock,
+    control: Control | None = None,
+    resuming: Callable[[Summary], Resuming] = lambda summary: Resuming(),
 ) -> Summary:
     """Drains and gives the summary.
 
     ``give_up`` is called as ``LocalDrain`` says: from another thread, to end the process.
-    ``make_lock`` makes the lock on the group.
+    ``make_lock`` makes the lock on the group. ``resuming`` gives what a resume needs beside the
+    plan.
 
     Raises Refused when something changed since the preview was made.
     """
-    file = plan_at(prepared.action.plan_path)
+    file, control = plan_at(prepared.action.plan_path), control or Control()
     make_lock = partial(make_lock, session_s=prepared.engine.session_s)
-    with holding(cluster, file, prepared.seen, prepared.plan, say, make_lock) as lock:
+    server = _control_server(prepared, control, give_up, runtime)
+
+    def run(held: HeldDrain) -> Summary:
+        summary = _drain(prepared, held)
+        summary = replace(summary, resuming=resuming(summary))
+        server.end(summary)
+        return summary
+
+    with holding(cluster, file, prepared.seen, prepared.plan, say, make_lock) as lock, server:
+        if server.trouble is not None:
+            say(f"other processes can't steer or watch this drain: {server.trouble}")
         _look_again(cluster, prepared)
-        prepared, forget_tasks = _taken_over(file, prepared, say, runtime.now())
+        prepared, forget_tasks = _taken_over(file, prepared, say)
         prepared.policy.make(cluster)
-        plan, topic, cap = prepared.plan, prepared.policy.topic, prepared.action.cap
+        plan, cap = prepared.plan, prepared.action.cap
+
+        def both(status: Status) -> None:
+            server.observe(status)
+            observe(status)
+
+        def settle(failures: FailureSettings) -> FailureSettings:
+            policy = settle_policy(
+                cluster,
+                failures,
+                plan.rules,
+                topic=plan.topic,
+                group=plan.group,
+                redrives=plan.redrive is not None,
+            )
+            policy.make(cluster)
+            return policy.failures
+
         held = HeldDrain(
             plan=plan,
             file=file,
@@ -67,29 +102,39 @@ def drain(
             committer=Committer(cluster, plan.group, plan.topic),
             lock=lock,
             read_committed=lambda: cluster.committed(plan.group, plan.topic, list(plan.partitions)),
-            letters_topic=None if topic is None else topic.name,
             message_bytes=1.0 if cap is None else cap.message_bytes,
-            observe=observe,
+            observe=both,
             say=say,
             give_up=give_up,
+            control=control,
+            settle=settle,
             runtime=runtime,
         )
         if prepared.action.resumes:
             file.write(plan)
             forget_tasks()
-            return _drain(prepared, held)
+            return run(held)
         aside = file.set_aside(prepared.seen.plan) if prepared.seen else None
         forget_tasks()
         try:
             _write_first(file, plan)
             if aside is not None:
                 say(f"the finished plan is kept as {aside}")
-            return _drain(prepared, held)
+            return run(held)
         except DrainerError:  # by the handler's open() at the latest: nothing was handled yet
             file.take_back(plan, aside)
             if aside is not None:
                 say(f"the finished plan is {file.path} again")
             raise
+
+
+def _control_server(
+    prepared: Prepared, control: Control, give_up: Callable[[], None], runtime: Runtime
+) -> ControlServer:
+    place, plan = absolute(prepared.action.plan_path), prepared.plan
+    engine = prepared.action.engine.name
+    about = About(str(place), plan.topic, plan.group, plan.drain_id, engine, runtime.now())
+    return ControlServer(place, about, control, give_up)
 
 
 def _drain(prepared: Prepared, held: HeldDrain) -> Summary:
@@ -105,7 +150,7 @@ def _drain(prepared: Prepared, held: HeldDrain) -> Summary:
 
 
 def _taken_over(
-    file: SavedPlan, prepared: Prepared, say: Callable[[str], None], now: str
+    file: SavedPlan, prepared: Prepared, say: Callable[[str], None]
 ) -> tuple[Prepared, Callable[[], None]]:
     """Without tasks of a former driver, and with all that they reported. The function removes
     that, once a plan on disk has it."""
@@ -115,7 +160,7 @@ def _taken_over(
     forget = take_over(prepared.seen.written, file.path, say)
     loaded = file.load()
     if prepared.action.resumes:
-        return going_on(prepared, loaded, now), forget
+        return going_on(prepared, loaded), forget
     return replace(prepared, seen=replace(loaded, plan=replace(loaded.plan, state=None))), forget
 
 

@@ -15,7 +15,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.lock import GroupLock
 from drainer.kafka.writer import TopicWriter
-from drainer.operations.policy import LetterWriter
+from drainer.operations.policy import LetterWriters
 from drainer.policy.rate_cap import RateLimiter
 from drainer.store.plan_file import SavedPlan
 
@@ -25,14 +25,12 @@ class HeldDrain(Held):
     """What engines need of a drain that reads a cluster.
 
     Attributes:
-        letters_topic: where dead letters go; None for a drain that writes none.
         message_bytes: the mean size of messages, as far as it is known.
     """
 
     file: SavedPlan
     lock: GroupLock
     cluster: Cluster
-    letters_topic: str | None
     message_bytes: float
 
 
@@ -78,17 +76,11 @@ class InProcess:
             )
             return self.wrap(thread, dispatcher)
 
-        letters = None
-        if held.letters_topic is not None:
-            letters = LetterWriter(settings, plan, held.letters_topic, held.runtime)
-        try:
+        with LetterWriters(settings, plan, held.runtime) as open_letters:
             write_to = partial(TopicWriter, settings, pace=write_pace)
-            ports = Ports(open_source, letters, write_to, pace, write_pace)
+            ports = Ports(open_source, open_letters, write_to, pace, write_pace)
             summary = LocalDrain(held, ports).run()
             return replace(summary, left_alone=held.handler.left_alone)
-        finally:
-            if letters is not None:
-                letters.close(0)
 
 
 IN_PROCESS = InProcess()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from drainer.core.event import Deed, Event
 from drainer.core.plan import OffsetPlan
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import (
@@ -56,6 +57,7 @@ def undo(
     loaded: LoadedPlan,
     moves: list[Move],
     say: Callable[[str], None],
+    reason: str | None = None,
 ) -> None:
     """Moves the group and notes it in the plan; what is finished stays noted as finished.
 
@@ -72,10 +74,12 @@ def undo(
                 f"group {loaded.plan.group} was moved since these offsets were shown",
                 hint="say the same again, to see where it is now",
             )
-        _move(cluster, file, loaded, moves)
+        _move(cluster, file, loaded, moves, reason)
 
 
-def _move(cluster: Cluster, file: SavedPlan, loaded: LoadedPlan, moves: list[Move]) -> None:
+def _move(
+    cluster: Cluster, file: SavedPlan, loaded: LoadedPlan, moves: list[Move], reason: str | None
+) -> None:
     # The plan first. Wherever the group is left then, between the lower of the two offsets and the
     # watermark, the plan says that this drain put it there.
     lower = {
@@ -100,7 +104,8 @@ def _move(cluster: Cluster, file: SavedPlan, loaded: LoadedPlan, moves: list[Mov
                 f" {target}: somebody else moves it",
                 hint="find out who before anything else is done for this group",
             )
-    file.write(_committed(plan, targets, plan.generation + 1))
+    plan = _committed(plan, targets, plan.generation + 1)
+    file.write(plan.noting(_event(Deed.UNDONE, reason, plan.committed)))
 
 
 def _committed(
@@ -113,8 +118,16 @@ def _committed(
     return replace(plan, partitions=partitions, updated=THIS_PROCESS.now(), generation=generation)
 
 
+def _event(what: Deed, reason: str | None, offsets: Mapping[int, int | None] = {}) -> Event:
+    return Event(THIS_PROCESS.now(), what, THIS_PROCESS.user(), reason, offsets=offsets)
+
+
 def take_plan(
-    file: SavedPlan, seen: LoadedPlan, target: SavedPlan, handler: str | None = None
+    file: SavedPlan,
+    seen: LoadedPlan,
+    target: SavedPlan,
+    handler: str | None = None,
+    reason: str | None = None,
 ) -> None:
     """Writes the plan that was looked at as a file of this user's, its journal folded in.
 
@@ -132,7 +145,8 @@ def take_plan(
                 hint="let it be stopped first, with Ctrl-C; then say the same again",
             )
         plan = replace(seen.plan, handler=handler or seen.plan.handler)
-        target.write(replace(plan, generation=seen.last_generation + 1, updated=THIS_PROCESS.now()))
+        plan = replace(plan, generation=seen.last_generation + 1, updated=THIS_PROCESS.now())
+        target.write(plan.noting(_event(Deed.TAKEN, reason)))
     except PlanNotWritten as error:
         raise PlanRefused(
             str(error),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 from drainer.core.plan import OffsetPlan
 from drainer.engine.ports import Told
@@ -107,15 +108,34 @@ def settle_policy(
     return Policy(replace(failures, dead_letter_topic=name), rules, info)
 
 
+class LetterWriters:
+    """The writers of one run's dead letters; a context manager, which closes those that it gave."""
+
+    def __init__(
+        self, client: ClientSettings, plan: OffsetPlan, runtime: Runtime = THIS_PROCESS
+    ) -> None:
+        self._of_run = client, plan, runtime
+        self._opened: dict[str, LetterWriter] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._opened.values():
+            writer.close(0)
+
+    def __call__(self, topic: str) -> LetterWriter:
+        if topic not in self._opened:
+            client, plan, runtime = self._of_run
+            self._opened[topic] = LetterWriter(client, plan, topic, runtime)
+        return self._opened[topic]
+
+
 class LetterWriter:
     """Writes sub-messages that were given up as dead letters; the engine's ``DeadLetters``."""
 
     def __init__(
-        self,
-        client: ClientSettings,
-        plan: OffsetPlan,
-        topic: str,
-        runtime: Runtime = THIS_PROCESS,
+        self, client: ClientSettings, plan: OffsetPlan, topic: str, runtime: Runtime
     ) -> None:
         self._plan = plan
         self._now = runtime.now

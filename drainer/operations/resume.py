@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from drainer.core.event import Deed, Event
 from drainer.core.listed import name_lost
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Range
@@ -86,8 +87,10 @@ def prepare_resume(
         rules=rules,
         state=None,  # this process has no tasks, and the plan has what others reported
     )
+    who, told = runtime.user(), rules.told
+    event = Event(runtime.now(), Deed.RESUMED, who, running.reason, told, begun.committed)
     return safe(
-        resumed(begun, runtime.now()),
+        resumed(begun, event),
         handler,
         running,
         policy,
@@ -117,7 +120,7 @@ def prepare_resume(
     )
 
 
-def going_on(prepared: Prepared, loaded: LoadedPlan, now: str) -> Prepared:
+def going_on(prepared: Prepared, loaded: LoadedPlan) -> Prepared:
     """The drain that was prepared, with what the plan has gained since it was looked at."""
     plan = prepared.plan
     if prepared.seen is not None and loaded.plan == prepared.seen.plan:
@@ -137,7 +140,8 @@ def going_on(prepared: Prepared, loaded: LoadedPlan, now: str) -> Prepared:
         limits=plan.limits,
         state=None,
     )
-    return replace(prepared.with_plan(resumed(begun.past(plan.lost), now)), seen=loaded)
+    event = plan.history[-1]
+    return replace(prepared.with_plan(resumed(begun.past(plan.lost), event)), seen=loaded)
 
 
 def _gap_warning(gaps: Mapping[int, Sequence[Range]]) -> list[str]:

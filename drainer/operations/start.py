@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drainer.core.claims import ALL
+from drainer.core.event import Deed, Event
 from drainer.core.listed import listed
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan, PartitionPlan
@@ -144,7 +145,7 @@ def prepare(
     if from_ in OF_GROUPS:
         checks.append("it begins at the committed offset, and repeats what was finished above it")
     return safe(
-        _new_plan(cluster, request, topic, backlog, policy.failures, runtime),
+        _new_plan(cluster, request, topic, backlog, policy.failures, running.reason, runtime),
         request.handler,
         running,
         policy,
@@ -225,9 +226,11 @@ def _new_plan(
     topic: TopicInfo,
     backlog: Backlog,
     failures: FailureSettings,
+    reason: str | None,
     runtime: Runtime,
 ) -> OffsetPlan:
     created = runtime.now()
+    found = {number: part.committed for number, part in backlog.partitions.items()}
     return OffsetPlan(
         drain_id=f"{runtime.wall():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
         created=created,
@@ -258,6 +261,7 @@ def _new_plan(
         failures=failures,
         redrive=request.redrive,
         rules=request.rules,
+        history=(Event(created, Deed.BEGUN, runtime.user(), reason, request.rules.told, found),),
     )
 
 
@@ -297,7 +301,8 @@ def _check_committed(cluster: Cluster, path: PlanPlace, seen: LoadedPlan) -> Non
             )
 
 
-def resumed(plan: OffsetPlan, now: str) -> OffsetPlan:
+def resumed(plan: OffsetPlan, event: Event) -> OffsetPlan:
     """A plan as the next run begins with it: what was pending will be read again."""
     # Past every journal that may lie beside the plan: a save begins one before it writes the plan.
-    return replace(plan.settled(), updated=now, generation=plan.generation + 2)
+    plan = replace(plan.settled(), updated=event.at, generation=plan.generation + 2)
+    return plan.noting(event)

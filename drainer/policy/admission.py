@@ -104,7 +104,7 @@ class Admission:
         self._dispatcher = dispatcher
         self._retries = retries
         self._breaker = breaker
-        self._rate = rate
+        self.rate = rate
         self._clock = clock
         self._recovered = recovered
 
@@ -118,7 +118,7 @@ class Admission:
             probe_at_s = self._breaker.probe_at_s
             due = probe_at_s is not None and probe_at_s <= self._clock()
             ready = min(1, ready + len(self._retries)) if due else 0
-        return ready if self._rate is None else min(ready, self._rate.allowed(self._clock()))
+        return ready if self.rate is None else min(ready, self.rate.allowed(self._clock()))
 
     @property
     def next_at_s(self) -> float | None:
@@ -133,8 +133,8 @@ class Admission:
                 return None  # one is under way
             found += len(self._retries)
             times.append(probe_at_s)
-        if self._rate is not None:
-            times.append(self._rate.next_at_s(self._clock()))
+        if self.rate is not None:
+            times.append(self.rate.next_at_s(self._clock()))
         return max(times, default=None) if found else None
 
     def take(self) -> SubMessage | None:
@@ -148,18 +148,18 @@ class Admission:
                 sub = self._dispatcher.take()
                 assert sub is not None
             self._breaker.start_probe(sub)
-        if sub is not None and self._rate is not None:
-            self._rate.start()
+        if sub is not None and self.rate is not None:
+            self.rate.start()
         return sub
 
     def take_behind(self, sub: SubMessage) -> SubMessage | None:
         """The dispatcher's, when one more may start."""
         if self._breaker.open or self.paused:
             return None
-        if self._rate is not None:
-            if not self._rate.allowed(self._clock()):
+        if self.rate is not None:
+            if not self.rate.allowed(self._clock()):
                 return None
-            self._rate.start()
+            self.rate.start()
         return self._dispatcher.take_behind(sub)
 
     def finish(self, sub: SubMessage) -> None:

@@ -142,6 +142,19 @@ class Breaker:
         self._wait_s = PROBE_FIRST_S
         self._probe_at_s = now_s + PROBE_FIRST_S
 
+    def stood_still(self, for_s: float) -> None:
+        """Nothing could be tried for so long: that says nothing of the downstream."""
+        if self.open_since_s is not None:
+            self.open_since_s += for_s
+        self.streak.since_s += for_s
+
+    def give_way(self) -> None:
+        """Closes it without a probe."""
+        self._probe = self.open_since_s = None
+        self._turn += 1
+        self._failures.clear()
+        self._may_come_back, self._done_by_then = BACK_MOST, None
+
     def undecided(self, sub: SubMessage, now_s: float) -> None:
         """Notes one that asked to be called later, which tells nothing."""
         if sub is self._probe:
@@ -156,10 +169,7 @@ class Breaker:
         """Notes one that is done. Whether that closed it."""
         if not self.open or sub is not self._probe:
             return False
-        self._probe = self.open_since_s = None
-        self._turn += 1
-        self._failures.clear()
-        self._may_come_back, self._done_by_then = BACK_MOST, None
+        self.give_way()
         return True
 
     def comes_back(self, sub: SubMessage, done: int, at_work: int) -> bool:

@@ -121,6 +121,11 @@ class FailureSettings(JsonRecord):
         if self.rate is not None and self.rate <= 0:
             raise ValueError("with this rate nothing would ever start")
 
+    @property
+    def letters_topic(self) -> str | None:
+        """Where dead letters go; None while there are none."""
+        return self.dead_letter_topic if self.on_failure is OnFailure.DEAD_LETTER else None
+
     def delay_s(self, failures: int, random: Random | None = None) -> float:
         """How long to wait after so many failures (from 1): exponential, with jitter by chance."""
         whole: float = min(self.retry_max_delay_s, self.retry_delay_s * 2 ** min(failures - 1, 60))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from drainer.engine.limiter import work_done
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports
+from drainer.policy.failures import FailureSettings
 from drainer.spark.lending import Borrowed
 from drainer.spark.state import Lent
 
 
 class BorrowingDrain(LocalDrain):
     """Obeys the newest of what ``lent`` gives; until something is lent to ``name``, nothing starts.
+    ``failures`` gives the settings that it is to decide by, when they are others than its plan's.
 
     ``obeyed`` is called when it does so: no more calls are in flight than were lent. ``use_share``
     is given the task's share of all that is lent, for what is shared out by it.
@@ -24,6 +27,7 @@ class BorrowingDrain(LocalDrain):
         ports: Ports,
         name: str,
         lent: Callable[[], Lent],
+        failures: Callable[[], FailureSettings | None],
         obeyed: Callable[[], None],
         use_share: Callable[[float], None],
     ) -> None:
@@ -32,7 +36,9 @@ class BorrowingDrain(LocalDrain):
         self._lent = lent
         self._obeyed = obeyed
         self._use_share = use_share
-        self._rate = held.plan.failures.rate
+        self._failures_now = failures
+        self._base = held.plan.failures  # of which it has its share of the rate
+        self._share = 0.0
         self._seen = self._told = self._calls = 0
 
     async def prepare(self) -> None:
@@ -43,16 +49,23 @@ class BorrowingDrain(LocalDrain):
         lent = self._lent()
         if lent.number != self._seen:
             self._seen, self._calls = lent.number, lent.calls.get(self._name, 0)
-            share = self._calls / max(1, lent.total)
-            self._use_share(share)
+            self._share = self._calls / max(1, lent.total)
+            self._use_share(self._share)
             if self._calls:
                 self.limit(self._calls)
-                if self._rate is not None:
-                    self.set_rate(self._rate * share)
+        await self._obey_settings()
         await super().look(paused=paused or not self._calls)
         if self._told != self._seen and self.in_flight <= self._calls:
             self._told = self._seen
             self._obeyed()
+
+    async def _obey_settings(self) -> None:
+        self._base = self._failures_now() or self._base
+        rate = self._base.rate
+        if self._share:  # else it has none, and begins nothing
+            rate = None if rate is None else rate * self._share
+            failures = replace(self._base, rate=rate)
+            await self.change(replace(self._settings, failures=failures))
 
     def borrowed(self) -> Borrowed:
         """What it tells the driver of that."""

@@ -12,7 +12,8 @@ from drainer.blocking import blocking_call
 from drainer.engine.runtime import uptime_s
 from drainer.errors import DrainerError, PlanRefused
 from drainer.policy.concurrency import Concurrency
-from drainer.policy.failures import Totals
+from drainer.policy.concurrency_limit import ConcurrencyLimit
+from drainer.policy.failures import FailureSettings, Totals
 from drainer.spark.lease import LeaseTimes, may_beat
 from drainer.spark.lending import Borrowed, Lender, SharedSearch
 from drainer.spark.state import Control, Lent, State
@@ -73,6 +74,13 @@ class ControlChannel:
             if not self._ended.is_set():
                 self._write(self._control)
 
+    def change(self, failures: FailureSettings) -> None:
+        """They decide by these; a beat says it too, if this raises PlanNotWritten or StateLost."""
+        with self._writing:
+            self._control = replace(self._control, failures=failures)
+            if not self._ended.is_set():
+                self._write(self._control)
+
     def end(self) -> None:
         """Nothing is written any more: what is removed now stays so."""
         self._ended.set()
@@ -102,6 +110,7 @@ class Loans:
 
     Attributes:
         search: what finds the concurrency, when it is ``auto``.
+        total: how many calls are made at once by all tasks, unless it is paused.
     """
 
     def __init__(
@@ -113,23 +122,38 @@ class Loans:
         times: LeaseTimes,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        most = concurrency.most_for(threads=threads)
-        first = min(concurrency.first, most)
-        self._lender = Lender[str](first)
+        self._threads = threads
+        self._lender = Lender[str](0)
         self._word = word
         self._period_s = times.look_s
         self._clock = clock
         self._due_s = 0.0
         self._dealt = set[str]()
-        self.search = concurrency.search(first, most) if concurrency.is_auto else None
+        self._paused = False
+        self.search: ConcurrencyLimit | None = None
         self._shared: SharedSearch[str] | None = None
-        if self.search is not None:
-            self._shared = SharedSearch(self._lender, self.search, clock())
+        self.total = 0
+        self.use(concurrency)
 
-    @property
-    def total(self) -> int:
-        """How many calls are made at once by all tasks."""
-        return self._lender.total
+    def use(self, concurrency: Concurrency) -> None:
+        """Lends that many from now on; a search goes on from what is lent."""
+        most = concurrency.most_for(threads=self._threads)
+        first = min(self.total or concurrency.first, most) if concurrency.is_auto else most
+        self.search = concurrency.search(first, most) if concurrency.is_auto else None
+        self.total = first
+        self._shared = None
+        if self.search is not None:
+            self._shared = SharedSearch(self._lender, self.search, self._clock())
+        self._lender.total = 0 if self._paused else self.total
+
+    def pause(self, paused: bool) -> None:
+        """Lends nothing while paused."""
+        if paused != self._paused:
+            self._paused = paused
+            self._lender.total = 0 if paused else self.total
+            if self.search is not None:  # what was measured meanwhile says nothing
+                self._shared = SharedSearch(self._lender, self.search, self._clock())
+                self._lender.total = 0 if paused else self.total
 
     @property
     def room(self) -> int:
@@ -162,8 +186,9 @@ class Loans:
         now_s = self._clock()
         if now_s >= self._due_s:
             self._due_s = now_s + self._period_s
-            if self._shared is not None:
+            if self._shared is not None and not self._paused:
                 self._shared.look(now_s)
+                self.total = self._lender.total
             await self._lend()
 
     async def _lend(self) -> None:

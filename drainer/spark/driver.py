@@ -19,6 +19,7 @@ from pyspark import SparkContext
 from drainer.blocking import blocking_call
 from drainer.core.latency import Latency
 from drainer.core.plan import OffsetPlan
+from drainer.engine.control import Settings
 from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.limiter import auto_status
 from drainer.engine.loop import event_loop, spawn
@@ -119,8 +120,6 @@ class SparkDrain:
         self._news_due_s = self._slots_due_s = 0.0
         self._terms = Terms(
             handler=spec,
-            letters_topic=self._held.letters_topic,
-            running=running,
             wave_bytes=self._spark.wave_bytes,
             slots=self._slots,
             shards=self._spark.shards or shards_for(self._slots.most),
@@ -209,6 +208,7 @@ class SparkDrain:
             self._life.end,
             self._take_news,
             self._loans,
+            Settings(self._running, self._plan.failures),
         )
         self._working = spawn(self._work.run(), "waves", self._life.end)
 
@@ -216,6 +216,7 @@ class SparkDrain:
         if monotonic() >= self._news_due_s:
             self._news_due_s = monotonic() + self._state.journal_interval_s
             await self._take_news(sparing=True)
+        self._loans.pause(paused)
         await self._loans.look()
         self._monitor.concurrency = self._loans.total
         self._word.totals = self._totals()
@@ -226,6 +227,15 @@ class SparkDrain:
                 count = await blocking_call(self._jobs.slots)
                 self._slots.look(count, self._work.busy, monotonic())
         await self._forget_deals()
+
+    async def change(self, settings: Settings) -> None:
+        before, self._work.settings = self._work.settings, settings
+        concurrency = Concurrency.of(settings.running.concurrency)
+        if concurrency != Concurrency.of(before.running.concurrency):
+            self._loans.use(concurrency)
+        if settings.failures != before.failures:
+            with suppress(DrainerError):  # the next beat says it too
+                await blocking_call(self._word.change, settings.failures)
 
     def _totals(self) -> Totals:
         subs, skipped = self._aggregation.counts()[1], self._aggregation.ruled().skipped_by
@@ -304,11 +314,13 @@ class SparkDrain:
             await self._work.cancel()  # Spark ends them
             said = await self._are_cut()
         await self._reader.cancel()
+        # Tasks know no cause, and take all of it.
+        grace_s = self._work.settings.running.grace_s
         resting = asyncio.create_task(self._work.rest())
         forced = asyncio.create_task(self._life.forced.wait())
         await asyncio.wait(
             (resting, forced),
-            timeout=self._running.grace_s + LEAVE_S,  # tasks know no cause, and take all of it
+            timeout=grace_s + LEAVE_S,
             return_when=asyncio.FIRST_COMPLETED,
         )
         forced.cancel()
@@ -342,7 +354,7 @@ class SparkDrain:
         return cause
 
     def failure_status(self) -> FailureStatus:
-        failures = self._monitor.failures(self._plan.failures.dead_letter_topic)
+        failures = self._monitor.failures(self._work.settings.failures.dead_letter_topic)
         return replace(failures, parked_lanes=len(self._work.parked))
 
     def status(self, plan: OffsetPlan) -> Status:

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from drainer.engine.runtime import uptime_s
 from drainer.errors import DrainerError, Interrupted, LockLost, StateLost
-from drainer.policy.failures import Totals
+from drainer.policy.failures import FailureSettings, Totals
 from drainer.spark.lease import Lease, LeaseTimes
 from drainer.spark.state import Attempt, Lent, State
 
@@ -41,6 +41,7 @@ class Fence:
         calls: how many calls are in the handler.
         lent: how many the driver lends, by the last look.
         totals: what all tasks did, by the last look.
+        failures: other settings than the task began with, by the last look.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Fence:
         self.calls: Callable[[], int] = _no_calls
         self.lent = Lent()
         self.totals = Totals()
+        self.failures: FailureSettings | None = None
         self._state = state
         self._epoch = epoch
         self._times = times
@@ -142,6 +144,7 @@ class Fence:
             return
         self.lent = control.lent
         self.totals = control.totals
+        self.failures = control.failures
         self._lease.seen(begun_s, control.beat)
         if control.stop is not None and self.lost is None:
             self.lost = Interrupted(control.stop)

@@ -6,7 +6,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn
@@ -26,7 +26,7 @@ from drainer.errors import DrainerError, Interrupted, LanesParked, LockLost
 from drainer.handler import Retry
 from drainer.loader import LoadedHandler
 from drainer.message import Origin, ShippedMessage, partition_of, shard_of, stream_of
-from drainer.operations.policy import LetterWriter
+from drainer.operations.policy import LetterWriters
 from drainer.spark.borrower import BorrowingDrain
 from drainer.spark.chunk import Row, decode
 from drainer.spark.failure import carrying, said_of
@@ -66,7 +66,6 @@ class Handling:
     plan: OffsetPlan
     settings: LocalSettings  # of one task
     handler: HandlerSpec
-    letters_topic: str | None
     deal: int
     streams: Streams
     given: tuple[Mapping[int, Given], ...]
@@ -88,15 +87,14 @@ class Handling:
             records = state.begin(attempt, self.streams, starts)
             outcome: Mapping[str, Any] = {}
             fence = python_worker().fence
-            letters: LetterWriter | None = None
+            letters = ExitStack()
             teller = _Teller(records)
             try:
                 earlier = state.settle(attempt, self.handler.lease)
                 records.go_on_from(earlier)
                 plan = self._plan_of(given, earlier)
                 fence.guard(attempt)
-                if self.letters_topic is not None:
-                    letters = LetterWriter(self.handler.client, plan, self.letters_topic)
+                writers = letters.enter_context(LetterWriters(self.handler.client, plan))
                 worker = python_worker()
                 held = Held(
                     plan=plan,
@@ -116,9 +114,10 @@ class Handling:
                 source = _ChunkSource(rows, plan, given)
                 drain = BorrowingDrain(
                     held,
-                    Ports(source.open, is_split=True, dead_letters=letters),
+                    Ports(source.open, is_split=True, open_letters=writers),
                     attempt.borrower,
                     lent=lambda: fence.lent,
+                    failures=lambda: fence.failures,
                     obeyed=teller.tell,
                     use_share=worker.use_share,
                 )
@@ -133,8 +132,7 @@ class Handling:
                     raise summary.cause  # how the task ends is another attempt's to say
                 outcome = _outcome(summary, drain.dispatcher, teller.told())
             finally:
-                if letters is not None:
-                    letters.close(0)
+                letters.close()
                 if fence.leave():
                     teller.over()
                     records.end()

@@ -15,7 +15,6 @@ from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Range, count
 from drainer.engine.meter import capped
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import CapStatus
 from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, SplitFailed
 from drainer.kafka.settings import ClientSettings
@@ -42,13 +41,11 @@ LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024  # partitions, for the size of the fir
 class Terms:
     """What the tasks of a drain work with.
 
-    ``slots`` says how many of them; ``running`` is for all of them together. ``shards`` are those
+    ``slots`` says how many of them. ``shards`` are those
     of the sub-keys.
     """
 
     handler: HandlerSpec
-    letters_topic: str | None
-    running: LocalSettings
     wave_bytes: int
     slots: Slots
     shards: int

@@ -36,7 +36,7 @@ from drainer.errors import (
     StateLost,
     StateRefused,
 )
-from drainer.policy.failures import Totals
+from drainer.policy.failures import FailureSettings, Totals
 from drainer.spark.lease import LeaseTimes, Process, is_dead, this_process
 from drainer.spark.objects import Objects
 from drainer.spark.records import ENDED, Head, TaskRecords, decode_head, decode_record
@@ -76,12 +76,14 @@ class Control:
     """What the driver of an epoch says to its tasks.
 
     ``stop`` is why all are to end, ``totals`` what all of them did, as far as it knows.
+    ``failures`` are other settings than they began with.
     """
 
     beat: Whole = 0
     stop: str | None = None
     lent: Lent = field(default_factory=Lent)
     totals: Totals = field(default_factory=Totals)
+    failures: FailureSettings | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -12,7 +12,7 @@ from drainer.core.latency import Latency, merge_latencies
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.engine.meter import HOTTEST, Measures
-from drainer.engine.status import FailureStatus, PartitionStatus, RuleStatus, Status
+from drainer.engine.status import FailureStatus, PartitionStatus, RuleStatus, Shown, Status
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.records import TaskStatus
 from drainer.spark.state import Attempt
@@ -21,13 +21,6 @@ from drainer.spark.status import ENDED, HANDLING, READING, WAITING, SparkStatus,
 QUIET_S = 5.0  # a task that said nothing for so long is reported
 BEHIND = 0.5  # of what the others have done on average: one that has less is a straggler
 ERRORS_MOST = 50
-
-
-class Shown(str):
-    """Text that stands for a sub-key of another process, and is shown as it is."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from drainer.core.claims import ALL, Claim
 from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.plan import OffsetPlan
 from drainer.engine.checkpointer import Checkpointer
+from drainer.engine.control import Settings
 from drainer.engine.outcome import judged_before, lanes_parked, left_alone
 from drainer.engine.pump import PARKED_MOST, RESTING_MOST
 from drainer.engine.settings import LocalSettings
@@ -50,6 +51,7 @@ class WaveRunner:
     in all that tasks have reported.
 
     Attributes:
+        settings: of tasks that are yet to begin.
         parked: lanes that this run leaves alone.
         left_alone: by a redrive: why, and how many records.
     """
@@ -67,8 +69,10 @@ class WaveRunner:
         end: Callable[[BaseException | None], None],
         take_news: Callable[[], Awaitable[None]],
         loans: Loans,
+        settings: Settings,
     ) -> None:
         self._plan = plan
+        self.settings = settings
         self._terms = terms
         self._jobs = jobs
         self._reader = reader
@@ -216,9 +220,8 @@ class WaveRunner:
         self._follow()
         handling = Handling(
             plan=self._plan_of_tasks(),
-            settings=of_one_task(self._terms.running, self._terms.slots.handling),
+            settings=of_one_task(self.settings.running, self._terms.slots.handling),
             handler=self._terms.handler,
-            letters_topic=self._terms.letters_topic,
             deal=deal.number,
             streams=streams,
             given=given,
@@ -329,6 +332,8 @@ class WaveRunner:
             partitions={},
             claims={ALL: {}},
             joins=self._checkpointer.plan.joins,
+            failures=self.settings.failures,
+            history=(),
             parked=tuple(sorted(self.parked)),
             parked_lanes=NONE_PARKED,
             ruled=replace(ruled, skipped_by={}, skipped_for={}),
@@ -339,7 +344,7 @@ class WaveRunner:
 
     def insist_on_limit(self) -> None:
         """Ends the drain when all tasks together gave too much up."""
-        most = self._plan.failures.max_dead
+        most = self.settings.failures.max_dead
         given_up = self._given_up_before + self._monitor.given_up
         if given_up and most.passed(given_up, self._aggregation.counts()[1].finished):
             self._end(
@@ -412,4 +417,5 @@ def shards_for(slots: int) -> int:
 def of_one_task(running: LocalSettings, tasks: int) -> LocalSettings:
     """The settings of one of so many tasks, which borrows its concurrency."""
     buffer_bytes = max(TASK_BUFFER_LEAST, running.buffer_bytes // tasks)
-    return replace(running, concurrency=Concurrency.fixed(1), buffer_bytes=buffer_bytes)
+    fixed = Concurrency.fixed(1)
+    return replace(running, concurrency=fixed, buffer_bytes=buffer_bytes, deadline=None)

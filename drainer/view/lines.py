@@ -10,7 +10,7 @@ from typing import Self
 from drainer.core.codec import builtins
 from drainer.engine.status import Status
 from drainer.view import figures
-from drainer.view.progress import facts, share_finished, warnings
+from drainer.view.progress import asked_words, facts, share_finished, warnings
 from drainer.view.terminal import Terminal
 
 INTERVAL_S = 5.0  # of the drain's own time; a night's log stays short enough to read
@@ -31,6 +31,7 @@ class LineView:
         self._said: Status | None = None  # the latest written
         self._due_s: float | None = None  # None until the first line is written
         self._warned: set[tuple[str, str]] = set()  # what is not to be said again
+        self._asked = 0  # events that were said
 
     def __enter__(self) -> Self:
         return self
@@ -49,6 +50,9 @@ class LineView:
             who = {"topic": status.topic, "group": status.group}
             self._terminal.event(logging.INFO, "begin", start_line(status), **who, **fields)
             self._due_s = status.elapsed_s + INTERVAL_S
+        new, self._asked = status.asked_total - self._asked, status.asked_total
+        for event in status.asked[-new:] if new else ():
+            self._terminal.event(logging.INFO, event.what, asked_words(event), **event.as_json())
         self._warn(status)
         if status.elapsed_s >= self._due_s:
             self._say(status)
@@ -56,6 +60,8 @@ class LineView:
     def _warn(self, status: Status) -> None:
         for event, text, _ in warnings(status):
             known = (event, text if event in ("trouble", "stopping") else "")
+            if event == "paused":  # which the event has said, and each line says
+                continue
             if known not in self._warned:
                 self._warned.add(known)
                 self._terminal.event(logging.WARNING, event, text)
@@ -94,6 +100,8 @@ def status_line(status: Status) -> str:
     for each in facts(status):
         note = f" ({each.note})" if each.note else ""
         words.append(f"{each.label} {each.value}{note}")
+    if status.paused is not None:
+        words.append("paused")
     if status.trouble is not None:
         words.append("in trouble")  # a line of its own said which
     committed = [

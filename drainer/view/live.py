@@ -22,13 +22,14 @@ from drainer.view import figures
 from drainer.view.layout import STYLES, Pieces, pieces
 from drainer.view.lines import LineView
 from drainer.view.page import Field, Tone
-from drainer.view.progress import facts, finished, share_finished, warnings
+from drainer.view.progress import asked_words, facts, finished, share_finished, warnings
 from drainer.view.streams import LineStream
 from drainer.view.terminal import Terminal
 
 FRAME_S = 0.2  # between two drawings of a running line
 HELD_MOST = 1 << 20  # characters that handlers printed since the last frame
 PARTITIONS_SHOWN = 8
+ASKED_SHOWN = 2
 _WIDEST = 110  # columns; lines longer than this tire the eye
 _NOTEBOOK_LINES = 40
 
@@ -202,7 +203,9 @@ def lay_out(status: Status, width: int, height: int) -> list[Pieces]:
     lines = [_title(status, width), _total(status, width)]
     lines += [[(f"! {text}", tone)] for _, text, tone in warnings(status)]
     plan = Field("plan", status.plan_path, f"written {figures.duration(status.plan_age_s)} ago")
-    lines += [[], *map(pieces, (*facts(status), plan))]
+    asked = map(asked_words, reversed(status.asked[-ASKED_SHOWN:]))
+    changes = (Field("asked", text) for text in asked)
+    lines += [[], *map(pieces, (*facts(status), *changes, plan))]
     room = height - len(lines) - 3  # a blank, a heading and "and N more"
     if status.partitions and room > 0:
         lines += [[], *_partitions(status.partitions, width, min(room, PARTITIONS_SHOWN))]

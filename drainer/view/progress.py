@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 
+from drainer.core.event import Event
 from drainer.engine.status import (
     DeadlineStatus,
     FailureStatus,
@@ -34,6 +36,8 @@ def share_finished(partitions: Iterable[PartitionStatus]) -> float:
 
 def limit(status: Status) -> str:
     """What keeps the drain from going faster, in a few words."""
+    if status.paused is not None:
+        return "the pause: `drainer continue` ends it"
     if status.engine is not None:
         return status.engine.limit(status)
     failures, busy = status.failures, status.running >= 0.95 * status.concurrency
@@ -43,7 +47,7 @@ def limit(status: Status) -> str:
     full = status.buffered_bytes >= 0.9 * status.buffer_bytes
     signs = (
         (status.trouble is not None, "trouble, which it waits out"),
-        (at_rate, "--rate: stop it, and resume with a higher one"),
+        (at_rate, "--rate: `drainer set PLAN rate=…` raises it"),
         (busy, writing_capped_by(status) or "the handler: every worker is busy"),
         (failures.waiting >= free, "retries: what failed waits for its next attempt"),
         (status.lanes_ready > status.concurrency, "this machine: workers can't be fed fast enough"),
@@ -77,6 +81,9 @@ def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
     if status.deadline is not None and status.deadline.missed:
         warning = f"the deadline will be missed, {deadline_words(status.deadline)}"
         yield "deadline", f"{warning}; limited by {limit(status)}", Tone.BAD
+    if status.paused is not None:
+        calls = figures.counted(status.running, "call")
+        yield "paused", f"{status.paused}; {calls} in flight", Tone.WARN
     if status.stopping is not None:
         yield "stopping", f"stopping: {status.stopping}", Tone.WARN
 
@@ -86,6 +93,11 @@ def blocking_warning(place: str) -> str:
         f"the handler blocks the event loop at {place}: nothing else runs meanwhile. Declare"
         " `handle` as a plain `def`, which runs on threads, or await an async client there"
     )
+
+
+def asked_words(event: Event) -> str:
+    """``18:32:07 changed by ana@db1: concurrency 500 → 50 (the database is slow)``."""
+    return f"{datetime.fromisoformat(event.at).astimezone():%H:%M:%S} {event}"
 
 
 def facts(status: Status) -> Iterator[Field]:

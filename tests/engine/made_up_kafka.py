@@ -22,6 +22,7 @@ from drainer.core.claims import ALL
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
+from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports
 from drainer.engine.settings import LocalSettings
@@ -367,6 +368,7 @@ class Rehearsal:
     failures: FailureSettings = field(default_factory=FailureSettings)
     letters: Letters = field(default_factory=Letters)
     rules: RuleSettings = field(default_factory=RuleSettings)
+    control: Control = field(default_factory=Control)
     finished_ever: set[Place] = field(default_factory=set)  # by drains before it, too
     group: Group = field(init=False)
     lock: GroupLock = field(init=False)
@@ -406,8 +408,9 @@ class Rehearsal:
                 lock=self.lock,
                 read_committed=lambda: dict(self.group.committed),
                 observe=self._observe,
+                control=self.control,
             )
-            drain = LocalDrain(held, Ports(self._open_source, self.letters))
+            drain = LocalDrain(held, Ports(self._open_source, lambda _: self.letters))
             self.prepare(drain)
             with not_for_ever():
                 return drain.run()

@@ -89,7 +89,7 @@ def test_the_bad_ones_of_a_batch_are_found_and_the_others_are_done(
     kind: type[Together], tmp_path: Path
 ) -> None:
     handler = kind(poison(3, 55))
-    failures = replace(QUICK, on_failure=OnFailure.DEAD_LETTER)
+    failures = replace(QUICK, on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead")
     rehearsal = Rehearsal(tmp_path, in_lanes(100, 10), failures=failures)
     summary = rehearsal.drain(handler)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from drainer.engine.deadline import SURE_AFTER_S, SURE_FOR_S, DeadlineWatch
-from drainer.engine.status import DeadlineStatus, Status
+from drainer.engine.status import DeadlineStatus
 from view import samples
 
 NOW = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
@@ -16,10 +16,11 @@ NOW = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
 
 def watched(left_s: float, *moments: tuple[float, float | None]) -> list[DeadlineStatus]:
     """What is added to statuses that are so old and have so long to go, in seconds."""
-    seen: list[Status] = []
-    watch = DeadlineWatch(NOW + timedelta(seconds=left_s), seen.append, now=lambda: NOW)
-    for elapsed_s, eta_s in moments:
-        watch(replace(samples.status(), elapsed_s=elapsed_s, eta_s=eta_s))
+    watch, deadline = DeadlineWatch(), NOW + timedelta(seconds=left_s)
+    seen = [
+        watch.judge(replace(samples.status(), elapsed_s=elapsed_s, eta_s=eta_s), deadline, NOW)
+        for elapsed_s, eta_s in moments
+    ]
     return [status.deadline for status in seen if status.deadline is not None]
 
 

@@ -94,7 +94,7 @@ def test_an_answer_of_the_dead_letter_topic_lets_its_lane_go_on_at_its_rate(tmp_
         if sub.message.offset == 0:
             raise ValueError("no good")
 
-    failures = replace(QUICK, rate=2.0, on_failure=OnFailure.DEAD_LETTER)
+    failures = replace(QUICK, rate=2.0, on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead")
     summary = Rehearsal(tmp_path, in_lanes(2, 1), failures=failures).drain(OnTheLoop(step))
     assert (summary.exit_code, summary.sub_messages.dead, summary.sub_messages.done) == (6, 1, 1)
 

@@ -31,7 +31,7 @@ from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
 QUICK = FailureSettings(retries=2, retry_delay_s=0.001, retry_max_delay_s=0.004)
 
 LOGS = in_lanes(100, 10)  # offset n is in lane n % 10
-DEAD = replace(QUICK, on_failure=OnFailure.DEAD_LETTER, retries=0)
+DEAD = replace(QUICK, on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead", retries=0)
 LATE = replace(QUICK, timeout_s=0.05)
 
 

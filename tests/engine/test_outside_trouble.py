@@ -301,7 +301,9 @@ def test_an_outage_without_retries_gives_nothing_up(kind: Kind, lanes: int, tmp_
             if away[-1] - away[0] < 0.3:
                 raise ConnectionError("refused")
 
-    settings = FailureSettings(retries=0, retry_delay_s=0.001, on_failure=OnFailure.DEAD_LETTER)
+    settings = FailureSettings(
+        retries=0, retry_delay_s=0.001, on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead"
+    )
     rehearsal = Rehearsal(tmp_path, in_lanes(300, lanes), failures=settings)
     handler = handler_of(kind, step)
 

@@ -108,14 +108,23 @@ def handle_share(
         observe=lambda status: records.beat(),
         runtime=RUNTIME,
     )
-    ports = Ports(lambda dispatcher, notify: BacklogSource(logs, dispatcher, notify), Letters())
+    letters = Letters()
+    ports = Ports(
+        lambda dispatcher, notify: BacklogSource(logs, dispatcher, notify), lambda _: letters
+    )
 
     def tell() -> None:
         records.hurry()
         records.beat()
 
     drain = BorrowingDrain(
-        held, ports, attempt.borrower, lambda: fence.lent, tell, lambda share: None
+        held,
+        ports,
+        attempt.borrower,
+        lent=lambda: fence.lent,
+        failures=lambda: fence.failures,
+        obeyed=tell,
+        use_share=lambda share: None,
     )
     borrowed: Borrowed | None = Borrowed()
     records.status = lambda: TaskStatus(borrowed=borrowed and drain.borrowed())

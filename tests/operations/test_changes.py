@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from drainer.core.event import Deed, Event
 from drainer.operations.examine import changes
 from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
@@ -28,6 +29,7 @@ def test_partitions_that_the_topic_has_got_since_are_named(story: Story) -> None
 def test_a_resume_that_takes_over_tasks_keeps_what_it_was_told() -> None:
     seen = samples.plan()
     said = replace(seen, bootstrap_servers="other:9092", client_config="/etc/other.properties")
+    said = said.noting(Event("now", Deed.RESUMED, "ana@db1"))
     prepared = Prepared(
         samples.action(plan=said),
         handler=None,  # type: ignore[arg-type]
@@ -36,9 +38,9 @@ def test_a_resume_that_takes_over_tasks_keeps_what_it_was_told() -> None:
     )
     reported = replace(seen, parked_lanes=replace(seen.parked_lanes, total=1))
 
-    plan = going_on(prepared, LoadedPlan(Path("p"), seen, reported, 1, False, 1), "now").plan
+    plan = going_on(prepared, LoadedPlan(Path("p"), seen, reported, 1, False, 1)).plan
 
-    assert plan.updated == "now"
+    assert (plan.updated, plan.history[-1]) == ("now", said.history[-1])
     assert (plan.bootstrap_servers, plan.client_config) == ("other:9092", "/etc/other.properties")
 
 

@@ -17,7 +17,6 @@ from core.messages import plan_of
 from drainer.core.claims import Places, place_of
 from drainer.core.joins import Components
 from drainer.core.progress import Range
-from drainer.engine.settings import LocalSettings
 from drainer.errors import BrokerUnreachable, Interrupted, SplitFailed
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Barrier, SubMessage
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark import RDD
 
 SPEC = HandlerSpec(Shipped("h.py:H"), ClientSettings("x:1"), "t", "g", "d", 1, "/state", LOCAL, 1)
-TERMS = Terms(SPEC, None, LocalSettings(concurrency=1), 2**20, Slots(3, 2), 64)
+TERMS = Terms(SPEC, 2**20, Slots(3, 2), 64)
 
 
 class Rows:

@@ -231,7 +231,7 @@ def test_a_task_that_is_stopped_as_it_begins_says_that_it_ended(
         raise Interrupted("the drain was stopped")
 
     monkeypatch.setattr(State, "settle", settle)
-    task = Handling(PLAN, LocalSettings(), spec, None, 1, STREAMS, ({0: Given(0, 1, 1)},))
+    task = Handling(PLAN, LocalSettings(), spec, 1, STREAMS, ({0: Given(0, 1, 1)},))
     with pytest.raises(Interrupted, match="the drain was stopped"):
         task._handle(0, 0, [])
     assert state.has(f"{Attempt(1, 1, 0, 0).name}/ended")

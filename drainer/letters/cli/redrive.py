@@ -10,7 +10,7 @@ import typer
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import preview_and_drain, settle_cap
 from drainer.cli.engines import Engines
-from drainer.cli.groups import command, option, without
+from drainer.cli.groups import changing, option, without
 from drainer.cli.metrics import Watching
 from drainer.cli.options import (
     NEW_DRAIN,
@@ -19,6 +19,7 @@ from drainer.cli.options import (
     HandlerOption,
     How,
     Limits,
+    Reason,
     Report,
     Rules,
     Yes,
@@ -34,7 +35,7 @@ from drainer.view.terminal import Terminal
 DEAD_AGAIN = replace(NEW_DRAIN, on_failure=OnFailure.DEAD_LETTER)
 
 
-@command
+@changing
 def redrive(
     context: typer.Context,
     where: LetterTopic,
@@ -65,6 +66,7 @@ def redrive(
     limits: Limits,
     watching: Watching,
     report: Report,
+    reason: Reason,
     yes: Yes,
     terminal: Terminal,
 ) -> int:
@@ -82,7 +84,7 @@ def redrive(
     - `drainer redrive --dead-letter-topic orders.indexer.dead --handler my_handlers.py:Reindex -b localhost:9092 --error timeout --yes`
     """  # noqa: E501 - an example has to be on one line to be copied
     with watching.serving(terminal) as metrics:
-        running = how.settings()
+        running = how.settings(reason=reason)
         spark = engines.spark(redrives.plan)
         settings = kafka.settings()
         request = Request(

@@ -67,6 +67,13 @@ class RuleSettings(JsonRecord):
         return bool(self.skip) or self.limit_per_key is not None
 
     @property
+    def told(self) -> tuple[str, ...]:
+        """Their names, in a sentence if there are any."""
+        limit = () if self.limit_per_key is None else (f"{LIMIT} {self.limit_per_key:,}",)
+        names = (*(rule.name for rule in self.skip), *limit)
+        return (f"rules: {', '.join(names)}",) if names else ()
+
+    @property
     def read_values(self) -> bool:
         """Whether a rule may ask for the values of messages."""
         return any("value" in (rule.when or "") for rule in self.skip)

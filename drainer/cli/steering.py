@@ -1,0 +1,262 @@
+"""``drainer ps``, ``watch``, ``set``, ``pause``, ``continue`` and ``stop``: of drains that run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from math import inf
+from time import monotonic, sleep
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+
+from drainer.cli.groups import Option, argument, changing, command, option
+from drainer.cli.options import Failing, How, HowLong, Reason
+from drainer.cli.values import parse_duration, parse_pairs
+from drainer.control import client
+from drainer.control.wire import Answer, Question, decode_status
+from drainer.core.codec import builtins
+from drainer.core.listed import listed
+from drainer.errors import EXIT_DONE, UsageError
+from drainer.store.plan_file import PlanPlace, parse_place
+from drainer.view.live import RunningLine, progress_view
+from drainer.view.page import Field
+from drainer.view.running import found_as_json, found_line, running_page
+from drainer.view.terminal import Terminal
+
+EVERY_S = 1.0  # between two looks at all drains
+SPOKEN_S = 5.0  # and between two lines on each, where nothing can be redrawn
+
+# What can be changed: the options of a resume, by their names, with the fields and types they have.
+_NOT_WHILE_IT_RUNS = frozenset({"plan", "handler_options", "latency", "latency_from"})
+_SETTABLE: Mapping[str, tuple[str, Option, Any]] = {
+    declared.word.removeprefix("--"): (name, declared, get_type_hints(group)[name])
+    for group in (How, HowLong, Failing)
+    for name, declared in group.__options__.items()  # type: ignore[union-attr]
+    if name not in _NOT_WHILE_IT_RUNS
+}
+_NONE = frozenset({"rate", "deadline"})  # that can be taken away
+_SWITCH = {"on": True, "yes": True, "off": False, "no": False}
+_NAMES = listed(sorted(_SETTABLE), most=len(_SETTABLE))
+
+RunningPlan = Annotated[
+    PlanPlace, argument("PLAN", parse=parse_place, help="The plan of a drain that runs here.")
+]
+
+
+def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """``name=value`` texts as JSON values, by field. Raises UsageError."""
+    values: dict[str, Any] = {}
+    for name, text in parse_pairs(texts).items():
+        if name.replace("_", "-") not in _SETTABLE:
+            raise UsageError(f"{name} can't be set while a drain runs", hint=f"these can: {_NAMES}")
+        field, declared, kind = _SETTABLE[name.replace("_", "-")]
+        try:
+            values[field] = _value(name, declared, kind, text)
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}", hint=error.hint) from None
+    if not values:
+        raise UsageError(
+            "nothing is to be set", hint=f"as in concurrency=50; these can be: {_NAMES}"
+        )
+    return builtins(values)
+
+
+def _value(name: str, declared: Option, kind: Any, text: str) -> Any:
+    if name in _NONE and text.strip().lower() == "none":
+        return None
+    if declared.parse is not None:
+        found = declared.parse(text)
+        return None if found == inf else found
+    try:
+        return msgspec.convert(_SWITCH.get(text.strip().lower(), text), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{text!r} makes no sense", hint=str(error)) from None
+
+
+@command
+def ps(terminal: Terminal) -> None:
+    """List the drains that run on this machine: this user's, or for root everybody's.
+
+    Examples:
+
+    - `drainer ps`
+    - `drainer ps --json`
+    """
+    found = list(client.running())
+    if terminal.json:
+        terminal.data({"drains": [found_as_json(each) for each in found]})
+    else:
+        terminal.present(running_page(found))
+
+
+@command
+def watch(
+    plan: Annotated[
+        PlanPlace | None,
+        argument(
+            "[PLAN]",
+            parse=parse_place,
+            default=None,
+            help="The plan of a drain that runs here. Default: the only one.",
+        ),
+    ],
+    all_: Annotated[
+        bool, option("--all", default=False, envvar=None, help="All of them, a line each.")
+    ],
+    terminal: Terminal,
+) -> None:
+    """Show the live view of a drain that another process runs.
+
+    There may be many watchers. Ctrl-C ends the watching, and not the drain.
+
+    Examples:
+
+    - `drainer watch orders.indexer.plan.json`
+    - `drainer watch --all`
+    """
+    with suppress(KeyboardInterrupt):
+        if all_:
+            _watch_all(terminal)
+        else:
+            place = _only_one() if plan is None else plan
+            _show(terminal, client.watch(place, Question("watch")))
+
+
+@changing
+def set_(
+    plan: RunningPlan,
+    settings: Annotated[
+        dict[str, Any],
+        argument(
+            "NAME=VALUE...",
+            parse=parse_settings,
+            many=str,
+            help="Options of `drainer resume`, as concurrency=50.",
+        ),
+    ],
+    reason: Reason,
+    terminal: Terminal,
+) -> None:
+    """Change a running drain: what a resume could change, within a second.
+
+    All of it is checked first: if one part is wrong, nothing changes.
+
+    Examples:
+
+    - `drainer set orders.indexer.plan.json concurrency=50 rate=200/s --reason "the DB team asked"`
+    - `drainer set orders.indexer.plan.json deadline=08:00 retries=5 max-dead=2%`
+    - `drainer set orders.indexer.plan.json on-failure=park breaker=off rate=none`
+    """
+    _tell(terminal, plan, client.ask(plan, Question("set", settings, reason=reason)))
+
+
+@changing
+def pause(
+    plan: RunningPlan,
+    for_: Annotated[
+        float | None,
+        option(
+            "--for", default=None, parse=parse_duration, envvar=None, help="Go on after that time."
+        ),
+    ],
+    reason: Reason,
+    terminal: Terminal,
+) -> None:
+    """Let a running drain begin nothing, until `drainer continue`.
+
+    Calls in flight end as usual. The lock, the plan and the group's offsets are kept meanwhile.
+
+    Examples:
+
+    - `drainer pause orders.indexer.plan.json`
+    - `drainer pause orders.indexer.plan.json --for 10m --reason "failover of the database"`
+    """
+    _tell(terminal, plan, client.ask(plan, Question("pause", for_s=for_, reason=reason)))
+
+
+@changing
+def continue_(plan: RunningPlan, reason: Reason, terminal: Terminal) -> None:
+    """Let a paused drain go on.
+
+    Example: `drainer continue orders.indexer.plan.json`
+    """
+    _tell(terminal, plan, client.ask(plan, Question("continue", reason=reason)))
+
+
+@changing
+def stop(
+    plan: RunningPlan,
+    now: Annotated[
+        bool,
+        option("--now", default=False, envvar=None, help="Don't wait for the calls in flight."),
+    ],
+    reason: Reason,
+    terminal: Terminal,
+) -> None:
+    """Stop a running drain safely, wait for its end, and print how to resume it.
+
+    The same as Ctrl-C where it runs; `--now` as the second Ctrl-C. A Ctrl-C here only ends the
+    waiting.
+
+    Examples:
+
+    - `drainer stop orders.indexer.plan.json`
+    - `drainer stop orders.indexer.plan.json --now --reason "wrong handler"`
+    """
+    answers = client.watch(plan, Question("stop", now=now, reason=reason))
+    ended: Mapping[str, Any] = {}
+    for answer in answers:
+        for told in answer.told or ():
+            terminal.say(f"{plan}: {told}")
+        ended = answer.ended or ended
+    _tell_end(terminal, ended)
+    if terminal.json:
+        terminal.data({"status": "stopped", "exit_code": EXIT_DONE, "ended": dict(ended)})
+
+
+def _tell(terminal: Terminal, plan: PlanPlace, told: tuple[str, ...]) -> None:
+    terminal.say(f"{plan}: {', '.join(told)}")
+    if terminal.json:
+        terminal.data({"status": "done", "exit_code": EXIT_DONE, "told": told})
+
+
+def _tell_end(terminal: Terminal, ended: Mapping[str, Any]) -> None:
+    how = ended.get("error") or ended.get("status")
+    terminal.say("the drain has ended" if how is None else f"the drain has ended: {how}")
+    if ended.get("resume"):
+        terminal.go_on(Field("to resume", ended["resume"]))
+
+
+def _show(terminal: Terminal, answers: Iterator[Answer]) -> None:
+    with progress_view(terminal) as view:
+        for answer in answers:
+            if answer.status is not None:
+                view.update(decode_status(answer.status))
+            ended = answer.ended
+    _tell_end(terminal, ended or {})
+    if terminal.json:
+        terminal.data({"status": "ended", "exit_code": EXIT_DONE, "ended": dict(ended or {})})
+
+
+def _only_one() -> PlanPlace:
+    found = list(client.running())
+    if len(found) != 1:
+        plans = ", ".join(each.about.plan for each in found)
+        which = f"these do: {plans}" if found else "start one first"
+        raise UsageError(f"{len(found) or 'no'} drains run on this machine", hint=which)
+    return parse_place(found[0].about.plan)
+
+
+def _watch_all(terminal: Terminal) -> None:
+    spoken_s = -inf
+    with RunningLine(terminal) as line:
+        while found := list(client.running()):
+            lines = [found_line(each) for each in found]
+            line.draw("\n".join(lines))
+            if not terminal.is_live and monotonic() - spoken_s >= SPOKEN_S:
+                spoken_s = monotonic()
+                for each in lines:
+                    terminal.say(each)
+            sleep(EVERY_S)
+    terminal.say("no drain runs on this machine")

@@ -1,0 +1,58 @@
+"""Where the sockets of drains are: in a folder of their user's alone, named by their plans."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+
+from drainer.store.plan_file import PlanPlace
+
+OURS = "drainer"
+SUFFIX = ".sock"
+LENGTH_MOST = 100  # of a socket's path; the system's limit is 104 or 108 bytes
+_USERS, _TMP = Path("/run/user"), Path("/tmp")
+
+
+def socket_name(plan: PlanPlace) -> str:
+    """The same for each way to name a plan."""
+    place = str(plan.resolve()) if isinstance(plan, Path) else plan
+    return blake2b(os.fsencode(place), digest_size=10).hexdigest() + SUFFIX
+
+
+def folders() -> list[Path]:
+    """Where this user's may be, whether they exist or not; what begins a drain and what asks it
+    need not have the same environment."""
+    uid = os.geteuid()
+    given = os.environ.get("XDG_RUNTIME_DIR")
+    found = [Path(given)] if given else []
+    found.append(_USERS / str(uid))
+    return [*dict.fromkeys(each / OURS for each in found if each.is_dir()), _in_tmp(uid)]
+
+
+def make_folder(folder: Path) -> None:
+    """Raises OSError when it can't be made, or is not this user's alone."""
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise PermissionError(f"{folder} is not this user's")
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        folder.chmod(0o700)
+
+
+def sockets() -> Iterator[Path]:
+    """Those of this user's drains; root's are everybody's."""
+    places = folders()
+    if os.geteuid() == 0:
+        places += [*_USERS.glob(f"*/{OURS}"), *_TMP.glob(f"{OURS}-*")]
+    for folder in dict.fromkeys(places):
+        with suppress(OSError):
+            yield from sorted(folder.glob(f"*{SUFFIX}"))
+
+
+def _in_tmp(uid: int) -> Path:
+    return _TMP / f"{OURS}-{uid}"

@@ -1,0 +1,118 @@
+"""What is said over a drain's socket: a line of JSON asks, lines of JSON answer."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from drainer.core.codec import JsonRecord, builtins
+from drainer.engine.control import Change, Continue, Pause, Request, Stop
+from drainer.engine.status import Metric, Shown, Status
+from drainer.errors import UsageError
+
+LINE_MOST = 1 << 20  # bytes of a question
+KEY_SHOWN = 80  # characters of a sub-key
+
+
+@dataclass(frozen=True, slots=True)
+class Question(JsonRecord):
+    """What is asked: "status", "watch" (from then on to the end), or a request by its name."""
+
+    ask: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    for_s: float | None = None
+    now: bool = False
+    reason: str | None = None
+
+    @property
+    def request(self) -> Request:
+        """Raises UsageError when it is none."""
+        match self.ask:
+            case "set":
+                return Change(self.values)
+            case "pause":
+                return Pause(self.for_s)
+            case "continue":
+                return Continue()
+            case "stop":
+                return Stop(self.now)
+        raise UsageError(f"a drain can't be asked to {self.ask}", hint="is it of this version?")
+
+
+@dataclass(frozen=True, slots=True)
+class About(JsonRecord):
+    """A running drain: what doesn't change of it. ``since`` is ISO 8601."""
+
+    plan: str
+    topic: str
+    group: str
+    drain_id: str
+    engine: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(JsonRecord):
+    """One line of an answer; what is None is not told by it.
+
+    Attributes:
+        told: what was done, in words.
+        status: as ``encode_status`` makes it.
+        age_s: since the status was taken.
+        ended: how the drain ended, as the summary's JSON; the last line.
+        error: why nothing was done, with its ``hint`` and ``exit_code``.
+    """
+
+    about: About | None = None
+    told: tuple[str, ...] | None = None
+    status: Mapping[str, Any] | None = None
+    age_s: float | None = None
+    ended: Mapping[str, Any] | None = None
+    error: str | None = None
+    hint: str | None = None
+    exit_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTold:
+    """What an engine adds to a status, as it said it in another process."""
+
+    words: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
+
+    def limit(self, status: Status) -> str:
+        return self.words
+
+    def as_json(self) -> dict[str, Any]:
+        return dict(self.facts)
+
+    @property
+    def metrics(self) -> tuple[Metric[Any], ...]:
+        return ()
+
+
+def encode_status(status: Status) -> dict[str, Any]:
+    """All of a status that views show, as JSON has it."""
+    engine = status.engine
+    told = None if engine is None else EngineTold(engine.limit(status), tuple(engine.facts))
+    hottest = tuple((Shown(repr(key)[:KEY_SHOWN]), waiting) for key, waiting in status.hottest)
+    plain = builtins(replace(status, engine=None, hottest=hottest))
+    return plain | {"engine": None if told is None else builtins(told)}
+
+
+def decode_status(body: Mapping[str, Any]) -> Status:
+    """Raises ValueError."""
+    engine = body["engine"]
+    try:
+        plain = msgspec.convert({**body, "engine": None}, Status, str_keys=True, dec_hook=_parse)
+        told = None if engine is None else msgspec.convert(engine, EngineTold)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+    return replace(plain, engine=told)
+
+
+def _parse(kind: Any, value: Any) -> Any:
+    return Shown(value) if kind is Hashable else kind.parse(value)

@@ -1,0 +1,48 @@
+"""What was done with a drain, by whom, and why: a line of its plan's history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from drainer.core.codec import JsonRecord, Whole
+
+
+class Deed(StrEnum):
+    """What people and drains do."""
+
+    BEGUN = "begun"
+    RESUMED = "resumed"
+    CHANGED = "changed"
+    PAUSED = "paused"
+    CONTINUED = "continued"
+    ENDED = "ended"
+    UNDONE = "undone"
+    TAKEN = "taken"
+
+
+@dataclass(frozen=True, slots=True)
+class Event(JsonRecord):
+    """One deed.
+
+    Attributes:
+        at: ISO 8601 with offset.
+        by: who did it, as "user@host".
+        reason: what they gave as one.
+        details: in words: the rules that it began with, each setting that changed, how it ended.
+        offsets: where the group stood after it, by partition; empty where nothing moved it.
+    """
+
+    at: str
+    what: Deed
+    by: str
+    reason: str | None = None
+    details: tuple[str, ...] = ()
+    offsets: Mapping[Whole, Whole | None] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """``changed by ana@db1: concurrency 500 → 50 (the database is slow)``."""
+        details = f": {', '.join(self.details)}" if self.details else ""
+        why = "" if self.reason is None else f" ({self.reason})"
+        return f"{self.what} by {self.by}{details}{why}"

@@ -1,0 +1,170 @@
+"""What people ask of a running drain: its mailbox, and what can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from datetime import datetime
+from enum import Enum
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import Any
+
+from drainer.core.codec import builtins
+from drainer.engine.settings import LocalSettings
+from drainer.errors import Refused, UsageError
+from drainer.policy.failures import FailureSettings, OnFailure
+
+RESUMABLE = ("concurrency", "buffer_bytes", "plan_interval_s", "grace_s")
+FIXED = frozenset({"journal_interval_s", "options", "reason"})  # of a run, once it has begun
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that can be changed of a running drain."""
+
+    running: LocalSettings
+    failures: FailureSettings
+
+    def changed(self, values: Mapping[str, Any]) -> Settings:
+        """These with other ``values``, by field, as JSON has them.
+
+        Raises UsageError when one of them is unknown or makes no sense.
+        """
+        of_run = {each.name for each in fields(LocalSettings)} - FIXED
+        of_failures = {each.name for each in fields(FailureSettings)}
+        for name in values.keys() - of_run - of_failures:
+            raise UsageError(f"{name} can't be changed while a drain runs", hint=_HINT)
+        failures = {name: value for name, value in values.items() if name in of_failures}
+        if values.get("dead_letter_topic") is not None:
+            failures.setdefault("on_failure", OnFailure.DEAD_LETTER.value)
+        run = {name: value for name, value in values.items() if name in of_run}
+        try:
+            return Settings(
+                LocalSettings.from_json(builtins(self.running) | run),
+                FailureSettings.from_json(builtins(self.failures) | failures),
+            )
+        except ValueError as error:
+            raise UsageError(f"a value makes no sense: {error}", hint=_HINT) from None
+
+    def typed(self, before: LocalSettings) -> dict[str, str]:
+        """How this run's own settings that are others than before are typed, by field."""
+        return {
+            name: _shown(name, getattr(self.running, name))
+            for name in RESUMABLE
+            if getattr(self.running, name) != getattr(before, name)
+        }
+
+    def changes_to(self, other: Settings) -> tuple[str, ...]:
+        """``concurrency 500 → 50`` and the like."""
+        return tuple(
+            f"{option_name(each.name)} {_shown(each.name, before)} → {_shown(each.name, after)}"
+            for mine, others in ((self.running, other.running), (self.failures, other.failures))
+            for each in fields(mine)
+            if (before := getattr(mine, each.name)) != (after := getattr(others, each.name))
+        )
+
+
+_HINT = "`drainer set --help` lists what can be; for the rest stop it, then resume"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Go on by other settings: JSON values, by field. All of them, or none."""
+
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Begin nothing, until somebody says so or that many seconds are over."""
+
+    for_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Go on after a pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Come to rest, as after Ctrl-C; ``now`` as after the second one."""
+
+    now: bool = False
+
+
+Request = Change | Pause | Continue | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, by whom ("user@host"), why, and the place for its answer: what was done, in
+    words."""
+
+    request: Request
+    by: str
+    reason: str | None
+    answer: Future[tuple[str, ...]]
+
+
+class Control:
+    """Requests to one drain, from any thread; its lifecycle takes them."""
+
+    def __init__(self) -> None:
+        self._requests: SimpleQueue[Asked] = SimpleQueue()
+        self._lock = Lock()
+        self._over = False
+
+    def ask(self, request: Request, by: str, reason: str | None = None) -> Future[tuple[str, ...]]:
+        """The answer will be what was done, or UsageError or Refused."""
+        asked = Asked(request, by, reason, Future())
+        with self._lock:
+            if self._over:
+                asked.answer.set_exception(over())
+            else:
+                self._requests.put(asked)
+        return asked.answer
+
+    def taken(self) -> Iterator[Asked]:
+        """What was asked since the last time."""
+        with suppress(Empty):
+            while True:
+                yield self._requests.get_nowait()
+
+    def end(self) -> None:
+        """Nothing is done any more: whoever asks from now on is refused."""
+        with self._lock:
+            self._over = True
+        for asked in self.taken():
+            asked.answer.set_exception(over())
+
+
+def over() -> Refused:
+    return Refused("this drain is coming to rest", hint="resume it with other options")
+
+
+def option_name(field: str) -> str:
+    """``retry-delay`` for ``retry_delay_s``: as options are named."""
+    return field.removesuffix("_s").removesuffix("_bytes").replace("_", "-")
+
+
+def _shown(field: str, value: Any) -> str:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "on" if value else "off"
+        case Enum():
+            return str(value.value)
+        case datetime():
+            return f"{value.astimezone():%d %b %H:%M}"
+    unit = next((unit for end, unit in _UNITS if field.endswith(end)), "")
+    if field.endswith("_bytes"):
+        value /= 2**20
+    return f"{value:g}{unit}" if unit else str(value)
+
+
+_UNITS = (("rate", "/s"), ("_s", "s"), ("_bytes", "MiB"))
