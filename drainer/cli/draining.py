@@ -96,7 +96,7 @@ def preview_and_drain(
         if plan.redrive is not None:
             question = f"Redrive these letters of {plan.topic}?"
         insist_on_yes(terminal, question, yes=yes)
-        resuming = resuming_with(context, plan, {})
+        resuming = resuming_with(context, plan)
         with progress_view(terminal) as view:
             give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
 
@@ -156,7 +156,9 @@ def settle_cap(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> 
     return capped
 
 
-def resuming_with(context: typer.Context, plan: OffsetPlan, changed: Mapping[str, str]) -> Resuming:
+def resuming_with(
+    context: typer.Context, plan: OffsetPlan, changed: Mapping[str, str] | None = None
+) -> Resuming:
     """The options that a resume of this run needs: how to connect, what the handler is told, and
     how to drain. What is drained, by which handler, rules and policy, is in the plan.
 
@@ -168,7 +170,7 @@ def resuming_with(context: typer.Context, plan: OffsetPlan, changed: Mapping[str
     for name, declared in options_of(context).items():
         value = context.params.get(name)
         source = context.get_parameter_source(name)
-        if name in changed:
+        if changed and name in changed:
             value = changed[name]
         elif not declared.resumes or value is None or source is None or source.name == "DEFAULT":
             continue
