@@ -369,6 +369,7 @@ class Rehearsal:
     letters: Letters = field(default_factory=Letters)
     rules: RuleSettings = field(default_factory=RuleSettings)
     control: Control = field(default_factory=Control)
+    settle: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
     finished_ever: set[Place] = field(default_factory=set)  # by drains before it, too
     group: Group = field(init=False)
     lock: GroupLock = field(init=False)
@@ -393,7 +394,7 @@ class Rehearsal:
 
     def drain(self, handler: Handler) -> Summary:
         """Runs a drain to its end; whatever that is, the plan on disk must be true."""
-        self.lock, self.statuses = GroupLock(), []
+        self.lock, self.statuses, self.control = GroupLock(), [], Control()
         self.file.hold()
         try:
             plan = self._resumed() if self.file.path.exists() else new_plan(self.logs)
@@ -409,6 +410,7 @@ class Rehearsal:
                 read_committed=lambda: dict(self.group.committed),
                 observe=self._observe,
                 control=self.control,
+                settle=self.settle,
             )
             drain = LocalDrain(held, Ports(self._open_source, lambda _: self.letters))
             self.prepare(drain)

@@ -1,0 +1,397 @@
+"""People change, pause and stop a drain that runs: within a moment, and no law is broken by it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event as Flag
+from typing import Any
+
+import pytest
+from made_up_kafka import QUICK, Kind, OnTheLoop, OnThreads, Rehearsal, both_kinds, in_lanes
+
+from drainer.core.event import Deed
+from drainer.engine.control import Change, Continue, Pause, Request, Stop
+from drainer.engine.settings import LocalSettings
+from drainer.engine.status import Summary
+from drainer.errors import DrainerError, Refused, UsageError
+from drainer.message import SubMessage
+from drainer.policy.failures import FailureSettings, OnFailure
+from kafka.topic import eventually
+
+ANA = "ana@db1"
+LONG = in_lanes(4000, 400)
+HALF_A_MOMENT_S = 0.02
+
+
+@dataclass
+class Person:
+    """Asks for things beside a drain, one after the other; each is done when ``asks`` returns."""
+
+    rehearsal: Rehearsal
+    handler: OnTheLoop | OnThreads
+
+    def asks(self, request: Request, reason: str | None = None) -> tuple[str, ...]:
+        return self.rehearsal.control.ask(request, ANA, reason).result(10)
+
+    def sets(self, **values: Any) -> tuple[str, ...]:
+        return self.asks(Change(values))
+
+    def waits_for(self, begun: int) -> None:
+        began = self.handler.account.began
+        eventually(lambda: len(began) >= begun, f"{begun} are begun")
+
+    @property
+    def begun(self) -> int:
+        return len(self.handler.account.began)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.handler.account._running)
+
+
+def drained(
+    rehearsal: Rehearsal, handler: OnTheLoop | OnThreads, does: Callable[[Person], object]
+) -> Summary:
+    """A drain while a person does something; what that raises is raised here."""
+    with ThreadPoolExecutor(1) as pool:
+        person = Person(rehearsal, handler)
+
+        def act() -> None:
+            person.waits_for(1)
+            try:
+                does(person)
+            except BaseException:
+                with suppress(DrainerError):
+                    person.asks(Stop(now=True))
+                raise
+
+        acting = pool.submit(act)
+        summary = rehearsal.drain(handler)
+        acting.result(10)
+    assert handler.account.breaches == []
+    return summary
+
+
+def takes(kind: Kind, seconds: float) -> OnTheLoop | OnThreads:
+    async def on_the_loop(sub: SubMessage) -> None:
+        await asyncio.sleep(seconds)
+
+    return kind(on_the_loop if kind is OnTheLoop else lambda sub: time.sleep(seconds))
+
+
+@both_kinds
+def test_a_pause_begins_nothing_and_goes_on_where_it_was(kind: Kind, tmp_path: Path) -> None:
+    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(kind, 0.002)
+
+    def pause_and_continue(person: Person) -> None:
+        person.waits_for(100)
+        told = person.asks(Pause(), "failover")
+        assert "paused by ana@db1" in told[0]
+        assert "in flight" in told[0]
+        eventually(lambda: not person.in_flight, "all calls have ended")
+        begun = person.begun
+        eventually(lambda: bool(rehearsal.group.committed[0]), "it commits meanwhile")
+        with pytest.raises(UsageError):
+            person.sets(concurrency=-1)
+        person.sets(concurrency=16)
+        time.sleep(5 * HALF_A_MOMENT_S)
+        assert person.begun == begun < 4000
+        assert person.asks(Continue()) == ("goes on",)
+        assert person.asks(Continue()) == ("it is not paused",)
+
+    summary = drained(rehearsal, handler, pause_and_continue)
+    assert summary.exit_code == 0
+    assert sorted(handler.account.began) == sorted(rehearsal.places)
+    told = [(each.what, each.by, each.reason) for each in summary.history]
+    assert told[:3] == [
+        (Deed.PAUSED, ANA, "failover"),
+        (Deed.CHANGED, ANA, None),
+        (Deed.CONTINUED, ANA, None),
+    ]
+    assert (told[-1][0], dict(summary.history[-1].offsets)) == (Deed.ENDED, {0: 4000})
+    assert rehearsal.file.load().plan.history == summary.history
+
+
+def test_a_pause_may_end_by_itself(tmp_path: Path) -> None:
+    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.001)
+    summary = drained(rehearsal, handler, lambda person: person.asks(Pause(0.2)))
+    assert summary.exit_code == 0
+    assert [each.what for each in summary.history] == [Deed.PAUSED, Deed.CONTINUED, Deed.ENDED]
+
+
+@both_kinds
+def test_the_concurrency_is_what_was_set_last(kind: Kind, tmp_path: Path) -> None:
+    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(kind, 0.002)
+
+    def more_and_less(person: Person) -> None:
+        assert person.sets(concurrency=50) == ("concurrency 8 → 50",)
+        eventually(lambda: person.in_flight > 40, "more are in flight")
+        assert person.sets(concurrency=3) == ("concurrency 50 → 3",)
+        eventually(lambda: person.in_flight <= 3, "fewer are in flight")
+        begun = person.begun
+        person.waits_for(begun + 30)
+        assert person.in_flight <= 3
+        assert person.sets(concurrency=3) == ("nothing changes by that",)
+        automatic = {"first": 20, "most": 40, "most_threads": 40, "is_auto": True}
+        assert person.sets(concurrency=automatic) == ("concurrency 3 → auto:40",)
+        eventually(lambda: person.in_flight > 3, "it looks for more")
+        person.sets(concurrency=30, grace_s=4)
+
+    summary = drained(rehearsal, handler, more_and_less)
+    assert summary.exit_code == 0
+    assert sorted(handler.account.began) == sorted(rehearsal.places)
+    assert summary.changed == {"concurrency": "30", "grace_s": "4s"}
+
+
+@both_kinds
+def test_a_rate_is_taken_away_and_given(kind: Kind, tmp_path: Path) -> None:
+    slow = FailureSettings(rate=1.0)  # an hour
+    rehearsal, handler = Rehearsal(tmp_path, LONG, failures=slow), takes(kind, 0.0)
+
+    def without_and_with(person: Person) -> None:
+        assert person.sets(rate=None) == ("rate 1/s → none",)
+        person.waits_for(300)
+        assert person.sets(rate=50) == ("rate none → 50/s",)
+        begun = person.begun
+        person.waits_for(begun + 3)
+        assert person.begun < 4000
+        person.sets(rate=100000)
+
+    assert drained(rehearsal, handler, without_and_with).exit_code == 0
+    assert rehearsal.file.load().plan.failures.rate == 100000
+
+
+def test_what_is_wrong_in_part_is_refused_as_a_whole(tmp_path: Path) -> None:
+    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.001)
+    wrong: list[Mapping[str, Any]] = [
+        {"concurrency": 20, "retries": -1},
+        {"concurrency": 20, "rate": 0},
+        {"concurrency": 20, "on_failure": "shrug"},
+        {"concurrency": 20, "bogus": 1},
+        {"concurrency": 20, "journal_interval_s": 9},
+        {"concurrency": "many"},
+        {"grace_s": -1},
+        {"buffer_bytes": -5},
+        {"plan_interval_s": 0},
+    ]
+
+    def ask_for_all_of_it(person: Person) -> None:
+        for values in wrong:
+            with pytest.raises(UsageError):
+                person.asks(Change(values))
+
+    summary = drained(rehearsal, handler, ask_for_all_of_it)
+    assert [each.what for each in summary.history] == [Deed.ENDED]
+    assert summary.changed == {}
+
+
+def test_what_the_brokers_refuse_changes_nothing(tmp_path: Path) -> None:
+    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.001)
+
+    def no_topic(failures: FailureSettings) -> FailureSettings:
+        raise Refused("the topic can't be made")
+
+    rehearsal.settle = no_topic
+
+    def ask_for_letters(person: Person) -> None:
+        with pytest.raises(Refused, match="can't be made"):
+            person.sets(on_failure="dead-letter", concurrency=20)
+
+    summary = drained(rehearsal, handler, ask_for_letters)
+    assert [each.what for each in summary.history] == [Deed.ENDED]
+
+
+@both_kinds
+def test_letters_are_written_from_the_moment_it_is_said(kind: Kind, tmp_path: Path) -> None:
+    def bad(sub: SubMessage) -> None:
+        if sub.message.offset % 400 == 7:
+            raise ValueError("bad")
+
+    async def on_the_loop(sub: SubMessage) -> None:
+        await asyncio.sleep(0.001)
+        bad(sub)
+
+    def on_a_thread(sub: SubMessage) -> None:
+        time.sleep(0.001)
+        bad(sub)
+
+    failures = FailureSettings(retries=1_000_000, retry_delay_s=0.01, retry_max_delay_s=0.01)
+    rehearsal = Rehearsal(tmp_path, LONG, failures=failures)
+
+    def name_a_topic(asked: FailureSettings) -> FailureSettings:
+        rehearsal.failures = replace(asked, dead_letter_topic="named")
+        return rehearsal.failures
+
+    rehearsal.settle = name_a_topic
+    handler = kind(on_the_loop if kind is OnTheLoop else on_a_thread)
+
+    def have_letters(person: Person) -> None:
+        eventually(lambda: bool(handler.account.failed), "one fails")
+        told = person.sets(on_failure="dead-letter", retries=0)
+        assert "on-failure halt → dead-letter" in told
+        assert "dead-letter-topic none → named" in told
+
+    summary = drained(rehearsal, handler, have_letters)
+    assert summary.exit_code == 6
+    assert summary.sub_messages.dead == 10 == len(rehearsal.letters.written)
+
+
+@both_kinds
+def test_a_timeout_is_set_for_calls_that_hang(kind: Kind, tmp_path: Path) -> None:
+    go_on = Flag()
+
+    async def on_the_loop(sub: SubMessage) -> None:
+        if sub.message.offset == 3:
+            await asyncio.sleep(3600)
+
+    def on_a_thread(sub: SubMessage) -> None:
+        if sub.message.offset == 3:
+            go_on.wait(30)
+
+    failures = FailureSettings(timeout_s=0, breaker=False, on_failure=OnFailure.SKIP)
+    rehearsal = Rehearsal(tmp_path, in_lanes(50), failures=failures)
+    handler = kind(on_the_loop if kind is OnTheLoop else on_a_thread)
+
+    def have_a_timeout(person: Person) -> None:
+        person.waits_for(50)
+        assert person.sets(timeout_s=0.05) == ("timeout 0s → 0.05s",)
+        if kind is OnThreads:
+            eventually(lambda: rehearsal.statuses[-1].failures.timeouts == 1, "it is late")
+        go_on.set()
+
+    summary = drained(rehearsal, handler, have_a_timeout)
+    assert summary.failures.timeouts == 1
+    assert summary.exit_code == (6 if kind is OnTheLoop else 0)
+
+
+def test_without_a_breaker_an_outage_is_no_longer_waited_out(tmp_path: Path) -> None:
+    async def down(sub: SubMessage) -> None:
+        await asyncio.sleep(0)
+        if sub.message.offset >= 100:
+            raise ConnectionError("away")
+
+    failures = FailureSettings(retries=1, retry_delay_s=0.01, on_failure=OnFailure.SKIP)
+    rehearsal = Rehearsal(tmp_path, in_lanes(300), failures=failures)
+    handler = OnTheLoop(down)
+
+    def give_up(person: Person) -> None:
+        eventually(lambda: any(each.failures.in_outage for each in rehearsal.statuses), "an outage")
+        assert person.sets(breaker=False, max_dead="none")
+
+    summary = drained(rehearsal, handler, give_up)
+    assert summary.sub_messages.failed == 200
+    assert summary.exit_code == 6
+
+
+def test_a_pause_is_no_outage(tmp_path: Path) -> None:
+    away = Flag()
+
+    async def down(sub: SubMessage) -> None:
+        await asyncio.sleep(0)
+        if away.is_set():
+            raise ConnectionError("away")
+
+    failures = FailureSettings(retries=3, retry_delay_s=0.01, max_outage_s=3)
+    rehearsal = Rehearsal(tmp_path, LONG, failures=failures)
+    handler = OnTheLoop(down)
+
+    def pause_through_it(person: Person) -> None:
+        person.waits_for(200)
+        away.set()
+        eventually(lambda: any(each.failures.in_outage for each in rehearsal.statuses), "an outage")
+        person.asks(Pause())
+        time.sleep(4)  # longer than an outage may last
+        away.clear()
+        person.asks(Continue())
+
+    summary = drained(rehearsal, handler, pause_through_it)
+    assert (summary.exit_code, summary.error) == (0, None)
+    assert set(handler.account.finished) == rehearsal.places
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_stop_is_as_ctrl_c_by_whoever_asked(tmp_path: Path, paused: bool) -> None:
+    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.002)
+
+    def stop(person: Person) -> None:
+        person.waits_for(100)
+        if paused:
+            person.asks(Pause())
+        assert "stopping" in person.asks(Stop(), "wrong handler")[0]
+
+    summary = drained(rehearsal, handler, stop)
+    assert (summary.exit_code, summary.error) == (4, "stopped by ana@db1")
+    ended = summary.history[-1]
+    assert (ended.by, ended.reason) == (ANA, "wrong handler")
+    assert ended.offsets == {0: rehearsal.group.committed[0]}
+    with pytest.raises(Refused, match="coming to rest"):
+        rehearsal.control.ask(Pause(), ANA).result(1)
+    rehearsal.resumes_exactly(handler)
+
+
+def test_a_stop_at_once_waits_for_no_call(tmp_path: Path) -> None:
+    async def hang(sub: SubMessage) -> None:
+        await asyncio.sleep(3600)
+
+    settings = LocalSettings(concurrency=8, grace_s=3600)
+    rehearsal, handler = Rehearsal(tmp_path, in_lanes(50), settings), OnTheLoop(hang)
+
+    def stop(person: Person) -> None:
+        person.asks(Stop())
+        person.asks(Stop(now=True))
+
+    assert drained(rehearsal, handler, stop).exit_code == 4
+
+
+@both_kinds
+def test_whatever_is_asked_in_whatever_order_breaks_no_law(kind: Kind, tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    choices: list[Callable[[], Request]] = [
+        lambda: Change({"concurrency": chance.randint(1, 40)}),
+        lambda: Change({"concurrency": chance.randint(1, 40), "rate": chance.uniform(500, 5000)}),
+        lambda: Change({"rate": None}),
+        lambda: Change({"retries": chance.randint(0, 9), "timeout_s": chance.choice([0, 5])}),
+        lambda: Change({"breaker": chance.random() < 0.5, "retry_delay_s": 0.001}),
+        lambda: Change({"buffer_bytes": chance.choice([1, 2**16, 2**28])}),
+        lambda: Pause(chance.choice([None, 0.01])),
+        Continue,
+    ]
+
+    def fail_now_and_then(sub: SubMessage) -> None:
+        if sub.attempt == 1 and hash((seed, sub.message.offset)) % 50 == 0:
+            raise ValueError("once")
+
+    async def on_the_loop(sub: SubMessage) -> None:
+        await asyncio.sleep(0.001)
+        fail_now_and_then(sub)
+
+    def on_a_thread(sub: SubMessage) -> None:
+        time.sleep(0.001)
+        fail_now_and_then(sub)
+
+    settings = FailureSettings(retries=9, retry_delay_s=0.001, on_failure=OnFailure.SKIP)
+    rehearsal = Rehearsal(tmp_path, LONG, QUICK, failures=settings)
+    handler = kind(on_the_loop if kind is OnTheLoop else on_a_thread)
+
+    def ask_on(person: Person) -> None:
+        for _ in range(40):
+            with suppress(Refused):
+                person.asks(chance.choice(choices)())
+        with suppress(Refused):
+            person.asks(Change({"retries": 9, "rate": None, "concurrency": 20}))
+            person.asks(Continue())
+
+    summary = drained(rehearsal, handler, ask_on)
+    assert summary.exit_code in (0, 6)
+    assert summary.conserved
+    assert {*handler.account.finished, *handler.account.failed} == rehearsal.places
+    assert len(handler.account.finished) == len(set(handler.account.finished))
