@@ -18,10 +18,14 @@ import typer
 
 from drainer import wings
 from drainer.cli.answer import insist_on_yes
-from drainer.cli.groups import options_of
+from drainer.cli.groups import options_of, why_not_by_key
+from drainer.cli.hooks import Hooks, Lateness
+from drainer.control.keys import Keys
 from drainer.core.plan import OffsetPlan
+from drainer.engine.control import Control
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
+from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Resuming, Status
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
@@ -80,6 +84,7 @@ def preview_and_drain(
     dry_run: bool,
     yes: bool,
     report: ReportFile | None = None,
+    hooks: Hooks | None = None,
 ) -> int:
     """Shows what was prepared, and drains it once a person said yes; gives the exit code."""
     action, plan = prepared.action, prepared.plan
@@ -87,7 +92,8 @@ def preview_and_drain(
     if dry_run:
         tell_dry_run(terminal, action, report=report)
         return EXIT_DONE
-    history = History()
+    history, hooks = History(), hooks or Hooks()
+    late = Lateness(terminal, hooks.on_late)
     measure = metrics.begin(plan.topic, plan.group, plan.drain_id) if metrics else None
     if not action.resumes and not action.offsets:
         summary = nothing_to_drain(prepared)
@@ -97,7 +103,9 @@ def preview_and_drain(
             question = f"Redrive these letters of {plan.topic}?"
         insist_on_yes(terminal, question, yes=yes)
         resuming = resuming_with(context, plan)
-        with progress_view(terminal) as view:
+        control = Control()
+        keys = Keys(control, THIS_PROCESS.user(), why_not_by_key())
+        with progress_view(terminal, keys) as view:
             give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
 
             def show(status: Status) -> None:
@@ -105,16 +113,21 @@ def preview_and_drain(
                     measure(status)
                 if report is not None:
                     history.add(status)
+                keys.status = status
+                late.look(status)
                 view.update(status)
 
             summary = drain(
                 *(cluster, prepared, running, show, terminal.say, give_up),
+                control=control,
                 resuming=lambda summary: resuming_with(context, plan, summary.changed),
             )
     try:
         if metrics is not None:
             metrics.end(summary)
         show_summary(terminal, summary)
+        late.wait()
+        hooks.ended(terminal, summary)
         write_page(terminal, report, partial(drain_page, action, summary, history))
     except (Exception, KeyboardInterrupt) as error:  # which changes nothing of how it ended
         terminal.warn(f"the drain is over; reporting how it ended was cut short: {describe(error)}")
@@ -178,7 +191,9 @@ def resuming_with(
             continue
         for text in _texts(value):
             pair, _, of_pair = text.partition("=")
-            if declared.pairs and _may_be_secret(declared.word, pair, of_pair):
+            if declared.hidden_value:
+                hidden.append(f"{declared.word} …")
+            elif declared.pairs and _may_be_secret(declared.word, pair, of_pair):
                 hidden.append(f"{declared.word} {shlex.quote(pair)}=…")
             else:
                 shown += [declared.word, text]

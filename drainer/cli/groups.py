@@ -37,6 +37,7 @@ class Option:
         many: the type of one of them, where it may be repeated; None where it may not.
         resumes: whether a command to resume has to repeat it.
         pairs: whether it is ``NAME=VALUE``, and the value may be a secret.
+        hidden_value: whether its value may hold a secret.
     """
 
     make: Callable[[tuple[str, ...], str | None], Any]
@@ -47,6 +48,7 @@ class Option:
     many: type | None = None
     resumes: bool = False
     pairs: bool = False
+    hidden_value: bool = False
 
     @property
     def word(self) -> str:
@@ -98,6 +100,7 @@ def option(
     panel: str | None = None,
     resumes: bool = False,
     pairs: bool = False,
+    hidden_value: bool = False,
     **more: Any,
 ) -> Any:
     """Declares an option, as a field of a group or as metadata of an ``Annotated`` parameter.
@@ -117,7 +120,7 @@ def option(
 
     if many is not None:
         default = None
-    return Option(make, names, default, parse, given, many, resumes, pairs)
+    return Option(make, names, default, parse, given, many, resumes, pairs, hidden_value)
 
 
 def argument(
@@ -268,6 +271,13 @@ def _insist_that_it_may(given: Mapping[str, Any]) -> None:
             "a reason is required here: DRAINER_REQUIRE_REASON is set",
             hint='add one, as in --reason "the database team asked"',
         )
+
+
+def why_not_by_key() -> str | None:
+    """Why a key on the keyboard may ask for nothing; None when it may."""
+    if _is_on("DRAINER_REQUIRE_REASON"):
+        return "a reason is required here: use `drainer set`, `pause` or `stop` with --reason"
+    return None
 
 
 def _is_on(variable: str) -> bool:

@@ -11,6 +11,7 @@ from drainer.cli.connecting import Kafka
 from drainer.cli.draining import preview_and_drain, settle_cap
 from drainer.cli.engines import Engines
 from drainer.cli.groups import changing, only, without
+from drainer.cli.hooks import Hooks
 from drainer.cli.metrics import Watching
 from drainer.cli.options import (
     AcceptGap,
@@ -48,6 +49,7 @@ def resume(
     engines: Engines,
     limits: OtherLimits,
     watching: Watching,
+    hooks: Hooks,
     report: Report,
     reason: Reason,
     yes: Yes,
@@ -89,4 +91,5 @@ def resume(
                 dry_run=dry_run,
                 yes=yes,
                 report=report,
+                hooks=hooks,
             )

@@ -9,6 +9,7 @@ from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import preview_and_drain, settle_cap, tell_dry_run
 from drainer.cli.engines import Engines
 from drainer.cli.groups import changing
+from drainer.cli.hooks import Hooks
 from drainer.cli.metrics import Watching
 from drainer.cli.options import (
     DryRun,
@@ -42,6 +43,7 @@ def run(
     engines: Engines,
     limits: Limits,
     watching: Watching,
+    hooks: Hooks,
     report: Report,
     reason: Reason,
     yes: Yes,
@@ -90,4 +92,5 @@ def run(
                 dry_run=False,
                 yes=yes,
                 report=report,
+                hooks=hooks,
             )

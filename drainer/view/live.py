@@ -16,9 +16,11 @@ from rich.live import Live
 from rich.segment import Segment, Segments
 from rich.text import Text
 
+from drainer.control.keys import Keys
 from drainer.engine.status import PartitionStatus, Status
 from drainer.escape import printable
 from drainer.view import figures
+from drainer.view.keyboard import keyboard
 from drainer.view.layout import STYLES, Pieces, pieces
 from drainer.view.lines import LineView
 from drainer.view.page import Field, Tone
@@ -44,8 +46,9 @@ class LiveView:
     meanwhile appears above the frame with the next update: it neither tears a frame nor costs one.
     """
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: Terminal, keys: Keys | None = None) -> None:
         self._terminal = terminal
+        self._keys = keys if terminal.keyboard is not None else None
         self._live: Live | None = None
         self._last: Status | None = None
         self._streams = contextlib.ExitStack()
@@ -64,10 +67,13 @@ class LiveView:
         if self._terminal.shares_screen:
             self._streams.enter_context(contextlib.redirect_stdout(cast(TextIO, stream)))
         self._live.start()
+        if self._keys is not None and (descriptor := self._terminal.keyboard) is not None:
+            self._streams.enter_context(keyboard(descriptor, self._keys.press))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._streams.close()
+        self._keys = None
         if self._live is not None:
             self._release()
             if self._last is not None:
@@ -82,7 +88,8 @@ class LiveView:
         if self._live is None or not self._terminal.is_ready:
             return
         self._release()
-        self._live.update(frame(status, self._terminal.console), refresh=True)
+        below = "" if self._keys is None else self._keys.line
+        self._live.update(frame(status, self._terminal.console, below), refresh=True)
 
     def _hold(self, lines: str) -> None:
         with self._lock:
@@ -178,20 +185,24 @@ def _notebook_display() -> Any:
 ProgressView = LineView | LiveView | NotebookView
 
 
-def progress_view(terminal: Terminal) -> ProgressView:
-    """The view that suits the terminal; when quiet, one that shows trouble only."""
+def progress_view(terminal: Terminal, keys: Keys | None = None) -> ProgressView:
+    """The view that suits the terminal; when quiet, one that shows trouble only.
+
+    ``keys`` are pressed on it, where it can be redrawn.
+    """
     display = _notebook_display()
     if display is not None:
         return NotebookView(display)
     seen = terminal.is_live or terminal.is_recorded
-    return LiveView(terminal) if seen and not terminal.quiet else LineView(terminal)
+    return LiveView(terminal, keys) if seen and not terminal.quiet else LineView(terminal)
 
 
-def frame(status: Status, console: Console) -> Segments:
-    """A status, made to fit the screen that it is drawn on."""
+def frame(status: Status, console: Console, below: str = "") -> Segments:
+    """A status, made to fit the screen that it is drawn on; ``below`` is its last line."""
     width, height = min(console.width, _WIDEST), console.height
     lines = []
-    for line in lay_out(status, width, height - 1):
+    last: list[Pieces] = [[], [(below, Tone.QUIET)]] if below else []
+    for line in [*lay_out(status, width, height - 1 - len(last)), *last]:
         # Texts of rich's would be measured and wrapped, by the thread that the drain runs on.
         found = [Segment(printable(text), STYLES[tone]) for text, tone in line]
         lines += [*Segment.adjust_line_length(found, width, pad=False), Segment.line()]

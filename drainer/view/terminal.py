@@ -85,6 +85,11 @@ class Terminal:
         return _is_tty(self._stdin) and _is_tty(self._stderr)
 
     @property
+    def keyboard(self) -> int | None:
+        """The descriptor to read keys from; None when nobody presses any."""
+        return self._stdin.fileno() if self.is_interactive else None
+
+    @property
     def is_live(self) -> bool:
         """Whether stderr can be redrawn in place; FORCE_COLOR does not make a pipe a screen."""
         return _is_tty(self._stderr) and self.console.is_interactive and not self.is_recorded

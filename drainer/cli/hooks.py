@@ -1,0 +1,105 @@
+"""Commands that a drain runs when it ends, halts or will be late."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from drainer.cli.groups import option, options
+from drainer.engine.status import Status, Summary
+from drainer.errors import EXIT_HALTED
+from drainer.escape import json_text
+from drainer.view.lines import status_fields
+from drainer.view.terminal import Terminal
+
+MOST_S = 60.0
+_HELP = "with its {} as JSON on standard input; 60 s at most."
+
+
+@options("What it runs")
+class Hooks:
+    """Commands for the shell; what becomes of them never changes how the drain ends."""
+
+    on_end: str | None = option(
+        default=None,
+        envvar=None,
+        metavar="COMMAND",
+        resumes=True,
+        hidden_value=True,
+        help=f"Run at the end, however it ends, {_HELP.format('summary')}",
+    )
+    on_halt: str | None = option(
+        default=None,
+        envvar=None,
+        metavar="COMMAND",
+        resumes=True,
+        hidden_value=True,
+        help="The same, when the failure policy halted it.",
+    )
+    on_late: str | None = option(
+        default=None,
+        envvar=None,
+        metavar="COMMAND",
+        resumes=True,
+        hidden_value=True,
+        help=f"Run once it will miss its deadline, {_HELP.format('status')}",
+    )
+
+    def ended(self, terminal: Terminal, summary: Summary) -> None:
+        """Runs those that are for this end, one after the other."""
+        if self.on_end is not None:
+            _run(terminal, "--on-end", self.on_end, summary.as_json())
+        if self.on_halt is not None and summary.exit_code == EXIT_HALTED:
+            _run(terminal, "--on-halt", self.on_halt, summary.as_json())
+
+
+class Lateness:
+    """Runs the command for a drain that will be late, once, beside it."""
+
+    def __init__(self, terminal: Terminal, command: str | None) -> None:
+        self._terminal = terminal
+        self._command = command
+        self._running: threading.Thread | None = None
+
+    def look(self, status: Status) -> None:
+        missed = status.deadline is not None and status.deadline.missed
+        if missed and self._command is not None and self._running is None:
+            told = (self._terminal, "--on-late", self._command, status_fields(status))
+            self._running = threading.Thread(target=_run, args=told, daemon=True)
+            self._running.start()
+
+    def wait(self) -> None:
+        """Until it is over, when it runs."""
+        if self._running is not None:
+            self._running.join(MOST_S)
+
+
+def _run(terminal: Terminal, option: str, command: str, told: Mapping[str, Any]) -> None:
+    try:
+        # What it prints is for people, as all words are; standard output is for data.
+        running = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            stdin=subprocess.PIPE,
+            stdout=sys.__stderr__,
+            stderr=sys.__stderr__,
+            start_new_session=True,
+        )
+    except OSError as error:
+        terminal.warn(f"{option} could not be run: {error.strerror or error}")
+        return
+    try:
+        running.communicate(json_text(told).encode(), MOST_S)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+        terminal.warn(f"{option} was ended: it ran for {MOST_S:g} s")
+        return
+    if running.returncode:
+        terminal.warn(f"{option} failed, with exit code {running.returncode}")

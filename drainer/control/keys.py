@@ -1,0 +1,58 @@
+"""What single keys ask of a drain, on the terminal that it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from math import ceil
+
+from drainer.engine.control import Change, Continue, Control, Pause, Request, Stop
+from drainer.engine.status import Status
+from drainer.errors import DrainerError
+
+STEP = 1.25  # of the concurrency, up or down
+SHORT = "p pause  + - concurrency  s stop  ? help"
+LONG = "p pauses and goes on  + - a quarter more or fewer calls at once  s stops as Ctrl-C does"
+
+
+class Keys:
+    """Turns keys into requests by ``by``; with ``refused`` into a line that says why not.
+
+    Attributes:
+        status: the latest; set by whoever gets it.
+        line: what to show below the view.
+    """
+
+    def __init__(self, control: Control, by: str, refused: str | None = None) -> None:
+        self._control = control
+        self._by = by
+        self._refused = refused
+        self.status: Status | None = None
+        self.line = SHORT
+
+    def press(self, key: str) -> None:
+        """From any thread; keys that mean nothing are left out."""
+        status = self.status
+        requests: dict[str, Callable[[Status], Request]] = {
+            "p": lambda now: Pause() if now.paused is None else Continue(),
+            "+": lambda now: _concurrency(ceil(now.concurrency * STEP)),
+            "-": lambda now: _concurrency(int(now.concurrency / STEP)),
+            "s": lambda now: Stop(),
+        }
+        if key == "?":
+            self.line = SHORT if self.line == LONG else LONG
+        elif key in requests and self._refused is not None:
+            self.line = self._refused
+        elif key in requests and status is not None:
+            self._control.ask(requests[key](status), self._by).add_done_callback(self._answered)
+
+    def _answered(self, answer: Future[tuple[str, ...]]) -> None:
+        error = answer.exception()
+        if error is None:
+            self.line = ", ".join(answer.result())
+        else:
+            self.line = str(error) if isinstance(error, DrainerError) else repr(error)
+
+
+def _concurrency(calls: int) -> Change:
+    return Change({"concurrency": max(1, calls)})
