@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
 
 from command.process import Command, Outcome
+from command.terminal import TerminalSession
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 from kafka.topic import Topic
 
 MakeTopic = Callable[..., Topic]
+OnTerminal = Callable[..., TerminalSession]
 
 
 def operations(count: int, *, lanes: int = 7) -> list[str]:
@@ -52,6 +55,17 @@ def command(tmp_path: Path, bootstrap: str) -> Iterator[Command]:
     made = Command(tmp_path, bootstrap)
     yield made
     made.close()
+
+
+@pytest.fixture
+def on_terminal(command: Command) -> Iterator[OnTerminal]:
+    with ExitStack() as sessions:
+
+        def start(*words: str, by: tuple[str, ...] = ()) -> TerminalSession:
+            session = TerminalSession(list(words), command.folder, command.env, by)
+            return sessions.enter_context(session)
+
+        yield start
 
 
 @pytest.fixture

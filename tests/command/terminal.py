@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import termios
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,12 +19,14 @@ READ_S = 0.1
 class TerminalSession:
     """``drainer`` on a pseudo-terminal, all three streams of it; a context manager."""
 
-    def __init__(self, words: list[str], folder: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, words: list[str], folder: Path, env: Mapping[str, str], by: tuple[str, ...] = ()
+    ) -> None:
         environment = {**env, "TERM": "xterm", "COLUMNS": "200", "LINES": "50"}
         self._screen, screen = os.openpty()
         # Not pty.fork(): a fork beside librdkafka's threads may find a lock taken for ever.
         streams = (screen, screen, screen)
-        self._process = begin(words, folder, environment, streams, owns_terminal=True)
+        self._process = begin(words, folder, environment, streams, by, owns_terminal=True)
         os.close(screen)
         self.pid = self._process.pid
         self.seen = ""
@@ -37,6 +40,11 @@ class TerminalSession:
             self._process.kill()
             self._process.wait()
         os.close(self._screen)
+
+    @property
+    def modes(self) -> list[object]:
+        """What the terminal does with what is typed, as it is set now."""
+        return list(termios.tcgetattr(self._screen)[:4])
 
     def types(self, text: str) -> None:
         os.write(self._screen, text.encode())

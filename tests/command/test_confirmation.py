@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 
 import pytest
 
-from command.conftest import MakeTopic, committed, operations
+from command.conftest import MakeTopic, OnTerminal, committed, operations
 from command.process import FAST, Command
-from command.terminal import CTRL_C, TerminalSession
+from command.terminal import CTRL_C
 from drainer.kafka.cluster import Cluster
 from kafka.topic import Topic
-
-OnTerminal = Callable[..., TerminalSession]
-
-
-@pytest.fixture
-def on_terminal(command: Command) -> Iterator[OnTerminal]:
-    with ExitStack() as sessions:
-
-        def start(*words: str) -> TerminalSession:
-            return sessions.enter_context(TerminalSession(list(words), command.folder, command.env))
-
-        yield start
 
 
 @pytest.fixture

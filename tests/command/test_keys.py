@@ -1,0 +1,110 @@
+"""Keys on the terminal that a drain runs on, and the commands that it runs when it is over."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from command.conftest import MakeTopic, OnTerminal, operations, same
+from command.process import FAST, Command
+from kafka.topic import Topic, eventually
+
+# A shell with job control, which has the terminal in front.
+IN_THE_BACKGROUND = ("setsid", "--ctty", "sh", "-c", 'set -m; "$@" & wait $!', "sh")
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> Topic:
+    return make_topic(operations(300))
+
+
+def words(command: Command, topic: Topic, *more: str, **options: object) -> list[str]:
+    what = [*command.what(topic), *command.options(**options)]
+    return ["run", *what, "--from", "earliest", "--yes", *more, *FAST]
+
+
+def test_keys_steer_and_the_terminal_is_given_back(
+    command: Command, topic: Topic, on_terminal: OnTerminal
+) -> None:
+    session = on_terminal(*words(command, topic, "-c", "4", gate=command.gate, gated="a-6"))
+    before = session.modes
+    session.shows("p pause  + - concurrency  s stop  ? help")
+    assert session.modes != before
+    session.types("?x")
+    session.shows("s stops as Ctrl-C does")
+    session.types("+")
+    session.shows("concurrency 4 → 5")
+    session.types("-")
+    session.shows("concurrency 5 → 4")
+    session.types("p")
+    session.shows("paused by")
+    session.types("p")
+    session.shows("continued by")
+    session.types("s")
+    session.shows("stopping")
+    command.gate.touch()
+    assert "--concurrency 4" in session.ends(4)
+    assert session.modes == before
+    command.resume(topic)
+    assert command.record.repeats() == {}
+    command.record.check_order()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_terminal_is_given_back_however_it_ends(
+    command: Command, topic: Topic, on_terminal: OnTerminal, number: signal.Signals
+) -> None:
+    session = on_terminal(*words(command, topic, "-c", "4", gate=command.gate))
+    before = session.modes
+    session.shows("p pause")
+    session.signal(number)
+    command.gate.touch()
+    session.ends(4)
+    assert session.modes == before
+
+
+def test_a_drain_in_the_background_is_not_stopped_by_its_terminal(
+    command: Command, topic: Topic, on_terminal: OnTerminal
+) -> None:
+    """To read from its terminal would stop it, or to set it."""
+    session = on_terminal(*words(command, topic, pause_ms=2), by=IN_THE_BACKGROUND)
+    session.shows("p pause")
+    session.types("ps")
+    assert "stopping" not in session.ends(0)
+    command.record.check_order()
+
+
+def test_what_is_to_run_at_the_end_gets_the_summary(command: Command, topic: Topic) -> None:
+    told, halted = command.home / "told.json", command.home / "halted"
+    hooks = ("--on-end", f"cat > {told}; echo hook-says; exit 3", "--on-halt", f"touch {halted}")
+    outcome = command.drain(topic, *hooks, "--json")
+    assert json.loads(told.read_text())["sub_messages"]["done"] == 600
+    assert "--on-end failed, with exit code 3" in outcome.err
+    assert "hook-says" in outcome.err
+    assert outcome.answer["exit_code"] == 0
+    assert not halted.exists()
+
+
+def test_a_halt_is_told_and_no_secret_of_it(command: Command, make_topic: MakeTopic) -> None:
+    topic, told = make_topic(same(20)), command.home / "told.json"
+    hook = f"cat > {told} # https://hooks/T0K3N"
+    outcome = command.drain(
+        topic, "--on-halt", hook, "--retries", "0", code=5, fail="0/7/0", bad="hot"
+    )
+    assert json.loads(told.read_text())["exit_code"] == 5
+    assert "T0K3N" not in outcome.err + outcome.out
+    assert "--on-halt …" in outcome.err
+
+
+def test_who_will_be_late_hears_of_it_once(command: Command, topic: Topic) -> None:
+    told = command.home / "late"
+    late = ("--deadline", "1s", "--on-late", f"cat >> {told}; echo >> {told}")
+    running = command.begin(topic, *late, *FAST, gate=command.gate)
+    eventually(lambda: told.exists() and told.read_text().endswith("\n"), "it is told")
+    command.gate.touch()
+    running.ends(0)
+    [line] = Path(told).read_text().strip().splitlines()
+    assert json.loads(line)["deadline"]["missed"] is True
