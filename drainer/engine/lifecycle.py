@@ -209,7 +209,9 @@ class Lifecycle:
             case _ if self.ended.done():
                 raise over()
             case Pause(for_s=for_s):
-                return self._pause(asked, for_s)
+                self._pause(asked, for_s)
+                await self._work.look(paused=True)  # before the answer says so
+                return (f"{self._paused}: {self._in_flight()}",)
             case Continue():
                 if self._paused is None:
                     return ("it is not paused",)
@@ -218,7 +220,7 @@ class Lifecycle:
             case Change(values=values):
                 return await self._change(asked, values)
 
-    def _pause(self, asked: Asked, for_s: float | None) -> tuple[str, ...]:
+    def _pause(self, asked: Asked, for_s: float | None) -> None:
         until = None
         self._continue_s = inf
         if for_s is not None:
@@ -228,7 +230,6 @@ class Lifecycle:
         details = () if for_s is None else (f"for {for_s:g}s",)
         self._paused = Paused(self._event(Deed.PAUSED, asked, details), until)
         self._note(self._paused.event)
-        return (f"{self._paused}: {self._in_flight()}",)
 
     def _go_on(self, event: Event) -> None:
         self._paused = None
