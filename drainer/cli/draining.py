@@ -83,8 +83,8 @@ def preview_and_drain(
     *,
     dry_run: bool,
     yes: bool,
+    hooks: Hooks,
     report: ReportFile | None = None,
-    hooks: Hooks | None = None,
 ) -> int:
     """Shows what was prepared, and drains it once a person said yes; gives the exit code."""
     action, plan = prepared.action, prepared.plan
@@ -92,7 +92,7 @@ def preview_and_drain(
     if dry_run:
         tell_dry_run(terminal, action, report=report)
         return EXIT_DONE
-    history, hooks = History(), hooks or Hooks()
+    history = History()
     late = Lateness(terminal, hooks.on_late)
     measure = metrics.begin(plan.topic, plan.group, plan.drain_id) if metrics else None
     if not action.resumes and not action.offsets:

@@ -28,7 +28,6 @@ class Hooks:
 
     on_end: str | None = option(
         default=None,
-        envvar=None,
         metavar="COMMAND",
         resumes=True,
         hidden_value=True,
@@ -36,7 +35,6 @@ class Hooks:
     )
     on_halt: str | None = option(
         default=None,
-        envvar=None,
         metavar="COMMAND",
         resumes=True,
         hidden_value=True,
@@ -44,7 +42,6 @@ class Hooks:
     )
     on_late: str | None = option(
         default=None,
-        envvar=None,
         metavar="COMMAND",
         resumes=True,
         hidden_value=True,

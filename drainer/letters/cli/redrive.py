@@ -11,6 +11,7 @@ from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import preview_and_drain, settle_cap
 from drainer.cli.engines import Engines
 from drainer.cli.groups import changing, option, without
+from drainer.cli.hooks import Hooks
 from drainer.cli.metrics import Watching
 from drainer.cli.options import (
     NEW_DRAIN,
@@ -65,6 +66,7 @@ def redrive(
     engines: Engines,
     limits: Limits,
     watching: Watching,
+    hooks: Annotated[Hooks, without("on_late")],
     report: Report,
     reason: Reason,
     yes: Yes,
@@ -107,4 +109,5 @@ def redrive(
                 dry_run=dry_run,
                 yes=yes,
                 report=report,
+                hooks=hooks,
             )
