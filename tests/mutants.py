@@ -148,8 +148,8 @@ lock-loss-not-seen (lock loss): engine/test_stopping.py::test_a_cancelled_handle
 -            if lock.lost is not None:
 +            if False:
 starts-with-a-lock-in-doubt (lock loss): engine/test_failure_policy.py::test_nothing_is_started_while_the_lock_is_not_confirmed
--            await self._work.look(paused=lock.unsure_since_s is not None)
-+            await self._work.look(paused=False)
+-        self._work.pause(unsure or self._paused is not None)
++        self._work.pause(self._paused is not None)
 sighup-is-asking-twice (stop signals): engine/test_stopping.py::test_a_sighup_beside_another_signal_is_not_asking_twice
 -        if name != "SIGHUP":
 +        if name:
@@ -180,7 +180,7 @@ position-before-its-messages (holes): engine/test_local_drain.py::test_a_drain_h
 +                self._dispatcher.skip_to(partition, position)
 +            if not self._deliver_some():
 buffer-ignored (bounded memory): engine/test_engine_bounds.py::test_pending_memory_stays_below_the_buffer
--            and self._dispatcher.pending_bytes < self._capacity_bytes
+-            and self._dispatcher.pending_bytes < self.capacity_bytes
 drainer/store/journal.py
 journal-goes-on-past-a-full-disk (journal): store/test_journal.py
 -        self._untaken = self._untaken[written:]
@@ -233,8 +233,8 @@ retry-before-its-time (failure policy, retries): core/test_admission.py
 -        while self._heap and self._heap[0][0] <= now_s:
 +        while self._heap:
 rate-not-kept (failure policy, --rate): core/test_admission.py
--        if sub is not None and self._rate is not None:
--            self._rate.start()
+-        if sub is not None and self.rate is not None:
+-            self.rate.start()
 drainer/policy/breaker.py
 breaker-never-opens (failure policy, breaker): core/test_breaker.py
 -        if len(self._failures) < FAILURES:

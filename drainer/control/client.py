@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import EPERM
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +112,9 @@ class _Talk:
         try:
             self._socket.settimeout(CONNECT_S)
             self._socket.connect(str(path))
-            self.pid, _ = peer(self._socket)
+            self.pid, uid = peer(self._socket)
+            if os.geteuid() not in (0, uid):
+                raise PermissionError(EPERM, "it is another user's")
             self._socket.settimeout(max(QUIET_S, ANSWER_S + 5))
             self._socket.sendall(encode(question) + b"\n")
         except BaseException:
@@ -136,6 +140,8 @@ class _Talk:
                         raise kind(answer.error, hint=answer.hint)
                     last = answer.ended
                     yield answer
+            except ConnectionError:
+                last = None  # hung up in the middle
             except (ValueError, OSError) as error:
                 raise Interrupted(
                     f"the drain can't be understood: {error}",

@@ -86,6 +86,11 @@ class AsyncWorkers:
             self._finish: Callable[[SubMessage], object] = starter.finish
         self._choose_next()
 
+    def pause(self, paused: bool) -> None:
+        """Each worker asks the starter for the next one: none is handed out ahead."""
+
+    kept_back = 0
+
     def calls(self) -> int:
         """How many are in the handler, also those that nothing waits for any longer."""
         if self._over:  # some swallow a cancellation, and go on when the loop does

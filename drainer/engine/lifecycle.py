@@ -66,8 +66,11 @@ class Work(Protocol):
         When it raises, it ends what it has begun.
         """
 
-    async def look(self, *, paused: bool) -> None:
-        """Notices what happened elsewhere. Nothing is begun while ``paused``."""
+    def pause(self, paused: bool) -> None:
+        """Nothing is begun while ``paused``; said again and again."""
+
+    async def look(self) -> None:
+        """Notices what happened elsewhere."""
 
     async def change(self, settings: Settings) -> None:
         """Works by these from now on."""
@@ -173,13 +176,17 @@ class Lifecycle:
         while True:
             if lock.lost is not None:
                 self.end(lock.lost)
-            # Another drain may hold the lock by now: it should find no one at work.
-            unsure = lock.unsure_since_s is not None
-            await self._work.look(paused=unsure or self._paused is not None)
+            self._hold_back()
+            await self._work.look()
             if clock() >= due:
                 self._held.observe(self._status())
                 due = clock() + STATUS_INTERVAL_S
             await asyncio.sleep(self._work.look_s)
+
+    def _hold_back(self) -> None:
+        # Another drain may hold the lock by now: it should find no one at work.
+        unsure = self._lock.unsure_since_s is not None
+        self._work.pause(unsure or self._paused is not None)
 
     async def _listen(self) -> None:
         """Does what people ask, one thing after the other."""
@@ -229,10 +236,12 @@ class Lifecycle:
             until = ends.isoformat(timespec="milliseconds")
         details = () if for_s is None else (f"for {for_s:g}s",)
         self._paused = Paused(self._event(Deed.PAUSED, asked, details), until)
+        self._hold_back()  # from this answer on
         self._note(self._paused.event)
 
     def _go_on(self, event: Event) -> None:
         self._paused = None
+        self._hold_back()
         self._note(event)
 
     async def _change(self, asked: Asked, values: Mapping[str, Any]) -> tuple[str, ...]:

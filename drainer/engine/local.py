@@ -240,13 +240,16 @@ class LocalDrain:
             self._letters[topic] = self._ports.open_letters(topic)
         return self._letters[topic]
 
-    async def look(self, *, paused: bool) -> None:
+    def pause(self, paused: bool) -> None:
+        self._failures.pause(paused)
+        self._workers.pause(paused)
+
+    async def look(self) -> None:
         trouble = self._source.failure
         if isinstance(trouble, RecordsDeleted):
             self._finish_what_came(trouble)
         elif trouble is not None:
             self._life.end(trouble)
-        self._failures.pause(paused)
         self._pump.poke()
 
     def stop(self) -> None:
@@ -285,6 +288,7 @@ class LocalDrain:
         status = self._meter.status(plan)
         return replace(
             status,
+            running=max(0, status.running - self._workers.kept_back),
             trouble=self._source.trouble or self._failures.trouble,
             auto=None if self._limiter is None else self._limiter.status(),
             blocked_by=self._watchdog.blocked_by,

@@ -57,6 +57,7 @@ class ThreadWorkers:
         self._idle = idle
         self._begun: dict[int, tuple[SubMessage, float]] = {}  # what each thread is at, since when
         self._threads = 0  # ever begun
+        self._kept: list[SubMessage] = []  # while paused: handed out, and begun by no thread
         self._leaves: list[list[bool]] = []  # in the inbox; whoever empties one has taken it
         self._stopping = False
         self._out = 0  # handed to the threads and not handed back
@@ -100,6 +101,25 @@ class ThreadWorkers:
         self._let_go(-more)
         self.wake()
 
+    def pause(self, paused: bool) -> None:
+        """While ``paused``, what is handed out and no thread has begun stays here."""
+        if not paused:
+            while self._kept:
+                self._inbox.put(self._kept.pop(0))
+            return
+        leaves: list[list[bool]] = []
+        with suppress(Empty):
+            while True:
+                found = self._inbox.get_nowait()
+                (leaves if found.__class__ is list else self._kept).append(found)
+        for leave in leaves:
+            self._inbox.put(leave)
+
+    @property
+    def kept_back(self) -> int:
+        """How many a pause keeps from being begun."""
+        return len(self._kept)
+
     def wake(self) -> None:
         take = self._starter.take
         most = self._concurrency + min(self._concurrency, AHEAD)
@@ -117,6 +137,8 @@ class ThreadWorkers:
 
     def begin_no_more(self) -> None:
         self._stopping = True
+        self._out -= len(self._kept)
+        self._kept.clear()
         with suppress(Empty):
             while True:  # what no thread has begun
                 self._out -= self._inbox.get_nowait().__class__ is not list

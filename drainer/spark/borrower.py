@@ -39,13 +39,18 @@ class BorrowingDrain(LocalDrain):
         self._failures_now = failures
         self._base = held.plan.failures  # of which it has its share of the rate
         self._share = 0.0
+        self._held_back = False
         self._seen = self._told = self._calls = 0
 
     async def prepare(self) -> None:
         await super().prepare()
         self._failures.pause(paused=True)
 
-    async def look(self, *, paused: bool) -> None:
+    def pause(self, paused: bool) -> None:
+        self._held_back = paused
+        super().pause(paused or not self._calls)
+
+    async def look(self) -> None:
         lent = self._lent()
         if lent.number != self._seen:
             self._seen, self._calls = lent.number, lent.calls.get(self._name, 0)
@@ -54,7 +59,8 @@ class BorrowingDrain(LocalDrain):
             if self._calls:
                 self.limit(self._calls)
         await self._obey_settings()
-        await super().look(paused=paused or not self._calls)
+        self.pause(self._held_back)
+        await super().look()
         if self._told != self._seen and self.in_flight <= self._calls:
             self._told = self._seen
             self._obeyed()

@@ -212,11 +212,13 @@ class SparkDrain:
         )
         self._working = spawn(self._work.run(), "waves", self._life.end)
 
-    async def look(self, *, paused: bool) -> None:
+    def pause(self, paused: bool) -> None:
+        self._loans.pause(paused)
+
+    async def look(self) -> None:
         if monotonic() >= self._news_due_s:
             self._news_due_s = monotonic() + self._state.journal_interval_s
             await self._take_news(sparing=True)
-        self._loans.pause(paused)
         await self._loans.look()
         self._monitor.concurrency = self._loans.total
         self._word.totals = self._totals()
