@@ -217,7 +217,6 @@ class Lifecycle:
                 raise over()
             case Pause(for_s=for_s):
                 self._pause(asked, for_s)
-                await self._work.look(paused=True)  # before the answer says so
                 return (f"{self._paused}: {self._in_flight()}",)
             case Continue():
                 if self._paused is None:
