@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,7 @@ from drainer.operations.start import Prepared, nothing_to_drain
 from drainer.policy.rate_cap import CapCurve
 from drainer.store.plan_file import PlanPlace
 from drainer.view.live import ProgressView, progress_view
+from drainer.view.now import LivePage
 from drainer.view.preview import preview_page
 from drainer.view.report.file import ReportFile, write_page
 from drainer.view.summary import drain_page, show_cut_short, show_summary
@@ -93,8 +95,11 @@ def preview_and_drain(
         tell_dry_run(terminal, action, report=report)
         return EXIT_DONE
     history = History()
+    page = LivePage(history)
     late = Lateness(terminal, hooks.on_late)
-    measure = metrics.begin(plan.topic, plan.group, plan.drain_id) if metrics else None
+    measure = None
+    if metrics is not None:
+        measure = metrics.begin(plan.topic, plan.group, plan.drain_id, page)
     if not action.resumes and not action.offsets:
         summary = nothing_to_drain(prepared)
     else:
@@ -111,8 +116,7 @@ def preview_and_drain(
             def show(status: Status) -> None:
                 if measure is not None:
                     measure(status)
-                if report is not None:
-                    history.add(status)
+                page.add(status)
                 keys.status = status
                 late.look(status)
                 view.update(status)
@@ -125,6 +129,7 @@ def preview_and_drain(
     try:
         if metrics is not None:
             metrics.end(summary)
+        page.end(drain_page(action, summary, history, datetime.now().astimezone()))
         show_summary(terminal, summary)
         late.wait()
         hooks.ended(terminal, summary)

@@ -72,6 +72,7 @@ class Watching:
         metrics = MetricsServer(self.metrics_host, self.metrics_port)
         try:
             terminal.say(f"metrics: {metrics.url}")
+            terminal.say(f"page: {metrics.page_url}")
             yield metrics
         finally:
             if metrics.ended and self.metrics_linger_s > 0:

@@ -75,12 +75,13 @@ class Measures(ABC):
         while self._samples[0][0] < now - ETA_WINDOW_S:
             self._samples.popleft()
         eta_s: float | None = None
+        lane_s: float | None = None
         if message_rate:
             unread = sum(part.end - part.position for part in parts)  # some may be holes
             longest = max((waiting for _, waiting in deepest), default=0)
             # What waits in one lane goes one by one.
-            lane_s = lane_time_s(running, rate_now, longest) or 0.0
-            eta_s = max((unread + messages.pending) / message_rate, lane_s)
+            lane_s = lane_time_s(running, rate_now, longest)
+            eta_s = max((unread + messages.pending) / message_rate, lane_s or 0.0)
         return Status(
             topic=plan.topic,
             group=plan.group,
@@ -90,6 +91,7 @@ class Measures(ABC):
             rate_now=rate_now,
             rate_average=(subs.finished - self._finished_before) / max(elapsed_s, 1e-9),
             eta_s=eta_s,
+            lane_s=lane_s,
             running=running,
             concurrency=self.concurrency,
             lanes=lanes,

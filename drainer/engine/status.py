@@ -267,10 +267,16 @@ class Status:
     paused: Paused | None = None
     asked: tuple[Event, ...] = ()  # by people, in this run: the last few
     asked_total: int = 0
+    lane_s: float | None = None  # of ``eta_s``, what the hottest lane takes alone
 
     @property
     def in_trouble(self) -> bool:
         return self.trouble is not None
+
+    @property
+    def waits_for_a_lane(self) -> bool:
+        """Whether the hottest lane takes as long as all that is left."""
+        return bool(self.eta_s and self.lane_s is not None and self.lane_s >= self.eta_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,41 @@
-"""Serves the metrics over HTTP, from threads of its own."""
+"""Serves the metrics over HTTP, and a page on the drain, from threads of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from secrets import token_urlsafe
+from socketserver import ThreadingMixIn
+from time import monotonic
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 
 from drainer.engine.status import Status, Summary
 from drainer.errors import Refused
 from drainer.metrics.collector import StatusCollector
 
+SILENT_S = 60.0  # a drain whose loop does nothing else for so long is not healthy
+REQUEST_S = 30.0  # for who connects and says nothing
+HTML, TEXT = "text/html; charset=utf-8", "text/plain; charset=utf-8"
+_POLICY = (
+    "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data:;"
+    " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+Answer = tuple[HTTPStatus, str, str, dict[str, str]]  # its body, type, and other headers
+PageMaker = Callable[[str], str]  # the page as HTML, whose script has this nonce
+
 
 class MetricsServer:
-    """A port that answers scrapes from when it is made until it is closed.
+    """A port that answers from when it is made until it is closed: ``/metrics`` for Prometheus,
+    ``/`` with a page on the drain, ``/healthz`` and ``/readyz``.
 
-    Port 0 takes a free one; ``url`` tells which. A scrape reads the latest status that it was
-    given, and never asks the drain.
+    Port 0 takes a free one; ``url`` tells where the metrics are, and ``page_url`` the page. Whoever
+    asks gets the latest status that it was given; the drain is never asked.
 
     Raises Refused when the port can't be had.
     """
@@ -23,10 +43,16 @@ class MetricsServer:
     def __init__(self, host: str, port: int) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
+        self._metrics = make_wsgi_app(self._registry)
         self._collector: StatusCollector | None = None
+        self._page: PageMaker | None = None
+        self._seen_s: float | None = None
         self.ended = False
         try:
-            self._server, self._thread = start_http_server(port, host, self._registry)
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            made = type("_Server", (_Server,), {"address_family": found[0][0]})
+            address = str(found[0][4][0])
+            self._server: WSGIServer = make_server(address, port, self._answer, made, _Handler)
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             raise Refused(
@@ -34,15 +60,26 @@ class MetricsServer:
                 hint="--metrics-port 0 takes a free port, and tells it; --metrics-host is an"
                 " address of this machine, or 0.0.0.0 for all of them",
             ) from error
-        # Who hangs up in the middle is no concern of the drain's, nor of its terminal.
-        self._server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]
-        self.url = f"http://{_address(host, self._server.server_port)}/metrics"
+        self.page_url = f"http://{_address(host, self._server.server_port)}/"
+        self.url = f"{self.page_url}metrics"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="metrics", daemon=True
+        )
+        self._thread.start()
 
-    def begin(self, topic: str, group: str, drain_id: str) -> Callable[[Status], None]:
+    def begin(
+        self, topic: str, group: str, drain_id: str, page: PageMaker | None = None
+    ) -> Callable[[Status], None]:
         """Says which drain it is about; gives what takes its status."""
-        self._collector = StatusCollector(topic, group, drain_id)
-        self._registry.register(self._collector)
-        return self._collector.update
+        collector = self._collector = StatusCollector(topic, group, drain_id)
+        self._registry.register(collector)
+        self._page = page
+
+        def update(status: Status) -> None:
+            self._seen_s = monotonic()
+            collector.update(status)
+
+        return update
 
     def end(self, summary: Summary) -> None:
         """Says how the drain ended; that stays to be read until it is closed."""
@@ -55,6 +92,56 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["PATH_INFO"] == "/metrics":
+            answer: Iterable[bytes] = self._metrics(environ, start)
+            return answer
+        status, body, kind, more = self._found(environ["REQUEST_METHOD"], environ["PATH_INFO"])
+        headers = {"Content-Type": kind, "Cache-Control": "no-store", **more}
+        headers["X-Content-Type-Options"] = "nosniff"
+        start(f"{status.value} {status.phrase}", list(headers.items()))
+        return () if environ["REQUEST_METHOD"] == "HEAD" else (body.encode(),)
+
+    def _found(self, method: str, path: str) -> Answer:
+        if method not in ("GET", "HEAD"):
+            return HTTPStatus.METHOD_NOT_ALLOWED, "it is only to be read\n", TEXT, {}
+        match path:
+            case "/":
+                return self._shown()
+            case "/healthz":
+                silent_s = monotonic() - (self._seen_s or monotonic())
+                well = self.ended or silent_s < SILENT_S
+                return _told(well, "healthy", f"the drain has said nothing for {silent_s:.0f} s")
+            case "/readyz":
+                return _told(self._seen_s is not None, "draining", "not draining yet")
+        return HTTPStatus.NOT_FOUND, "there are /, /metrics, /healthz and /readyz\n", TEXT, {}
+
+    def _shown(self) -> Answer:
+        if self._page is None or self._seen_s is None:
+            return HTTPStatus.SERVICE_UNAVAILABLE, "not draining yet\n", TEXT, {"Refresh": "2"}
+        nonce = token_urlsafe(16)
+        policy = {"Content-Security-Policy": _POLICY.format(nonce=nonce)}
+        return HTTPStatus.OK, self._page(nonce), HTML, policy
+
+
+def _told(well: bool, yes: str, no: str) -> Answer:
+    status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
+    return status, f"{yes if well else no}\n", TEXT, {}
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Who hangs up in the middle is no concern of the drain's, nor of its terminal."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = REQUEST_S
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
 
 
 def _address(host: str, port: int) -> str:

@@ -10,7 +10,7 @@ from typing import Self
 from drainer.core.codec import builtins
 from drainer.engine.status import Status
 from drainer.view import figures
-from drainer.view.progress import asked_words, facts, share_finished, warnings
+from drainer.view.progress import asked_words, facts, limit, share_finished, warnings
 from drainer.view.terminal import Terminal
 
 INTERVAL_S = 5.0  # of the drain's own time; a night's log stays short enough to read
@@ -97,6 +97,8 @@ def status_line(status: Status) -> str:
         figures.percent(share_finished(status.partitions)),
         f"eta {figures.duration(status.eta_s)}",
     ]
+    if status.stopping is None:
+        words.append(f"held up by {limit(status)}")
     for each in facts(status):
         note = f" ({each.note})" if each.note else ""
         words.append(f"{each.label} {each.value}{note}")

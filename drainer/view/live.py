@@ -24,7 +24,15 @@ from drainer.view.keyboard import keyboard
 from drainer.view.layout import STYLES, Pieces, pieces
 from drainer.view.lines import LineView
 from drainer.view.page import Field, Tone
-from drainer.view.progress import asked_words, facts, finished, share_finished, warnings
+from drainer.view.progress import (
+    asked_words,
+    causes,
+    facts,
+    finished,
+    share_finished,
+    verdict,
+    warnings,
+)
 from drainer.view.streams import LineStream
 from drainer.view.terminal import Terminal
 
@@ -32,6 +40,7 @@ FRAME_S = 0.2  # between two drawings of a running line
 HELD_MOST = 1 << 20  # characters that handlers printed since the last frame
 PARTITIONS_SHOWN = 8
 ASKED_SHOWN = 2
+SAID_BY_VERDICT = frozenset({"deadline", "paused", "stopping"})
 _WIDEST = 110  # columns; lines longer than this tire the eye
 _NOTEBOOK_LINES = 40
 
@@ -211,9 +220,14 @@ def frame(status: Status, console: Console, below: str = "") -> Segments:
 
 def lay_out(status: Status, width: int, height: int) -> list[Pieces]:
     """The lines of a frame, at most ``height`` of them; what matters most comes first."""
+    said = verdict(status)
     lines = [_title(status, width), _total(status, width)]
-    lines += [[(f"! {text}", tone)] for _, text, tone in warnings(status)]
-    plan = Field("plan", status.plan_path, f"written {figures.duration(status.plan_age_s)} ago")
+    if said.mark:  # else the line above says it
+        lines.append([(said.marked, said.tone)])
+    others = (each for each in warnings(status) if each[0] not in SAID_BY_VERDICT)
+    lines += [[(f"! {text}", tone)] for _, text, tone in others]
+    lines += [pieces(each) for each in causes(status)]
+    plan = Field("plan", status.plan_path)
     asked = map(asked_words, reversed(status.asked[-ASKED_SHOWN:]))
     changes = (Field("asked", text) for text in asked)
     lines += [[], *map(pieces, (*facts(status), *changes, plan))]

@@ -13,9 +13,10 @@ from drainer.engine.status import (
     Status,
 )
 from drainer.view import figures
-from drainer.view.page import Field, Tone
+from drainer.view.page import BAD, OK, STOPPED, Field, Line, Tone
 
 _HOTTEST_SHOWN = 3
+LANE_SHOWN = 40
 
 
 def share_finished(partitions: Iterable[PartitionStatus]) -> float:
@@ -36,26 +37,49 @@ def share_finished(partitions: Iterable[PartitionStatus]) -> float:
 
 def limit(status: Status) -> str:
     """What keeps the drain from going faster, in a few words."""
-    if status.paused is not None:
-        return "the pause: `drainer continue` ends it"
-    if status.engine is not None:
+    if status.paused is None and status.engine is not None:
         return status.engine.limit(status)
+    return _held_up(status)[0]
+
+
+def advice(status: Status) -> str:
+    """What can be done about that; nothing when there is nothing."""
+    return _held_up(status)[1]
+
+
+def _held_up(status: Status) -> tuple[str, str]:
     failures, busy = status.failures, status.running >= 0.95 * status.concurrency
     free = max(1, status.concurrency - status.running)
     at_rate = failures.rate is not None and status.rate_now >= 0.9 * failures.rate
     all_read = all(part.position >= part.end for part in status.partitions)
     full = status.buffered_bytes >= 0.9 * status.buffer_bytes
+    name, waiting = next(iter(status.hottest), ("", 0))
+    lane = f"{figures.sub_key(name, LANE_SHOWN)}, where {figures.count(waiting)} wait"
     signs = (
-        (status.trouble is not None, "trouble, which it waits out"),
-        (at_rate, "--rate: `drainer set PLAN rate=…` raises it"),
-        (busy, writing_capped_by(status) or "the handler: every worker is busy"),
-        (failures.waiting >= free, "retries: what failed waits for its next attempt"),
-        (status.lanes_ready > status.concurrency, "this machine: workers can't be fed fast enough"),
-        (all_read, "the tail: all is read, the last lanes are finishing"),
-        (full, "order: the buffer is full, its few sub-keys go one at a time"),
+        (status.paused is not None, "the pause", "`drainer continue` ends it"),
+        (status.trouble is not None, "trouble, which it waits out", ""),
+        (
+            status.waits_for_a_lane,
+            f"the lane of {lane} and go one at a time",
+            "a handler with `coalesce` folds them; more concurrency does not help",
+        ),
+        (at_rate, "--rate", "`drainer set PLAN rate=…` raises it"),
+        (
+            busy,
+            writing_capped_by(status) or "the handler: every worker is busy",
+            "`drainer set PLAN concurrency=…`, if the downstream can take more",
+        ),
+        (failures.waiting >= free, "retries: what failed waits for its next attempt", ""),
+        (
+            status.lanes_ready > status.concurrency,
+            "this machine: workers can't be fed fast enough",
+            "more cores: stop it, and resume with --engine spark",
+        ),
+        (all_read, "the tail: all is read, the last lanes are finishing", ""),
+        (full, "order: the buffer is full, its few sub-keys go one at a time", ""),
     )
     reading = reading_capped_by(status) or "reading: workers wait for messages"
-    return next((words for holds, words in signs if holds), reading)
+    return next(((words, done) for holds, words, done in signs if holds), (reading, ""))
 
 
 def writing_capped_by(status: Status) -> str | None:
@@ -100,6 +124,38 @@ def asked_words(event: Event) -> str:
     return f"{datetime.fromisoformat(event.at).astimezone():%H:%M:%S} {event}"
 
 
+def verdict(status: Status) -> Line:
+    """Whether it will be done in time, first of all."""
+    left, known = figures.duration(status.eta_s), status.eta_s is not None
+    if all(part.complete for part in status.partitions):
+        return Line("All is drained", Tone.GOOD, OK)
+    if status.stopping is not None:
+        return Line(f"Stopping: {status.stopping}", Tone.WARN, STOPPED)
+    if status.paused is not None:
+        calls = figures.counted(status.running, "call")
+        return Line(f"P{str(status.paused)[1:]}; {calls} in flight", Tone.WARN, STOPPED)
+    deadline = status.deadline
+    if deadline is None or deadline.margin_s is None:
+        return Line(f"{left} left" if known else "No estimate yet", Tone.STRONG)
+    at = f"{deadline.at.astimezone():%d %b %H:%M}"
+    margin = figures.duration(abs(deadline.margin_s))
+    if deadline.margin_s >= 0:
+        return Line(f"Makes {at}, with {margin} to spare", Tone.GOOD, OK)
+    return Line(f"Misses {at} by {margin}", Tone.BAD if deadline.missed else Tone.WARN, BAD)
+
+
+def causes(status: Status) -> Iterator[Field]:
+    """What holds it up, what can be done, and what a stop would cost: in that order."""
+    ending = share_finished(status.partitions) >= 1 or status.stopping is not None
+    if not ending:
+        yield Field("held up by", limit(status))
+        if found := advice(status):
+            yield Field("to do", found)
+    calls = figures.counted(status.running, "call")
+    written = f"the plan is {figures.duration(status.plan_age_s)} old"
+    yield Field("safe", f"{written}; a kill now would repeat {calls} in flight")
+
+
 def facts(status: Status) -> Iterator[Field]:
     """How far it is, how fast, and what keeps it from being faster."""
     count, share = figures.count, share_finished(status.partitions)
@@ -132,8 +188,6 @@ def facts(status: Status) -> Iterator[Field]:
     if status.deadline is not None:
         tone = Tone.BAD if status.deadline.late else Tone.PLAIN
         yield Field("deadline", deadline_words(status.deadline), tone=tone)
-    if not ending:
-        yield Field("limited by", limit(status))
     hottest = ", ".join(
         f"{figures.sub_key(key, 18)} {count(waiting)}"
         for key, waiting in status.hottest[:_HOTTEST_SHOWN]

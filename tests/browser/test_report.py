@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from drainer.view.report.page import html
 from view.facts import plots
@@ -18,33 +15,8 @@ from view.test_hostile import MARKUP, PAGES
 pytestmark = pytest.mark.long
 
 WIDE, NARROW = 1280, 360
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
-_ALONE = (  # it loads nothing by itself
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 # All but the data that goes along, which no browser runs.
 SCRIPTS = "document.querySelectorAll('script:not([type=\"application/json\"])').length"
-
-
-@pytest.fixture(scope="module")  # while it is there, no other event loop can run in this thread
-def browser() -> Iterator[Browser]:
-    """Headless Chromium. A laptop without one skips what needs it; in CI that is a failure."""
-    found = next((path for name in _NAMES if (path := shutil.which(name))), None)
-    if found is None:
-        reason = "there is no Chromium (Debian: apt-get install chromium)"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    words = [*_ALONE, "--no-sandbox"] if os.geteuid() == 0 else list(_ALONE)
-    with sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=found, args=words)
-        yield running
-        running.close()
 
 
 @pytest.mark.parametrize("name", ["drain", "inspection", "estimate"])

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import socket
 import struct
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from email.message import Message
 
 import pytest
 
+from drainer.engine.history import History
 from drainer.errors import Refused
 from drainer.metrics.server import MetricsServer
+from drainer.view.now import LivePage
 from view.samples import status, summary
 
 
@@ -86,3 +91,42 @@ def test_one_who_hangs_up_or_says_nonsense_is_no_concern_of_the_terminal(
         assert scrape(server)
 
     assert said.getvalue() == ""
+
+
+def ask(server: MetricsServer, path: str, method: str = "GET") -> tuple[int, str, Message]:
+    request = urllib.request.Request(server.page_url + path, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode(), answer.headers
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode(), error.headers
+
+
+def test_a_page_and_two_answers_for_who_looks_after_processes(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ask(server, "healthz")[0] == 200
+    assert ask(server, "readyz")[0] == 503
+    assert ask(server, "")[0] == 503
+
+    page = LivePage(History())
+    update = server.begin("orders", "reindexer", "d-1", page)
+    update(status())
+    page.add(status())
+    assert ask(server, "readyz")[:2] == (200, "draining\n")
+    code, body, headers = ask(server, "")
+    assert code == 200
+    assert "25m 40s left" in body
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    [nonce] = re.findall(r'<script nonce="([\w-]+)">', body)
+    assert f"'nonce-{nonce}'" in policy
+    assert nonce not in ask(server, "")[1], "another one each time"
+
+    assert ask(server, "", "HEAD")[:2] == (200, "")
+    assert ask(server, "", "POST")[0] == 405
+    assert ask(server, "../etc/passwd")[0] == 404
+    monkeypatch.setattr("drainer.metrics.server.SILENT_S", 0.0)
+    assert ask(server, "healthz")[0] == 503
+    server.end(summary())
+    assert ask(server, "healthz")[0] == 200

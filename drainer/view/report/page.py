@@ -25,16 +25,18 @@ SIZES_MOST = 5  # that have room below a picture
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 390, 10, 192
 
 
-def html(page: Page, now: datetime) -> str:
+def html(page: Page, now: datetime, nonce: str | None = None) -> str:
     """A page of facts as HTML; ``now`` has the zone that times are told in.
 
-    All text is escaped, but for the charts.
+    All text is escaped, but for the charts. With a ``nonce``, that of the script which its server
+    lets run, it is a page that updates by itself.
     """
     return (
         _templates()
         .get_template("page.html")
         .render(
             page=page,
+            nonce=nonce,
             version=__version__,
             written=_moment(now),
             times=[_moment(time.astimezone(now.tzinfo)) for time in page.times],

@@ -1,0 +1,106 @@
+"""The page of a drain that runs: its verdict first, then why, what to do, and the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from threading import Lock
+
+from drainer.engine.history import History
+from drainer.engine.status import Status
+from drainer.view import figures
+from drainer.view.course import deepest_lanes, plots, troubles
+from drainer.view.lines import status_fields
+from drainer.view.live import SAID_BY_VERDICT
+from drainer.view.page import WARN, Cell, Column, Line, Page, Table, section
+from drainer.view.progress import (
+    asked_words,
+    causes,
+    facts,
+    finished,
+    share_finished,
+    verdict,
+    warnings,
+)
+
+WITHOUT_EXTRA = "<!doctype html><title>drainer</title><p>This page needs drainer[report].</p>"
+
+
+class LivePage:
+    """The page of a drain, for threads that show it while the drain's own one adds statuses."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._lock = Lock()
+        self._last: tuple[Status, datetime] | None = None
+        self._ended: Page | None = None
+
+    def add(self, status: Status) -> None:
+        with self._lock:
+            self._history.add(status)
+            self._last = status, datetime.now().astimezone()
+
+    def end(self, page: Page) -> None:
+        """This one is shown from now on."""
+        self._ended = page
+
+    def __call__(self, nonce: str) -> str:
+        """As HTML, whose script has this nonce; there must be a status."""
+        try:
+            from drainer.view.report.page import html  # noqa: PLC0415 - an extra, and slow
+        except ImportError:
+            return WITHOUT_EXTRA
+        with self._lock:
+            assert self._last is not None
+            status, at = self._last
+            page = self._ended or now_page(status, self._history, at)
+        return html(page, datetime.now().astimezone(), nonce)
+
+
+def now_page(status: Status, history: History, now: datetime) -> Page:
+    """As of its last status; ``now`` has the zone to tell it in."""
+    begun = now - timedelta(seconds=status.elapsed_s)
+    asked = (Line(asked_words(each)) for each in reversed(status.asked))
+    errors = (Line(f"{figures.count(n)} x {kind}") for kind, n in status.failures.errors)
+    share = figures.percent(share_finished(status.partitions))
+    return Page(
+        verdict(status),
+        (
+            section("Why, and what to do", causes(status)),
+            section("Progress", facts(status)),
+            section("Its partitions", _partitions(status)),
+            section("What failed", errors),
+            section("What was asked of it", asked),
+            section("How it goes", plots(history, begun, status.latency)),
+            section("Outages and pauses", troubles(history, begun)),
+            section("Deepest lanes", deepest_lanes(history)),
+        ),
+        subject=f"Drain of {status.topic} for group {status.group}, {share} done",
+        details=tuple(
+            Line(text, tone, WARN)
+            for event, text, tone in warnings(status)
+            if event not in SAID_BY_VERDICT
+        ),
+        times=(now,),
+        data=status_fields(status),
+    )
+
+
+def _partitions(status: Status) -> Table | None:
+    rows = tuple(_rows(status))
+    columns = (Column("partition"), "watermark", "committed", "end", "done", "")
+    return Table(columns, rows) if rows else None
+
+
+def _rows(status: Status) -> Iterator[tuple[str | Cell, ...]]:
+    """Those with most to go first."""
+    for part in sorted(status.partitions, key=lambda part: finished(part) + part.start - part.end):
+        share = share_finished((part,))
+        yield (
+            str(part.partition),
+            str(part.watermark),
+            figures.offset(part.committed),
+            str(part.end),
+            figures.percent(share),
+            Cell("", bar=share),
+        )

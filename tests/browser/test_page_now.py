@@ -1,0 +1,80 @@
+"""The page of a running drain, in a real browser: it updates by itself, and runs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from drainer.engine.history import History
+from drainer.engine.status import DeadlineStatus, Status
+from drainer.metrics.server import MetricsServer
+from drainer.view.now import LivePage
+from view import samples
+from view.samples import EVIL
+
+pytestmark = pytest.mark.long
+
+WIDE, NARROW = 1280, 360
+AT = datetime(2026, 3, 15, 7, 0, tzinfo=UTC)
+UPDATED_MS = 10_000
+
+
+@pytest.fixture
+def server() -> Iterator[MetricsServer]:
+    made = MetricsServer("127.0.0.1", 0)
+    yield made
+    made.close()
+
+
+def running(elapsed_s: float, margin_s: float) -> Status:
+    deadline = DeadlineStatus(AT, 3600.0, margin_s, missed=margin_s < 0)
+    hottest = ((EVIL, 12_345),)
+    return replace(
+        samples.status(3), elapsed_s=elapsed_s, deadline=deadline, hottest=hottest, topic=EVIL
+    )
+
+
+def opened(browser: Browser, url: str, width: int) -> tuple[Page, list[str]]:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(url, wait_until="load")
+    return page, said
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_it_updates_by_itself_and_says_when_nobody_answers(
+    browser: Browser, server: MetricsServer, width: int
+) -> None:
+    live = LivePage(History())
+    update = server.begin("orders", "reindexer", "d-1", live)
+
+    def tell(status: Status) -> None:
+        update(status)
+        live.add(status)
+
+    for second in range(10):
+        tell(running(float(second), 1200.0))
+    page, said = opened(browser, server.page_url, width)
+    assert "Makes" in page.inner_text("h1")
+    assert "20m 00s to spare" in page.inner_text("h1")
+    assert EVIL in page.inner_text("main")
+    assert page.title() != "pwned"
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.get_by_role("img", name="Throughput").count() == 1
+    order = page.locator("h2").all_inner_texts()
+    assert order[:3] == ["Why, and what to do", "Progress", "Its partitions"]
+
+    tell(running(11.0, -timedelta(minutes=42).total_seconds()))
+    page.locator("h1", has_text="Misses").wait_for(timeout=UPDATED_MS)
+    assert said == []
+    server.close()
+    page.get_by_text("No answer since").wait_for(timeout=UPDATED_MS)
+    assert "Misses" in page.inner_text("h1"), "what was known last stays"
+    assert page.title() != "pwned"
+    page.close()
