@@ -63,8 +63,8 @@ class ControlServer:
         except OSError as error:
             self.trouble = str(error)
         else:
-            serve = self._server.serve_forever
-            threading.Thread(target=serve, args=(LOOK_S,), name="control", daemon=True).start()
+            self._serving = threading.Thread(target=self._serve, name="control", daemon=True)
+            self._serving.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,8 +74,16 @@ class ControlServer:
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._watchers, TELL_S)
         if self._server is not None:
-            self._server.shutdown()
+            self._server.wake()
+            self._serving.join()
             self._server.server_close()
+
+    def _serve(self) -> None:
+        # As serve_forever(), whose shutdown() waits for the end of a look: each drain would.
+        assert self._server is not None
+        while not self._over:
+            self._server.handle_request()
+            self._server.service_actions()
 
     def observe(self, status: Status) -> None:
         """The latest, for who asks."""
@@ -134,6 +142,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 64
+    timeout = LOOK_S
 
     def __init__(self, name: str, of: ControlServer) -> None:
         self.of = of
@@ -144,6 +153,12 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         except BaseException:
             super().server_close()
             raise
+
+    def wake(self) -> None:
+        """Ends a look, if one is under way."""
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as waker:
+            waker.settimeout(LOOK_S)
+            waker.connect(str(self._path))
 
     def service_actions(self) -> None:
         """Makes the socket's file again when it is gone, as at the end of a user's session."""
