@@ -20,6 +20,7 @@ from drainer.engine.control import Control, Stop
 from drainer.engine.signals import BLOCKED_S
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Refused
+from drainer.loader import describe
 from drainer.ownership import user_at_host
 from drainer.store.plan_file import PlanPlace
 
@@ -27,6 +28,7 @@ SILENT_S = 10.0  # who neither asks nor reads for so long is left
 ANSWER_S = 60.0  # for what has to ask the brokers
 WAIT_S = 5.0  # between two lines to a watcher, at most
 LOOK_S = 0.5
+BUG = "this is a bug in drainer; the drain itself goes on"
 TELL_S = 1.0  # to all watchers, how it ended
 
 
@@ -224,6 +226,10 @@ class _Conversation(socketserver.StreamRequestHandler):
                 of.watch(self._tell)
         except DrainerError as error:
             self._tell(Answer(error=str(error), hint=error.hint, exit_code=error.exit_code))
+        except OSError:
+            raise  # hung up
+        except Exception as error:  # of ours: the drain goes on
+            self._tell(Answer(error=f"the drain can't answer: {describe(error)}", hint=BUG))
 
     def _question(self) -> Question:
         line = self.rfile.readline(LINE_MOST)

@@ -12,6 +12,7 @@ from drainer.core.codec import JsonRecord, builtins
 from drainer.engine.control import Change, Continue, Pause, Request, Stop
 from drainer.engine.status import Metric, Shown, Status
 from drainer.errors import UsageError
+from drainer.view.figures import sub_key
 
 LINE_MOST = 1 << 20  # bytes of a question
 KEY_SHOWN = 80  # characters of a sub-key
@@ -98,7 +99,7 @@ def encode_status(status: Status) -> dict[str, Any]:
     """All of a status that views show, as JSON has it."""
     engine = status.engine
     told = None if engine is None else EngineTold(engine.limit(status), tuple(engine.facts))
-    hottest = tuple((Shown(repr(key)[:KEY_SHOWN]), waiting) for key, waiting in status.hottest)
+    hottest = tuple((sub_key(key, KEY_SHOWN), waiting) for key, waiting in status.hottest)
     plain = builtins(replace(status, engine=None, hottest=hottest))
     return plain | {"engine": None if told is None else builtins(told)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -17,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from command.conftest import MakeTopic, committed, distinct, is_refused, operations
-from command.process import BLOCKS_THE_LOOP, FAST, ON_THREADS, Command, Outcome
+from command.conftest import MakeTopic, committed, distinct, is_refused, operations, same
+from command.process import BLOCKS_THE_LOOP, FAST, ON_THREADS, Command, Outcome, Running
 from command.record import every_place
 from command.terminal import TerminalSession
 from command.test_dead_letters import letters_of
@@ -413,7 +414,7 @@ def test_stop_now_ends_a_drain_whose_handler_holds_the_loop(
 def test_watchers_see_how_it_ends_and_disturb_nothing(
     command: Command, make_topic: MakeTopic
 ) -> None:
-    messages = operations(200, lanes=50)
+    messages = [*same(100), *operations(150, lanes=50)]  # a hot lane is named
     topic = make_topic(messages)
     running = command.begin(topic, *FAST, "-c", "8", gate=command.gate)
     is_in_state(command, topic, "draining")
@@ -423,6 +424,7 @@ def test_watchers_see_how_it_ends_and_disturb_nothing(
         for watcher in (killed, frozen, first, second):
             watcher.says(f"draining {topic.name} for group {command.group(topic)}")
         screen.shows(f"Draining {topic.name}")
+        screen.shows("'hot' 99")
         killed.kill()
         frozen.signal(signal.SIGSTOP)
         steer(command, topic, "set", "concurrency=20", "--reason", "in a hurry")
@@ -664,3 +666,157 @@ def test_on_spark_a_drain_is_changed_paused_and_stopped_the_same_way(
     command.resume(topic, "--engine", "process", "-c", "50")
     is_whole(command, messages)
     assert committed(cluster, topic) == {0: 1_500}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("handler", ["OnTheLoop", ON_THREADS])
+def test_on_spark_failures_are_met_as_it_was_set_last(
+    command: Command, make_topic: MakeTopic, cluster: Cluster, handler: str
+) -> None:
+    messages = ['["a"]', '["a"]', *distinct(500)]
+    topic = make_topic(messages)
+    running = command.begin(
+        topic,
+        *(*ON_SPARK, "-c", "20", "--on-failure", "halt", "--retries", "0"),
+        handler=handler,
+        gate=command.gate,
+        gated="a",
+        fail="0/1/0",
+    )
+    command.wait_for(running, "done", 500, within_s=200)
+    steer(command, topic, "set", "on-failure=dead-letter")
+    steer(command, topic, "pause", "--for", "2s")
+    is_in_state(command, topic, "paused")
+    command.gate.touch()
+    running.ends(6)
+    (letter,) = letters_of(command, topic)
+    assert letter.message_offset == 1
+    assert committed(cluster, topic) == {0: 502}
+    told = [event["what"] for event in history(command, topic)]
+    assert told == ["begun", "changed", "paused", "continued", "ended"]
+    assert command.record.repeats() == {}
+    command.record.check_order()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("handler", ["OnTheLoop", ON_THREADS, BLOCKS_THE_LOOP])
+def test_on_spark_stop_now_does_not_wait_for_a_handler_that_hangs(
+    command: Command, make_topic: MakeTopic, handler: str
+) -> None:
+    messages = distinct(200)
+    topic = make_topic(messages)
+    hangs = command.begin(topic, *ON_SPARK, "-c", "4", "--grace", "50s", handler=handler, hang=1)
+    command.wait_for(hangs, "begun", 1, within_s=200)
+    is_in_state(command, topic, "draining")
+    waits = command.start("stop", str(command.plan(topic)))
+    hangs.says("stopping")
+    said = steer(command, topic, "stop", "--now")
+    ended = hangs.ends(4, within_s=2 * AT_ONCE_S)
+    waits.ends(0)
+    assert said.way_out("to resume") == ended.resume_words
+    command.resume(topic, "--engine", "process")
+    assert set(command.record.done()) == every_place(messages)
+    command.record.check_order()
+
+
+# --- everything, again and again
+
+MOST = 40  # calls at once
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("more", "handler"),
+    [
+        ((), "OnTheLoop"),
+        ((), ON_THREADS),
+        (("--engine", "spark", "--master", "local[2]"), "OnTheLoop"),
+        (("--engine", "spark", "--master", "local[2]"), ON_THREADS),
+    ],
+    ids=["loop", "threads", "loop, Spark", "threads, Spark"],
+)
+def test_steered_stopped_and_killed_at_random_it_loses_nothing(
+    command: Command,
+    make_topic: MakeTopic,
+    cluster: Cluster,
+    runtime_folder: Path,
+    more: tuple[str, ...],
+    handler: str,
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    messages = operations(4_000, lanes=500)
+    topic = make_topic(messages)
+    plan = str(command.plan(topic))
+    options = {"pause_ms": 5}
+    killed = 0
+    running = command.begin(topic, *FAST, *more, "-c", "10", handler=handler, **options)
+
+    def resume() -> Running:
+        words = ["resume", plan, "--yes", *FAST, *more, "-c", "10"]
+        return command.start(*words, *command.options(**options))
+
+    def asks(*words: str) -> Outcome:
+        outcome = command.start(*words).ended()
+        assert "Traceback" not in outcome.err
+        assert outcome.code in (0, 3, 4), outcome.err  # it may be over by now
+        return outcome
+
+    done = 0
+    while running.running:
+        done += chance.randrange(50, 600)
+        reached = min(done, 2 * len(messages))
+        eventually(
+            lambda: len(set(command.record.done())) >= reached or not running.running,  # noqa: B023
+            "it goes on",
+            200,
+        )
+        match chance.randrange(9):
+            case 0 | 1:
+                asks("set", plan, f"concurrency={chance.randint(1, MOST)}")
+            case 2:
+                asks("set", plan, f"rate={chance.choice(['none', '500/s', '2000/s'])}", "retries=2")
+            case 3:
+                asks("pause", plan, "--for", "300ms")
+            case 4:
+                asks("pause", plan)
+                asks("set", plan, f"concurrency={chance.randint(1, MOST)}")
+                asks("continue", plan)
+            case 5:
+                watcher = command.start("watch", plan)
+                asks("ps")
+                watcher.kill()
+            case 6:
+                shutil.rmtree(runtime_folder / "drainer", ignore_errors=True)
+            case 7:
+                if asks("stop", plan).code == 0 and running.ended().code == 4:
+                    running = resume()
+            case 8 if running.running:
+                running.kill()
+                killed += 1
+                running = resume()
+    running.ends(0)
+    assert set(command.record.done()) == every_place(messages)
+    assert len(command.record.repeats()) <= killed * (MOST + 100)
+    command.record.check_order()
+    assert committed(cluster, topic) == {0: len(messages)}
+    command("plan", "verify", plan)
+
+
+@pytest.mark.long
+def test_watchers_that_stand_still_disturb_nothing(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(distinct(50), partitions=64)  # a status is some kilobytes
+    running = command.begin(topic, *FAST, "-c", "1", pause_ms=10)
+    is_in_state(command, topic, "draining")
+    frozen = [command.start("watch", str(command.plan(topic))) for _ in range(20)]
+    for watcher in frozen:
+        watcher.says("draining")
+        watcher.signal(signal.SIGSTOP)
+    seen = command.start("watch", str(command.plan(topic)))
+    running.ends(0)
+    assert "the drain has ended: done" in seen.ends(0).err
+    begun_s = [line.at_s for line in command.record.lines() if line.mark == "begun"]
+    assert max(later - earlier for earlier, later in pairwise(begun_s)) < WITHIN_S
+    for watcher in frozen:
+        watcher.kill()

@@ -1,0 +1,81 @@
+"""A status that went through a drain's socket is shown as it is where the drain runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from drainer.control.wire import Answer, decode_status, encode_status
+from drainer.core.codec import decode, encode
+from drainer.core.event import Deed, Event
+from drainer.core.latency import Latency
+from drainer.engine.status import (
+    CapStatus,
+    DeadlineStatus,
+    FailureStatus,
+    Paused,
+    RuleStatus,
+    Status,
+)
+from drainer.view.lines import status_line
+from drainer.view.live import lay_out
+
+from . import samples
+
+EVENT = Event("2026-03-14T19:04:40.000+01:00", Deed.CHANGED, "ana@db1", "slow", ("rate 1 → 2",))
+LATENCY = Latency.of(100, 0.02, [n / 1_000 for n in range(101)])
+FAILURES = FailureStatus(
+    *(9, 8, 7, 6, 5, 4, 3),
+    errors=(("OSError: [b1] is away", 30), ("V", 2)),
+    dead_letter_topic="dead",
+    error_types=(("OSError", 30),),
+    in_outage=True,
+    given_up=2,
+    rate=50.0,
+)
+
+
+def through_the_socket(status: Status) -> Status:
+    told = decode(encode(Answer(status=encode_status(status))), Answer).status
+    assert told is not None
+    return decode_status(told)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        samples.status(),
+        samples.status(3, hottest=((b"\xff\x00", 900), ((1, "a"), 80), ("\ud800", 70), (7, 66))),
+        samples.status(2, engine=samples.on_spark(40)),
+        samples.status(
+            auto=samples.AUTO,
+            failures=FAILURES,
+            rules=RuleStatus({"a": 1}, {"n > 5": 136}, {"n > 5": "no field"}, {"old": 3}),
+            deadline=DeadlineStatus(datetime(2026, 3, 14, 8, tzinfo=UTC), 7200.0, -1800.0),
+            latency=LATENCY,
+            latency_recent=LATENCY,
+            read_cap=CapStatus(1_000.0, 100_000.0, 100.0, 990.0, binds=True),
+            write_cap=CapStatus(1_000.0, 1e6, 100.0, 990.0, binds=False),
+            trouble=samples.EVIL,
+            blocked_by="handler.py:7",
+            paused=Paused(EVENT, EVENT.at),
+            asked=(EVENT, EVENT),
+            asked_total=9,
+            lane_s=3.0,
+            eta_s=None,
+        ),
+    ],
+    ids=["plain", "odd keys", "Spark", "everything"],
+)
+def test_a_status_of_another_process_looks_the_same(status: Status) -> None:
+    seen = through_the_socket(status)
+    assert lay_out(seen, 110, 60) == lay_out(status, 110, 60)
+    assert status_line(seen) == status_line(status)
+
+
+def test_what_is_masked_leaves_the_drain_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAINER_MASK_KEYS", "a secret")
+    told = str(encode_status(samples.status()))
+    assert "key#" in told
+    assert "doc-17" not in told
