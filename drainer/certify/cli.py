@@ -8,7 +8,7 @@ from drainer.certify.operation import certify_on, sample_of, state_function
 from drainer.certify.view import show_certificate, show_sample
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka
-from drainer.cli.groups import argument, command, only, option, options
+from drainer.cli.groups import argument, changing_when, only, option, options
 from drainer.cli.options import How, Records, Yes
 from drainer.loader import load_handler
 from drainer.view.terminal import Terminal
@@ -28,7 +28,7 @@ class Checking:
     )
 
 
-@command
+@changing_when(lambda given: bool(given.get("handle")))
 def certify(
     handler: Annotated[
         str,

@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from enum import Enum
@@ -107,8 +107,11 @@ def preview_and_drain(
         if plan.redrive is not None:
             question = f"Redrive these letters of {plan.topic}?"
         insist_on_yes(terminal, question, yes=yes)
-        resuming = resuming_with(context, plan)
         control = Control()
+
+        def resuming() -> Resuming:
+            return resuming_with(context, plan, control.changed)
+
         keys = Keys(control, THIS_PROCESS.user(), why_not_by_key())
         with progress_view(terminal, keys) as view:
             give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
@@ -124,7 +127,7 @@ def preview_and_drain(
             summary = drain(
                 *(cluster, prepared, running, show, terminal.say, give_up),
                 control=control,
-                resuming=lambda summary: resuming_with(context, plan, summary.changed),
+                resuming=resuming,
             )
     try:
         if metrics is not None:
@@ -140,11 +143,11 @@ def preview_and_drain(
 
 
 def end_at_once(
-    terminal: Terminal, view: ProgressView, plan: PlanPlace, resuming: Resuming
+    terminal: Terminal, view: ProgressView, plan: PlanPlace, resuming: Callable[[], Resuming]
 ) -> NoReturn:
     """Ends the process from another thread: the main one is in the handler, and won't leave it."""
     telling = threading.Thread(
-        target=_tell_the_end, args=(terminal, view, plan, resuming), daemon=True
+        target=_tell_the_end, args=(terminal, view, plan, resuming()), daemon=True
     )
     telling.start()
     telling.join(TELL_S)

@@ -10,6 +10,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
 import typer
@@ -191,16 +192,28 @@ class Talk:
     debug: bool = option(default=False, help="Show tracebacks.")
 
 
+Given = Mapping[str, Any]
+
+
 def changing(function: Callable[..., int | None]) -> Callable[..., None]:
-    """Makes a command of a function that changes something, unless it is given ``--dry-run``.
+    """Makes a command of a function that changes something, unless it is given ``--dry-run``."""
+    return changing_when(lambda given: not given.get("dry_run"))(function)
 
-    ``DRAINER_READ_ONLY`` refuses it, and ``DRAINER_REQUIRE_REASON`` insists on ``--reason`` where
-    it has that option.
+
+def changing_when(
+    changes: Callable[[Given], bool],
+) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
+    """Makes a command of a function that changes something with these options.
+
+    ``DRAINER_READ_ONLY`` refuses that, and ``DRAINER_REQUIRE_REASON`` insists on ``--reason`` where
+    the command has that option.
     """
-    return command(function, changes=True)
+    return partial(command, changes=changes)
 
 
-def command(function: Callable[..., int | None], *, changes: bool = False) -> Callable[..., None]:
+def command(
+    function: Callable[..., int | None], *, changes: Callable[[Given], bool] = lambda given: False
+) -> Callable[..., None]:
     """Makes a function of groups the callback of a command.
 
     Of its parameters, those of a group's type get the group; those that are ``Annotated`` with an
@@ -240,7 +253,7 @@ def command(function: Callable[..., int | None], *, changes: bool = False) -> Ca
         talk = {each: given.get(each, False) for each in Talk.__options__}  # type: ignore[attr-defined]
         log_format = given.get("log_format", LogFormat.TEXT)
         with speaking(log_format, **talk) as terminal, answering(terminal):
-            if changes and not given.get("dry_run"):
+            if changes(given):
                 _insist_that_it_may(given)
             arguments: dict[str, Any] = {}
             for name, kind in kinds.items():
@@ -266,7 +279,7 @@ def _insist_that_it_may(given: Mapping[str, Any]) -> None:
             "nothing may be changed from here: DRAINER_READ_ONLY is set",
             hint="unset it, or look only, as with --dry-run",
         )
-    if not given.get("reason", "none needed") and _is_on("DRAINER_REQUIRE_REASON"):
+    if not (given.get("reason", "none needed") or "").strip() and _is_on("DRAINER_REQUIRE_REASON"):
         raise UsageError(
             "a reason is required here: DRAINER_REQUIRE_REASON is set",
             hint='add one, as in --reason "the database team asked"',

@@ -22,6 +22,7 @@ from drainer.cli.values import (
     parse_size,
 )
 from drainer.core.order import Order
+from drainer.engine.control import reason_of
 from drainer.engine.settings import LocalSettings
 from drainer.errors import UsageError
 from drainer.loader import load_handler
@@ -365,6 +366,7 @@ Reason: TypeAlias = Annotated[
     option(
         "--reason",
         default=None,
+        parse=reason_of,
         panel=_TALKING,
         metavar="TEXT",
         help="Why; kept in the plan's history.",

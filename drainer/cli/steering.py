@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import fields
 from math import inf
 from time import monotonic, sleep
 from typing import Annotated, Any, get_type_hints
@@ -28,7 +29,9 @@ EVERY_S = 1.0  # between two looks at all drains
 SPOKEN_S = 5.0  # and between two lines on each, where nothing can be redrawn
 
 # What can be changed: the options of a resume, by their names, with the fields and types they have.
-_NOT_WHILE_IT_RUNS = frozenset({"plan", "handler_options", "latency", "latency_from"})
+_NOT_WHILE_IT_RUNS = frozenset(
+    {"plan", "buffer_bytes", "handler_options", "latency", "latency_from"}
+)
 _SETTABLE: Mapping[str, tuple[str, Option, Any]] = {
     declared.word.removeprefix("--"): (name, declared, get_type_hints(group)[name])
     for group in (How, HowLong, Failing)
@@ -36,7 +39,7 @@ _SETTABLE: Mapping[str, tuple[str, Option, Any]] = {
     if name not in _NOT_WHILE_IT_RUNS
 }
 _NONE = frozenset({"rate", "deadline"})  # that can be taken away
-_SWITCH = {"on": True, "yes": True, "off": False, "no": False}
+_SWITCH = {"on": "true", "yes": "true", "off": "false", "no": "false"}
 _NAMES = listed(sorted(_SETTABLE), most=len(_SETTABLE))
 
 RunningPlan = Annotated[
@@ -47,7 +50,11 @@ RunningPlan = Annotated[
 def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
     """``name=value`` texts as JSON values, by field. Raises UsageError."""
     values: dict[str, Any] = {}
-    for name, text in parse_pairs(texts).items():
+    given = list(texts)
+    pairs = parse_pairs(given)
+    if len(pairs) < len(given):
+        raise UsageError("a name is given twice", hint="say each once")
+    for name, text in pairs.items():
         if name.replace("_", "-") not in _SETTABLE:
             raise UsageError(f"{name} can't be set while a drain runs", hint=f"these can: {_NAMES}")
         field, declared, kind = _SETTABLE[name.replace("_", "-")]
@@ -59,7 +66,11 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
         raise UsageError(
             "nothing is to be set", hint=f"as in concurrency=50; these can be: {_NAMES}"
         )
-    return builtins(values)
+    of_failures = {
+        name: values.pop(name) for name in {each.name for each in fields(Failing)} & values.keys()
+    }
+    taken = {name: None for name, value in of_failures.items() if value is None}
+    return builtins(values | Failing(**of_failures).said | taken)
 
 
 def _value(name: str, declared: Option, kind: Any, text: str) -> Any:
@@ -68,8 +79,12 @@ def _value(name: str, declared: Option, kind: Any, text: str) -> Any:
     if declared.parse is not None:
         found = declared.parse(text)
         return None if found == inf else found
+    if kind == str | None and text.strip().lower() in ("", "none", "null"):
+        raise UsageError(f"{text!r} is no name", hint="to write none, set on-failure instead")
+    if kind == bool | None:
+        text = _SWITCH.get(text.strip().lower(), text)
     try:
-        return msgspec.convert(_SWITCH.get(text.strip().lower(), text), kind, strict=False)
+        return msgspec.convert(text, kind, strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(f"{text!r} makes no sense", hint=str(error)) from None
 

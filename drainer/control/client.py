@@ -7,20 +7,23 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from errno import EPERM
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from drainer.control.place import folders, socket_name, sockets
+from drainer.control.place import folders, owner_of, socket_name, sockets
 from drainer.control.server import ANSWER_S, peer
 from drainer.control.wire import About, Answer, Question, decode_status
 from drainer.core.codec import decode, encode
 from drainer.engine.status import Status
-from drainer.errors import EXIT_USAGE, Interrupted, Refused, UsageError
+from drainer.errors import EXIT_USAGE, DrainerError, Interrupted, Refused, UsageError
 from drainer.store.plan_file import PlanPlace
 
 CONNECT_S = 2.0
-QUIET_S = 15.0  # a drain tells something every few seconds
+QUIET_S = 5.0  # beyond the time that a drain takes to answer
+LINE_MOST = 1 << 26  # bytes of an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,35 +39,44 @@ class Found:
 
 
 def running() -> Iterator[Found]:
-    """Those of this user; root's are everybody's. Sockets that dead ones left are removed."""
+    """Those of this user; root's are everybody's. Of one that does not answer, or not in words of
+    this version, little is known. Sockets that this user's dead ones left are removed."""
     for path in sockets():
         try:
-            with suppress(Refused, Interrupted):
-                yield look(path)
+            yield look(path)
         except ConnectionRefusedError:
-            with suppress(OSError):
-                path.unlink()
-        except OSError:
+            if path.parent in folders() and path.is_socket():
+                with suppress(OSError):
+                    path.unlink()
+        except FileNotFoundError:
             continue
+        except (OSError, ValueError, DrainerError):
+            since = datetime.fromtimestamp(0, UTC).isoformat()
+            yield Found(path, About(str(path), "?", "?", "", "?", since), None, inf, 0)
 
 
 def socket_of(plan: PlanPlace) -> Path:
-    """The socket of the drain that works by a plan. Raises Refused when none does here."""
+    """The socket of the drain that works by a plan. Raises Refused when none does here.
+
+    Root takes that of the plan's owner: anybody can make a socket of the name.
+    """
     name = socket_name(plan)
-    for folder in folders():
-        if (folder / name).exists():
-            return folder / name
-    others = next((path for path in sockets() if path.name == name), None)
-    if others is None:
+    found = [path for path in sockets() if path.name == name]
+    if os.geteuid() == 0 and isinstance(plan, Path):
+        with suppress(OSError):
+            owners = (0, plan.stat().st_uid)
+            found = [path for path in found if owner_of(path.parent) in owners]
+    if not found:
         raise _none_runs(plan)
-    return others
+    return found[0]
 
 
 def look(path: Path) -> Found:
-    """Raises Refused, Interrupted or OSError."""
-    with _Talk(path, Question("status")) as talk:
+    """Raises DrainerError, ValueError or OSError within a few seconds."""
+    with _Talk(path, Question("status"), CONNECT_S) as talk:
         answer = next(talk.lines())
-    assert answer.about is not None
+    if answer.about is None:
+        raise ValueError("it does not say what it is")
     status = None if answer.status is None else decode_status(answer.status)
     return Found(path, answer.about, status, answer.age_s or 0.0, talk.pid)
 
@@ -107,15 +119,15 @@ def _none_runs(plan: PlanPlace) -> Refused:
 class _Talk:
     """One conversation; a context manager."""
 
-    def __init__(self, path: Path, question: Question) -> None:
+    def __init__(self, path: Path, question: Question, most_s: float = ANSWER_S + QUIET_S) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.settimeout(CONNECT_S)
             self._socket.connect(str(path))
             self.pid, uid = peer(self._socket)
-            if os.geteuid() not in (0, uid):
+            if uid not in (0, os.geteuid()) and (os.geteuid() or uid != owner_of(path.parent)):
                 raise PermissionError(EPERM, "it is another user's")
-            self._socket.settimeout(max(QUIET_S, ANSWER_S + 5))
+            self._socket.settimeout(most_s)
             self._socket.sendall(encode(question) + b"\n")
         except BaseException:
             self._socket.close()
@@ -133,7 +145,7 @@ class _Talk:
         last: Mapping[str, Any] | None = None
         with self._socket.makefile("rb") as stream:
             try:
-                for line in stream:
+                while line := stream.readline(LINE_MOST):
                     answer = decode(line, Answer)
                     if answer.error is not None:
                         kind = UsageError if answer.exit_code == EXIT_USAGE else Refused

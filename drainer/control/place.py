@@ -30,7 +30,8 @@ def folders() -> list[Path]:
     given = os.environ.get("XDG_RUNTIME_DIR")
     found = [Path(given)] if given else []
     found.append(_USERS / str(uid))
-    return [*dict.fromkeys(each / OURS for each in found if each.is_dir()), _in_tmp(uid)]
+    own = [each / OURS for each in found if owner_of(each) == uid]
+    return [*dict.fromkeys(own), _TMP / f"{OURS}-{uid}"]
 
 
 def make_folder(folder: Path) -> None:
@@ -45,14 +46,25 @@ def make_folder(folder: Path) -> None:
 
 
 def sockets() -> Iterator[Path]:
-    """Those of this user's drains; root's are everybody's."""
-    places = folders()
+    """Those of this user's drains; root's are everybody's, in the folders of who they are."""
+    found = dict.fromkeys(folders(), os.geteuid())
     if os.geteuid() == 0:
-        places += [*_USERS.glob(f"*/{OURS}"), *_TMP.glob(f"{OURS}-*")]
-    for folder in dict.fromkeys(places):
-        with suppress(OSError):
-            yield from sorted(folder.glob(f"*{SUFFIX}"))
+        found |= {path: _number(path.parent.name) for path in _USERS.glob(f"*/{OURS}")}
+        found |= {path: _number(path.name[len(OURS) + 1 :]) for path in _TMP.glob(f"{OURS}-*")}
+    for folder, uid in found.items():
+        if owner_of(folder) == uid:
+            with suppress(OSError):
+                yield from sorted(folder.glob(f"*{SUFFIX}"))
 
 
-def _in_tmp(uid: int) -> Path:
-    return _TMP / f"{OURS}-{uid}"
+def owner_of(folder: Path) -> int | None:
+    """Whose folder it is; None for what is none, a link to one too, or can't be looked at."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return None
+    return found.st_uid if stat.S_ISDIR(found.st_mode) else None
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else -1

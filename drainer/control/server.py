@@ -16,7 +16,7 @@ from typing import Self
 from drainer.control.place import LENGTH_MOST, folders, make_folder, socket_name
 from drainer.control.wire import LINE_MOST, About, Answer, Question, encode_status
 from drainer.core.codec import decode, encode
-from drainer.engine.control import Control, Stop
+from drainer.engine.control import Control, Stop, reason_of
 from drainer.engine.signals import BLOCKED_S
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Refused
@@ -127,13 +127,18 @@ class ControlServer:
     def ask(self, question: Question, by: str) -> Answer:
         """Raises UsageError or Refused."""
         request = question.request
-        answer = self.control.ask(request, by, question.reason)
+        answer = self.control.ask(request, by, reason_of(question.reason))
         at_once = isinstance(request, Stop) and request.now
         try:
             return Answer(told=answer.result(BLOCKED_S if at_once else ANSWER_S))
         except futures.TimeoutError:
             if at_once:
                 self.give_up()
+            if not answer.cancel():
+                raise Refused(
+                    f"it has not been done within {ANSWER_S:g} s, and may still be",
+                    hint="`drainer watch` shows it once it is: the brokers are slow to answer",
+                ) from None
             raise Refused(
                 "the drain does not answer: its handler may block the event loop",
                 hint="`drainer watch` shows by which line; `drainer stop --now` ends it",
@@ -164,7 +169,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     def service_actions(self) -> None:
         """Makes the socket's file again when it is gone, as at the end of a user's session."""
-        if not self._is_ours():
+        if not os.path.lexists(self._path):
             with suppress(OSError):
                 self._bind()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from drainer.errors import UsageError
 from drainer.view.figures import sub_key
 
 LINE_MOST = 1 << 20  # bytes of a question
+PAUSE_MOST_S = 31 * 86_400.0
 KEY_SHOWN = 80  # characters of a sub-key
 
 
@@ -35,6 +37,8 @@ class Question(JsonRecord):
             case "set":
                 return Change(self.values)
             case "pause":
+                if self.for_s is not None and not 0 < self.for_s <= PAUSE_MOST_S:
+                    raise UsageError("a pause is of 31 days at most", hint="as in --for 10m")
                 return Pause(self.for_s)
             case "continue":
                 return Continue()
@@ -53,6 +57,9 @@ class About(JsonRecord):
     drain_id: str
     engine: str
     since: str
+
+    def __post_init__(self) -> None:
+        datetime.fromisoformat(self.since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,7 @@ def encode_status(status: Status) -> dict[str, Any]:
 
 def decode_status(body: Mapping[str, Any]) -> Status:
     """Raises ValueError."""
-    engine = body["engine"]
+    engine = body.get("engine")
     try:
         plain = msgspec.convert({**body, "engine": None}, Status, str_keys=True, dec_hook=_parse)
         told = None if engine is None else msgspec.convert(engine, EngineTold)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 from drainer.core.codec import JsonRecord, Whole
@@ -40,6 +41,9 @@ class Event(JsonRecord):
     reason: str | None = None
     details: tuple[str, ...] = ()
     offsets: Mapping[Whole, Whole | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        datetime.fromisoformat(self.at)
 
     def __str__(self) -> str:
         """``changed by ana@db1: concurrency 500 → 50 (the database is slow)``."""

@@ -35,6 +35,7 @@ from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
 FORMAT = "drainer-plan/4"
+EVENTS_FIRST, EVENTS_LAST = 100, 900  # of a history
 
 _Isolation = Annotated[str, msgspec.Meta(pattern=r"^read_(un)?committed\Z")]
 _Order = Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(order.value for order in Order)})\Z")]
@@ -78,8 +79,8 @@ class OffsetPlan(JsonRecord):
     the handler's, over all runs. ``ruled`` is what ``rules`` did, those of earlier runs among them.
     ``state`` is where tasks write what they finish, and is there while a drain has tasks.
     ``handler_code`` is a digest of the handler's code when the drain last began, None when unknown.
-    ``limits`` is what the brokers tolerate, which caps what is read and written. ``history`` only
-    grows.
+    ``limits`` is what the brokers tolerate, which caps what is read and written. ``history`` has
+    all events, or of very many the first and the last.
     """
 
     drain_id: str
@@ -130,7 +131,9 @@ class OffsetPlan(JsonRecord):
         return {partition: part.committed for partition, part in self.partitions.items()}
 
     def noting(self, event: Event) -> OffsetPlan:
-        return replace(self, history=(*self.history, event))
+        """The plan with one more event; of very many those in the middle go."""
+        newest = self.history[EVENTS_FIRST:][-(EVENTS_LAST - 1) :]
+        return replace(self, history=(*self.history[:EVENTS_FIRST], *newest, event))
 
     def elsewhere(self) -> Elsewhere | None:
         """What they have finished; None when there are none."""

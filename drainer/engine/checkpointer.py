@@ -190,8 +190,8 @@ class Checkpointer:
 
         Raises what ``save`` raises, and Interrupted when the commit could not be settled.
         """
-        refused = self._refused()
-        self.plan = self.plan.noting(ended)
+        refused, before = self._refused(), self.plan
+        self.plan = before.noting(ended)
         await self.save(commit=commit and refused is None)
         for _ in range(COMMIT_TRIES):
             if not commit or refused or self.trouble is None or forced.is_set():
@@ -199,7 +199,7 @@ class Checkpointer:
             await asyncio.sleep(COMMIT_PAUSE_S)
             await self._commit()
         stands = replace(ended, offsets=self.plan.committed)
-        self.plan = replace(self.plan, history=(*self.plan.history[:-1], stands))
+        self.plan = replace(self.plan, history=before.noting(stands).history)
         await self.save(commit=False)
         self._file.remove_journals()
         if commit and refused:  # while the drain was stopping for another reason

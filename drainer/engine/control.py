@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from enum import Enum
 from queue import Empty, SimpleQueue
@@ -15,10 +15,16 @@ from typing import Any
 from drainer.core.codec import builtins
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Refused, UsageError
+from drainer.escape import printable
+from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import FailureSettings, OnFailure
 
-RESUMABLE = ("concurrency", "buffer_bytes", "plan_interval_s", "grace_s")
-FIXED = frozenset({"journal_interval_s", "options", "reason"})  # of a run, once it has begun
+RESUMABLE = ("concurrency", "plan_interval_s", "grace_s")
+REASON_MOST = 500  # characters
+CALLS_MOST = 100_000  # a drain that begins may take more, and has time for it
+FIXED = frozenset(
+    {"buffer_bytes", "journal_interval_s", "options", "reason"}
+)  # of a run, once it has begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +47,23 @@ class Settings:
         if values.get("dead_letter_topic") is not None:
             failures.setdefault("on_failure", OnFailure.DEAD_LETTER.value)
         run = {name: value for name, value in values.items() if name in of_run}
+        before = builtins(replace(self.running, options=None))
         try:
-            return Settings(
-                LocalSettings.from_json(builtins(self.running) | run),
-                FailureSettings.from_json(builtins(self.failures) | failures),
-            )
+            running = LocalSettings.from_json(before | run)
+            changed = FailureSettings.from_json(builtins(self.failures) | failures)
         except ValueError as error:
             raise UsageError(f"a value makes no sense: {error}", hint=_HINT) from None
+        if Concurrency.of(running.concurrency).most > CALLS_MOST:
+            raise UsageError(
+                f"a running drain makes {CALLS_MOST:,} calls at once at most",
+                hint="stop it, and resume with more",
+            )
+        return Settings(replace(running, options=self.running.options), changed)
+
+    def needs_brokers(self, before: Settings) -> bool:
+        """Whether others have to be asked before it may be worked by."""
+        mine, theirs = self.failures, before.failures
+        return any(getattr(mine, name) != getattr(theirs, name) for name in _OF_LETTERS)
 
     def typed(self, before: LocalSettings) -> dict[str, str]:
         """How this run's own settings that are others than before are typed, by field."""
@@ -67,6 +83,7 @@ class Settings:
         )
 
 
+_OF_LETTERS = ("on_failure", "dead_letter_topic", "after_dead")
 _HINT = "`drainer set --help` lists what can be; for the rest stop it, then resume"
 
 
@@ -111,12 +128,18 @@ class Asked:
 
 
 class Control:
-    """Requests to one drain, from any thread; its lifecycle takes them."""
+    """Requests to one drain, from any thread; its lifecycle takes them, once it has begun.
+
+    Attributes:
+        changed: how this run's own settings that are others than at its beginning are typed, by
+            field: what a resume has to say.
+    """
 
     def __init__(self) -> None:
+        self.changed: Mapping[str, str] = {}
         self._requests: SimpleQueue[Asked] = SimpleQueue()
         self._lock = Lock()
-        self._over = False
+        self._begun = self._over = False
 
     def ask(self, request: Request, by: str, reason: str | None = None) -> Future[tuple[str, ...]]:
         """The answer will be what was done, or UsageError or Refused."""
@@ -124,9 +147,21 @@ class Control:
         with self._lock:
             if self._over:
                 asked.answer.set_exception(over())
-            else:
+            elif self._begun:
                 self._requests.put(asked)
+            elif isinstance(request, Stop):
+                self._requests.put(Asked(request, by, reason, Future()))
+                asked.answer.set_result(("it is still starting, and stops then",))
+            else:
+                asked.answer.set_exception(
+                    Refused("the drain is still starting", hint="say it again in a moment")
+                )
         return asked.answer
+
+    def begin(self) -> None:
+        """From now on requests are taken."""
+        with self._lock:
+            self._begun = True
 
     def taken(self) -> Iterator[Asked]:
         """What was asked since the last time."""
@@ -151,6 +186,12 @@ def option_name(field: str) -> str:
     return field.removesuffix("_s").removesuffix("_bytes").replace("_", "-")
 
 
+def reason_of(text: str | None) -> str | None:
+    """A reason as it is kept: one line of what can be seen, not too long."""
+    text = printable((text or "").strip())
+    return text[:REASON_MOST] or None
+
+
 def _shown(field: str, value: Any) -> str:
     match value:
         case None:
@@ -162,9 +203,7 @@ def _shown(field: str, value: Any) -> str:
         case datetime():
             return f"{value.astimezone():%d %b %H:%M}"
     unit = next((unit for end, unit in _UNITS if field.endswith(end)), "")
-    if field.endswith("_bytes"):
-        value /= 2**20
-    return f"{value:g}{unit}" if unit else str(value)
+    return f"{f'{value:.6f}'.rstrip('0').rstrip('.')}{unit}" if unit else str(value)
 
 
-_UNITS = (("rate", "/s"), ("_s", "s"), ("_bytes", "MiB"))
+_UNITS = (("rate", "/s"), ("_s", "s"))

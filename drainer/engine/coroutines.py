@@ -86,6 +86,10 @@ class AsyncWorkers:
             self._finish: Callable[[SubMessage], object] = starter.finish
         self._choose_next()
 
+    def use_timeout(self, timeout_s: float) -> None:
+        """From now on."""
+        self.timeout_s = timeout_s
+
     def pause(self, paused: bool) -> None:
         """Each worker asks the starter for the next one: none is handed out ahead."""
 

@@ -269,7 +269,7 @@ class Failures:
             if paused:
                 self._paused_s = now_s
             else:
-                self._breaker.stood_still(now_s - self._paused_s)
+                self._breaker.stood_still(self._paused_s, now_s)
             self._settle()
             if not paused:
                 self._tick()

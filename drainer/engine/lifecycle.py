@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -27,6 +27,7 @@ from drainer.errors import (
     GroupJoined,
     LockLost,
     OffsetMoved,
+    Refused,
     Signalled,
     TopicGone,
     both,
@@ -126,6 +127,7 @@ class Lifecycle:
         self._continue_s = inf  # when the pause is over
         self._events: deque[Event] = deque(maxlen=EVENTS_SHOWN)
         self._events_total = 0
+        self._changes: asyncio.Queue[Asked] = asyncio.Queue()
         self._deadline = DeadlineWatch()
         self._stopper: tuple[str, str | None] = self._runtime.user(), None  # and why
         self._asked: Signalled | None = None  # to stop, by the last signal
@@ -145,9 +147,11 @@ class Lifecycle:
         with self._runtime.stop_signals(loop, self._signalled, self._held.give_up):
             self.listens = True
             await self._work.begin()
+            self._held.control.begin()
             tasks = [
                 spawn(self._watch(), "watch", self.end),
                 spawn(self._listen(), "control", self.end),
+                spawn(self._change_on(), "changes", self.end),
             ]
             cause = await asyncio.shield(self.ended)
             cause = await self._stop(cause)
@@ -189,23 +193,27 @@ class Lifecycle:
         self._work.pause(unsure or self._paused is not None)
 
     async def _listen(self) -> None:
-        """Does what people ask, one thing after the other."""
-        control = self._held.control
+        """Does what people ask. A change may take a while: what else is asked does not wait."""
         while True:
-            if self._paused is not None and self._runtime.monotonic() >= self._continue_s:
+            over_s = inf if self._paused is None or self.ended.done() else self._continue_s
+            if self._runtime.monotonic() >= over_s:
                 self._go_on(self._event(Deed.CONTINUED, details=("the time of its pause is over",)))
-            for asked in control.taken():
-                try:
-                    asked.answer.set_result(await self._do(asked))
-                except DrainerError as error:
-                    asked.answer.set_exception(error)
-                except asyncio.CancelledError:
-                    asked.answer.set_exception(over())
-                    raise
+            for asked in self._held.control.taken():
+                if isinstance(asked.request, Change):
+                    self._changes.put_nowait(asked)
+                else:
+                    await _answer(asked, self._do(asked))
             await asyncio.sleep(self._work.look_s)
 
+    async def _change_on(self) -> None:
+        """Makes the changes that people ask for, one after the other."""
+        while True:
+            asked = await self._changes.get()
+            assert isinstance(asked.request, Change)
+            await _answer(asked, self._change(asked, asked.request.values))
+
     async def _do(self, asked: Asked) -> tuple[str, ...]:
-        """What was done, in words. Raises UsageError or Refused."""
+        """What was done, in words. Raises Refused."""
         match asked.request:
             case Stop(now=now):
                 self._stopper = asked.by, asked.reason
@@ -223,8 +231,8 @@ class Lifecycle:
                     return ("it is not paused",)
                 self._go_on(self._event(Deed.CONTINUED, asked))
                 return ("goes on",)
-            case Change(values=values):
-                return await self._change(asked, values)
+            case Change():
+                raise AssertionError("changes are made by another task")
 
     def _pause(self, asked: Asked, for_s: float | None) -> None:
         until = None
@@ -246,7 +254,7 @@ class Lifecycle:
     async def _change(self, asked: Asked, values: Mapping[str, Any]) -> tuple[str, ...]:
         before = self._settings
         wanted = before.changed(values)
-        if wanted.failures != before.failures:
+        if wanted.needs_brokers(before):
             settled = await self._runtime.blocking_call(self._held.settle, wanted.failures)
             wanted = Settings(wanted.running, settled)
         details = before.changes_to(wanted)
@@ -256,6 +264,7 @@ class Lifecycle:
             raise over()
         await self._work.change(wanted)
         self._settings = wanted
+        self._held.control.changed = wanted.typed(self._held.running)
         self.checkpointer.change(wanted.failures, wanted.running.plan_interval_s)
         self._note(self._event(Deed.CHANGED, asked, details))
         return details
@@ -302,7 +311,6 @@ class Lifecycle:
         cause = await self._work.rest(cause, grace_s)
         await self.within(self.checkpointer.stop())
         cause = await self._work.close(cause)
-        self._held.control.end()
         if self.forced.is_set():
             cause = cause or self._asked  # what is not committed now is not done
         lost = self._lock.lost  # maybe only now: the first reason hides it
@@ -319,6 +327,7 @@ class Lifecycle:
                 cause = cause or self._asked
         except DrainerError as error:
             cause = both(cause, error)
+        self._held.control.end()
         return cause if lost is None or lost is cause else both(cause, lost)
 
     def _status(self) -> Status:
@@ -386,7 +395,6 @@ class Lifecycle:
                 blocked_by=status.blocked_by,
                 rules=status.rules,
                 history=plan.history,
-                changed=self._settings.typed(self._held.running),
             )
         )
 
@@ -402,3 +410,19 @@ class Lifecycle:
     def _come_to_rest(self, asked: Signalled) -> None:
         self._asked = asked
         self.end(asked)  # one that is only writing down its end is let finish, once
+
+
+async def _answer(asked: Asked, doing: Coroutine[Any, Any, tuple[str, ...]]) -> None:
+    """Whatever comes of a request, it is no reason for the drain to end."""
+    if not asked.answer.set_running_or_notify_cancel():  # nobody waits for it any more
+        doing.close()
+        return
+    try:
+        asked.answer.set_result(await doing)
+    except DrainerError as error:
+        asked.answer.set_exception(error)
+    except asyncio.CancelledError:
+        asked.answer.set_exception(over())
+        raise
+    except Exception as error:
+        asked.answer.set_exception(Refused(f"that failed: {describe(error)}"))

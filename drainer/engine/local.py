@@ -194,9 +194,6 @@ class LocalDrain:
 
     async def change(self, settings: Settings) -> None:
         before, self._settings = self._settings, settings
-        if settings.running.buffer_bytes != before.running.buffer_bytes:
-            self._meter.buffer_bytes = settings.running.buffer_bytes
-            self._pump.capacity_bytes = max(1, settings.running.buffer_bytes // 2)
         concurrency = Concurrency.of(settings.running.concurrency)
         if concurrency != Concurrency.of(before.running.concurrency):
             if self._limiting is not None:
@@ -206,7 +203,7 @@ class LocalDrain:
             self.limit(min(now, most) if concurrency.is_auto else first)
             self._search(concurrency)
         if settings.failures != before.failures:
-            self._workers.timeout_s = settings.failures.timeout_s
+            self._workers.use_timeout(settings.failures.timeout_s)
             self._failures.change(
                 settings.failures, self._open_letters(settings.failures.letters_topic)
             )

@@ -34,7 +34,7 @@ class Measures(ABC):
     ) -> None:
         """``finished`` sub-messages were so before the run."""
         self.concurrency = concurrency
-        self.buffer_bytes = buffer_bytes
+        self._buffer_bytes = buffer_bytes
         self._plan_path = plan_path
         self._clock = clock
         self._finished_before = finished
@@ -98,7 +98,7 @@ class Measures(ABC):
             lanes_ready=lanes_ready,
             hottest=deepest,
             buffered_bytes=buffered_bytes,
-            buffer_bytes=self.buffer_bytes,
+            buffer_bytes=self._buffer_bytes,
             plan_path=self._plan_path,
             partitions=parts,
             latency=self.overall(),

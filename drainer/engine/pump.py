@@ -55,7 +55,7 @@ class Pump:
         self._next_batch = next_batch
         self._dispatcher = dispatcher
         self._split = split
-        self.capacity_bytes = max(1, capacity_bytes)  # or nothing would ever be let in
+        self._capacity_bytes = max(1, capacity_bytes)  # or nothing would ever be let in
         self.ready_lanes = ready_lanes
         self._lanes = dispatcher.lanes
         self._moved = moved
@@ -127,7 +127,7 @@ class Pump:
             self._lanes.ready < self.ready_lanes
             and self._lanes.parked < PARKED_MOST
             and self._dispatcher.resting < RESTING_MOST
-            and self._dispatcher.pending_bytes < self.capacity_bytes
+            and self._dispatcher.pending_bytes < self._capacity_bytes
         )
 
     def _deliver_at_once(self, deliver: Callable[[Sequence[Any]], None]) -> bool:
@@ -138,14 +138,14 @@ class Pump:
         deliver(messages)
         each = (self._dispatcher.pending_bytes - before) // len(messages)
         more = len(messages) == self._at_once
-        room = self.capacity_bytes // WHOLE_SHARE // max(1, each)
+        room = self._capacity_bytes // WHOLE_SHARE // max(1, each)
         self._at_once = min(self._slice_check, max(1, room))
         return more
 
     def _deliver_split(self) -> bool:
         assert self._split is not None
         split, dispatcher = self._split, self._dispatcher
-        room = self.capacity_bytes - dispatcher.pending_bytes
+        room = self._capacity_bytes - dispatcher.pending_bytes
         left = self._slice_check
         for message in self._messages:
             left -= 1

@@ -34,5 +34,7 @@ class LocalSettings(JsonRecord):
             raise ValueError("with this concurrency nothing would ever start")
         if self.buffer_bytes < 0 or self.grace_s < 0:
             raise ValueError("a buffer or a grace is below zero")
+        if self.deadline is not None and self.deadline.tzinfo is None:
+            raise ValueError("a deadline has no zone")
         if self.plan_interval_s <= 0:
             raise ValueError("a plan can't be written every 0 s")

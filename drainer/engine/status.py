@@ -340,7 +340,6 @@ class Summary:
     write_cap: CapStatus | None = None
     held: tuple[HeldBack, ...] = ()  # by open transactions that the backlog ends at
     history: tuple[Event, ...] = ()  # of the plan
-    changed: Mapping[str, str] = field(default_factory=dict)  # by people: what a resume has to say
 
     @property
     def to_go(self) -> int:

@@ -101,6 +101,14 @@ class ThreadWorkers:
         self._let_go(-more)
         self.wake()
 
+    def use_timeout(self, timeout_s: float) -> None:
+        """From now on; what has become late by another one may be in time by this one."""
+        self.timeout_s = timeout_s
+        begun_by = self._clock() - (timeout_s or inf)
+        for sub, begun_s in list(self._begun.values()):
+            if begun_s >= begun_by:
+                self._judge.returned(sub)
+
     def pause(self, paused: bool) -> None:
         """While ``paused``, what is handed out and no thread has begun stays here."""
         if not paused:

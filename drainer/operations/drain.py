@@ -22,6 +22,7 @@ from drainer.errors import (
     PlanNotWritten,
     PlanRefused,
 )
+from drainer.escape import printable
 from drainer.kafka.backlog import held_back
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
@@ -49,7 +50,7 @@ def drain(
     runtime: Runtime = THIS_PROCESS,
     make_lock: Callable[..., GroupLock] = GroupLock,
     control: Control | None = None,
-    resuming: Callable[[Summary], Resuming] = lambda summary: Resuming(),
+    resuming: Callable[[], Resuming] = Resuming,
 ) -> Summary:
     """Drains and gives the summary.
 
@@ -65,7 +66,7 @@ def drain(
 
     def run(held: HeldDrain) -> Summary:
         summary = _drain(prepared, held)
-        summary = replace(summary, resuming=resuming(summary))
+        summary = replace(summary, resuming=resuming())
         server.end(summary)
         return summary
 
@@ -133,7 +134,9 @@ def _control_server(
 ) -> ControlServer:
     place, plan = absolute(prepared.action.plan_path), prepared.plan
     engine = prepared.action.engine.name
-    about = About(str(place), plan.topic, plan.group, plan.drain_id, engine, runtime.now())
+    about = About(
+        printable(str(place)), plan.topic, plan.group, plan.drain_id, engine, runtime.now()
+    )
     return ControlServer(place, about, control, give_up)
 
 

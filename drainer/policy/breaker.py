@@ -142,11 +142,11 @@ class Breaker:
         self._wait_s = PROBE_FIRST_S
         self._probe_at_s = now_s + PROBE_FIRST_S
 
-    def stood_still(self, for_s: float) -> None:
-        """Nothing could be tried for so long: that says nothing of the downstream."""
+    def stood_still(self, since_s: float, now_s: float) -> None:
+        """Nothing could be tried in between: that says nothing of the downstream."""
         if self.open_since_s is not None:
-            self.open_since_s += for_s
-        self.streak.since_s += for_s
+            self.open_since_s += now_s - max(since_s, self.open_since_s)
+        self.streak.since_s += now_s - max(since_s, self.streak.since_s)
 
     def give_way(self) -> None:
         """Closes it without a probe."""

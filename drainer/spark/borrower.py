@@ -68,10 +68,10 @@ class BorrowingDrain(LocalDrain):
     async def _obey_settings(self) -> None:
         self._base = self._failures_now() or self._base
         rate = self._base.rate
-        if self._share:  # else it has none, and begins nothing
-            rate = None if rate is None else rate * self._share
-            failures = replace(self._base, rate=rate)
-            await self.change(replace(self._settings, failures=failures))
+        if rate is not None and self._share:  # else it begins nothing, at whatever rate
+            rate *= self._share
+        failures = replace(self._base, rate=rate)
+        await self.change(replace(self._settings, failures=failures))
 
     def borrowed(self) -> Borrowed:
         """What it tells the driver of that."""

@@ -316,8 +316,8 @@ class SparkDrain:
             await self._work.cancel()  # Spark ends them
             said = await self._are_cut()
         await self._reader.cancel()
-        # Tasks know no cause, and take all of it.
-        grace_s = self._work.settings.running.grace_s
+        # Tasks know no cause, and take all of it: of two the one that they began with.
+        grace_s = max(self._running.grace_s, self._work.settings.running.grace_s)
         resting = asyncio.create_task(self._work.rest())
         forced = asyncio.create_task(self._life.forced.wait())
         await asyncio.wait(

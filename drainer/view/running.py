@@ -19,7 +19,7 @@ def state_of(found: Found) -> str:
     """What it does, in a word."""
     status = found.status
     if status is None:
-        return "starting"
+        return "silent" if found.age_s > SILENT_S else "starting"
     signs = (
         (status.stopping is not None, "stopping"),
         (found.age_s > SILENT_S, "silent"),

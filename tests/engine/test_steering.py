@@ -147,7 +147,7 @@ def test_the_concurrency_is_what_was_set_last(kind: Kind, tmp_path: Path) -> Non
     summary = drained(rehearsal, handler, more_and_less)
     assert summary.exit_code == 0
     assert sorted(handler.account.began) == sorted(rehearsal.places)
-    assert summary.changed == {"concurrency": "30", "grace_s": "4s"}
+    assert rehearsal.control.changed == {"concurrency": "30", "grace_s": "4s"}
 
 
 @both_kinds
@@ -178,7 +178,9 @@ def test_what_is_wrong_in_part_is_refused_as_a_whole(tmp_path: Path) -> None:
         {"concurrency": 20, "journal_interval_s": 9},
         {"concurrency": "many"},
         {"grace_s": -1},
-        {"buffer_bytes": -5},
+        {"buffer_bytes": 2**20},
+        {"deadline": "2026-11-24T08:00:00"},
+        {"concurrency": 1_000_000},
         {"plan_interval_s": 0},
     ]
 
@@ -189,7 +191,7 @@ def test_what_is_wrong_in_part_is_refused_as_a_whole(tmp_path: Path) -> None:
 
     summary = drained(rehearsal, handler, ask_for_all_of_it)
     assert [each.what for each in summary.history] == [Deed.ENDED]
-    assert summary.changed == {}
+    assert rehearsal.control.changed == {}
 
 
 def test_what_the_brokers_refuse_changes_nothing(tmp_path: Path) -> None:
@@ -361,7 +363,6 @@ def test_whatever_is_asked_in_whatever_order_breaks_no_law(kind: Kind, tmp_path:
         lambda: Change({"rate": None}),
         lambda: Change({"retries": chance.randint(0, 9), "timeout_s": chance.choice([0, 5])}),
         lambda: Change({"breaker": chance.random() < 0.5, "retry_delay_s": 0.001}),
-        lambda: Change({"buffer_bytes": chance.choice([1, 2**16, 2**28])}),
         lambda: Pause(chance.choice([None, 0.01])),
         Continue,
     ]
@@ -395,3 +396,74 @@ def test_whatever_is_asked_in_whatever_order_breaks_no_law(kind: Kind, tmp_path:
     assert summary.conserved
     assert {*handler.account.finished, *handler.account.failed} == rehearsal.places
     assert len(handler.account.finished) == len(set(handler.account.finished))
+
+
+def test_a_change_that_waits_for_the_brokers_holds_up_nothing_else(tmp_path: Path) -> None:
+    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.002)
+    asked, answers = Flag(), Flag()
+
+    def slow(failures: FailureSettings) -> FailureSettings:
+        asked.set()
+        answers.wait(10)
+        return failures
+
+    rehearsal.settle = slow
+
+    def pause_and_stop_meanwhile(person: Person) -> None:
+        change = rehearsal.control.ask(Change({"on_failure": "skip"}), ANA)
+        assert asked.wait(10)
+        assert "paused" in person.asks(Pause())[0]
+        person.asks(Stop())
+        with pytest.raises(Refused, match="coming to rest"):
+            change.result(10)
+        answers.set()
+
+    assert drained(rehearsal, handler, pause_and_stop_meanwhile).exit_code == 4
+
+
+def test_a_request_that_fails_in_an_unheard_of_way_is_refused(tmp_path: Path) -> None:
+    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.001)
+
+    def broken(failures: FailureSettings) -> FailureSettings:
+        raise LookupError("what?")
+
+    rehearsal.settle = broken
+
+    def ask(person: Person) -> None:
+        with pytest.raises(Refused, match=r"LookupError: what\?"):
+            person.sets(on_failure="skip")
+
+    assert drained(rehearsal, handler, ask).exit_code == 0
+
+
+def test_late_threads_are_in_time_again_by_a_longer_timeout(tmp_path: Path) -> None:
+    go_on = Flag()
+
+    def slow(sub: SubMessage) -> None:
+        time.sleep(0.002)
+        if sub.message.offset == 3:
+            go_on.wait(30)
+
+    failures = FailureSettings(timeout_s=0.05)
+    rehearsal, handler = Rehearsal(tmp_path, LONG, failures=failures), OnThreads(slow)
+
+    def wait_longer(person: Person) -> None:
+        eventually(lambda: rehearsal.statuses[-1].failures.late == 1, "it is late")
+        person.sets(timeout_s=600)
+        eventually(lambda: rehearsal.statuses[-1].failures.late == 0, "it is in time")
+        go_on.set()
+
+    rehearsal.settings = LocalSettings(concurrency=4, plan_interval_s=0.02, grace_s=5.0)
+    assert drained(rehearsal, handler, wait_longer).exit_code == 0
+
+
+def test_a_pause_that_ends_while_a_drain_comes_to_rest_is_no_news(tmp_path: Path) -> None:
+    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.3)
+
+    def pause_and_stop(person: Person) -> None:
+        person.asks(Pause(0.1))
+        person.asks(Stop())
+
+    summary = drained(rehearsal, handler, pause_and_stop)
+    assert [each.what for each in summary.history] == [Deed.PAUSED, Deed.ENDED]
+    assert summary.history == rehearsal.file.load().plan.history

@@ -29,7 +29,7 @@ def test_partitions_that_the_topic_has_got_since_are_named(story: Story) -> None
 def test_a_resume_that_takes_over_tasks_keeps_what_it_was_told() -> None:
     seen = samples.plan()
     said = replace(seen, bootstrap_servers="other:9092", client_config="/etc/other.properties")
-    said = said.noting(Event("now", Deed.RESUMED, "ana@db1"))
+    said = said.noting(Event(seen.updated, Deed.RESUMED, "ana@db1"))
     prepared = Prepared(
         samples.action(plan=said),
         handler=None,  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ def test_a_resume_that_takes_over_tasks_keeps_what_it_was_told() -> None:
 
     plan = going_on(prepared, LoadedPlan(Path("p"), seen, reported, 1, False, 1)).plan
 
-    assert (plan.updated, plan.history[-1]) == ("now", said.history[-1])
+    assert (plan.updated, plan.history[-1]) == (seen.updated, said.history[-1])
     assert (plan.bootstrap_servers, plan.client_config) == ("other:9092", "/etc/other.properties")
 
 

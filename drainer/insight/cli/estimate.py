@@ -12,7 +12,7 @@ from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import end_at_once, resuming_with, settle_cap
 from drainer.cli.engines import Engines
-from drainer.cli.groups import command, only, option, without
+from drainer.cli.groups import changing_when, only, option, without
 from drainer.cli.options import Failing, How, HowLong, Limits, Report, Rules, What, Yes, request_of
 from drainer.engine.preview import PROCESS, SPARK, EngineChoice, EngineName, Preview
 from drainer.engine.settings import LocalSettings
@@ -50,7 +50,7 @@ NO_CORES = "how many cores the cluster gives is not known before Spark starts th
 ASSUMED, ASSUMED_SOURCE = "10ms", "assumed"  # for a dry run that says no latency
 
 
-@command
+@changing_when(lambda given: given.get("canary") is not None)
 def estimate(
     context: typer.Context,
     what: What,
@@ -275,7 +275,7 @@ def send_canary_and_estimate(
     )
     resuming = resuming_with(context, prepared.plan)
     with progress_view(terminal) as view:
-        give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
+        give_up = partial(end_at_once, terminal, view, action.plan_path, lambda: resuming)
         summary = send_canary(
             cluster, prepared, question.running, first, view.update, terminal.say, give_up
         )
