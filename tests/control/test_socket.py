@@ -140,7 +140,7 @@ def test_what_is_asked_is_done_by_the_drain_and_its_refusal_told(server: Control
         while asked is None:
             asked = next(control.taken(), None)
         assert isinstance(asked.request, Pause)
-        assert (asked.request.for_s, asked.reason) == (60.0, "a b")
+        assert (asked.request.for_s, asked.reason) == (60.0, "a\\nb")
         asked.answer.set_exception(UsageError("no", hint="yes"))
 
     thread = threading.Thread(target=drain)
@@ -180,7 +180,9 @@ def test_one_that_is_gone_in_the_middle_is_told() -> None:
         listening.listen()
 
         def hang_up() -> None:
-            listening.accept()[0].close()
+            connection, _ = listening.accept()
+            connection.recv(1000)
+            connection.close()
 
         threading.Thread(target=hang_up).start()
         with pytest.raises(Interrupted, match="gone"):
