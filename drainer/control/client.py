@@ -110,9 +110,9 @@ def _connected(plan: PlanPlace, question: Question) -> _Talk:
 
 def _none_runs(plan: PlanPlace) -> Refused:
     return Refused(
-        f"no drain by {plan} runs on this machine",
-        hint="`drainer ps` lists those that do; for one elsewhere ask on its machine, or in its"
-        " container",
+        f"no drain of yours runs by {plan} on this machine",
+        hint="`drainer ps` lists those that do; for another one ask as its user or root, on its"
+        " machine, in its container",
     )
 
 
