@@ -659,7 +659,7 @@ def test_on_spark_a_drain_is_changed_paused_and_stopped_the_same_way(
     steer(command, topic, "pause")
     paused_s = time.monotonic()
     rests(command)
-    assert is_in_state(command, topic, "paused")["in_flight"] == 0
+    eventually(lambda: is_in_state(command, topic, "paused")["in_flight"] == 0, "ps says so")
     assert cluster.group(lock_group(command.group(topic))).members
     assert begun_between(command, paused_s + WITHIN_S, time.monotonic()) == 0
     steer(command, topic, "continue")
