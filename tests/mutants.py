@@ -180,7 +180,7 @@ position-before-its-messages (holes): engine/test_local_drain.py::test_a_drain_h
 +                self._dispatcher.skip_to(partition, position)
 +            if not self._deliver_some():
 buffer-ignored (bounded memory): engine/test_engine_bounds.py::test_pending_memory_stays_below_the_buffer
--            and self._dispatcher.pending_bytes < self.capacity_bytes
+-            and self._dispatcher.pending_bytes < self._capacity_bytes
 drainer/store/journal.py
 journal-goes-on-past-a-full-disk (journal): store/test_journal.py
 -        self._untaken = self._untaken[written:]
