@@ -132,7 +132,7 @@ def preview_and_drain(
     try:
         if metrics is not None:
             metrics.end(summary)
-        page.end(drain_page(action, summary, history, datetime.now().astimezone()))
+            page.end(drain_page(action, summary, history, datetime.now().astimezone()))
         show_summary(terminal, summary)
         late.wait()
         hooks.ended(terminal, summary)

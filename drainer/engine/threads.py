@@ -98,7 +98,10 @@ class ThreadWorkers:
             # Who is yet to leave stays: with another one beside it there would be too many.
             if not (self._leaves and _taken(self._leaves.pop())):
                 self._start_one()
+        ahead = self._recalled() if more < 0 else []  # who is to leave goes before it is begun
         self._let_go(-more)
+        for sub in ahead:
+            self._inbox.put(sub)
         self.wake()
 
     def use_timeout(self, timeout_s: float) -> None:
@@ -115,13 +118,19 @@ class ThreadWorkers:
             while self._kept:
                 self._inbox.put(self._kept.pop(0))
             return
+        self._kept += self._recalled()
+
+    def _recalled(self) -> list[SubMessage]:
+        """What is handed out and no thread has begun, in order."""
         leaves: list[list[bool]] = []
+        ahead: list[SubMessage] = []
         with suppress(Empty):
             while True:
                 found = self._inbox.get_nowait()
-                (leaves if found.__class__ is list else self._kept).append(found)
+                (leaves if found.__class__ is list else ahead).append(found)
         for leave in leaves:
             self._inbox.put(leave)
+        return ahead
 
     @property
     def kept_back(self) -> int:

@@ -27,6 +27,12 @@ def commands(command: Any, *words: str) -> Iterator[tuple[str, Any]]:
         yield " ".join(words), command
 
 
+def test_no_two_options_of_a_command_have_one_name() -> None:
+    for name, command in commands(COMMAND):
+        words = [word for each in command.params for word in (*each.opts, *each.secondary_opts)]
+        assert len(words) == len(set(words)), name
+
+
 def test_every_command_shows_an_example() -> None:
     for name, command in commands(COMMAND):
         assert "Example" in command.help, name

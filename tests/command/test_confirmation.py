@@ -59,7 +59,7 @@ def test_a_yes_drains_and_ctrl_c_stops_safely_and_says_how_to_resume(
     session.types("y\n")
     session.shows("sub-messages/s")
     session.types(CTRL_C)
-    session.shows("stopping")
+    session.shows("Stopping")
     command.gate.touch()
     assert f"drainer resume {command.plan(topic).name}" in session.ends(4)
     command.resume(topic)

@@ -49,7 +49,7 @@ def test_letters_are_counted_filtered_and_listed(command: Command, dead: Topic) 
     assert times == [f"2026-03-14T18:02:0{n}.000+00:00" for n in (9, 8, 7)]
     assert outcome.out == ""
 
-    filters = ("--sub-key", "doc-hot", "--error", "timeouterror: DB-1", "--reason", "failed")
+    filters = ("--sub-key", "doc-hot", "--error", "timeouterror: DB-1", "--letter-reason", "failed")
     answer = command("dead", "list", *where(dead), *filters, "--json").answer
     assert (answer["letters"], answer["matching"], answer["foreign"]) == (10, 1, 1)
     assert [letter["sub_keys"] for letter in answer["newest"]] == [["doc-hot"]]

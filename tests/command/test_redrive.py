@@ -158,7 +158,7 @@ def test_killed_it_is_resumed_from_its_plan(command: Command, dead: Topic) -> No
     write_letters(
         dead, [*[died(n, f"doc-{n}") for n in range(60)], died(60, "other", reason="limit")]
     )
-    more = ("--reason", "failed", "-c", "4", *FAST)
+    more = ("--letter-reason", "failed", "-c", "4", *FAST)
     running = begin(command, dead.name, *more, pause_ms=5)
     command.wait_for(running, "done", 20)
     running.kill()

@@ -128,7 +128,7 @@ def test_a_pause_may_end_by_itself(tmp_path: Path) -> None:
 
 @both_kinds
 def test_the_concurrency_is_what_was_set_last(kind: Kind, tmp_path: Path) -> None:
-    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(kind, 0.002)
+    rehearsal, handler = Rehearsal(tmp_path, in_lanes(20_000, 400)), takes(kind, 0.002)
 
     def more_and_less(person: Person) -> None:
         assert person.sets(concurrency=50) == ("concurrency 8 → 50",)
@@ -467,3 +467,19 @@ def test_a_pause_that_ends_while_a_drain_comes_to_rest_is_no_news(tmp_path: Path
     summary = drained(rehearsal, handler, pause_and_stop)
     assert [each.what for each in summary.history] == [Deed.PAUSED, Deed.ENDED]
     assert summary.history == rehearsal.file.load().plan.history
+
+
+def test_threads_begin_no_more_than_they_may_once_there_are_fewer(tmp_path: Path) -> None:
+    """What is handed out ahead to threads waits for those that stay."""
+    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnThreads, 0.05)
+    rehearsal.settings = LocalSettings(concurrency=32, plan_interval_s=0.02, grace_s=5.0)
+
+    def fewer(person: Person) -> None:
+        person.waits_for(64)
+        person.sets(concurrency=2)
+        begun = person.begun
+        eventually(lambda: person.in_flight <= 2, "the others have ended")
+        assert person.begun - begun <= 2 * 3, "32 calls of one length ended meanwhile"
+        person.sets(concurrency=300)
+
+    assert drained(rehearsal, handler, fewer).exit_code == 0

@@ -25,7 +25,7 @@ class Letters:
     """Which of them are meant; the fields are those of LetterFilter."""
 
     reasons: tuple[str, ...] = option(
-        "--reason",
+        "--letter-reason",
         default=(),
         many=str,
         help="Only those given up for this reason; repeatable.",
