@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from drainer import wings
@@ -112,9 +113,12 @@ class Engines:
         Raises Refused when Spark is asked for, and this drain can't run there or there is no Java.
         """
         by_name = self.engine is not EngineName.AUTO
-        if spark is not None:
+        is_file = isinstance(prepared.action.plan_path, Path)  # at a URI there is no journal
+        over = prepared.plan.complete and is_file
+        if spark is not None and not over:
             settle = wings.load(wings.Hook.SETTLE_ON_SPARK)
             return settle(prepared, spark, running, by_master=not by_name)  # type: ignore[no-any-return]
-        chosen = EngineChoice(PROCESS, "as --engine says" if by_name else NO_MASTER)
+        why = "as --engine says" if by_name else NO_MASTER
+        chosen = EngineChoice(PROCESS, why if spark is None else "nothing is left to handle")
         action = replace(prepared.action, engine=chosen)
         return replace(prepared, action=action, engine=IN_PROCESS)

@@ -108,3 +108,10 @@ def test_a_resume_may_go_to_spark_and_says_so_before_it_begins(
     running.kill()
 
     assert len(command.record.done()) == done
+
+
+def test_spark_is_not_started_for_nothing(command: Command, topic: Topic) -> None:
+    command.drain(topic)
+    outcome = command.resume(topic, "--engine", "spark", "--json")
+    assert "this process  (nothing is left to handle)" in outcome.err
+    assert outcome.answer["engine"] == "process"
