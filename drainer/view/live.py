@@ -117,7 +117,7 @@ class LiveView:
 
 
 class RunningLine:
-    """A context manager: one line that is redrawn in place on a screen, and gone at the end.
+    """A context manager: a line, or some, redrawn in place on a screen and gone at the end.
 
     Elsewhere ``draw`` says the line each ``every_s`` seconds; with None it says nothing. A line is
     left out rather than wait for a terminal that is held.
@@ -148,7 +148,8 @@ class RunningLine:
         if self._live is None:
             self._terminal.say(text)
         else:
-            line = Text(printable(text), no_wrap=True, overflow="ellipsis")
+            lines = "\n".join(map(printable, text.split("\n")))
+            line = Text(lines, no_wrap=True, overflow="ellipsis")
             self._live.update(line, refresh=True)
 
 

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 
-from drainer.core.event import Event
 from drainer.core.listed import name_lost
 from drainer.core.plan import OffsetPlan
 from drainer.escape import command
 from drainer.view import figures
+from drainer.view.history import events
 from drainer.view.page import (
     BAD,
     OK,
     Cell,
-    Column,
     Field,
     Item,
     Line,
     Page,
     Table,
     Tone,
-    few,
     section,
 )
 from drainer.view.policy import rule_lines, task_fields
 from drainer.view.summary import account, parked_field
 from drainer.view.terminal import Terminal
-
-OFFSETS_SHOWN = 4  # partitions of an event
 
 
 def plan_page(plan: OffsetPlan, path: Path | str | None = None) -> Page:
@@ -57,25 +52,9 @@ def plan_page(plan: OffsetPlan, path: Path | str | None = None) -> Page:
 
 def history_page(plan: OffsetPlan) -> Page:
     """What was done with a drain, the first thing first."""
-    events = Table(
-        (Column("when"), Column("what"), Column("by"), Column("details", wide=True)),
-        tuple(map(_event_row, plan.history)),
-        shown=len(plan.history),
-    )
     subject = f"{plan.topic}, for group {plan.group}"
     told = figures.counted(len(plan.history), "event")
-    return Page(Line(told), (section("Its history", events),), subject=subject)
-
-
-def _event_row(event: Event) -> tuple[str, ...]:
-    when = datetime.fromisoformat(event.at).astimezone()
-    told = [*event.details]
-    if event.offsets:
-        stands = (f"{number}:{figures.offset(at)}" for number, at in event.offsets.items())
-        told.append(f"group at {' '.join(few(tuple(stands), OFFSETS_SHOWN))}")
-    if event.reason is not None:
-        told.append(f"reason: {event.reason}")
-    return f"{when:%Y-%m-%d %H:%M:%S}", event.what, event.by, "; ".join(told)
+    return Page(Line(told), (section("Its history", events(plan.history)),), subject=subject)
 
 
 def show_before_connecting(

@@ -17,6 +17,7 @@ from drainer.errors import DrainerError
 from drainer.store.plan_file import PlanPlace, absolute, parse_place
 from drainer.view import figures
 from drainer.view.course import deepest_lanes, plots, troubles
+from drainer.view.history import events
 from drainer.view.page import (
     BAD,
     OK,
@@ -95,6 +96,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
             *page.sections,
             section("How it went", drawn),
             section("Outages and pauses", troubles(history, begun)),
+            section("What was done with it", events(summary.history)),
             section("Deepest lanes", deepest_lanes(history)),
             run,
         ),

@@ -18,7 +18,15 @@ from typing import Any
 
 import pytest
 
-from command.conftest import MakeTopic, committed, distinct, is_refused, operations, same
+from command.conftest import (
+    MakeTopic,
+    OnTerminal,
+    committed,
+    distinct,
+    is_refused,
+    operations,
+    same,
+)
 from command.process import BLOCKS_THE_LOOP, FAST, ON_THREADS, Command, Outcome, Running
 from command.record import every_place
 from command.terminal import TerminalSession
@@ -825,3 +833,22 @@ def test_watchers_that_stand_still_disturb_nothing(command: Command, make_topic:
     assert max(later - earlier for earlier, later in pairwise(begun_s)) < WITHIN_S
     for watcher in frozen:
         watcher.kill()
+
+
+def test_all_drains_are_watched_a_line_each(
+    command: Command, make_topic: MakeTopic, on_terminal: OnTerminal
+) -> None:
+    topics = [make_topic(distinct(20)) for _ in range(2)]
+    drains = [command.begin(topic, *FAST, "-c", "2", gate=command.gate) for topic in topics]
+    for topic in topics:
+        is_in_state(command, topic, "draining")
+    screen = on_terminal("watch", "--all")
+    plain = command.start("watch", "--all")
+    for topic in topics:
+        screen.shows(f"{topic.name} for {command.group(topic)}  draining")
+        plain.says(f"{topic.name} for {command.group(topic)}  draining")
+    command.gate.touch()
+    for running in drains:
+        running.ends(0)
+    assert "no drain runs" in screen.ends(0)
+    plain.ends(0)

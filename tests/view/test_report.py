@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 import pytest
 
+from drainer.core.event import Deed, Event
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.engine.history import History
@@ -209,3 +210,15 @@ def test_curves_are_straight_on_logarithms_with_a_dot_for_each_point() -> None:
     alone: Any = draw(Curves("c", "T", "t", [Curve("a", ((100, 3.0),))]))
     assert [text for _, text in alone["ys"]] == ["1", "2", "5", "10"]
     assert alone["xs"] == [(221.0, "100 B", "middle")]
+
+
+def test_a_report_has_who_changed_what_and_why() -> None:
+    at = ENDED.isoformat()
+    history = (
+        Event(at, Deed.BEGUN, "ana@db1", offsets=dict.fromkeys(range(9))),
+        Event(at, Deed.CHANGED, "ben@db1", MARKUP, ("concurrency 200 → 50",)),
+    )
+    page = Reader(html(page_of(replace(summary(), history=history)), ENDED))
+    assert "group at 0:none 1:none 2:none 3:none and 5 more" in page.text
+    assert "concurrency 200 → 50; reason: " + MARKUP in page.text
+    assert "ben@db1" in page.text
