@@ -4,30 +4,26 @@ and is summed up."""
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
-from math import inf
-from typing import Any, Protocol
+from typing import Protocol
 
-from drainer.core.event import Deed, Event
+from drainer.core.event import Event
 from drainer.core.latency import Latency
 from drainer.core.plan import OffsetPlan
 from drainer.engine.checkpointer import Account, Checkpointer
-from drainer.engine.control import Asked, Change, Continue, Pause, Settings, Stop, over
-from drainer.engine.deadline import DeadlineWatch
+from drainer.engine.control import Settings
 from drainer.engine.loop import spawn
 from drainer.engine.outcome import concluded
 from drainer.engine.ports import Held
-from drainer.engine.status import FailureStatus, PartitionResult, Paused, Status, Summary
+from drainer.engine.status import FailureStatus, PartitionResult, Status, Summary
+from drainer.engine.steering import Steering
 from drainer.errors import (
     DrainerError,
     GroupJoined,
     LockLost,
     OffsetMoved,
-    Refused,
     Signalled,
     TopicGone,
     both,
@@ -122,14 +118,7 @@ class Lifecycle:
         self._held = held
         self._lock = held.lock
         self._runtime = held.runtime
-        self._settings = Settings(held.running, held.plan.failures)
-        self._paused: Paused | None = None
-        self._continue_s = inf  # when the pause is over
-        self._events: deque[Event] = deque(maxlen=EVENTS_SHOWN)
-        self._events_total = 0
-        self._changes: asyncio.Queue[Asked] = asyncio.Queue()
-        self._deadline = DeadlineWatch()
-        self._stopper: tuple[str, str | None] = self._runtime.user(), None  # and why
+        self._steering = Steering(self, held)
         self._asked: Signalled | None = None  # to stop, by the last signal
         self._pressed = False  # by one that a person sends
         self.listens = False
@@ -150,8 +139,8 @@ class Lifecycle:
             self._held.control.begin()
             tasks = [
                 spawn(self._watch(), "watch", self.end),
-                spawn(self._listen(), "control", self.end),
-                spawn(self._change_on(), "changes", self.end),
+                spawn(self._steering.listen(), "control", self.end),
+                spawn(self._steering.change_on(), "changes", self.end),
             ]
             cause = await asyncio.shield(self.ended)
             cause = await self._stop(cause)
@@ -180,111 +169,43 @@ class Lifecycle:
         while True:
             if lock.lost is not None:
                 self.end(lock.lost)
-            self._hold_back()
+            self.hold_back()
             await self._work.look()
             if clock() >= due:
                 self._held.observe(self._status())
                 due = clock() + STATUS_INTERVAL_S
             await asyncio.sleep(self._work.look_s)
 
-    def _hold_back(self) -> None:
+    def hold_back(self) -> None:
         # Another drain may hold the lock by now: it should find no one at work.
         unsure = self._lock.unsure_since_s is not None
-        self._work.pause(unsure or self._paused is not None)
+        self._work.pause(unsure or self._steering.paused is not None)
 
-    async def _listen(self) -> None:
-        """Does what people ask. A change may take a while: what else is asked does not wait."""
-        while True:
-            over_s = inf if self._paused is None or self.ended.done() else self._continue_s
-            if self._runtime.monotonic() >= over_s:
-                self._go_on(self._event(Deed.CONTINUED, details=("the time of its pause is over",)))
-            for asked in self._held.control.taken():
-                if isinstance(asked.request, Change):
-                    self._changes.put_nowait(asked)
-                else:
-                    await _answer(asked, self._do(asked))
-            await asyncio.sleep(self._work.look_s)
+    @property
+    def is_ending(self) -> bool:
+        return self.ended.done()
 
-    async def _change_on(self) -> None:
-        """Makes the changes that people ask for, one after the other."""
-        while True:
-            asked = await self._changes.get()
-            assert isinstance(asked.request, Change)
-            await _answer(asked, self._change(asked, asked.request.values))
+    @property
+    def look_s(self) -> float:
+        return self._work.look_s
 
-    async def _do(self, asked: Asked) -> tuple[str, ...]:
-        """What was done, in words. Raises Refused."""
-        match asked.request:
-            case Stop(now=now):
-                self._stopper = asked.by, asked.reason
-                if now:
-                    self.forced.set()
-                self._come_to_rest(Signalled(f"stopped by {asked.by}"))
-                return (f"stopping: {self._in_flight()}",)
-            case _ if self.ended.done():
-                raise over()
-            case Pause(for_s=for_s):
-                self._pause(asked, for_s)
-                return (f"{self._paused}: {self._in_flight()}",)
-            case Continue():
-                if self._paused is None:
-                    return ("it is not paused",)
-                self._go_on(self._event(Deed.CONTINUED, asked))
-                return ("goes on",)
-            case Change():
-                raise AssertionError("changes are made by another task")
+    @property
+    def calls(self) -> int:
+        return self._work.status(self.checkpointer.plan).running
 
-    def _pause(self, asked: Asked, for_s: float | None) -> None:
-        until = None
-        self._continue_s = inf
-        if for_s is not None:
-            self._continue_s = self._runtime.monotonic() + for_s
-            ends = self._runtime.wall() + timedelta(seconds=for_s)
-            until = ends.isoformat(timespec="milliseconds")
-        details = () if for_s is None else (f"for {for_s:g}s",)
-        self._paused = Paused(self._event(Deed.PAUSED, asked, details), until)
-        self._hold_back()  # from this answer on
-        self._note(self._paused.event)
+    async def change(self, settings: Settings) -> None:
+        await self._work.change(settings)
+        self.checkpointer.change(settings.failures, settings.running.plan_interval_s)
 
-    def _go_on(self, event: Event) -> None:
-        self._paused = None
-        self._hold_back()
-        self._note(event)
-
-    async def _change(self, asked: Asked, values: Mapping[str, Any]) -> tuple[str, ...]:
-        before = self._settings
-        wanted = before.changed(values)
-        if wanted.needs_brokers(before):
-            settled = await self._runtime.blocking_call(self._held.settle, wanted.failures)
-            wanted = Settings(wanted.running, settled)
-        details = before.changes_to(wanted)
-        if not details:
-            return ("nothing changes by that",)
-        if self.ended.done():  # meanwhile
-            raise over()
-        await self._work.change(wanted)
-        self._settings = wanted
-        self._held.control.changed = wanted.typed(self._held.running)
-        self.checkpointer.change(wanted.failures, wanted.running.plan_interval_s)
-        self._note(self._event(Deed.CHANGED, asked, details))
-        return details
-
-    def _event(
-        self, what: Deed, asked: Asked | None = None, details: tuple[str, ...] = ()
-    ) -> Event:
-        by, reason = self._runtime.user(), None
-        if asked is not None:
-            by, reason = asked.by, asked.reason
-        return Event(self._runtime.now(), what, by, reason, details)
-
-    def _note(self, event: Event) -> None:
-        self._events.append(event)
-        self._events_total += 1
+    def note(self, event: Event) -> None:
         self.checkpointer.note_event(event)
 
-    def _in_flight(self) -> str:
-        calls = self._work.status(self.checkpointer.plan).running
-        return f"{calls:,} call{'' if calls == 1 else 's'} in flight"
+    def come_to_rest(self, asked: Signalled, *, now: bool = False) -> None:
+        """Ends it for a person; one that is only writing down its end is let finish, once."""
+        if now:
+            self.forced.set()
+        self._asked = asked
+        self.end(asked)
 
     async def within(self, work: Awaitable[object], most_s: float | None = None) -> bool:
         """Waits for it that long at most, and no longer than a moment once ``forced`` is set.
@@ -307,7 +228,7 @@ class Lifecycle:
         """The reason to report, None when all is done."""
         self._work.stop()
         # Whoever works for the group by now handles what died here: no letter is ours to write.
-        grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._settings.running.grace_s
+        grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._steering.settings.running.grace_s
         cause = await self._work.rest(cause, grace_s)
         await self.within(self.checkpointer.stop())
         cause = await self._work.close(cause)
@@ -317,9 +238,7 @@ class Lifecycle:
         ours = lost is None and not isinstance(cause, NOT_OURS) and not self._work.doubtful
         commit = ours and not self.forced.is_set()
         try:
-            by, reason = self._stopper
-            how = "done" if cause is None else str(cause)
-            ended = Event(self._runtime.now(), Deed.ENDED, by, reason, (how,))
+            ended = self._steering.ended(cause)
             finish = self.checkpointer.finish(commit=commit, forced=self.forced, ended=ended)
             if await self.within(finish):
                 await self._work.forget()
@@ -343,11 +262,8 @@ class Lifecycle:
             stopping=stopping,
             trouble=status.trouble or checkpointer.trouble,
             failures=self._work.failure_status(),
-            paused=self._paused,
-            asked=tuple(self._events),
-            asked_total=self._events_total,
         )
-        return self._deadline.judge(status, self._settings.running.deadline, self._runtime.wall())
+        return self._steering.shown(status)
 
     async def _summary(self, cause: BaseException | None) -> Summary:
         status = self._status()
@@ -405,24 +321,4 @@ class Lifecycle:
             if self._pressed or not (cause is None or isinstance(cause, Signalled)):
                 self.forced.set()
             self._pressed = True
-        self._come_to_rest(Signalled(f"interrupted by {name}"))
-
-    def _come_to_rest(self, asked: Signalled) -> None:
-        self._asked = asked
-        self.end(asked)  # one that is only writing down its end is let finish, once
-
-
-async def _answer(asked: Asked, doing: Coroutine[Any, Any, tuple[str, ...]]) -> None:
-    """Whatever comes of a request, it is no reason for the drain to end."""
-    if not asked.answer.set_running_or_notify_cancel():  # nobody waits for it any more
-        doing.close()
-        return
-    try:
-        asked.answer.set_result(await doing)
-    except DrainerError as error:
-        asked.answer.set_exception(error)
-    except asyncio.CancelledError:
-        asked.answer.set_exception(over())
-        raise
-    except Exception as error:
-        asked.answer.set_exception(Refused(f"that failed: {describe(error)}"))
+        self.come_to_rest(Signalled(f"interrupted by {name}"))

@@ -1,0 +1,193 @@
+"""Doing what people ask of a running drain: on its event loop, one thing after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from math import inf
+from typing import Any, Protocol
+
+from drainer.core.event import Deed, Event
+from drainer.engine.control import Asked, Change, Continue, Pause, Settings, Stop, over
+from drainer.engine.deadline import DeadlineWatch
+from drainer.engine.ports import Held
+from drainer.engine.status import Paused, Status
+from drainer.errors import DrainerError, Refused, Signalled
+from drainer.loader import describe
+
+EVENTS_SHOWN = 5
+
+
+class Steered(Protocol):
+    """The drain that is steered: its lifecycle."""
+
+    @property
+    def is_ending(self) -> bool: ...
+
+    @property
+    def look_s(self) -> float:
+        """Between two looks at what was asked."""
+
+    @property
+    def calls(self) -> int:
+        """In flight."""
+
+    def hold_back(self) -> None:
+        """Begins nothing, or goes on, as ``Steering.paused`` says by now."""
+
+    async def change(self, settings: Settings) -> None:
+        """Works by these from now on, and the plan has them."""
+
+    def note(self, event: Event) -> None:
+        """Puts it into the plan."""
+
+    def come_to_rest(self, asked: Signalled, *, now: bool) -> None:
+        """Stops; ``now`` waits for nothing."""
+
+
+class Steering:
+    """What was asked of one run, and what it is at by that.
+
+    Attributes:
+        settings: those of now.
+        paused: the pause that it is in.
+        stopper: who ends it, and why: whoever runs it, until somebody else asks for a stop.
+    """
+
+    def __init__(self, drain: Steered, held: Held) -> None:
+        self._drain = drain
+        self._held = held
+        self._runtime = held.runtime
+        self.settings = Settings(held.running, held.plan.failures)
+        self.paused: Paused | None = None
+        self.stopper: tuple[str, str | None] = held.runtime.user(), None
+        self._continue_s = inf  # when the pause is over
+        self._events: deque[Event] = deque(maxlen=EVENTS_SHOWN)
+        self._events_total = 0
+        self._changes: asyncio.Queue[Asked] = asyncio.Queue()
+        self._deadline = DeadlineWatch()
+
+    async def listen(self) -> None:
+        """Does what is asked. A change may take a while: what else is asked does not wait."""
+        while True:
+            over_s = inf if self.paused is None or self._drain.is_ending else self._continue_s
+            if self._runtime.monotonic() >= over_s:
+                self._go_on(self._event(Deed.CONTINUED, details=("the time of its pause is over",)))
+            for asked in self._held.control.taken():
+                if isinstance(asked.request, Change):
+                    self._changes.put_nowait(asked)
+                else:
+                    await _answer(asked, self._do(asked))
+            await asyncio.sleep(self._drain.look_s)
+
+    async def change_on(self) -> None:
+        """Makes the changes that are asked for, one after the other."""
+        while True:
+            asked = await self._changes.get()
+            assert isinstance(asked.request, Change)
+            await _answer(asked, self._change(asked, asked.request.values))
+
+    def shown(self, status: Status) -> Status:
+        """A status with what people asked, and the deadline of now."""
+        status = replace(
+            status,
+            paused=self.paused,
+            asked=tuple(self._events),
+            asked_total=self._events_total,
+        )
+        return self._deadline.judge(status, self.settings.running.deadline, self._runtime.wall())
+
+    def ended(self, cause: BaseException | None) -> Event:
+        """The event of its end."""
+        by, reason = self.stopper
+        how = "done" if cause is None else str(cause)
+        return Event(self._runtime.now(), Deed.ENDED, by, reason, (how,))
+
+    async def _do(self, asked: Asked) -> tuple[str, ...]:
+        """What was done, in words. Raises Refused."""
+        match asked.request:
+            case Stop(now=now):
+                self.stopper = asked.by, asked.reason
+                self._drain.come_to_rest(Signalled(f"stopped by {asked.by}"), now=now)
+                return (f"stopping: {self._in_flight}",)
+            case _ if self._drain.is_ending:
+                raise over()
+            case Pause(for_s=for_s):
+                self._pause(asked, for_s)
+                return (f"{self.paused}: {self._in_flight}",)
+            case Continue():
+                if self.paused is None:
+                    return ("it is not paused",)
+                self._go_on(self._event(Deed.CONTINUED, asked))
+                return ("goes on",)
+            case Change():
+                raise AssertionError("changes are made by another task")
+
+    def _pause(self, asked: Asked, for_s: float | None) -> None:
+        until = None
+        self._continue_s = inf
+        if for_s is not None:
+            self._continue_s = self._runtime.monotonic() + for_s
+            ends = self._runtime.wall() + timedelta(seconds=for_s)
+            until = ends.isoformat(timespec="milliseconds")
+        details = () if for_s is None else (f"for {for_s:g}s",)
+        self.paused = Paused(self._event(Deed.PAUSED, asked, details), until)
+        self._drain.hold_back()  # from this answer on
+        self._note(self.paused.event)
+
+    def _go_on(self, event: Event) -> None:
+        self.paused = None
+        self._drain.hold_back()
+        self._note(event)
+
+    async def _change(self, asked: Asked, values: Mapping[str, Any]) -> tuple[str, ...]:
+        before = self.settings
+        wanted = before.changed(values)
+        if wanted.needs_brokers(before):
+            settled = await self._runtime.blocking_call(self._held.settle, wanted.failures)
+            wanted = Settings(wanted.running, settled)
+        details = before.changes_to(wanted)
+        if not details:
+            return ("nothing changes by that",)
+        if self._drain.is_ending:  # meanwhile
+            raise over()
+        await self._drain.change(wanted)
+        self.settings = wanted
+        self._held.control.changed = wanted.typed(self._held.running)
+        self._note(self._event(Deed.CHANGED, asked, details))
+        return details
+
+    def _event(
+        self, what: Deed, asked: Asked | None = None, details: tuple[str, ...] = ()
+    ) -> Event:
+        by, reason = (self._runtime.user(), None) if asked is None else (asked.by, asked.reason)
+        return Event(self._runtime.now(), what, by, reason, details)
+
+    def _note(self, event: Event) -> None:
+        self._events.append(event)
+        self._events_total += 1
+        self._drain.note(event)
+
+    @property
+    def _in_flight(self) -> str:
+        calls = self._drain.calls
+        return f"{calls:,} call{'' if calls == 1 else 's'} in flight"
+
+
+async def _answer(asked: Asked, doing: Coroutine[Any, Any, tuple[str, ...]]) -> None:
+    """Whatever comes of a request, it is no reason for the drain to end."""
+    if not asked.answer.set_running_or_notify_cancel():  # nobody waits for it any more
+        doing.close()
+        return
+    try:
+        asked.answer.set_result(await doing)
+    except DrainerError as error:
+        asked.answer.set_exception(error)
+    except asyncio.CancelledError:
+        asked.answer.set_exception(over())
+        raise
+    except Exception as error:
+        asked.answer.set_exception(Refused(f"that failed: {describe(error)}"))
