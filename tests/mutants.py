@@ -148,8 +148,8 @@ lock-loss-not-seen (lock loss): engine/test_stopping.py::test_a_cancelled_handle
 -            if lock.lost is not None:
 +            if False:
 starts-with-a-lock-in-doubt (lock loss): engine/test_failure_policy.py::test_nothing_is_started_while_the_lock_is_not_confirmed
--        self._work.pause(unsure or self._paused is not None)
-+        self._work.pause(self._paused is not None)
+-        self._work.pause(unsure or self._steering.paused is not None)
++        self._work.pause(self._steering.paused is not None)
 sighup-is-asking-twice (stop signals): engine/test_stopping.py::test_a_sighup_beside_another_signal_is_not_asking_twice
 -        if name != "SIGHUP":
 +        if name:
@@ -181,6 +181,24 @@ position-before-its-messages (holes): engine/test_local_drain.py::test_a_drain_h
 +            if not self._deliver_some():
 buffer-ignored (bounded memory): engine/test_engine_bounds.py::test_pending_memory_stays_below_the_buffer
 -            and self._dispatcher.pending_bytes < self._capacity_bytes
+drainer/engine/threads.py
+a-pause-leaves-threads-what-was-handed-out (control): engine/test_steering.py::test_a_pause_keeps_from_threads_what_was_handed_out_ahead
+-        self._kept += self._recalled()
++        self._recalled
+drainer/engine/steering.py
+a-change-is-made-in-part (control): engine/test_steering.py::test_what_the_brokers_refuse_changes_nothing
+-        wanted = before.changed(values)
++        wanted = before.changed(values)
++        await self._drain.change(Settings(wanted.running, before.failures))
++        self._note(self._event(Deed.CHANGED, asked))
+drainer/policy/breaker.py
+a-pause-is-an-outage (control): engine/test_steering.py::test_a_pause_is_no_outage
+-            self.open_since_s += now_s - max(since_s, self.open_since_s)
++            pass
+drainer/engine/failures.py
+a-pause-ends-an-outage (control): engine/test_steering.py::test_a_pause_is_no_outage
+-        if self._stopped or self._admission.paused:
++        if self._stopped:
 drainer/store/journal.py
 journal-goes-on-past-a-full-disk (journal): store/test_journal.py
 -        self._untaken = self._untaken[written:]

@@ -483,3 +483,19 @@ def test_threads_begin_no_more_than_they_may_once_there_are_fewer(tmp_path: Path
         person.sets(concurrency=300)
 
     assert drained(rehearsal, handler, fewer).exit_code == 0
+
+
+def test_a_pause_keeps_from_threads_what_was_handed_out_ahead(tmp_path: Path) -> None:
+    rehearsal, handler = Rehearsal(tmp_path, in_lanes(1000)), takes(OnThreads, 0.05)
+    rehearsal.settings = LocalSettings(concurrency=32, plan_interval_s=0.02, grace_s=5.0)
+
+    def pause(person: Person) -> None:
+        person.waits_for(64)
+        person.asks(Pause())
+        begun = person.begun
+        eventually(lambda: not person.in_flight, "all calls have ended")
+        assert person.begun - begun < 8, "but for threads that had taken theirs"
+        person.sets(concurrency=300)
+        person.asks(Continue())
+
+    assert drained(rehearsal, handler, pause).exit_code == 0
