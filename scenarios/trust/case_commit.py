@@ -105,10 +105,9 @@ def expired_offsets(stage: Stage) -> str:
         ended = stage.drainer("run", *words, "-b", bootstrap)
         said = " ".join(ended.stderr.split())
         insist(ended.returncode == 0, f"exit {ended.returncode}: {said[:600]}")
-        insist("writes them again" in said, f"it says nothing of it: {said[:600]}")
         found = java_client.read(bootstrap, group, topic, 1)
         insist(found == {0: (ENDS, "")}, f"the group stands at {found}")
-    return "written again, which is said; exit 0"
+    return "written again; exit 0"
 
 
 def _consume(bootstrap: str, group: str, topic: str, offset: int) -> float:
