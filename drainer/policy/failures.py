@@ -20,6 +20,7 @@ DOUBTFUL = 0.01  # below this it may be the downstream
 CERTAIN = 1e-5  # below this it is
 EXPECTED = 0.01  # of one sub-message, when nothing is known yet
 SHARE_LEAST = 0.001  # of bad ones; nobody knows that there are fewer
+CERTAIN_S = 5.0  # of failures alone that are certain to be the downstream's
 OUTLIVED = 2  # failed attempts after each of which others succeeded: then it is no outage's fault
 
 
@@ -255,7 +256,10 @@ class FailurePolicy:
             in_vain = not done and settings.on_failure is OnFailure.HALT  # a resume tries it again
             if waited_s >= patience_s or in_vain:
                 return Decision(_FATES[settings.on_failure], why=_why(waited_s, patience_s))
-            if breaker.open or breaker.streak.of_all or 0 < settings.max_doubt_s <= waited_s:
+            doubted = 0 < settings.max_doubt_s <= waited_s
+            # Without a time for doubts too: what is certain must end, by --max-outage.
+            certain = patience_s == inf and waited_s >= CERTAIN_S
+            if breaker.open or breaker.streak.of_all or doubted or certain:
                 if not done and patience_s == inf:
                     return Decision(Fate.HALT, why=NOTHING_SUCCEEDED)
                 if not breaker.open:

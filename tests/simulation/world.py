@@ -11,7 +11,7 @@ from random import Random
 from typing import NoReturn
 
 TOLD = 50  # of what happened last, when a law is broken
-STEPS_MOST = 200_000  # a drain that takes more goes round in circles, as doubts take a minute each
+STEPS_MOST = 1_000_000  # a drain that takes more goes round in circles: an outage takes ten minutes
 EPOCH_S = 1_767_225_600.0  # 2026-01-01, where the wall clock begins
 
 
