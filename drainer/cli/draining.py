@@ -119,7 +119,8 @@ def preview_and_drain(
             def show(status: Status) -> None:
                 if measure is not None:
                     measure(status)
-                page.add(status)
+                if report is not None or metrics is not None:
+                    page.add(status)
                 keys.status = status
                 late.look(status)
                 view.update(status)

@@ -17,6 +17,7 @@ import typer
 
 from drainer.cli.answer import LogFormat, answering, speaking
 from drainer.cli.values import METAVARS
+from drainer.core.naming import option_name
 from drainer.errors import Refused, UsageError
 from drainer.view.terminal import Terminal
 
@@ -60,8 +61,7 @@ class Option:
         """The same, with the long name that its field or parameter gives it if it has none."""
         if any(len(name) > 2 for name in self.names) or self.names == ("-X",):
             return self
-        long = field_name.removesuffix("_s").removesuffix("_bytes").strip("_").replace("_", "-")
-        return replace(self, names=(f"--{long}", *self.names))
+        return replace(self, names=(f"--{option_name(field_name)}", *self.names))
 
     def parameter(self, name: str, kind: Any, panel: str | None) -> inspect.Parameter:
         """What stands for it in a signature; ``kind`` is the type of its value."""

@@ -19,34 +19,20 @@ from drainer.view.lines import status_fields
 from drainer.view.terminal import Terminal
 
 MOST_S = 60.0
-_HELP = "with its {} as JSON on standard input; 60 s at most."
+_GIVEN = "as JSON on standard input; 60 s at most."
+
+
+def _hook(help: str) -> Any:
+    return option(default=None, metavar="COMMAND", resumes=True, hidden_value=True, help=help)
 
 
 @options("What it runs")
 class Hooks:
     """Commands for the shell; what becomes of them never changes how the drain ends."""
 
-    on_end: str | None = option(
-        default=None,
-        metavar="COMMAND",
-        resumes=True,
-        hidden_value=True,
-        help=f"Run at the end, however it ends, {_HELP.format('summary')}",
-    )
-    on_halt: str | None = option(
-        default=None,
-        metavar="COMMAND",
-        resumes=True,
-        hidden_value=True,
-        help="The same, when the failure policy halted it.",
-    )
-    on_late: str | None = option(
-        default=None,
-        metavar="COMMAND",
-        resumes=True,
-        hidden_value=True,
-        help=f"Run once it will miss its deadline, {_HELP.format('status')}",
-    )
+    on_end: str | None = _hook(f"Run at the end, however it ends, with its summary {_GIVEN}")
+    on_halt: str | None = _hook("The same, when the failure policy halted it.")
+    on_late: str | None = _hook(f"Run once it will miss its deadline, with its status {_GIVEN}")
 
     def ended(self, terminal: Terminal, summary: Summary) -> None:
         """Runs those that are for this end, one after the other."""

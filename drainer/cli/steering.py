@@ -38,7 +38,6 @@ _SETTABLE: Mapping[str, tuple[str, Option, Any]] = {
     for name, declared in group.__options__.items()  # type: ignore[union-attr]
     if name not in _NOT_WHILE_IT_RUNS
 }
-_NONE = frozenset({"rate", "deadline"})  # that can be taken away
 _SWITCH = {"on": "true", "yes": "true", "off": "false", "no": "false"}
 _NAMES = listed(sorted(_SETTABLE), most=len(_SETTABLE))
 
@@ -66,19 +65,16 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
         raise UsageError(
             "nothing is to be set", hint=f"as in concurrency=50; these can be: {_NAMES}"
         )
-    of_failures = {
-        name: values.pop(name) for name in {each.name for each in fields(Failing)} & values.keys()
-    }
-    taken = {name: None for name, value in of_failures.items() if value is None}
-    return builtins(values | Failing(**of_failures).said | taken)
+    of_failures = [each.name for each in fields(Failing) if each.name in values]
+    failing = Failing(**{name: values.pop(name) for name in of_failures})
+    return builtins(values | failing.said)
 
 
 def _value(name: str, declared: Option, kind: Any, text: str) -> Any:
-    if name in _NONE and text.strip().lower() == "none":
+    if name == "deadline" and text.strip().lower() == "none":
         return None
     if declared.parse is not None:
-        found = declared.parse(text)
-        return None if found == inf else found
+        return declared.parse(text)
     if kind == str | None and text.strip().lower() in ("", "none", "null"):
         raise UsageError(f"{text!r} is no name", hint="to write none, set on-failure instead")
     if kind == bool | None:

@@ -132,7 +132,6 @@ class _Talk:
         except BaseException:
             self._socket.close()
             raise
-        self._ended = False
 
     def __enter__(self) -> _Talk:
         return self

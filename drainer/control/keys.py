@@ -8,7 +8,6 @@ from math import ceil
 
 from drainer.engine.control import Change, Continue, Control, Pause, Request, Stop
 from drainer.engine.status import Status
-from drainer.errors import DrainerError
 
 STEP = 1.25  # of the concurrency, up or down
 SHORT = "p pause  + - concurrency  s stop  ? help"
@@ -47,11 +46,8 @@ class Keys:
             self._control.ask(requests[key](status), self._by).add_done_callback(self._answered)
 
     def _answered(self, answer: Future[tuple[str, ...]]) -> None:
-        error = answer.exception()
-        if error is None:
-            self.line = ", ".join(answer.result())
-        else:
-            self.line = str(error) if isinstance(error, DrainerError) else repr(error)
+        error = answer.exception()  # in words: what is asked for ends in no other one
+        self.line = ", ".join(answer.result()) if error is None else str(error)
 
 
 def _concurrency(calls: int) -> Change:

@@ -38,11 +38,9 @@ def make_folder(folder: Path) -> None:
     """Raises OSError when it can't be made, or is not this user's alone."""
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    if owner_of(folder) != os.geteuid():
         raise PermissionError(f"{folder} is not this user's")
-    if stat.S_IMODE(found.st_mode) != 0o700:
-        folder.chmod(0o700)
+    folder.chmod(0o700)
 
 
 def sockets() -> Iterator[Path]:

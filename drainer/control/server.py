@@ -217,7 +217,7 @@ class _Conversation(socketserver.StreamRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        of, uid = self.server.of, peer_uid(self.connection)
+        of, (_, uid) = self.server.of, peer(self.connection)
         if uid not in (0, os.geteuid()):
             return
         try:
@@ -247,14 +247,9 @@ class _Conversation(socketserver.StreamRequestHandler):
         self.wfile.write(encode(answer) + b"\n")
 
 
-def peer_uid(connection: socket.socket) -> int:
-    """Whose process is at the other end; where the system doesn't say, the socket's mode has
-    decided."""
-    return peer(connection)[1]
-
-
 def peer(connection: socket.socket) -> tuple[int, int]:
-    """Its pid and uid; 0 for a pid that the system doesn't say."""
+    """The pid and uid of the process at the other end. Where the system doesn't say, the pid is 0,
+    and the socket's mode has decided on the user."""
     if not hasattr(socket, "SO_PEERCRED"):
         return 0, os.geteuid()
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

@@ -10,6 +10,11 @@ from enum import StrEnum
 from drainer.core.codec import JsonRecord, Whole
 
 
+def clock(at: str) -> str:
+    """``18:32:07`` here, for a time as events have it."""
+    return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}"
+
+
 class Deed(StrEnum):
     """What people and drains do."""
 

@@ -1,4 +1,4 @@
-"""Lists in a sentence: the first few, and how many more there are."""
+"""Lists and counts in a sentence."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from collections.abc import Mapping, Sequence
 from drainer.core.progress import Range, count, encode_ranges
 
 NAMED = 5
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 message``, ``2 messages``; nouns that take no s say their plural."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
 
 
 def listed(names: Sequence[object], most: int = NAMED) -> str:
@@ -20,4 +25,4 @@ def name_lost(lost: Mapping[int, Sequence[Range]]) -> str:
     """``offsets 100-199 of partition 0, at most 100 records``."""
     places = listed([f"{encode_ranges(lost[n])} of partition {n}" for n in sorted(lost)])
     records = sum(map(count, lost.values()))
-    return f"offsets {places}, at most {records:,} record{'' if records == 1 else 's'}"
+    return f"offsets {places}, at most {counted(records, 'record')}"

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any
 
 from drainer.core.codec import builtins
+from drainer.core.naming import option_name
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Refused, UsageError
 from drainer.escape import printable
@@ -179,11 +180,6 @@ class Control:
 
 def over() -> Refused:
     return Refused("this drain is coming to rest", hint="resume it with other options")
-
-
-def option_name(field: str) -> str:
-    """``retry-delay`` for ``retry_delay_s``: as options are named."""
-    return field.removesuffix("_s").removesuffix("_bytes").replace("_", "-")
 
 
 def reason_of(text: str | None) -> str | None:

@@ -58,7 +58,7 @@ class AsyncWorkers:
         self._next: Callable[[SubMessage], SubMessage | None]
         self._resting: list[asyncio.Future[None]] = []
         self.use(starter)
-        self.timeout_s = timeout_s
+        self._timeout_s = timeout_s
         self._current: list[SubMessage | None] = []  # by worker
         self._overdue: dict[int, int] = {}  # workers that were cancelled for it, and how often
         self._handle = handle
@@ -88,7 +88,7 @@ class AsyncWorkers:
 
     def use_timeout(self, timeout_s: float) -> None:
         """From now on."""
-        self.timeout_s = timeout_s
+        self._timeout_s = timeout_s
 
     def pause(self, paused: bool) -> None:
         """Each worker asks the starter for the next one: none is handed out ahead."""
@@ -207,9 +207,9 @@ class AsyncWorkers:
         # A look at all workers now and then costs less than a timer for each sub-message.
         known: list[tuple[SubMessage | None, int, float]] = []
         while True:
-            await asyncio.sleep(watch_interval_s(self.timeout_s))
+            await asyncio.sleep(watch_interval_s(self._timeout_s))
             now = self._clock()
-            timeout_s = self.timeout_s or inf
+            timeout_s = self._timeout_s or inf
             known += [(None, 0, 0.0)] * (len(self._current) - len(known))
             for number, sub in enumerate(self._current):
                 seen, attempt, since = known[number]
@@ -233,7 +233,7 @@ class AsyncWorkers:
             await asyncio.sleep(0)
         while self._tasks[number].uncancel():
             pass
-        return TimedOut(self.timeout_s)
+        return TimedOut(self._timeout_s)
 
     async def _work(self, number: int) -> None:
         handle, current, overdue = self._handle, self._current, self._overdue

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from drainer.core.bundles import Bundle, Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
+from drainer.core.listed import counted
 from drainer.core.progress import Counts, Outcome
 from drainer.engine.outcome import lanes_parked, left_alone
 from drainer.engine.ports import DeadLetters
@@ -229,7 +230,7 @@ class Failures:
         if for_s > self._settings.max_outage_s:
             self._halt(
                 Halted(
-                    f"{_counted(len(self.late), 'sub-message')} have not returned from the"
+                    f"{counted(len(self.late), 'sub-message')} have not returned from the"
                     f" handler's threads for {for_s:.0f} s, longer than --max-outage, and no thread"
                     " is left",
                     hint=_STUCK_HINT,
@@ -248,7 +249,7 @@ class Failures:
         lanes = self._dispatcher.lanes
         if self.late:
             return ThreadsOverdue(
-                f"{_counted(len(self.late), 'sub-message')} did not return from the handler's"
+                f"{counted(len(self.late), 'sub-message')} did not return from the handler's"
                 " threads in time; what is in their lanes is pending",
                 hint=_STUCK_HINT,
             )
@@ -488,10 +489,6 @@ def _kind(error: BaseException) -> str:
 def _reason(skip: Skip) -> str:
     reason = printable(describe(skip))  # it goes into the plan, and JSON has no half characters
     return reason.removeprefix("Skip").removeprefix(": ")[:KIND_LENGTH] or "no reason"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _halted(sub: SubMessage | Bundle, error: BaseException, why: str | None) -> HandleFailed:

@@ -31,7 +31,6 @@ from drainer.errors import (
 from drainer.loader import describe
 
 STATUS_INTERVAL_S = 0.5
-EVENTS_SHOWN = 5
 AT_ONCE_S = 0.5  # what a second Ctrl-C leaves to each step of the end
 
 NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)  # then nothing may be committed

@@ -29,8 +29,7 @@ class LocalSettings(JsonRecord):
     reason: str | None = None  # why it is run
 
     def __post_init__(self) -> None:
-        most = self.concurrency.most if isinstance(self.concurrency, Concurrency) else 0
-        if most < 1 and (not isinstance(self.concurrency, int) or self.concurrency < 1):
+        if Concurrency.of(self.concurrency).most < 1:
             raise ValueError("with this concurrency nothing would ever start")
         if self.buffer_bytes < 0 or self.grace_s < 0:
             raise ValueError("a buffer or a grace is below zero")

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from drainer.core.codec import JsonRecord, builtins
-from drainer.core.event import Event
+from drainer.core.event import Event, clock
 from drainer.core.latency import Latency
 from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.progress import Counts, Range
@@ -128,13 +128,9 @@ class Paused(JsonRecord):
     until: str | None = None
 
     def __str__(self) -> str:
-        until = "" if self.until is None else f" until {_clock(self.until)}"
+        until = "" if self.until is None else f" until {clock(self.until)}"
         reason = "" if self.event.reason is None else f" ({self.event.reason})"
-        return f"paused by {self.event.by} at {_clock(self.event.at)}{until}{reason}"
-
-
-def _clock(at: str) -> str:
-    return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}"
+        return f"paused by {self.event.by} at {clock(self.event.at)}{until}{reason}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from math import inf
 from typing import Any, Protocol
 
 from drainer.core.event import Deed, Event
+from drainer.core.listed import counted
 from drainer.engine.control import Asked, Change, Continue, Pause, Settings, Stop, over
 from drainer.engine.deadline import DeadlineWatch
 from drainer.engine.ports import Held
@@ -173,8 +174,7 @@ class Steering:
 
     @property
     def _in_flight(self) -> str:
-        calls = self._drain.calls
-        return f"{calls:,} call{'' if calls == 1 else 's'} in flight"
+        return f"{counted(self._drain.calls, 'call')} in flight"
 
 
 async def _answer(asked: Asked, doing: Coroutine[Any, Any, tuple[str, ...]]) -> None:

@@ -51,7 +51,7 @@ class ThreadWorkers:
         self._note = note
         self._handle = handle
         self._concurrency = concurrency
-        self.timeout_s = timeout_s
+        self._timeout_s = timeout_s
         self._judge = judge
         self._broken = broken
         self._idle = idle
@@ -106,7 +106,7 @@ class ThreadWorkers:
 
     def use_timeout(self, timeout_s: float) -> None:
         """From now on; what has become late by another one may be in time by this one."""
-        self.timeout_s = timeout_s
+        self._timeout_s = timeout_s
         begun_by = self._clock() - (timeout_s or inf)
         for sub, begun_s in list(self._begun.values()):
             if begun_s >= begun_by:
@@ -184,8 +184,8 @@ class ThreadWorkers:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(watch_interval_s(self.timeout_s))
-            begun_by = self._clock() - (self.timeout_s or inf)
+            await asyncio.sleep(watch_interval_s(self._timeout_s))
+            begun_by = self._clock() - (self._timeout_s or inf)
             late = [sub for sub, begun_s in list(self._begun.values()) if begun_s < begun_by]
             self._judge.overdue(late, stuck=len(late) >= self._concurrency)
 

@@ -112,9 +112,9 @@ class MetricsServer:
             case "/healthz":
                 silent_s = monotonic() - (self._seen_s or monotonic())
                 well = self.ended or silent_s < SILENT_S
-                return _told(well, "healthy", f"the drain has said nothing for {silent_s:.0f} s")
+                return _health(well, "healthy", f"the drain has said nothing for {silent_s:.0f} s")
             case "/readyz":
-                return _told(self._seen_s is not None, "draining", "not draining yet")
+                return _health(self._seen_s is not None, "draining", "not draining yet")
         return HTTPStatus.NOT_FOUND, "there are /, /metrics, /healthz and /readyz\n", TEXT, {}
 
     def _shown(self) -> Answer:
@@ -125,7 +125,7 @@ class MetricsServer:
         return HTTPStatus.OK, self._page(nonce), HTML, policy
 
 
-def _told(well: bool, yes: str, no: str) -> Answer:
+def _health(well: bool, yes: str, no: str) -> Answer:
     status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
     return status, f"{yes if well else no}\n", TEXT, {}
 
@@ -141,7 +141,7 @@ class _Handler(WSGIRequestHandler):
     timeout = REQUEST_S
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """A drain's terminal is not for that."""
 
 
 def _address(host: str, port: int) -> str:

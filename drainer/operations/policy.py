@@ -115,20 +115,19 @@ class LetterWriters:
         self, client: ClientSettings, plan: OffsetPlan, runtime: Runtime = THIS_PROCESS
     ) -> None:
         self._of_run = client, plan, runtime
-        self._opened: dict[str, LetterWriter] = {}
+        self._opened: list[LetterWriter] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for writer in self._opened.values():
+        for writer in self._opened:
             writer.close(0)
 
     def __call__(self, topic: str) -> LetterWriter:
-        if topic not in self._opened:
-            client, plan, runtime = self._of_run
-            self._opened[topic] = LetterWriter(client, plan, topic, runtime)
-        return self._opened[topic]
+        client, plan, runtime = self._of_run
+        self._opened.append(writer := LetterWriter(client, plan, topic, runtime))
+        return writer
 
 
 class LetterWriter:

@@ -87,8 +87,8 @@ def prepare_resume(
         rules=rules,
         state=None,  # this process has no tasks, and the plan has what others reported
     )
-    who, told = runtime.user(), rules.told
-    event = Event(runtime.now(), Deed.RESUMED, who, running.reason, told, begun.committed)
+    who, words = runtime.user(), rules.in_words
+    event = Event(runtime.now(), Deed.RESUMED, who, running.reason, words, begun.committed)
     return safe(
         resumed(begun, event),
         handler,

@@ -261,7 +261,9 @@ def _new_plan(
         failures=failures,
         redrive=request.redrive,
         rules=request.rules,
-        history=(Event(created, Deed.BEGUN, runtime.user(), reason, request.rules.told, found),),
+        history=(
+            Event(created, Deed.BEGUN, runtime.user(), reason, request.rules.in_words, found),
+        ),
     )
 
 

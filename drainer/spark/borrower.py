@@ -71,7 +71,8 @@ class BorrowingDrain(LocalDrain):
         if rate is not None and self._share:  # else it begins nothing, at whatever rate
             rate *= self._share
         failures = replace(self._base, rate=rate)
-        await self.change(replace(self._settings, failures=failures))
+        if failures != self._settings.failures:
+            await self.change(replace(self._settings, failures=failures))
 
     def borrowed(self) -> Borrowed:
         """What it tells the driver of that."""

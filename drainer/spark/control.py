@@ -70,16 +70,12 @@ class ControlChannel:
         with self._writing:
             if lent.number < self._control.lent.number:  # of two threads the later one was first
                 return
-            self._control = replace(self._control, lent=lent)
-            if not self._ended.is_set():
-                self._write(self._control)
+            self._say(replace(self._control, lent=lent))
 
     def change(self, failures: FailureSettings) -> None:
         """They decide by these; a beat says it too, if this raises PlanNotWritten or StateLost."""
         with self._writing:
-            self._control = replace(self._control, failures=failures)
-            if not self._ended.is_set():
-                self._write(self._control)
+            self._say(replace(self._control, failures=failures))
 
     def end(self) -> None:
         """Nothing is written any more: what is removed now stays so."""
@@ -94,6 +90,11 @@ class ControlChannel:
             if sure and not self._ended.is_set():
                 beat = self._control.beat + 1
                 self._write(replace(self._control, beat=beat, totals=self.totals))
+
+    def _say(self, control: Control) -> None:
+        self._control = control
+        if not self._ended.is_set():
+            self._write(control)
 
     def _write(self, control: Control) -> None:
         self._state.set_control(self._epoch, control)
@@ -141,19 +142,20 @@ class Loans:
         first = min(self.total or concurrency.first, most) if concurrency.is_auto else most
         self.search = concurrency.search(first, most) if concurrency.is_auto else None
         self.total = first
-        self._shared = None
-        if self.search is not None:
-            self._shared = SharedSearch(self._lender, self.search, self._clock())
-        self._lender.total = 0 if self._paused else self.total
+        self._begin_anew()
 
     def pause(self, paused: bool) -> None:
         """Lends nothing while paused."""
         if paused != self._paused:
             self._paused = paused
-            self._lender.total = 0 if paused else self.total
-            if self.search is not None:  # what was measured meanwhile says nothing
-                self._shared = SharedSearch(self._lender, self.search, self._clock())
-                self._lender.total = 0 if paused else self.total
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        # A search measures from here on: what was measured before says nothing.
+        self._shared = None
+        if self.search is not None:
+            self._shared = SharedSearch(self._lender, self.search, self._clock())
+        self._lender.total = 0 if self._paused else self.total
 
     @property
     def room(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 
+from drainer.core import listed
 from drainer.core.latency import Latency
 from drainer.engine.status import CapStatus
 from drainer.mask import key_repr
@@ -20,6 +21,9 @@ _HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
 _SIZES = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _LONGEST_KEY = 256  # characters of a sub-key that are looked at; more is never shown
+
+
+counted = listed.counted
 
 
 def count(number: int) -> str:
@@ -42,11 +46,6 @@ def about(number: float) -> str:
     if not unit:
         return f"{value:.0f}"
     return (f"{value:.0f}" if value >= 99.95 else f"{value:.1f}".removesuffix(".0")) + unit
-
-
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """``1 message``, ``2 messages``; nouns that take no s say their plural."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
 
 
 def tally(*counts: tuple[int, str]) -> str:

@@ -60,8 +60,6 @@ class LineView:
     def _warn(self, status: Status) -> None:
         for event, text, _ in warnings(status):
             known = (event, text if event in ("trouble", "stopping") else "")
-            if event == "paused":  # which the event has said, and each line says
-                continue
             if known not in self._warned:
                 self._warned.add(known)
                 self._terminal.event(logging.WARNING, event, text)

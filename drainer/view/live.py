@@ -26,12 +26,12 @@ from drainer.view.lines import LineView
 from drainer.view.page import Field, Tone
 from drainer.view.progress import (
     asked_words,
+    beside_verdict,
     causes,
     facts,
     finished,
     share_finished,
     verdict,
-    warnings,
 )
 from drainer.view.streams import LineStream
 from drainer.view.terminal import Terminal
@@ -40,7 +40,6 @@ FRAME_S = 0.2  # between two drawings of a running line
 HELD_MOST = 1 << 20  # characters that handlers printed since the last frame
 PARTITIONS_SHOWN = 8
 ASKED_SHOWN = 2
-SAID_BY_VERDICT = frozenset({"deadline", "paused", "stopping"})
 _WIDEST = 110  # columns; lines longer than this tire the eye
 _NOTEBOOK_LINES = 40
 
@@ -225,8 +224,7 @@ def lay_out(status: Status, width: int, height: int) -> list[Pieces]:
     lines = [_title(status, width), _total(status, width)]
     if said.mark:  # else the line above says it
         lines.append([(said.marked, said.tone)])
-    others = (each for each in warnings(status) if each[0] not in SAID_BY_VERDICT)
-    lines += [[(f"! {text}", tone)] for _, text, tone in others]
+    lines += [[(f"! {text}", tone)] for text, tone in beside_verdict(status)]
     lines += [pieces(each) for each in causes(status)]
     plan = Field("plan", status.plan_path)
     asked = map(asked_words, reversed(status.asked[-ASKED_SHOWN:]))

@@ -11,16 +11,15 @@ from drainer.engine.status import Status
 from drainer.view import figures
 from drainer.view.course import deepest_lanes, plots, troubles
 from drainer.view.lines import status_fields
-from drainer.view.live import SAID_BY_VERDICT
 from drainer.view.page import WARN, Cell, Column, Line, Page, Table, section
 from drainer.view.progress import (
     asked_words,
+    beside_verdict,
     causes,
     facts,
     finished,
     share_finished,
     verdict,
-    warnings,
 )
 
 WITHOUT_EXTRA = "<!doctype html><title>drainer</title><p>This page needs drainer[report].</p>"
@@ -76,11 +75,7 @@ def now_page(status: Status, history: History, now: datetime) -> Page:
             section("Deepest lanes", deepest_lanes(history)),
         ),
         subject=f"Drain of {status.topic} for group {status.group}, {share} done",
-        details=tuple(
-            Line(text, tone, WARN)
-            for event, text, tone in warnings(status)
-            if event not in SAID_BY_VERDICT
-        ),
+        details=tuple(Line(text, tone, WARN) for text, tone in beside_verdict(status)),
         times=(now,),
         data=status_fields(status),
     )

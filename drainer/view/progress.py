@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 
-from drainer.core.event import Event
+from drainer.core.event import Event, clock
 from drainer.engine.status import (
     DeadlineStatus,
     FailureStatus,
@@ -105,9 +104,6 @@ def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
     if status.deadline is not None and status.deadline.missed:
         warning = f"the deadline will be missed, {deadline_words(status.deadline)}"
         yield "deadline", f"{warning}; limited by {limit(status)}", Tone.BAD
-    if status.paused is not None:
-        calls = figures.counted(status.running, "call")
-        yield "paused", f"{status.paused}; {calls} in flight", Tone.WARN
     if status.stopping is not None:
         yield "stopping", f"stopping: {status.stopping}", Tone.WARN
 
@@ -121,7 +117,7 @@ def blocking_warning(place: str) -> str:
 
 def asked_words(event: Event) -> str:
     """``18:32:07 changed by ana@db1: concurrency 500 → 50 (the database is slow)``."""
-    return f"{datetime.fromisoformat(event.at).astimezone():%H:%M:%S} {event}"
+    return f"{clock(event.at)} {event}"
 
 
 def verdict(status: Status) -> Line:
@@ -142,6 +138,13 @@ def verdict(status: Status) -> Line:
     if deadline.margin_s >= 0:
         return Line(f"Makes {at}, with {margin} to spare", Tone.GOOD, OK)
     return Line(f"Misses {at} by {margin}", Tone.BAD if deadline.missed else Tone.WARN, BAD)
+
+
+def beside_verdict(status: Status) -> Iterator[tuple[str, Tone]]:
+    """The warnings that the verdict doesn't give."""
+    for event, text, tone in warnings(status):
+        if event not in ("deadline", "stopping"):
+            yield text, tone
 
 
 def causes(status: Status) -> Iterator[Field]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from drainer.control.client import Found
+from drainer.engine.status import at
 from drainer.view import figures
 from drainer.view.page import Cell, Column, Line, Page, Table, Tone, section
 from drainer.view.progress import share_finished
@@ -54,17 +56,17 @@ def found_line(found: Found) -> str:
 
 def found_as_json(found: Found) -> dict[str, Any]:
     """Of bounded size; ``done`` is a share, ``left_s`` None while it isn't known."""
-    told = found.status
+    found_at = partial(at, found.status)  # None before the first status
     return found.about.as_json() | {
         "pid": found.pid,
         "state": state_of(found),
-        "done": None if told is None else share_finished(told.partitions),
-        "left_s": None if told is None else told.eta_s,
-        "rate_now": None if told is None else told.rate_now,
-        "in_flight": None if told is None else told.running,
-        "concurrency": None if told is None else told.concurrency,
-        "paused": None if told is None or told.paused is None else told.paused.as_json(),
-        "trouble": None if told is None else told.trouble,
+        "done": None if found.status is None else share_finished(found.status.partitions),
+        "left_s": found_at("eta_s"),
+        "rate_now": found_at("rate_now"),
+        "in_flight": found_at("running"),
+        "concurrency": found_at("concurrency"),
+        "paused": None if (paused := found_at("paused")) is None else paused.as_json(),
+        "trouble": found_at("trouble"),
         "age_s": found.age_s,
     }
 

@@ -63,7 +63,7 @@ class Judged:
 
 
 @dataclass(slots=True)
-class _Line:
+class TraceLine:
     begins: bool
     sub_key: bytes
     place: Place
@@ -73,7 +73,7 @@ class _Line:
 
 def judge(path: Path, sub_messages: int) -> Judged:
     """Reads a trace of a backlog of so many sub-messages, all on one partition."""
-    lines = _lines(path)
+    lines = read_lines(path)
     last_line = {line.pid: number for number, line in enumerate(lines)}
     done = {line.place for line in lines if not line.begins}
     out_of_order, at_once = _check_lanes(lines, last_line)
@@ -83,22 +83,22 @@ def judge(path: Path, sub_messages: int) -> Judged:
 def began_after(path: Path, pid: int, moment_s: float) -> int:
     """How many sub-messages a process began after a moment of the monotonic clock."""
     return sum(
-        line.begins and line.pid == pid and line.at_ns > moment_s * 1e9 for line in _lines(path)
+        line.begins and line.pid == pid and line.at_ns > moment_s * 1e9 for line in read_lines(path)
     )
 
 
-def _lines(path: Path) -> list[_Line]:
+def read_lines(path: Path) -> list[TraceLine]:
     """What was written whole: a line that a kill tore has no dot at its end."""
     lines = []
     for text in path.read_bytes().splitlines():
         if text.endswith(b" ."):
             mark, sub_key, offset, index, pid, at_ns, _ = text.split()
             place = (int(offset), int(index))
-            lines.append(_Line(mark == b"+", sub_key, place, int(pid), int(at_ns)))
+            lines.append(TraceLine(mark == b"+", sub_key, place, int(pid), int(at_ns)))
     return lines
 
 
-def _check_lanes(lines: list[_Line], last_line: Mapping[int, int]) -> tuple[int, int]:
+def _check_lanes(lines: list[TraceLine], last_line: Mapping[int, int]) -> tuple[int, int]:
     places: dict[bytes, set[Place]] = defaultdict(set)
     for line in lines:
         places[line.sub_key].add(line.place)
@@ -127,7 +127,7 @@ def _check_lanes(lines: list[_Line], last_line: Mapping[int, int]) -> tuple[int,
     return wrong, at_once
 
 
-def _runs(lines: list[_Line], last_line: Mapping[int, int]) -> dict[int, Run]:
+def _runs(lines: list[TraceLine], last_line: Mapping[int, int]) -> dict[int, Run]:
     begun: Counter[int] = Counter()
     repeated: Counter[int] = Counter()
     repeated_done: Counter[int] = Counter()

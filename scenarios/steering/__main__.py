@@ -21,7 +21,7 @@ from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Refused
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 from scenarios.chaos.drain import Backlog, Pace, Process, until
-from scenarios.chaos.trace import judge
+from scenarios.chaos.trace import judge, read_lines
 
 WIDE = Pace(concurrency=1000, latency_ms=10)
 NARROW, SLOW_PER_S = 50, 1000
@@ -31,7 +31,7 @@ MOST_S = 1.0
 
 
 @dataclass(slots=True)
-class Heard:
+class Steer:
     """What was asked for, when, and when the answer came, by the monotonic clock."""
 
     what: str
@@ -51,15 +51,13 @@ class Trace:
     @classmethod
     def read(cls, path: Path) -> Trace:
         found, calls = cls(), 0
-        for line in path.read_bytes().splitlines():
-            if line.endswith(b" ."):
-                mark, *_, at_ns, _ = line.split()
-                calls += 1 if mark == b"+" else -1
-                at_s = int(at_ns) / 1e9
-                found.times.append(at_s)
-                found.in_flight.append(calls)
-                if mark == b"+":
-                    found.begun.append(at_s)
+        for line in read_lines(path):
+            calls += 1 if line.begins else -1
+            at_s = line.at_ns / 1e9
+            found.times.append(at_s)
+            found.in_flight.append(calls)
+            if line.begins:
+                found.begun.append(at_s)
         return found
 
     def at_most(self, calls: int, from_s: float, to_s: float) -> float | None:
@@ -105,7 +103,7 @@ def _round(backlog: Backlog) -> bool:
     process = backlog.begin("--plan-interval", "200ms")
     until(lambda: _runs(backlog))
     backlog.at_work(process, 20_000)
-    heard = [
+    steers = [
         _ask(backlog, f"set concurrency={NARROW}", Question("set", {"concurrency": NARROW})),
         _ask(backlog, f"set rate={SLOW_PER_S}/s", Question("set", {"rate": SLOW_PER_S})),
         _ask(backlog, "pause", Question("pause")),
@@ -113,12 +111,10 @@ def _round(backlog: Backlog) -> bool:
         _ask(backlog, "set rate=none", Question("set", {"rate": None, "concurrency": 1000})),
         _stop(backlog, process),
     ]
-    codes = [process.ends()]
-    resumed = backlog.begin()
-    codes.append(resumed.ends())
-    _look(Trace.read(backlog.trace), heard)
+    codes = [process.ends(), backlog.begin().ends()]
+    _look(Trace.read(backlog.trace), steers)
     judged = judge(backlog.trace, backlog.sub_messages)
-    for each in heard:
+    for each in steers:
         acts = "never" if each.acts_s is None else f"{1000 * (each.acts_s - each.at_s):6,.0f} ms"
         answered = f"{1000 * (each.answered_s - each.at_s):6,.0f} ms"
         print(f"{each.what:>22}  answered after {answered}  in effect after {acts}")
@@ -128,7 +124,7 @@ def _round(backlog: Backlog) -> bool:
         flush=True,
     )
     wrong = judged.lost + judged.out_of_order + judged.at_once + judged.repeated
-    prompt = all(each.acts_s and each.acts_s - each.at_s <= MOST_S for each in heard)
+    prompt = all(each.acts_s and each.acts_s - each.at_s <= MOST_S for each in steers)
     return prompt and not wrong and codes == [EXIT_INTERRUPTED, EXIT_DONE]
 
 
@@ -139,26 +135,26 @@ def _runs(backlog: Backlog) -> bool:
         return False
 
 
-def _ask(backlog: Backlog, what: str, question: Question) -> Heard:
+def _ask(backlog: Backlog, what: str, question: Question) -> Steer:
     at_s = time.monotonic()
     client.ask(backlog.plan, question)
-    heard = Heard(what, at_s, time.monotonic())
+    steers = Steer(what, at_s, time.monotonic())
     time.sleep(STAYS_S)
-    return heard
+    return steers
 
 
-def _stop(backlog: Backlog, process: Process) -> Heard:
+def _stop(backlog: Backlog, process: Process) -> Steer:
     at_s = time.monotonic()
     client.ask(backlog.plan, Question("stop", reason="a scenario"))
-    heard = Heard("stop, to its end", at_s, time.monotonic())
+    steers = Steer("stop, to its end", at_s, time.monotonic())
     process.ends()
-    heard.acts_s = time.monotonic()
-    return heard
+    steers.acts_s = time.monotonic()
+    return steers
 
 
-def _look(trace: Trace, heard: Sequence[Heard]) -> None:
-    narrow, slow, paused, again, wide, _ = heard
-    ends = [after.at_s for _, after in pairwise(heard)]
+def _look(trace: Trace, steers: Sequence[Steer]) -> None:
+    narrow, slow, paused, again, wide, _ = steers
+    ends = [after.at_s for _, after in pairwise(steers)]
     narrow.acts_s = trace.at_most(NARROW, narrow.at_s, ends[0])
     slow.acts_s = trace.begun_at_most(SLOW_PER_S, slow.at_s, ends[1])
     paused.acts_s = trace.begun_at_most(0, paused.at_s, ends[2])

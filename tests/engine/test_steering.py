@@ -14,7 +14,16 @@ from threading import Event as Flag
 from typing import Any
 
 import pytest
-from made_up_kafka import QUICK, Kind, OnTheLoop, OnThreads, Rehearsal, both_kinds, in_lanes
+from made_up_kafka import (
+    QUICK,
+    Kind,
+    OnTheLoop,
+    OnThreads,
+    Rehearsal,
+    both_kinds,
+    handler_of,
+    in_lanes,
+)
 
 from drainer.core.event import Deed
 from drainer.engine.control import Change, Continue, Pause, Request, Stop
@@ -80,10 +89,7 @@ def drained(
 
 
 def takes(kind: Kind, seconds: float) -> OnTheLoop | OnThreads:
-    async def on_the_loop(sub: SubMessage) -> None:
-        await asyncio.sleep(seconds)
-
-    return kind(on_the_loop if kind is OnTheLoop else lambda sub: time.sleep(seconds))
+    return handler_of(kind, lambda sub: seconds)
 
 
 @both_kinds
@@ -212,17 +218,10 @@ def test_what_the_brokers_refuse_changes_nothing(tmp_path: Path) -> None:
 
 @both_kinds
 def test_letters_are_written_from_the_moment_it_is_said(kind: Kind, tmp_path: Path) -> None:
-    def bad(sub: SubMessage) -> None:
+    def bad(sub: SubMessage) -> float:
         if sub.message.offset % 400 == 7:
             raise ValueError("bad")
-
-    async def on_the_loop(sub: SubMessage) -> None:
-        await asyncio.sleep(0.001)
-        bad(sub)
-
-    def on_a_thread(sub: SubMessage) -> None:
-        time.sleep(0.001)
-        bad(sub)
+        return 0.001
 
     failures = FailureSettings(retries=1_000_000, retry_delay_s=0.01, retry_max_delay_s=0.01)
     rehearsal = Rehearsal(tmp_path, LONG, failures=failures)
@@ -232,7 +231,7 @@ def test_letters_are_written_from_the_moment_it_is_said(kind: Kind, tmp_path: Pa
         return rehearsal.failures
 
     rehearsal.settle = name_a_topic
-    handler = kind(on_the_loop if kind is OnTheLoop else on_a_thread)
+    handler = handler_of(kind, bad)
 
     def have_letters(person: Person) -> None:
         eventually(lambda: bool(handler.account.failed), "one fails")
@@ -249,17 +248,17 @@ def test_letters_are_written_from_the_moment_it_is_said(kind: Kind, tmp_path: Pa
 def test_a_timeout_is_set_for_calls_that_hang(kind: Kind, tmp_path: Path) -> None:
     go_on = Flag()
 
-    async def on_the_loop(sub: SubMessage) -> None:
-        if sub.message.offset == 3:
-            await asyncio.sleep(3600)
-
-    def on_a_thread(sub: SubMessage) -> None:
-        if sub.message.offset == 3:
-            go_on.wait(30)
+    def hang(sub: SubMessage) -> float | None:
+        if sub.message.offset != 3:
+            return None
+        if kind is OnTheLoop:
+            return 3600
+        go_on.wait(30)
+        return None
 
     failures = FailureSettings(timeout_s=0, breaker=False, on_failure=OnFailure.SKIP)
     rehearsal = Rehearsal(tmp_path, in_lanes(50), failures=failures)
-    handler = kind(on_the_loop if kind is OnTheLoop else on_a_thread)
+    handler = handler_of(kind, hang)
 
     def have_a_timeout(person: Person) -> None:
         person.waits_for(50)
@@ -367,21 +366,14 @@ def test_whatever_is_asked_in_whatever_order_breaks_no_law(kind: Kind, tmp_path:
         Continue,
     ]
 
-    def fail_now_and_then(sub: SubMessage) -> None:
+    def fail_now_and_then(sub: SubMessage) -> float:
         if sub.attempt == 1 and hash((seed, sub.message.offset)) % 50 == 0:
             raise ValueError("once")
-
-    async def on_the_loop(sub: SubMessage) -> None:
-        await asyncio.sleep(0.001)
-        fail_now_and_then(sub)
-
-    def on_a_thread(sub: SubMessage) -> None:
-        time.sleep(0.001)
-        fail_now_and_then(sub)
+        return 0.001
 
     settings = FailureSettings(retries=9, retry_delay_s=0.001, on_failure=OnFailure.SKIP)
     rehearsal = Rehearsal(tmp_path, LONG, QUICK, failures=settings)
-    handler = kind(on_the_loop if kind is OnTheLoop else on_a_thread)
+    handler = handler_of(kind, fail_now_and_then)
 
     def ask_on(person: Person) -> None:
         for _ in range(40):

@@ -67,7 +67,7 @@ class RuleSettings(JsonRecord):
         return bool(self.skip) or self.limit_per_key is not None
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Their names, in a sentence if there are any."""
         limit = () if self.limit_per_key is None else (f"{LIMIT} {self.limit_per_key:,}",)
         names = (*(rule.name for rule in self.skip), *limit)
