@@ -21,6 +21,7 @@ from drainer.cli.values import (
     parse_rate,
     parse_size,
 )
+from drainer.core.classes import Classes
 from drainer.core.order import Order
 from drainer.engine.control import reason_of
 from drainer.engine.settings import LocalSettings
@@ -31,6 +32,7 @@ from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.policy.rate_cap import CapCurve
 from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.policy.rules.selection import Selection
 from drainer.policy.rules.settings import RuleSettings, SkipRule
 from drainer.store.plan_file import PlanPlace, parse_place
 from drainer.view.report.file import ReportFile
@@ -330,6 +332,45 @@ class Rules:
         return found
 
 
+@options(_WHAT)
+class First:
+    """What is drained before the rest (kept in the plan)."""
+
+    firsts: tuple[str, ...] = option(
+        "--first",
+        envvar=None,
+        default=(),
+        many=str,
+        metavar="EXPRESSION",
+        help='Drain this before the rest, as "payload.customer == 42"; repeatable.',
+    )
+    onlys: tuple[str, ...] = option(
+        "--only",
+        envvar=None,
+        default=(),
+        many=str,
+        metavar="EXPRESSION",
+        help="Drain only this; the rest stays for a resume. Repeatable.",
+    )
+
+    def over(self, known: Classes | None = None) -> Classes | None:
+        """Those known, with what was said as the next ones; None when nothing was said.
+
+        Raises UsageError when an expression can't be understood.
+        """
+        if self.firsts and self.onlys:
+            raise UsageError("--first and --only contradict each other", hint="Give one of them.")
+        only = bool(self.onlys)
+        wheres = tuple(dict.fromkeys(map(str.strip, self.onlys or self.firsts)))
+        for where in wheres:
+            try:
+                Selection(where)
+            except UsageError as error:
+                name = "--only" if only else "--first"
+                raise UsageError(f"{name}: {error}", hint=error.hint) from None
+        return (known or Classes()).asked(wheres, only=only) if wheres else None
+
+
 def _read_rules(path: Path) -> RuleSettings:
     try:
         return RuleSettings.from_table(tomllib.loads(path.read_text(encoding="utf-8")))
@@ -342,7 +383,13 @@ def _read_rules(path: Path) -> RuleSettings:
 
 
 def request_of(
-    what: What, how: How, kafka: Kafka, failing: Failing, rules: Rules, limits: CapCurve | None
+    what: What,
+    first: First,
+    how: How,
+    kafka: Kafka,
+    failing: Failing,
+    rules: Rules,
+    limits: CapCurve | None,
 ) -> Request:
     """What ``run`` and ``estimate`` ask for. Raises UsageError, or as loading a handler does."""
     return Request(
@@ -358,6 +405,7 @@ def request_of(
         failures=failing.over(),
         limits=limits,
         rules=rules.over(),
+        classes=first.over() or Classes(),
     )
 
 

@@ -17,6 +17,7 @@ from drainer.cli.options import (
     AcceptGap,
     DryRun,
     Failing,
+    First,
     How,
     HowLong,
     NoRules,
@@ -38,6 +39,7 @@ from drainer.view.terminal import Terminal
 def resume(
     context: typer.Context,
     plan: PlanArgument,
+    first: First,
     kafka: Kafka,
     accept_gap: AcceptGap,
     dry_run: DryRun,
@@ -58,13 +60,15 @@ def resume(
     """Go on with a drain that was interrupted, halted or killed.
 
     What is to be drained is in the plan, what to do when the handler fails, and what rules leave
-    out; only how to drain it can be said anew. It may go on with another engine than it began with.
+    out; only how to drain it, and what comes first, can be said anew. It may go on with another
+    engine than it began with.
 
     Examples:
 
     - `drainer resume orders.indexer.plan.json`
     - `drainer resume orders.indexer.plan.json --dry-run`
     - `drainer resume orders.indexer.plan.json --concurrency 500 --yes`
+    - `drainer resume orders.indexer.plan.json --first "payload.customer == 42"`
     - `drainer resume orders.indexer.plan.json --engine spark -c 2000`
     """
     with watching.serving(terminal) as metrics:
@@ -82,7 +86,10 @@ def resume(
             if kafka.client_config is not None:  # its login goes with where this resume connects
                 known = replace(known, client_config=str(kafka.client_config.absolute()))
             prepared = prepare_resume(
-                cluster, file, loaded, running, failures, known, rules=ruled, accept_gap=accept_gap
+                *(cluster, file, loaded, running, failures, known),
+                rules=ruled,
+                classes=first.over(known.classes),
+                accept_gap=accept_gap,
             )
             prepared = settle_cap(cluster, prepared, curve)
             prepared = engines.settle(prepared, spark, running)

@@ -14,6 +14,7 @@ from drainer.cli.metrics import Watching
 from drainer.cli.options import (
     DryRun,
     Failing,
+    First,
     How,
     HowLong,
     Limits,
@@ -34,6 +35,7 @@ from drainer.view.terminal import Terminal
 def run(
     context: typer.Context,
     what: What,
+    first: First,
     kafka: Kafka,
     dry_run: DryRun,
     how: How,
@@ -59,6 +61,7 @@ def run(
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092`
     - `drainer run --topic orders --group indexer --handler count -b localhost:9092 --dry-run --latency 10ms --deadline 08:00`
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --retries 5 --on-failure dead-letter --max-dead 1%`
+    - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --first "payload.customer == 42"`
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --engine spark -c 2000`
     - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes --json`
     """  # noqa: E501 - an example has to be on one line to be copied
@@ -75,7 +78,7 @@ def run(
         if dry_run or chooses:
             question = wings.load(wings.Hook.ASK_ESTIMATE)(how_long, running, engines)
         settings = kafka.settings()
-        request = request_of(what, how, kafka, failing, rules, limits)
+        request = request_of(what, first, how, kafka, failing, rules, limits)
         with connect(settings) as cluster:
             prepared = settle_cap(cluster, prepare(cluster, request, running), limits)
             prepared = engines.settle(prepared, spark, running)

@@ -1,7 +1,8 @@
-"""Claims: shares of the sub-keys, each with its own progress.
+"""Claims: shares of the sub-messages, each with its own progress.
 
-A sub-key's place is a number that depends on the key alone, so tasks that never talk to each other
-agree whose it is. Where sub-messages connect some, the drain's joins say so beside (``Joins``).
+A shard is a share of the sub-keys. A sub-key's place is a number that depends on the key alone, so
+tasks that never talk to each other agree whose it is. Where sub-messages connect some, the drain's
+joins say so beside (``Joins``). A class is what an expression selects (``Selection``).
 What several claims say is finished is finished, whoever goes on from there.
 """
 
@@ -17,12 +18,23 @@ from zlib import crc32
 from drainer.core.identity import SubKeys
 from drainer.core.joins import Joins
 from drainer.core.order import LANE_OF, Order
-from drainer.core.progress import Outcome, Partial, Progress, RangeSet, fate_of, join_fates
+from drainer.core.progress import (
+    Outcome,
+    Partial,
+    Progress,
+    Range,
+    RangeSet,
+    fate_of,
+    join_fates,
+)
 from drainer.message import Barrier, Message, SubMessage
+from drainer.policy.rules.selection import Selection
 
-ALL = "all"  # the selector of the claim that every sub-key falls in
+ALL = "all"  # the selector of the claim that every sub-message falls in
+_WHERE = "where "  # before the expression of a class
 
 _SELECTOR = re.compile(r"(\d{1,9})/(\d{1,9})(?:@(\d{1,9}))?", re.ASCII)
+CLASS_MAP_BITS = 8 * 1024 * 1024
 _LONG = 0xFFFF_FFFF_FFFF_FFFF
 _NONE_PLACE = crc32(b"none")
 
@@ -78,9 +90,20 @@ class Claim:
         return claim
 
 
+def class_selector(where: str) -> str:
+    """What the claim of a class is called."""
+    return _WHERE + where
+
+
+def class_of(selector: str) -> str | None:
+    """The expression of a class; None when it is the selector of another claim."""
+    return selector.removeprefix(_WHERE) if selector.startswith(_WHERE) else None
+
+
 def joins_of(selectors: Iterable[str]) -> set[int]:
     """The numbers of joins that claims name. Raises ValueError for what is no claim."""
-    return {claim.joins for claim in map(Claim.parse, selectors) if claim.joins}
+    claims = (Claim.parse(each) for each in selectors if class_of(each) is None)
+    return {claim.joins for claim in claims if claim.joins}
 
 
 class Places:
@@ -112,31 +135,94 @@ class Places:
         return moved.get(place, place % of)
 
 
+class ClassMap:
+    """Where in a backlog messages of a class lie, in a fixed size: which stretches of offsets have
+    one. It may err only towards yes."""
+
+    def __init__(self, ranges: Mapping[int, Range]) -> None:
+        """``ranges`` are the offsets ``[start, end)`` by partition."""
+        total = sum(end - start for start, end in ranges.values())
+        self._stride = max(1, -(-total // CLASS_MAP_BITS))
+        self._starts: dict[int, int] = {}  # where the bits of a partition begin
+        self._first = {number: start for number, (start, _) in ranges.items()}
+        bits = 0
+        for number, (start, end) in ranges.items():
+            self._starts[number] = bits
+            bits += (end - start) // self._stride + 1
+        self._bits = bytearray(bits // 8 + 1)
+
+    def add(self, partition: int, offset: int) -> None:
+        at = self._at(partition, offset)
+        self._bits[at >> 3] |= 1 << (at & 7)
+
+    def may_hold(self, partition: int, offset: int) -> bool:
+        if offset < self._first[partition]:
+            return True
+        at = self._at(partition, offset)
+        return bool(self._bits[at >> 3] >> (at & 7) & 1)
+
+    def _at(self, partition: int, offset: int) -> int:
+        return self._starts[partition] + (offset - self._first[partition]) // self._stride
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """What one class has finished of a partition."""
+
+    selection: Selection
+    progress: Progress
+    finished: RangeSet
+    where: ClassMap | None
+
+    def bits(self, message: Message, subs: Sequence[SubMessage]) -> int:
+        offset = message.offset
+        found = _finished_bits(self.progress, self.finished, offset)
+        if not found or (
+            self.where is not None and not self.where.may_hold(message.origin.partition, offset)
+        ):
+            return 0
+        return found & self.selection.bits(subs)
+
+
 class Elsewhere:
     """What claims other than "all" have finished.
 
-    A sub-message is a claim's when all of its lanes are.
+    A sub-message is a shard's when all of its lanes are. ``maps`` tell where classes lie, by
+    selector, as far as this process has seen that.
     """
 
-    def __init__(self, claims: Claims, places: Places) -> None:
+    def __init__(
+        self, claims: Claims, places: Places, maps: Mapping[str, ClassMap] | None = None
+    ) -> None:
         self._claims = {selector: claim for selector, claim in claims.items() if selector != ALL}
         self._places = places
+        self._classes: dict[int, list[_Class]] = {}  # by partition
         # By partition; then by division (of 2/8@3 the 8 and the 3) and number.
         self._said: dict[int, dict[tuple[int, int], dict[int, tuple[Progress, RangeSet]]]] = {}
         self._partial: dict[int, dict[int, list[Partial]]] = {}
         self._fates: dict[int, dict[Outcome, RangeSet]] = {}
         for selector, by_partition in self._claims.items():
-            claim = Claim.parse(selector)
+            where = class_of(selector)
+            selection = None if where is None else Selection(where)
             for partition, progress in by_partition.items():
                 divisions = self._said.setdefault(partition, {})
                 said = progress, RangeSet(progress.finished)
-                divisions.setdefault((claim.of, claim.joins), {})[claim.number] = said
+                if selection is None:
+                    claim = Claim.parse(selector)
+                    divisions.setdefault((claim.of, claim.joins), {})[claim.number] = said
+                else:
+                    found = _Class(selection, *said, (maps or {}).get(selector))
+                    self._classes.setdefault(partition, []).append(found)
                 parts = self._partial.setdefault(partition, {})
                 for offset, part in progress.partial.items():
                     parts.setdefault(offset, []).append(part)
         for partition in self._said:
             fates = join_fates(claim[partition].fates for claim in self._claims.values())
             self._fates[partition] = {outcome: RangeSet(at) for outcome, at in fates.items()}
+
+    @property
+    def has_classes(self) -> bool:
+        return bool(self._classes)
 
     def finished(self, message: Message, subs: Sequence[SubMessage]) -> int:
         """A bit for each sub-message that a claim has finished.
@@ -157,6 +243,8 @@ class Elsewhere:
                 if number not in bits:
                     bits[number] = _finished_bits(*by_number[number], offset)
                 done |= bits[number] & 1 << index
+        for each in self._classes.get(partition, ()):
+            done |= each.bits(message, subs)
         return done
 
     def fate(self, message: Message) -> Outcome:

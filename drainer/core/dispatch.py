@@ -55,7 +55,9 @@ class Dispatcher:
     finished here, and no message waits for it.
     """
 
+    claim = ALL  # whose account it keeps
     state = None  # of tasks: it has none
+    held = 0  # sub-messages that wait for others than those of this run
 
     def __init__(
         self,
@@ -85,6 +87,8 @@ class Dispatcher:
         self.rule_filter = rule_filter or RuleFilter(RuleSettings())
         self._sift = self.rule_filter.sift if self.rule_filter.settings else None
         self._others = others
+        # Whether expressions are evaluated for what is delivered.
+        self.evaluates = self._sift is not None or (others is not None and others.has_classes)
         self._shared_below: dict[int, int] = {}  # by partition, the offset; empty when there's none
         if others is not None:
             self._shared_below = {number: others.highest(number) for number in self.ledgers}
@@ -374,6 +378,10 @@ class Dispatcher:
             if self.ledgers[number].complete:  # nothing more comes of it
                 del self._telling[number]
         return found
+
+    def messages_passed(self, number: int) -> int:
+        """Messages of a partition that nothing is left of, in all runs."""
+        return self.ledgers[number].messages_finished
 
     def tally(self) -> tuple[Counts, Counts]:
         """Messages and sub-messages over all ledgers."""

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 class Record:
     """What finished since the record before it, as a journal holds it.
 
-    ``changes`` is progress by partition: what changed, with whole accounts. ``parked`` are lanes
-    that were parked meanwhile, ``ruled`` what rules did.
+    ``changes`` is progress of a claim by partition: what changed, with whole accounts. ``parked``
+    are lanes that were parked meanwhile, ``ruled`` what rules did.
     """
 
     changes: Mapping[Whole, Progress]
     parked: tuple[str, ...] = ()
     ruled: RuleAccount | None = None
+    claim: str = ALL
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,18 @@ from typing import Annotated, Any
 import msgspec
 
 from drainer.core import codec
-from drainer.core.claims import ALL, Claims, Elsewhere, Places, end_of, joins_of
+from drainer.core.claims import (
+    ALL,
+    Claims,
+    ClassMap,
+    Elsewhere,
+    Places,
+    class_of,
+    class_selector,
+    end_of,
+    joins_of,
+)
+from drainer.core.classes import Classes
 from drainer.core.codec import JsonRecord, Whole
 from drainer.core.event import Event
 from drainer.core.joins import Joins
@@ -28,13 +39,14 @@ from drainer.core.progress import (
     join_ranges,
     subtract,
 )
-from drainer.errors import PlanRefused
+from drainer.errors import PlanRefused, UsageError
 from drainer.policy.failures import FailureSettings
 from drainer.policy.rate_cap import CapCurve
 from drainer.policy.redrive import RedriveSettings
+from drainer.policy.rules.predicate import Predicate
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
-FORMAT = "drainer-plan/4"
+FORMAT = "drainer-plan/5"
 EVENTS_FIRST, EVENTS_LAST = 100, 900  # of a history
 
 _Isolation = Annotated[str, msgspec.Meta(pattern=r"^read_(un)?committed\Z")]
@@ -80,7 +92,7 @@ class OffsetPlan(JsonRecord):
     ``state`` is where tasks write what they finish, and is there while a drain has tasks.
     ``handler_code`` is a digest of the handler's code when the drain last began, None when unknown.
     ``limits`` is what the brokers tolerate, which caps what is read and written. ``history`` has
-    all events, or of very many the first and the last.
+    all events, or of very many the first and the last. ``classes`` are drained before the rest.
     """
 
     drain_id: str
@@ -111,6 +123,7 @@ class OffsetPlan(JsonRecord):
     limits: CapCurve | None = None
     handler_code: str | None = None
     history: tuple[Event, ...] = ()
+    classes: Classes = field(default_factory=Classes)
 
     def watermark(self, partition: int) -> int:
         """The offset that is safe to commit."""
@@ -135,11 +148,18 @@ class OffsetPlan(JsonRecord):
         newest = self.history[EVENTS_FIRST:][-(EVENTS_LAST - 1) :]
         return replace(self, history=(*self.history[:EVENTS_FIRST], *newest, event))
 
-    def elsewhere(self) -> Elsewhere | None:
-        """What they have finished; None when there are none."""
-        return (
-            Elsewhere(self.others, Places(Order(self.order), self.joins)) if self.others else None
-        )
+    def elsewhere(self, maps: Mapping[str, ClassMap] | None = None) -> Elsewhere | None:
+        """What they have finished; None when there are none. ``maps`` are those of classes."""
+        if not self.others:
+            return None
+        return Elsewhere(self.others, Places(Order(self.order), self.joins), maps)
+
+    def begun(self) -> OffsetPlan:
+        """The plan with a claim for the class that is next."""
+        if self.classes.next is None:
+            return self
+        claim = {n: Progress(progress.watermark) for n, progress in self.claims[ALL].items()}
+        return replace(self, claims={class_selector(self.classes.next): claim, **self.claims})
 
     def shared(self, partition: int) -> bool:
         """Whether one of them says something above the watermark."""
@@ -218,8 +238,13 @@ class OffsetPlan(JsonRecord):
         return all(each.messages.conserved and each.sub_messages.conserved for each in progress)
 
     def settled(self) -> OffsetPlan:
-        """The plan without what is pending, all accounts in that of "all"."""
+        """The plan without what is pending, all accounts in that of "all", and in those of
+        classes, too."""
         others = self.others
+        classes = tuple(
+            replace(each, sub_messages=each.sub_messages + self.class_counts(each.where).settled())
+            for each in self.classes.each
+        )
         known = {
             number: replace(
                 progress,
@@ -235,20 +260,30 @@ class OffsetPlan(JsonRecord):
             selector: {n: replace(progress, sub_messages=Counts()) for n, progress in claim.items()}
             for selector, claim in others.items()
         }
-        return replace(self, claims={ALL: known, **emptied})
+        return replace(
+            self,
+            claims={ALL: known, **emptied},
+            classes=replace(self.classes, each=classes),
+        )
+
+    def class_counts(self, where: str) -> Counts:
+        """The account of a class's sub-messages since the plan was settled."""
+        claim = self.claims.get(class_selector(where), {})
+        return Counts.sum((Counts(), *(each.sub_messages for each in claim.values())))
 
     def merge(
         self,
         later: Mapping[int, Progress],
         parked: Iterable[str] = (),
         ruled: RuleAccount | None = None,
+        claim: str = ALL,
     ) -> OffsetPlan:
-        """The plan with later records of its claim "all" added (see ``Progress.merge``)."""
-        known = self.claims[ALL]
+        """The plan with later records of one of its claims added (see ``Progress.merge``)."""
+        known = self.claims[claim]
         merged = {n: p.merge(later[n]) if n in later else p for n, p in known.items()}
         return replace(
             self,
-            claims={**self.claims, ALL: merged},
+            claims={**self.claims, claim: merged},
             parked=tuple(sorted({*self.parked, *parked})),
             ruled=self.ruled if ruled is None else self.ruled.merge(ruled),
         )
@@ -272,6 +307,7 @@ class OffsetPlan(JsonRecord):
             raise _refuse(str(error)) from None
         if missing:
             raise _refuse(f"claims name joins {min(missing)}, and it has none of that number")
+        self._check_classes()
         for selector, claim in self.claims.items():
             if set(claim) != set(self.partitions):
                 raise _refuse(f"claim {selector!r} has not the same partitions as the plan")
@@ -294,6 +330,16 @@ class OffsetPlan(JsonRecord):
         skipped, reasons = self.ruled.skipped_by.values(), self.ruled.skipped_for.values()
         if sum(skipped) + sum(reasons) > subs.skipped:
             raise _refuse("rules have skipped more than was")
+
+    def _check_classes(self) -> None:
+        wheres = [each.where for each in self.classes.each]
+        if len(set(wheres)) < len(wheres):
+            raise _refuse("it names a class twice")
+        try:
+            for where in (*wheres, *filter(None, map(class_of, self.claims))):
+                Predicate(where)
+        except UsageError as error:
+            raise _refuse(f"it has a class that can't be understood: {error}") from None
 
     def encode(self) -> bytes:
         """The file's bytes: indented JSON with a digest over all of it.

@@ -15,7 +15,7 @@ from drainer.core.claims import Claims
 from drainer.core.event import Event
 from drainer.core.joins import Joins
 from drainer.core.latency import Latency, merge_latencies
-from drainer.core.merge import StateReference
+from drainer.core.merge import Record, StateReference
 from drainer.core.parked import ParkedLanes
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress
@@ -52,6 +52,10 @@ class Account(Protocol):
     @property
     def state(self) -> StateReference | None:
         """Where tasks write what the plan doesn't hold yet."""
+
+    @property
+    def claim(self) -> str:
+        """Whose ``changes`` are."""
 
     @property
     def watermarks(self) -> Mapping[int, int]: ...
@@ -131,7 +135,8 @@ class Checkpointer:
         changes = self._account.changes()
         if changes:
             account = self._account
-            self._file.append(changes, account.newly_parked(), account.newly_ruled())
+            parked, ruled = tuple(account.newly_parked()), account.newly_ruled()
+            self._file.append(Record(changes, parked, ruled, account.claim))
 
     async def write_joins(self, number: int, joins: Joins) -> None:
         """Returns once the plan on disk has them: claims name them from here on.

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import Enum
 from queue import Empty, SimpleQueue
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drainer.core.codec import builtins
 from drainer.core.naming import option_name
@@ -19,6 +19,9 @@ from drainer.errors import Refused, UsageError
 from drainer.escape import printable
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import FailureSettings, OnFailure
+
+if TYPE_CHECKING:
+    from drainer.engine.steering import Steering
 
 RESUMABLE = ("concurrency", "plan_interval_s", "grace_s")
 REASON_MOST = 500  # characters
@@ -138,6 +141,7 @@ class Control:
 
     def __init__(self) -> None:
         self.changed: Mapping[str, str] = {}
+        self.steering: Steering | None = None  # once a run has begun
         self._requests: SimpleQueue[Asked] = SimpleQueue()
         self._lock = Lock()
         self._begun = self._over = False

@@ -258,7 +258,7 @@ class Failures:
             return lanes_parked(
                 lanes.parked, read=read, behind_letters=bool(self._dispatcher.parked)
             )
-        if not read:
+        if not read and not self._dispatcher.held:
             return left_alone(self._dispatcher.resting)
         return None
 

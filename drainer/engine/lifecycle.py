@@ -15,9 +15,9 @@ from drainer.core.plan import OffsetPlan
 from drainer.engine.checkpointer import Account, Checkpointer
 from drainer.engine.control import Settings
 from drainer.engine.loop import spawn
-from drainer.engine.outcome import concluded
+from drainer.engine.outcome import concluded, goes_on
 from drainer.engine.ports import Held
-from drainer.engine.status import FailureStatus, PartitionResult, Status, Summary
+from drainer.engine.status import ClassStatus, FailureStatus, PartitionResult, Status, Summary
 from drainer.engine.steering import Steering
 from drainer.errors import (
     DrainerError,
@@ -117,7 +117,7 @@ class Lifecycle:
         self._held = held
         self._lock = held.lock
         self._runtime = held.runtime
-        self._steering = Steering(self, held)
+        self._steering = Steering.of(self, held)
         self._asked: Signalled | None = None  # to stop, by the last signal
         self._pressed = False  # by one that a person sends
         self.listens = False
@@ -134,6 +134,7 @@ class Lifecycle:
         await self._work.prepare()
         with self._runtime.stop_signals(loop, self._signalled, self._held.give_up):
             self.listens = True
+            self.hold_back()  # paused in a run before
             await self._work.begin()
             self._held.control.begin()
             tasks = [
@@ -179,6 +180,10 @@ class Lifecycle:
         # Another drain may hold the lock by now: it should find no one at work.
         unsure = self._lock.unsure_since_s is not None
         self._work.pause(unsure or self._steering.paused is not None)
+
+    @property
+    def first(self) -> str | None:
+        return self._held.first
 
     @property
     def is_ending(self) -> bool:
@@ -245,7 +250,8 @@ class Lifecycle:
                 cause = cause or self._asked
         except DrainerError as error:
             cause = both(cause, error)
-        self._held.control.end()
+        if self._held.first is None or not goes_on(cause):
+            self._held.control.end()
         return cause if lost is None or lost is cause else both(cause, lost)
 
     def _status(self) -> Status:
@@ -261,6 +267,7 @@ class Lifecycle:
             stopping=stopping,
             trouble=status.trouble or checkpointer.trouble,
             failures=self._work.failure_status(),
+            classes=status.classes or ClassStatus.of(checkpointer.plan),
         )
         return self._steering.shown(status)
 
@@ -310,6 +317,7 @@ class Lifecycle:
                 blocked_by=status.blocked_by,
                 rules=status.rules,
                 history=plan.history,
+                classes=status.classes,
             )
         )
 

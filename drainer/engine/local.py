@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from drainer.core.claims import ALL
 from drainer.core.dispatch import Dispatcher
+from drainer.core.first import FirstDispatcher
 from drainer.core.lanes import look_ahead
 from drainer.core.latency import Latency
 from drainer.core.ledger import Ledger
@@ -23,6 +24,7 @@ from drainer.core.plan import OffsetPlan
 from drainer.engine.control import Settings
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
+from drainer.engine.first import with_class
 from drainer.engine.latencies import Latencies
 from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.limiter import Limiter
@@ -51,21 +53,12 @@ class LocalDrain:
     def __init__(self, held: Held, ports: Ports) -> None:
         self._held = held
         self._plan = plan = held.plan
-        self._handler = handler = held.handler
+        self._handler = held.handler
         self._ports = ports
         self._runtime = held.runtime
         self._in_thread = held.runtime.blocking_call
         self._life = Lifecycle(self, held)
-        progress = plan.claims[ALL]
-        self.dispatcher = Dispatcher(
-            {n: Ledger(p.start, p.end, progress[n]) for n, p in plan.partitions.items()},
-            Order(plan.order),
-            plan.parked,
-            handler.selects,
-            RuleFilter(plan.rules, plan.ruled, plan.joins),
-            plan.elsewhere(),
-            plan.parked_lanes,
-        )
+        self.dispatcher = self._dispatcher()
         self.begin_no_more: Callable[[], None] = lambda: None  # until there are workers
         self.calls: Callable[[], int] = lambda: 0  # in the handler; any thread may ask
         self.totals: Callable[[], Totals] = Totals  # of all tasks, where there are others
@@ -74,6 +67,23 @@ class LocalDrain:
         self._limiter: Limiter | None = None  # when the concurrency is not fixed
         self._limiting: asyncio.Task[None] | None = None
         self._cut_off: RecordsDeleted | None = None  # what keeps the rest from being read
+
+    def _dispatcher(self) -> Dispatcher:
+        held, plan = self._held, self._plan
+        if held.first is not None:
+            first = FirstDispatcher(plan, held.first, self._handler.selects)
+            held.class_maps[first.claim] = first.found
+            return first
+        progress = plan.claims[ALL]
+        return Dispatcher(
+            {n: Ledger(p.start, p.end, progress[n]) for n, p in plan.partitions.items()},
+            Order(plan.order),
+            plan.parked,
+            self._handler.selects,
+            RuleFilter(plan.rules, plan.ruled, plan.joins),
+            plan.elsewhere(held.class_maps),
+            plan.parked_lanes,
+        )
 
     @property
     def account(self) -> Dispatcher:
@@ -283,6 +293,10 @@ class LocalDrain:
 
     def status(self, plan: OffsetPlan) -> Status:
         status = self._meter.status(plan)
+        if isinstance(self.dispatcher, FirstDispatcher) and self._held.first is not None:
+            rate = self._settings.failures.rate
+            first = self._held.first
+            status = with_class(status, plan, self.dispatcher, first, rate)
         return replace(
             status,
             running=max(0, status.running - self._workers.kept_back),
@@ -341,9 +355,9 @@ class LocalDrain:
             return
         if dispatcher.complete:
             self._life.end(None)
-        elif (dispatcher.leaves_something or self._failures.late or self._cut_off) and not (
-            dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits
-        ):
+        elif (
+            dispatcher.leaves_something or dispatcher.held or self._failures.late or self._cut_off
+        ) and not (dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits):
             self._life.end(self._cut_off or self._failures.left_over())
 
     def _finish_what_came(self, cut_off: RecordsDeleted) -> None:

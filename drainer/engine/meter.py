@@ -138,7 +138,7 @@ class Meter(Measures):
         )
 
     def status(self, plan: OffsetPlan) -> Status:
-        lanes = self._dispatcher.lanes
+        lanes, watermarks = self._dispatcher.lanes, self._dispatcher.watermarks
         parts = plan.partitions
         return self._status(
             plan,
@@ -148,9 +148,9 @@ class Meter(Measures):
                     start=parts[number].start,
                     end=ledger.end,
                     position=ledger.position,
-                    watermark=ledger.watermark,
+                    watermark=watermarks[number],
                     committed=parts[number].committed,
-                    messages_finished=ledger.messages_finished,
+                    messages_finished=self._dispatcher.messages_passed(number),
                 )
                 for number, ledger in self._dispatcher.ledgers.items()
             ),

@@ -39,6 +39,12 @@ def concluded(
     return _STATUS_OF.get(code, "failed"), code, cause
 
 
+def goes_on(cause: BaseException | None) -> bool:
+    """Whether the rest comes after a class that ended so: lanes that are parked stand in nobody
+    else's way."""
+    return cause is None or isinstance(cause, LanesParked)
+
+
 def judged_before(plan: OffsetPlan) -> Counts:
     """The account of sub-messages that the failure policy goes on from.
 

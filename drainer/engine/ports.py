@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from drainer.core.claims import ClassMap
 from drainer.core.dispatch import Dispatcher
+from drainer.core.merge import Record
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Progress
 from drainer.engine.control import Control
 from drainer.engine.pump import Batch
 from drainer.engine.runtime import THIS_PROCESS, Runtime
@@ -20,7 +21,6 @@ from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
 from drainer.policy.failures import FailureSettings
 from drainer.policy.rate_cap import RateLimiter
-from drainer.policy.rules.settings import RuleAccount
 
 Told = Callable[[DrainerError | None], None]
 
@@ -92,12 +92,7 @@ class PlanStore(Protocol):
 
     def start_journal(self, drain_id: str, generation: int) -> None: ...
 
-    def append(
-        self,
-        changes: Mapping[int, Progress],
-        parked: Sequence[str] = (),
-        ruled: RuleAccount | None = None,
-    ) -> None: ...
+    def append(self, record: Record) -> None: ...
 
     def write(self, plan: OffsetPlan) -> None: ...
 
@@ -118,6 +113,8 @@ class Held:
         control: what people ask of it while it runs.
         settle: checks other failure settings and makes what they need; it may block, and raises
             Refused.
+        first: the expression of the class that this run drains; None for all that is left.
+        class_maps: where classes lie, by selector, as runs of this process have seen it.
     """
 
     plan: OffsetPlan
@@ -133,6 +130,8 @@ class Held:
     control: Control = field(default_factory=Control)
     settle: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
     runtime: Runtime = THIS_PROCESS
+    first: str | None = None
+    class_maps: dict[str, ClassMap] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

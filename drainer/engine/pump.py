@@ -66,8 +66,8 @@ class Pump:
         if split is None or is_split:
             deliver = dispatcher.deliver_whole if split is None else dispatcher.deliver_parts
             self._deliver_some = partial(self._deliver_at_once, deliver)
-        # Rules take some microseconds for each sub-message, so the clock is looked at more often.
-        self._slice_check = 1 if dispatcher.rule_filter.settings else SLICE_CHECK
+        # Expressions take some microseconds for each sub-message: the clock is looked at more often.
+        self._slice_check = 1 if dispatcher.evaluates else SLICE_CHECK
         self._at_once = self._slice_check
         self._scheduled = False
         self._stopped = self._cut_off = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -11,6 +12,7 @@ from drainer.core.codec import JsonRecord, builtins
 from drainer.core.event import Event, clock
 from drainer.core.latency import Latency
 from drainer.core.parked import NONE_PARKED, ParkedLanes
+from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Range
 from drainer.core.transaction import HeldBack
 from drainer.errors import (
@@ -79,6 +81,27 @@ class FailureStatus:
     given_up: int = 0  # dead, failed or parked
     rate: float | None = None  # sub-messages started per second, that was asked for
 
+    @classmethod
+    def sum(cls, each: Sequence[FailureStatus]) -> FailureStatus:
+        """Of several parts of a drain; without topic and rate, which are of each of them."""
+        errors, types = Counter[str](), Counter[str]()
+        for one in each:
+            errors.update(dict(one.errors))
+            types.update(dict(one.error_types))
+        return cls(
+            **{name: sum(getattr(one, name) for one in each) for name in _COUNTED},
+            errors=tuple(errors.most_common(ERRORS_MOST)),
+            error_types=tuple(types.items()),
+            in_outage=any(one.in_outage for one in each),
+        )
+
+
+_COUNTED = (
+    *("failures", "retries", "timeouts", "waiting", "parked_lanes", "late", "outages"),
+    "given_up",
+)
+ERRORS_MOST = 50
+
 
 @dataclass(frozen=True, slots=True)
 class AutoStatus:
@@ -131,6 +154,36 @@ class Paused(JsonRecord):
         until = "" if self.until is None else f" until {clock(self.until)}"
         reason = "" if self.event.reason is None else f" ({self.event.reason})"
         return f"paused by {self.event.by} at {clock(self.event.at)}{until}{reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassStatus:
+    """What is drained before the rest.
+
+    ``where`` is its expression. ``sub_messages`` are those of all runs, ``held`` of these wait for
+    the rest, for they stand behind some of it. ``eta_s`` is until it is drained, None when that is
+    unknown or not its turn; ``ended`` is when it was (ISO 8601).
+    """
+
+    where: str
+    sub_messages: Counts
+    held: int = 0
+    eta_s: float | None = None
+    ended: str | None = None
+
+    @classmethod
+    def of(cls, plan: OffsetPlan) -> tuple[ClassStatus, ...]:
+        """Those that a plan knows, as it tells of them."""
+        return tuple(
+            cls(
+                each.where,
+                each.sub_messages + plan.class_counts(each.where),
+                each.held,
+                None,
+                each.ended,
+            )
+            for each in plan.classes.each
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +317,12 @@ class Status:
     asked: tuple[Event, ...] = ()  # by people, in this run: the last few
     asked_total: int = 0
     lane_s: float | None = None  # of ``eta_s``, what the hottest lane takes alone
+    classes: tuple[ClassStatus, ...] = ()  # that come before the rest
+
+    @property
+    def turn(self) -> ClassStatus | None:
+        """The class that is drained now; None when it is the rest."""
+        return next((each for each in self.classes if each.ended is None), None)
 
     @property
     def in_trouble(self) -> bool:
@@ -309,11 +368,14 @@ class Resuming:
         return command("resume", plan, options=(*more, *self.options))
 
 
+CLASS_DONE = "class-done"  # and the rest is for a resume
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """How a drain ended; reconciles what was read with what became of it."""
 
-    status: str  # "done", "empty", "interrupted", "halted" or "failed"
+    status: str  # "done", "class-done", "empty", "interrupted", "halted" or "failed"
     exit_code: int
     elapsed_s: float
     messages: Counts
@@ -336,6 +398,7 @@ class Summary:
     write_cap: CapStatus | None = None
     held: tuple[HeldBack, ...] = ()  # by open transactions that the backlog ends at
     history: tuple[Event, ...] = ()  # of the plan
+    classes: tuple[ClassStatus, ...] = ()
 
     @property
     def to_go(self) -> int:
@@ -346,7 +409,7 @@ class Summary:
     def resume(self) -> str | None:
         """The command that goes on with it; None when all is done, or no resume gets over it."""
         over = self.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS, EXIT_UNRESUMABLE)
-        if self.plan is None or over:
+        if self.plan is None or (over and self.status != CLASS_DONE):
             return None
         more = () if self.cause is None else self.cause.resume_with
         return self.resuming.command(self.plan, more)

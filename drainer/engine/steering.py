@@ -26,6 +26,10 @@ class Steered(Protocol):
     """The drain that is steered: its lifecycle."""
 
     @property
+    def first(self) -> str | None:
+        """The class that it drains; None for all that is left."""
+
+    @property
     def is_ending(self) -> bool: ...
 
     @property
@@ -58,8 +62,9 @@ class Steering:
         stopper: who ends it, and why: whoever runs it, until somebody else asks for a stop.
     """
 
-    def __init__(self, drain: Steered, held: Held) -> None:
-        self._drain = drain
+    _drain: Steered
+
+    def __init__(self, held: Held) -> None:
         self._held = held
         self._runtime = held.runtime
         self.settings = Settings(held.running, held.plan.failures)
@@ -70,6 +75,19 @@ class Steering:
         self._events_total = 0
         self._changes: asyncio.Queue[Asked] = asyncio.Queue()
         self._deadline = DeadlineWatch()
+
+    @classmethod
+    def of(cls, drain: Steered, held: Held) -> Steering:
+        """The next run of a command goes on by what was asked of those before."""
+        steering = held.control.steering
+        if steering is None:
+            steering = held.control.steering = cls(held)
+        waiting = steering._changes
+        steering._drain, steering._changes = drain, asyncio.Queue()  # for another event loop
+        while not waiting.empty():
+            steering._changes.put_nowait(waiting.get_nowait())
+        steering._deadline = DeadlineWatch()
+        return steering
 
     async def listen(self) -> None:
         """Does what is asked. A change may take a while: what else is asked does not wait."""
@@ -104,7 +122,9 @@ class Steering:
     def ended(self, cause: BaseException | None) -> Event:
         """The event of its end."""
         by, reason = self.stopper
-        how = "done" if cause is None else str(cause)
+        first = self._drain.first
+        done = "done" if first is None else f"done with what comes first, {first}"
+        how = done if cause is None else str(cause)
         return Event(self._runtime.now(), Deed.ENDED, by, reason, (how,))
 
     async def _do(self, asked: Asked) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from drainer.core.order import Order
 from drainer.engine.loop import hurried_interpreter
 from drainer.engine.preview import PROCESS, SPARK, EngineName
 from drainer.engine.settings import LocalSettings
+from drainer.insight.first import FirstForecast, forecast_first
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import SIMULATED_MOST, Forecast, Setting, forecast
 from drainer.insight.forecast.on_spark import Cores, forecast_on_spark
@@ -80,6 +81,7 @@ class Estimate:
         setting: what it was simulated with.
         engine: what it is an estimate for.
         by_engine: seconds on each that was looked at, as asked.
+        first: what classes gain, and what they cost the rest; None without any.
         orders: by order, at the concurrency that was asked for.
         table: other concurrencies, rising, at the order that was asked for.
         verdict: on the deadline; None when there is none.
@@ -96,6 +98,12 @@ class Estimate:
     notes: tuple[str, ...] = ()
     engine: str = PROCESS
     by_engine: Mapping[str, float] = field(default_factory=dict)
+    first: FirstForecast | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Until all is drained, as it was asked for."""
+        return self.asked.seconds if self.first is None else self.first.seconds
 
     @property
     def workload(self) -> Workload:
@@ -121,8 +129,9 @@ class Estimate:
             "latency": {**setting.latency.as_json(), "source": self.question.source},
             "retention": None
             if expiry is None
-            else {**builtins(expiry), "sooner_than_the_drain": expiry.in_s < self.asked.seconds},
+            else {**builtins(expiry), "sooner_than_the_drain": expiry.in_s < self.seconds},
             "rules": skipped_json(self.measured),
+            "first": None if self.first is None else builtins(self.first),
             "bundling": None if setting.bundling is None else setting.bundling.as_json(),
             "costs": {**builtins(setting.costs), "split_s": setting.split_s},
             "rate": setting.rate,
@@ -170,11 +179,19 @@ def make_estimate(
             tell(f"simulating {order.value} order with {concurrency:,} at once")
             rows.append(way(workload, setting, order, concurrency, TABLE_MOST))
     rows.sort(key=lambda each: each.concurrency)
-    verdict = None
+    verdict, first, later_s = None, None, 0.0
+    if measured.dealt is not None:
+        rest_s = None
+        if engine != PROCESS:
+            rest = measured.dealt.passes[-1]
+            rest_s = way(rest, setting, order, asked, SIMULATED_MOST).seconds
+        wheres = [each.where for each in request.classes.each]
+        first = forecast_first(measured.dealt, wheres, setting, orders[order], rest_s)
+        later_s = first.later_s
     if question.deadline is not None:
         left_s = (question.deadline - datetime.now(UTC)).total_seconds()
-        enough = (each.concurrency for each in rows if each.seconds <= left_s)
-        margin_s = left_s - orders[order].seconds
+        enough = (each.concurrency for each in rows if each.seconds + later_s <= left_s)
+        margin_s = left_s - orders[order].seconds - later_s
         verdict = DeadlineVerdict(question.deadline, left_s, margin_s, next(enough, None))
     return Estimate(
         request,
@@ -187,6 +204,7 @@ def make_estimate(
         (*backlog.remarks, *_notes(workload, request)),
         engine,
         {name: found.seconds for name, found in by_engine.items()},
+        first,
     )
 
 

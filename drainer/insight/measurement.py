@@ -12,8 +12,9 @@ from drainer.core.bundles import FOLD_MOST, Coalesce, fold
 from drainer.engine.loop import hurried_interpreter
 from drainer.errors import HandleFailed, Refused, SplitFailed
 from drainer.insight.calibration import Calibration
+from drainer.insight.first import Dealing, Dealt
 from drainer.insight.forecast.simulate import Costs
-from drainer.insight.forecast.workload import Keys, Neighbours, Workload
+from drainer.insight.forecast.workload import Keys, Neighbours, Shape, Workload
 from drainer.insight.retention import Expiry, first_expiry
 from drainer.kafka.backlog import Backlog, freeze, parse_from, parse_until
 from drainer.kafka.cluster import Cluster
@@ -59,6 +60,7 @@ class Measured:
     skipped: Skipped | None = None  # by rules, when there are any; not in the workload
     expiry: Expiry | None = None  # the head that retention deletes first
     message_bytes: float = 0.0  # of one message, on average: key, value and headers
+    dealt: Dealt | None = None  # when there are classes
 
 
 def backlog_of(cluster: Cluster, request: Request) -> Backlog:
@@ -95,7 +97,10 @@ def look_at(
         return Measured(Workload((), Keys()), Costs(), 0.0)
     with hurried_interpreter():
         tell("splitting it")
-        split = split_sample(sample, handler, request.rules)
+        dealing = None
+        if request.classes.each:
+            dealing = Dealing([each.where for each in request.classes.each], request.order)
+        split = split_sample(sample, handler, request.rules, dealing)
         tell("measuring how fast it can be fetched")
         begin_s, fetch_s, wrap_s = _fetch_pace(cluster, backlog, request.group)
         tell("measuring what a sub-message costs on this machine")
@@ -118,6 +123,7 @@ def look_at(
         split.skipped,
         first_expiry(cluster, backlog, sample.bytes_of_offset()),
         sample.read_bytes / len(sample.messages),
+        split.dealt,
     )
 
 
@@ -196,21 +202,29 @@ class SplitSample:
     rest_s: float
     skipped: Skipped | None
     fan_out: float
+    dealt: Dealt | None = None
 
 
-def split_sample(sample: Sample, handler: LoadedHandler, rules: RuleSettings) -> SplitSample:
+def split_sample(
+    sample: Sample,
+    handler: LoadedHandler,
+    rules: RuleSettings,
+    dealing: Dealing | None = None,
+) -> SplitSample:
     """Splits a sample, and asks rules and ``coalesce`` about its sub-messages.
 
     ``open`` is not called. Raises Refused when the handler fails.
     """
     try:
-        return _split_sample(sample, handler, rules)
+        return _split_sample(sample, handler, rules, dealing)
     except (SplitFailed, HandleFailed) as error:
         hint = "Fix the handler; nothing was handled or committed."
         raise Refused(str(error), hint=hint) from error
 
 
-def _split_sample(sample: Sample, handler: LoadedHandler, rules: RuleSettings) -> SplitSample:
+def _split_sample(
+    sample: Sample, handler: LoadedHandler, rules: RuleSettings, dealing: Dealing | None
+) -> SplitSample:
     lengths = {number: end - start for number, (start, end) in sample.ranges.items()}
     looked_at = Counter[int]()
     for window in sample.windows:
@@ -224,6 +238,9 @@ def _split_sample(sample: Sample, handler: LoadedHandler, rules: RuleSettings) -
     rule_filter = RuleFilter(replace(rules, limit_per_key=limit)) if rules else None
     skipped = dict.fromkeys([rule.name for rule in rules.skip] + ([LIMIT] if limit else []), 0.0)
     keys, stretches = Keys(), []
+    passes: list[list[Neighbours]] = []
+    if dealing is not None:
+        passes = [[] for _ in (*dealing.look_s, "the rest")]
     split_s = rest_s = sub_messages = 0.0
     messages_split = subs_split = 0
     for window in sample.windows:
@@ -233,6 +250,7 @@ def _split_sample(sample: Sample, handler: LoadedHandler, rules: RuleSettings) -
         stand_for = len(window.messages) * times
         each_stands_for = stand_for / max(1, len(messages))
         shapes = []
+        parts: list[list[Shape]] = [[] for _ in passes]
         for message in messages:
             begun_s = time.perf_counter()
             subs = split_up(handler.split, message)
@@ -249,8 +267,15 @@ def _split_sample(sample: Sample, handler: LoadedHandler, rules: RuleSettings) -
             if rule_filter is not None or foldable is not None:
                 rest_s += time.perf_counter() - split_at_s
             shapes.append(keys.shape(message, subs, folds))
+            if dealing is not None:
+                dealt = dealing.deal(window.partition, subs)
+                for part, its in zip(parts, dealt, strict=True):
+                    folded = {n for n, sub in enumerate(its) if sub.index in folds}
+                    part.append(keys.shape(message, its, folded))
         messages_split += len(shapes)
         stretches.append(Neighbours(window.partition, shapes, stand_for))
+        for each, part in zip(passes, parts, strict=True):
+            each.append(Neighbours(window.partition, part, stand_for))
     by_rule = {name: round(number) for name, number in skipped.items()}
     return SplitSample(
         Workload(stretches, keys),
@@ -258,6 +283,12 @@ def _split_sample(sample: Sample, handler: LoadedHandler, rules: RuleSettings) -
         rest_s / max(1, messages_split),
         Skipped(round(sub_messages), by_rule) if rules else None,
         subs_split / max(1, messages_split),
+        None
+        if dealing is None
+        else Dealt(
+            tuple(Workload(each, keys) for each in passes),
+            tuple(seconds / max(1, messages_split) for seconds in dealing.look_s),
+        ),
     )
 
 

@@ -126,7 +126,10 @@ def _go_on(
     )
     gaps = plan.gaps({n: log.start for n, log in logs.items()})
     prepared = prepare_resume(
-        cluster, file, loaded, running, request.failures, plan.past(gaps), request.rules
+        *(cluster, file, loaded, running, request.failures, plan.past(gaps), request.rules),
+        classes=plan.classes.asked([each.where for each in asked.each], only=asked.only)
+        if (asked := request.classes).each
+        else None,
     )
     if not gaps:
         return prepared

@@ -29,6 +29,7 @@ from drainer.kafka.commit import Committer
 from drainer.kafka.lock import GroupLock
 from drainer.operations.engine import HeldDrain
 from drainer.operations.group import check_inactive, holding
+from drainer.operations.passes import in_passes
 from drainer.operations.policy import settle_policy
 from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
@@ -90,6 +91,7 @@ def drain(
                 topic=plan.topic,
                 group=plan.group,
                 redrives=plan.redrive is not None,
+                classes=plan.classes,
             )
             policy.make(cluster)
             return policy.failures
@@ -142,7 +144,7 @@ def _control_server(
 
 def _drain(prepared: Prepared, held: HeldDrain) -> Summary:
     cluster, plan = held.cluster, held.plan
-    summary = prepared.engine(held)
+    summary = in_passes(held, prepared.engine)
     if prepared.action.held and summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS):
         # What was open at the preview may have ended since.
         ends = {number: part.end for number, part in plan.partitions.items()}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
+from drainer.core.classes import Classes
 from drainer.core.plan import OffsetPlan
 from drainer.engine.ports import Told
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.workers import TimedOut
-from drainer.errors import Refused
+from drainer.errors import Refused, UsageError
 from drainer.kafka.answers import granting
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.dead_letters import DeadLetterTopic
@@ -81,6 +82,7 @@ def settle_policy(
     topic: str,
     group: str,
     redrives: bool,
+    classes: Classes,
 ) -> Policy:
     """Checks the rules, and whether dead letters can be written if there may be any.
 
@@ -89,6 +91,12 @@ def settle_policy(
     Raises Refused when they can't be written; UsageError when an expression can't be understood.
     """
     RuleFilter(rules)
+    if classes.next is not None and rules.limit_per_key is not None:
+        raise UsageError(
+            "--limit-per-key counts in the order of the backlog, which a class that comes first is"
+            " taken out of",
+            hint="Leave one of them out.",
+        )
     if failures.on_failure is not OnFailure.DEAD_LETTER:
         # A topic that was named before is kept: letters are in it.
         return Policy(failures, rules, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from drainer.core.classes import Classes
 from drainer.core.event import Deed, Event
 from drainer.core.listed import name_lost
 from drainer.core.plan import OffsetPlan
@@ -33,6 +34,7 @@ def prepare_resume(
     failures: FailureSettings | None = None,
     plan: OffsetPlan | None = None,
     rules: RuleSettings | None = None,
+    classes: Classes | None = None,
     *,
     accept_gap: bool = False,
     runtime: Runtime = THIS_PROCESS,
@@ -42,8 +44,8 @@ def prepare_resume(
 
     With ``accept_gap`` it goes on behind records that were deleted before they were handled.
 
-    ``plan`` is what to go on with, when that isn't quite what was loaded, ``failures`` and
-    ``rules`` when they aren't what that says. ``load`` finds the handler.
+    ``plan`` is what to go on with, when that isn't quite what was loaded, ``failures``, ``rules``
+    and ``classes`` when they aren't what that says. ``load`` finds the handler.
 
     Raises PlanRefused or GroupActive when it can't.
     """
@@ -58,6 +60,7 @@ def prepare_resume(
     held = held_back(plan.topic, logs, ends)
     failures = failures or plan.failures
     rules = plan.rules if rules is None else rules
+    classes = plan.classes.resumed() if classes is None else classes
     handler = load(plan.handler)
     if plan.redrive is not None:
         handler = handler.redriving(plan.redrive)
@@ -69,6 +72,7 @@ def prepare_resume(
         topic=plan.topic,
         group=plan.group,
         redrives=plan.redrive is not None,
+        classes=classes,
     )
     parked = plan.parked if failures.after_dead is AfterDead.PARK else ()
     committed = group_offsets(cluster, looked_at)
@@ -85,6 +89,7 @@ def prepare_resume(
         failures=policy.failures,
         parked=parked,
         rules=rules,
+        classes=classes,
         state=None,  # this process has no tasks, and the plan has what others reported
     )
     who, words = runtime.user(), rules.in_words
@@ -138,6 +143,7 @@ def going_on(prepared: Prepared, loaded: LoadedPlan) -> Prepared:
         parked=loaded.plan.parked if park else (),
         rules=plan.rules,
         limits=plan.limits,
+        classes=plan.classes,
         state=None,
     )
     event = plan.history[-1]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drainer.core.claims import ALL
+from drainer.core.classes import Classes
 from drainer.core.event import Deed, Event
 from drainer.core.listed import listed
 from drainer.core.order import Order
@@ -68,6 +69,7 @@ class Request:
     redrive: RedriveSettings | None = None
     rules: RuleSettings = field(default_factory=RuleSettings)
     limits: CapCurve | None = None  # what the brokers tolerate, for an estimate
+    classes: Classes = field(default_factory=Classes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ def prepare(
         topic=request.topic,
         group=request.group,
         redrives=redrives,
+        classes=request.classes,
     )
     warnings = [*backlog.remarks, *_leap_warning(backlog)]
     if cluster.group(lock_group(request.group)).members:
@@ -264,7 +267,8 @@ def _new_plan(
         history=(
             Event(created, Deed.BEGUN, runtime.user(), reason, request.rules.in_words, found),
         ),
-    )
+        classes=request.classes,
+    ).begun()
 
 
 def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan | None:
@@ -307,4 +311,4 @@ def resumed(plan: OffsetPlan, event: Event) -> OffsetPlan:
     """A plan as the next run begins with it: what was pending will be read again."""
     # Past every journal that may lie beside the plan: a save begins one before it writes the plan.
     plan = replace(plan.settled(), updated=event.at, generation=plan.generation + 2)
-    return plan.noting(event)
+    return plan.noting(event).begun()

@@ -128,6 +128,8 @@ class Aggregation:
     those of the state that the tasks write to.
     """
 
+    claim = ALL
+
     def __init__(self, plan: OffsetPlan, uri: str, epoch: int) -> None:
         self._uri = uri
         self._epoch = epoch

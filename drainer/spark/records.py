@@ -18,7 +18,7 @@ import msgspec
 from drainer.core.claims import ALL, Claims
 from drainer.core.codec import Whole
 from drainer.core.latency import Latency
-from drainer.core.merge import TaskRecord
+from drainer.core.merge import Record, TaskRecord
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import (
     Counts,
@@ -209,16 +209,11 @@ class TaskRecords:
         with self._changed:
             self._begun_at = {generation: self._appended}
 
-    def append(
-        self,
-        changes: Mapping[int, Progress],
-        parked: Sequence[str] = (),
-        ruled: RuleAccount | None = None,
-    ) -> None:
+    def append(self, record: Record) -> None:
         """Reports what finished, next time again if it raises PlanNotWritten or StateLost."""
         if not self._objects.is_local:
             self.hurry()
-        self._tell(changes, parked, ruled, self._status_if_due())
+        self._tell(record.changes, record.parked, record.ruled, self._status_if_due())
 
     def beat(self) -> None:
         """Reports that the task lives, and how it is, when the last time was a while ago."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from time import monotonic
 
@@ -20,7 +20,6 @@ from drainer.spark.status import ENDED, HANDLING, READING, WAITING, SparkStatus,
 
 QUIET_S = 5.0  # a task that said nothing for so long is reported
 BEHIND = 0.5  # of what the others have done on average: one that has less is a straggler
-ERRORS_MOST = 50
 
 
 @dataclass(slots=True)
@@ -108,7 +107,7 @@ class TaskMonitor(Measures):
         return merge_latencies(each.latency for each in self._ever)
 
     def failures(self, dead_letter_topic: str | None) -> FailureStatus:
-        found = _summed([each.failures for each in self._ever])
+        found = FailureStatus.sum([each.failures for each in self._ever])
         return replace(found, dead_letter_topic=dead_letter_topic)
 
     @property
@@ -192,7 +191,7 @@ class TaskMonitor(Measures):
         if task.last is None:
             return
         both = self._before, task.last
-        failures = _summed([each.failures for each in both])
+        failures = FailureStatus.sum([each.failures for each in both])
         rules = _ruled(both)
         self._before = TaskStatus(
             latency=merge_latencies(each.latency for each in both),
@@ -209,26 +208,3 @@ def _ruled(each: Iterable[TaskStatus]) -> RuleStatus:
         undecided.update(status.undecided)
         why = {**status.why, **why}
     return RuleStatus({}, undecided, why)
-
-
-def _summed(each: Sequence[FailureStatus]) -> FailureStatus:
-    def total(name: str) -> int:
-        return sum(getattr(one, name) for one in each)
-
-    errors, types = Counter[str](), Counter[str]()
-    for one in each:
-        errors.update(dict(one.errors))
-        types.update(dict(one.error_types))
-    return FailureStatus(
-        total("failures"),
-        total("retries"),
-        total("timeouts"),
-        total("waiting"),
-        total("parked_lanes"),
-        total("late"),
-        total("outages"),
-        tuple(errors.most_common(ERRORS_MOST)),
-        error_types=tuple(types.items()),
-        in_outage=any(one.in_outage for one in each),
-        given_up=total("given_up"),
-    )

@@ -2,29 +2,28 @@
 
 A line a record: the CRC-32 of the rest in hex, a space, JSON. The first names the drain and says
 how many records its process had appended to earlier journals, and which generation of the plan was
-on the disk by then. Each other one holds progress by partition, the lanes that were parked behind a
-dead letter meanwhile, and what the rules did. A
-record torn by a crash or a full disk fails its check and ends the journal. Records only ever add,
-so that reading one twice, or one that the plan has already folded in, changes nothing.
+on the disk by then. Each other one holds progress of a claim by partition, the lanes that were
+parked behind a dead letter meanwhile, and what the rules did. A record torn by a crash or a full
+disk fails its check and ends the journal. Records only ever add, so that reading one twice, or one
+that the plan has already folded in, changes nothing.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from drainer.core import codec
+from drainer.core.claims import ALL
 from drainer.core.codec import Whole
 from drainer.core.merge import Record
-from drainer.core.progress import Progress
 from drainer.errors import PlanNotWritten, PlanRefused
 from drainer.ownership import read_own
-from drainer.policy.rules.settings import RuleAccount
 from drainer.store.atomic_file import open_new
 
 Kind = TypeVar("Kind")
@@ -78,19 +77,14 @@ class Journal:
             os.close(self._file)
             raise
 
-    def append(
-        self,
-        changes: Mapping[int, Progress],
-        parked: Sequence[str] = (),
-        ruled: RuleAccount | None = None,
-    ) -> None:
+    def append(self, record: Record) -> None:
         """Writes one record; it survives this process from then on (not a loss of power).
 
         Raises PlanNotWritten when the disk takes no more. What it did not take goes first the next
         time: a later record must not be there without an earlier one.
         """
         self.reached += 1
-        self._write(record_body(changes, parked, ruled))
+        self._write(record_body(record))
 
     def close(self) -> None:
         os.close(self._file)
@@ -151,17 +145,15 @@ def decode_line(line: bytes, kind: type[Kind]) -> Kind:
     return codec.decode(body, kind)
 
 
-def record_body(
-    changes: Mapping[int, Progress],
-    parked: Sequence[str] = (),
-    ruled: RuleAccount | None = None,
-) -> dict[str, Any]:
-    """A ``Record`` as its line holds it."""
-    body: dict[str, Any] = {"changes": {n: found.as_json() for n, found in changes.items()}}
-    if parked:
-        body["parked"] = parked
-    if ruled is not None:
-        body["ruled"] = ruled
+def record_body(record: Record) -> dict[str, Any]:
+    """As its line holds it."""
+    body: dict[str, Any] = {"changes": {n: p.as_json() for n, p in record.changes.items()}}
+    if record.parked:
+        body["parked"] = record.parked
+    if record.ruled is not None:
+        body["ruled"] = record.ruled
+    if record.claim != ALL:
+        body["claim"] = record.claim
     return body
 
 

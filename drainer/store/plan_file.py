@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,11 +23,9 @@ from drainer import wings
 from drainer.core.merge import Record, Told, fold
 from drainer.core.naming import name_of
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Progress
 from drainer.errors import PlanNotWritten, PlanRefused, StateLost, StateRefused, UsageError
 from drainer.escape import command
 from drainer.ownership import NotOwn, insist_new_files_own, read_own
-from drainer.policy.rules.settings import RuleAccount
 from drainer.store.atomic_file import prefix_of_new, write_to_last
 from drainer.store.journal import Journal, read_journal
 
@@ -134,12 +132,7 @@ class SavedPlan(ABC):
     def start_journal(self, drain_id: str, generation: int) -> None:  # noqa: B027
         """Begins a file for what ``append`` is given."""
 
-    def append(
-        self,
-        changes: Mapping[int, Progress],
-        parked: Sequence[str] = (),
-        ruled: RuleAccount | None = None,
-    ) -> None:
+    def append(self, record: Record) -> None:
         raise NotImplementedError
 
     def remove_journals(self) -> None:  # noqa: B027
@@ -206,7 +199,7 @@ class SavedPlan(ABC):
         told = [] if anybodys else self._told(written)
         plan = written
         for record in records:
-            plan = plan.merge(record.changes, record.parked, record.ruled)
+            plan = plan.merge(record.changes, record.parked, record.ruled, record.claim)
         if plan.state is not None:
             plan = fold(plan, [each.record for each in told])
         with _named(self.path):
@@ -362,19 +355,14 @@ class PlanFile(SavedPlan):
         if before is not None:
             before.close()
 
-    def append(
-        self,
-        changes: Mapping[int, Progress],
-        parked: Sequence[str] = (),
-        ruled: RuleAccount | None = None,
-    ) -> None:
+    def append(self, record: Record) -> None:
         """Adds what finished to the journal.
 
         Raises PlanNotWritten when the disk is full, or was when the journal should have begun.
         """
         if self._journal is None:
             raise self._not_begun or RuntimeError("the journal was not started")
-        self._journal.append(changes, parked, ruled)
+        self._journal.append(record)
 
     def remove_journals(self) -> None:
         """Drops the journals of a plan that needs none any more."""

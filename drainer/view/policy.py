@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
+from drainer.core.classes import Classes
+from drainer.core.event import clock
 from drainer.core.plan import OffsetPlan
 from drainer.engine.status import RuleStatus
 from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
@@ -38,8 +40,18 @@ def task_fields(found: OffsetPlan) -> Iterator[Field]:
     yield Field("isolation", found.isolation)
     if found.redrive:
         yield redrive_field(found.redrive)
+    yield from class_fields(found.classes)
     yield from policy_fields(found.failures)
     yield from rule_fields(found.rules)
+
+
+def class_fields(classes: Classes) -> Iterator[Field]:
+    """What is drained before the rest."""
+    for number, each in enumerate(classes.each):
+        drained = "" if each.ended is None else f"drained at {clock(each.ended)}"
+        yield Field("then" if number else "first", figures.shorten(each.where, WIDTH), drained)
+    if classes.each:
+        yield Field("then", "nothing: the rest is for a resume" if classes.only else "the rest")
 
 
 def policy_fields(failures: FailureSettings) -> Iterator[Field]:

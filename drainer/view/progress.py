@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 
 from drainer.core.event import Event, clock
 from drainer.engine.status import (
@@ -130,9 +131,12 @@ def verdict(status: Status) -> Line:
     if status.paused is not None:
         calls = figures.counted(status.running, "call")
         return Line(f"P{str(status.paused)[1:]}; {calls} in flight", Tone.WARN, STOPPED)
-    deadline = status.deadline
+    deadline, turn = status.deadline, status.turn
     if deadline is None or deadline.margin_s is None:
-        return Line(f"{left} left" if known else "No estimate yet", Tone.STRONG)
+        words = f"{left} left" if known else "No estimate yet"
+        if turn is not None and turn.eta_s is not None:
+            words = f"{figures.duration(turn.eta_s)} left for what comes first, {left} for all"
+        return Line(words, Tone.STRONG)
     at = f"{deadline.at.astimezone():%d %b %H:%M}"
     margin = figures.duration(abs(deadline.margin_s))
     if deadline.margin_s >= 0:
@@ -163,9 +167,11 @@ def facts(status: Status) -> Iterator[Field]:
     """How far it is, how fast, and what keeps it from being faster."""
     count, share = figures.count, share_finished(status.partitions)
     ending = share >= 1 or status.stopping is not None
+    yield from class_times(status)
     messages = sum(part.messages_finished for part in status.partitions)
     total = sum(part.end - part.start for part in status.partitions)
-    yield Field("messages", f"{count(messages)} of ~{count(total)} finished")
+    passed = "finished" if status.turn is None else "looked at for what comes first"
+    yield Field("messages", f"{count(messages)} of ~{count(total)} {passed}")
     subs = status.sub_messages
     told = figures.tally((subs.skipped, "skipped"), (subs.failed, "failed"), (subs.dead, "dead"))
     done = f"{count(subs.finished)} finished"
@@ -199,6 +205,27 @@ def facts(status: Status) -> Iterator[Field]:
         yield Field("hottest lanes", hottest or "-")
     buffered, buffer = figures.size(status.buffered_bytes), figures.size(status.buffer_bytes)
     yield Field("buffer", f"{buffered} of {buffer}")
+
+
+def class_times(status: Status) -> Iterator[Field]:
+    """When each class is drained, and when all is."""
+    for number, each in enumerate(status.classes):
+        done = f"{figures.count(each.sub_messages.finished)} finished"
+        if each.held:
+            done += f", {figures.count(each.held)} wait for the rest"
+        if each.ended is not None:
+            done += f", drained at {clock(each.ended)}"
+        elif each.eta_s is not None:
+            done += f", by {_time_in(each.eta_s)}"
+        where = figures.shorten(each.where, LANE_SHOWN)
+        yield Field("then" if number else "first", where, done)
+    if status.classes and status.eta_s is not None:
+        yield Field("all", f"by {_time_in(status.eta_s)}")
+
+
+def _time_in(seconds: float) -> str:
+    at = datetime.now().astimezone() + timedelta(seconds=seconds)
+    return f"{at:%H:%M:%S}" if seconds < 3600 else f"{at:%d %b %H:%M}"
 
 
 def failure_words(failures: FailureStatus) -> str:

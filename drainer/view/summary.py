@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from drainer.core.event import clock
 from drainer.core.listed import name_lost
 from drainer.core.parked import ParkedLanes
 from drainer.core.progress import Counts, count
@@ -110,6 +111,7 @@ def summary_page(summary: Summary) -> Page:
     stands = section("Where the group stands", _partitions(summary))
     happened = section(
         "What happened",
+        _classes(summary),
         _engine(summary),
         rule_lines(summary.rules),
         undecided_lines(summary.rules),
@@ -168,6 +170,16 @@ def account(messages: Counts, sub_messages: Counts) -> Section:
     if not (messages.conserved and sub_messages.conserved):
         wrong = Line("This is a bug in drainer: keep the plan, and do not resume.", Tone.BAD, BAD)
     return section("Does it add up?", Table(columns, rows), wrong)
+
+
+def _classes(summary: Summary) -> Iterator[Field]:
+    """What was drained before the rest, and when."""
+    for number, each in enumerate(summary.classes):
+        done = f"{figures.count(each.sub_messages.finished)} finished"
+        done += "" if each.ended is None else f" by {clock(each.ended)}"
+        if each.held:
+            done += f"; {figures.count(each.held)} came with the rest, which they stood behind"
+        yield Field("then" if number else "first", figures.shorten(each.where, PARKED_WIDTH), done)
 
 
 def _engine(summary: Summary) -> Iterator[Field]:
@@ -242,6 +254,10 @@ def _headline(summary: Summary) -> Line:
             if summary.exit_code:  # of a redrive: in this run
                 return Line(f"{verb}, {_shortcomings(summary)}", Tone.WARN, WARN, done)
             return Line(verb, Tone.GOOD, OK, done)
+        case "class-done":
+            finished = sum(each.sub_messages.finished for each in summary.classes)
+            done = f": {figures.counted(finished, 'sub-message')}{_to_go(summary)} in a resume"
+            return Line("Drained what was asked for", Tone.GOOD, OK, done)
         case "interrupted":
             return Line(f"Interrupted{_to_go(summary)}", Tone.WARN, STOPPED)
         case other:

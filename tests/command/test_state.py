@@ -12,7 +12,7 @@ from command.conftest import MakeTopic, committed, operations
 from command.process import FAST, ON_THE_LOOP, Command
 from command.record import every_place
 from drainer.core.claims import Claim, place_of
-from drainer.core.merge import StateReference
+from drainer.core.merge import Record, StateReference
 from drainer.core.progress import Counts, Progress
 from drainer.errors import LockLost, StateLost
 from drainer.kafka.cluster import Cluster
@@ -55,7 +55,8 @@ def in_share(values: list[str], offsets: range) -> set[tuple[int, int, int]]:
 
 def tell(records: TaskRecords, values: list[str], end: int) -> None:
     count = len(in_share(values, range(end)))
-    records.append({0: Progress(end, (), {}, Counts(end, end), Counts(count, count))})
+    progress = Progress(end, (), {}, Counts(end, end), Counts(count, count))
+    records.append(Record({0: progress}))
 
 
 def resume(command: Command, path: Path) -> list[str]:

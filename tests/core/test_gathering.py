@@ -32,7 +32,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.identity import SubKeys, identify
 from drainer.core.joins import Components, Joins
 from drainer.core.ledger import Ledger
-from drainer.core.merge import TaskRecord, fold, merged
+from drainer.core.merge import Record, TaskRecord, fold, merged
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import (
@@ -331,7 +331,7 @@ class Task:
             else:
                 self._handle()
         if changes := self.dispatcher.changes():
-            self._records.append(changes, (), self.dispatcher.newly_ruled())
+            self._records.append(Record(changes, (), self.dispatcher.newly_ruled()))
         return self.objects.news()
 
     def _deliver(self) -> None:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from made_up_kafka import Kind, OnTheLoop, OnThreads, Rehearsal, Spec, both_kinds, in_lanes, log_of
 
-from drainer.core.progress import Progress
+from drainer.core.merge import Record
 from drainer.engine import coroutines, lifecycle
 from drainer.engine.settings import LocalSettings
 from drainer.handler import Context
 from drainer.message import SubMessage
-from drainer.policy.rules.settings import RuleAccount
 from drainer.store.plan_file import PlanFile
 
 MANY = log_of(*([f"k{n % 7}", f"k{n % 11}"] for n in range(500)))
@@ -86,14 +85,9 @@ def test_handlers_that_hold_the_loop_leave_little_unwritten(
     unwritten = most = 0
     append = PlanFile.append
 
-    def note(
-        self: PlanFile,
-        changes: Mapping[int, Progress],
-        parked: Sequence[str],
-        ruled: RuleAccount | None,
-    ) -> None:
+    def note(self: PlanFile, record: Record) -> None:
         nonlocal unwritten
-        append(self, changes, parked, ruled)
+        append(self, record)
         unwritten = 0
 
     async def hold(sub: SubMessage) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from drainer.core.claims import ALL
+from drainer.core.merge import Record
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.errors import (
@@ -58,7 +59,7 @@ def test_undo_puts_the_group_where_it_was_before_and_a_resume_takes_it_back(stor
 def test_what_only_the_journal_knows_is_folded_in(story: Story) -> None:
     plan = half_way(story)
     story.file.start_journal(plan.drain_id, plan.generation)
-    story.file.append({0: finished(25)})
+    story.file.append(Record({0: finished(25)}))
     story.file.release()
 
     put_back(story)
@@ -166,7 +167,7 @@ def test_a_crash_after_the_move_leaves_a_plan_that_accepts_it(
 ) -> None:
     plan = half_way(story)
     story.file.start_journal(plan.drain_id, plan.generation)
-    story.file.append({0: finished(25)})
+    story.file.append(Record({0: finished(25)}))
     story.file.release()
     write, writes = type(story.file).write, []
 

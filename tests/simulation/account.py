@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf
 
 from core.messages import Place, finished_subs, place_of, says_finished
-from drainer.core.claims import ALL
+from drainer.core.claims import ALL, class_of
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Outcome
@@ -230,12 +230,13 @@ class Account:
             not self.exact or subs.finished == len(self.known) - len(self.forgotten),
             f"{subs}, and {len(self.known)} are finished",
         )
-        for number, ledger in dispatcher.ledgers.items():
+        for ledger in dispatcher.ledgers.values():
             insist(ledger.tally() == ledger.counts(), "what is pending is not what is counted")
-            before = self._watermarks.get(number, ledger.watermark)
-            insist(ledger.watermark >= before, f"the watermark went back in partition {number}")
-            self.check_below(number, before, ledger.watermark, self.known, "the watermark")
-            self._watermarks[number] = ledger.watermark
+        for number, watermark in dispatcher.watermarks.items():
+            before = self._watermarks.get(number, watermark)
+            insist(watermark >= before, f"the watermark went back in partition {number}")
+            self.check_below(number, before, watermark, self.known, "the watermark")
+            self._watermarks[number] = watermark
 
     def check_below(
         self, number: int, start: int, end: int, finished: Mapping[Place, Outcome], what: str
@@ -300,6 +301,10 @@ class Account:
         self.forgotten = set(kept)
         self.forgotten_messages = sum(at < committed[n] for n, at in self._backlog.parts)
 
+    def end_pass(self) -> None:
+        """All is finished that began, but for what is parked: the next pass tries that again."""
+        self.end_life(self.known)
+
     def end_life(self, kept: Mapping[Place, Outcome]) -> None:
         """A process has ended; ``kept`` is what the next one will know."""
         self.repeats_allowed += len((self._begun_now.keys() | self.known.keys()) - kept.keys())
@@ -357,7 +362,12 @@ class Account:
 def finished_by(plan: OffsetPlan, backlog: Backlog) -> list[Place]:
     """The sub-messages that a plan says are finished, read naively."""
     return [
-        (number, offset, index)
+        place
         for (number, offset), places in backlog.parts.items()
-        for index in finished_subs(plan.claims[ALL][number], offset, len(places))
+        for place in places
+        if any(
+            place[2] in finished_subs(claim[number], offset, len(places))
+            and ((where := class_of(selector)) is None or backlog.is_in(where, place))
+            for selector, claim in plan.claims.items()
+        )
     ]

@@ -9,7 +9,7 @@ from core.messages import Place
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Outcome
 from drainer.engine.settings import JOURNAL_INTERVAL_S
-from drainer.engine.status import Summary
+from drainer.engine.status import CLASS_DONE, Summary
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
@@ -49,6 +49,11 @@ class Aftermath:
     def look_after(self, summary: Summary | None, stopped: DrainerError | None) -> None:
         it, world = self._it, self._world
         done = summary is not None and summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS)
+        if summary is not None:
+            world.tally["waits for the rest"] += sum(each.held for each in summary.classes)
+            if summary.status == CLASS_DONE:
+                done = False
+                world.tally["only a class"] += 1
         if it.died:
             world.tally["power losses" if it.power_lost else "kills"] += 1
         elif stopped is not None:

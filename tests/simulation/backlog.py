@@ -3,7 +3,7 @@ will fare with each part, and what must have finished before each part may begin
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
@@ -75,6 +75,17 @@ class Log:
         return self.stable if committed_only else self.end
 
 
+# Classes that a drain may take first, and which sub-messages these select, told in another way.
+CLASSES: dict[str, Callable[[Place, Spec, bytes], bool]] = {
+    "'a' in keys": lambda place, spec, key: "a" in spec,
+    "key == 'b' or key == 'x'": lambda place, spec, key: spec in (("b",), ("x",)),
+    "index == 0": lambda place, spec, key: place[2] == 0,
+    "message.offset % 2 == 0": lambda place, spec, key: place[1] % 2 == 0,
+    "message.key == 'y'": lambda place, spec, key: key == b"y",
+    "message.partition >= 0": lambda place, spec, key: True,
+}
+
+
 class Backlog:
     """What is to be drained. ``committed`` is where the group stands before, None for nowhere."""
 
@@ -107,6 +118,12 @@ class Backlog:
             (len(r.value) + len(r.key) for log in self.logs.values() for r in log.records.values()),
             default=0,
         )
+
+    def is_in(self, where: str, place: Place) -> bool:
+        """Whether a sub-message is of a class; a barrier is of none."""
+        spec, number = self.specs[place], place[0]
+        key = self.logs[number].records[place[1]].key
+        return bool(spec) and CLASSES[where](place, spec, key)
 
     def split(self, message: Message) -> Iterator[SubMessage]:
         for place in self.parts[message.partition, message.offset]:

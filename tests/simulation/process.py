@@ -46,21 +46,38 @@ class Process:
         self.loop = VirtualLoop(world)
         self.threads = Threads(world, self.loop, lambda: self.random.choice([0.0, 0.001, 0.03]))
         self.runs = False  # the event loop has begun
+        self._due: list[tuple[float, Callable[[], None]]] = []
         self.lock = SimLock(world)
         self.dispatcher: Dispatcher | None = None
         self.hear: Callable[[str], None] = lambda name: None
         self.gave_up_s: float | None = None  # on threads that are in the handler
         self.began: Callable[[], None] = lambda: None  # called when it does
+        self.went_on: Callable[[], None] = lambda: None  # to another pass
 
     def begin(self) -> VirtualLoop:
-        self.runs = True
-        self.began()
+        if self.runs:  # another pass
+            self.loop = self.threads.loop = VirtualLoop(self.world)
+            for at_s, happen in self._due:
+                self._schedule(at_s, happen)
+            self.went_on()
+        else:
+            self.runs = True
+            self.began()
         return self.loop
 
     def later(self, seconds: float, happen: Callable[[], None]) -> None:
         """In so many seconds, unless the process ends before."""
+        at_s = self.world.now_s + seconds
+        self._due.append((at_s, happen))
         if not self.loop.is_closed():
-            self.loop.call_later(seconds, happen)
+            self._schedule(at_s, happen)
+
+    def _schedule(self, at_s: float, happen: Callable[[], None]) -> None:
+        def now() -> None:
+            self._due.remove((at_s, happen))
+            happen()
+
+        self.loop.call_at(max(at_s, self.world.now_s), now)
 
     def pause(self, seconds: float) -> None:
         """A call takes its time: of its thread, or of a command that does not drain."""

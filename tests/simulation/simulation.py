@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from drainer.core.classes import Classes
 from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES
 from drainer.core.order import Order
 from drainer.core.payloads import LANE_BYTES, SMALL_BYTES
@@ -32,7 +33,7 @@ from drainer.policy.failures import AfterDead, Limit
 from drainer.store.plan_file import PlanFile
 from simulation.account import Account
 from simulation.aftermath import SLOW_DISK_S, Aftermath
-from simulation.backlog import GROUP, TOPIC, Act, Backlog
+from simulation.backlog import CLASSES, GROUP, TOPIC, Act, Backlog
 from simulation.cluster import Broker, Commits, SimCluster
 from simulation.disk import Disk, DiskPath
 from simulation.handling import Downstream, draw_policy
@@ -43,6 +44,7 @@ from simulation.world import Killed, World
 NAME = "orders.billing.plan.json"
 LIVES_MOST = 60
 PATIENCE = 2  # lives without trouble, before a person mends the handler too
+FIRST = 0.4  # of the seeds name classes that come first, in some of their lives
 CHANGING = 0.3  # of the seeds have a limit on what runs at once that changes
 SUBS_MOST = 6  # of a message
 CLIENTS = {
@@ -76,6 +78,8 @@ class Simulation:
         at_once = random.choice([1, 2, 3, 5, 8])
         self.whims = world.random("limits")
         changes = self.whims.random() < CHANGING
+        self.wishes = world.random("classes")
+        self.names_classes = self.wishes.random() < FIRST
         self.settings = LocalSettings(
             concurrency=Whimsical(at_once, self) if changes else at_once,
             buffer_bytes=random.choice([8_000, 40_000, 4_000_000]),
@@ -124,6 +128,7 @@ class Simulation:
         world.note(f"life {self.lives}")
         self.process = Process(world, SimCluster(self.broker, self.client))
         self.process.began = self._begin_to_run
+        self.process.went_on = self.account.end_pass
         self.may_end = set()
         if self.broker.late:  # of the process before: this one can't know that it was its own
             self.may_end.add(OffsetMoved)
@@ -173,6 +178,7 @@ class Simulation:
                 file.load(),
                 self.settings,
                 policy,
+                classes=self._classes(file.load().plan.classes),
                 runtime=self.runtime,
                 load=lambda reference: self.handler,
             )
@@ -187,6 +193,7 @@ class Simulation:
                 plan_path=self.path,
                 failures=policy,
                 rules=self.backlog.rules,
+                classes=self._classes(Classes()) or Classes(),
             )
             prepared = prepare(cluster, request, self.settings, self.runtime)
             if not prepared.action.offsets:
@@ -200,6 +207,14 @@ class Simulation:
             runtime=self.runtime,
             make_lock=self._lock,
         )
+
+    def _classes(self, known: Classes) -> Classes | None:
+        """What this life is asked to take first; None when nothing is said of that."""
+        if not self.names_classes or self.wishes.random() < 0.4:
+            return None
+        wheres = self.wishes.sample(sorted(CLASSES), self.wishes.choice([1, 1, 2]))
+        self.world.tally["classes"] += len(wheres)
+        return known.asked(wheres, only=self.wishes.random() < 0.3)
 
     # What others ask while it runs.
 

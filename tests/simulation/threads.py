@@ -19,7 +19,8 @@ Waiters = dict[Any, int]
 
 
 class Threads:
-    """The threads of one simulated process; they live as long as its event loop.
+    """The threads of one simulated process; they live as long as its event loop, of which there is
+    one for each pass.
 
     ``pause_s`` says how long a call beside the event loop takes to begin.
     """
@@ -28,7 +29,7 @@ class Threads:
         self, world: World, loop: asyncio.AbstractEventLoop, pause_s: Callable[[], float]
     ) -> None:
         self._world = world
-        self._loop = loop
+        self.loop = loop
         self._pause_s = pause_s
         self._main = getcurrent()
         self._tickets = count()
@@ -44,7 +45,7 @@ class Threads:
             with suppress(Killed):
                 work()
 
-        self._loop.call_soon(greenlet(live, parent=self._main).switch)
+        self.loop.call_soon(greenlet(live, parent=self._main).switch)
 
     def sleep(self, seconds: float) -> None:
         self.wait({}, seconds)
@@ -58,7 +59,7 @@ class Threads:
             return
         me, ticket = getcurrent(), next(self._tickets)
         waiters[me] = ticket
-        timer = timeout is not None and self._loop.call_later(timeout, self._switch, me, ticket)
+        timer = timeout is not None and self.loop.call_later(timeout, self._switch, me, ticket)
         self._waiting[me] = ticket
         try:
             self._main.switch()
@@ -69,14 +70,14 @@ class Threads:
                 timer.cancel()
 
     def wake(self, waiters: Waiters, most: int | None = None) -> None:
-        if self._loop.is_closed():
+        if self.loop.is_closed():
             return
         for me in list(islice(waiters, most)):
-            self._loop.call_soon(self._switch, me, waiters.pop(me))
+            self.loop.call_soon(self._switch, me, waiters.pop(me))
 
     def blocking_call(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
         """Stands in for ``drainer.blocking.blocking_call``."""
-        future: asyncio.Future[T] = self._loop.create_future()
+        future: asyncio.Future[T] = self.loop.create_future()
 
         def tell(tell_it: Callable[[], None]) -> None:
             if not future.done():
@@ -90,9 +91,9 @@ class Threads:
                 raise
             except BaseException as error:
                 raised = error
-                self._loop.call_soon(tell, lambda: future.set_exception(raised))
+                self.loop.call_soon(tell, lambda: future.set_exception(raised))
             else:
-                self._loop.call_soon(tell, lambda: future.set_result(result))
+                self.loop.call_soon(tell, lambda: future.set_result(result))
 
         self.start(call)
         return future

@@ -21,6 +21,7 @@ import pytest
 from plans import PLAN
 from stores import DRAIN, STREAMS, Failing, bucket, folder
 
+from drainer.core.merge import Record
 from drainer.engine.runtime import uptime_s
 from drainer.engine.settings import LocalSettings
 from drainer.errors import Interrupted, LockLost, PlanRefused, StateLost
@@ -269,7 +270,7 @@ def test_a_task_that_wakes_up_after_its_deal_is_over_begins_nothing(
     )  # which did it all, and made the deal one of the past
     state.remove_deal(1, 1)
     with suppress(StateLost):  # from a folder, where it finds none
-        records.append({})  # by one that doesn't know it yet
+        records.append(Record({}))  # by one that doesn't know it yet
 
     with pytest.raises(LockLost):
         make_fence()[0].guard(FIRST)
@@ -367,6 +368,7 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import stores
+from drainer.core.merge import Record
 from drainer.core.progress import Progress
 from drainer.spark.fence import Fence
 from drainer.spark.lease import LeaseTimes
@@ -391,7 +393,7 @@ with log.open("a", buffering=1) as out:
         out.write(f"{number} {at} {time.monotonic_ns()}\\n")
         at += 1
         try:
-            records.append({0: stores.done(at, count=at)})
+            records.append(Record({0: stores.done(at, count=at)}))
         except Exception:
             if fence.lost is None:
                 raise

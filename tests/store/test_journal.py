@@ -41,7 +41,7 @@ LAW = settings(
 
 def append(journal: Journal | PlanFile, records: Sequence[Record]) -> None:
     for record in records:
-        journal.append(record.changes, record.parked)
+        journal.append(record)
 
 
 def write_journal(

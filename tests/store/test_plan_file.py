@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from plans import PLAN, mode_of, progress, with_progress
 
+from drainer.core.merge import Record
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Progress
 from drainer.errors import PlanNotWritten, PlanRefused
@@ -47,7 +48,7 @@ def names(folder: Path) -> list[str]:
 def begun(file: PlanFile) -> PlanFile:
     """With a journal that has a record."""
     file.start_journal(PLAN.drain_id, PLAN.generation)
-    file.append(CHANGES)
+    file.append(Record(CHANGES))
     return file
 
 
@@ -126,7 +127,7 @@ def test_whatever_happens_to_the_disk_or_the_process_the_plan_is_what_it_was_at_
                     if step == "append":
                         changes, lanes = {0: progress(121 + number)}, [f"'{number}'"]
                         moments.append(moments[-1].merge(changes, lanes))
-                        file.append(changes, lanes)
+                        file.append(Record(changes, tuple(lanes)))
                     else:  # as a checkpointer does
                         generation += 1
                         file.start_journal(PLAN.drain_id, generation)
@@ -183,7 +184,7 @@ def test_a_link_in_the_way_is_not_followed(file: PlanFile, monkeypatch: pytest.M
     journal = file.path.with_name("orders.plan.json.journal-8")
     journal.symlink_to(precious)
     file.start_journal(PLAN.drain_id, 8)
-    file.append(CHANGES)
+    file.append(Record(CHANGES))
     file.release()
 
     assert precious.read_text() == "mine"
@@ -220,13 +221,13 @@ def test_a_journal_that_can_not_be_begun_leaves_no_file_open_and_is_no_bug_of_wh
     file: PlanFile,
 ) -> None:
     with pytest.raises(RuntimeError):
-        file.append(CHANGES)
+        file.append(Record(CHANGES))
     before = len(names(Path("/proc/self/fd")))
     for at in (0, 1, 2):
         with trouble(at, 0, kills=False), pytest.raises(PlanNotWritten):
             file.start_journal(PLAN.drain_id, PLAN.generation)
         with pytest.raises(PlanNotWritten, match="No space"):
-            file.append(CHANGES)
+            file.append(Record(CHANGES))
     file.release()
 
     assert len(names(Path("/proc/self/fd"))) == before
@@ -285,7 +286,7 @@ def test_an_older_plan_beside_a_newer_journal_is_refused(file: PlanFile) -> None
     for generation in range(PLAN.generation, PLAN.generation + 3):
         file.start_journal(PLAN.drain_id, generation)
         file.write(with_progress(replace(PLAN, generation=generation), p0=progress(130)))
-        file.append({0: progress(131)})
+        file.append(Record({0: progress(131)}))
     assert file.load().plan.watermark(0) == 131
     file.path.write_bytes(older)
 
@@ -345,7 +346,7 @@ def test_a_plan_that_nobody_touched_is_unchanged(file: PlanFile) -> None:
     ("change", "says"),
     [
         (lambda file: file.write(LATER), "has changed"),
-        (lambda file: file.append({0: progress(122)}), "has changed"),
+        (lambda file: file.append(Record({0: progress(122)})), "has changed"),
         (lambda file: file.path.unlink(), "is gone"),
     ],
     ids=["plan", "journal", "gone"],
@@ -433,7 +434,7 @@ def test_a_plan_that_a_drain_saves_while_it_is_read_is_read_again(
         for generation in range(PLAN.generation + 1, last + 1):
             file.start_journal(PLAN.drain_id, generation)
             file.write(replace(PLAN, generation=generation))
-            file.append(CHANGES)
+            file.append(Record(CHANGES))
         return data
 
     monkeypatch.setattr(plan_file, "read_own", read_slowly)

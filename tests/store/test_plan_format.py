@@ -103,7 +103,7 @@ def test_a_plan_is_json_that_a_person_can_read() -> None:
     body = orjson.loads(ENCODED)
 
     assert ENCODED.count(b"\n") > 40
-    assert body["format"] == "drainer-plan/4"
+    assert body["format"] == "drainer-plan/5"
     assert body["claims"]["all"]["0"]["finished"] == "125-129 140"
     assert body["claims"]["all"]["0"]["partial"] == {"131": "5:deadbeef:d"}
     assert body["digest"].startswith("sha256:")
@@ -161,8 +161,8 @@ def test_a_field_that_drainer_does_not_write_is_refused() -> None:
 @example(b"")
 @example(b"[]")
 @example(b"null")
-@example(b'"drainer-plan/4"')
-@example(b'{"format":"drainer-plan/4"}')
+@example(b'"drainer-plan/5"')
+@example(b'{"format":"drainer-plan/5"}')
 @example(b"[" * 100_000)
 @example(b"\xff\xfe{\x00")
 def test_anything_else_is_refused(data: bytes) -> None:
@@ -176,7 +176,7 @@ def test_another_format_version_is_named(version: object) -> None:
     error = refused(signed(body))
 
     assert repr(version) in str(error)
-    assert "'drainer-plan/4'" in str(error)
+    assert "'drainer-plan/5'" in str(error)
 
 
 def partition_0(**fields: int) -> Callable[[dict[str, Any]], None]:

@@ -10,7 +10,7 @@ from plans import PLAN, with_progress
 from stores import AT_ONCE, STREAMS, done, driven
 
 from drainer.core.claims import ALL
-from drainer.core.merge import StateReference, fold
+from drainer.core.merge import Record, StateReference, fold
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress
 from drainer.errors import PlanRefused
@@ -44,7 +44,7 @@ def tell(state: State, deal: int, shard: int, *told: dict[int, Progress], number
     records = state.begin(attempt, STREAMS, starts)
     records.go_on_from(state.settle(attempt, AT_ONCE))
     for changes in told:
-        records.append({stream_of(shard, n): progress for n, progress in changes.items()})
+        records.append(Record({stream_of(shard, n): progress for n, progress in changes.items()}))
     records.end()
 
 

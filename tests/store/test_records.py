@@ -13,7 +13,7 @@ from plans import PLAN
 from stores import AT_ONCE, DRAIN, STREAMS, Failing, bucket, done, driven, folder
 
 from drainer.core.claims import ALL
-from drainer.core.merge import TaskRecord
+from drainer.core.merge import Record, TaskRecord
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress
 from drainer.errors import PlanNotWritten, StateLost
@@ -68,7 +68,7 @@ def test_an_object_store_never_keeps_the_engine_waiting(tmp_path: Path) -> None:
     records.go_on_from(TaskRecord())
     objects.answers.clear()
     for number in (1, 2, 3):
-        records.append({0: done(100 + number, count=number)})
+        records.append(Record({0: done(100 + number, count=number)}))
     objects.answers.set()
     records.write(PLAN)
     assert marks(state)[:3] == [101, 102, 103]
@@ -76,7 +76,7 @@ def test_an_object_store_never_keeps_the_engine_waiting(tmp_path: Path) -> None:
 
 def test_a_plan_that_is_written_is_told_to_the_last(state: State, records: TaskRecords) -> None:
     """A hole at the end raises the watermark, and nothing finished by that."""
-    records.append({0: done(103, count=3)})
+    records.append(Record({0: done(103, count=3)}))
     records.start_journal(DRAIN, 2)
     records.write(plan_with({0: done(110, count=3)}, 2, parked=("'a'",)))
     told = state.told((1, 1, 2)).record
@@ -96,7 +96,7 @@ def test_a_plan_whose_snapshot_is_older_than_a_record_tells_nothing(
 ) -> None:
     """Its accounts would take those of the record back."""
     records.start_journal(DRAIN, 2)
-    records.append(LATE)
+    records.append(Record(LATE))
     records.write(plan_with({0: done(103, count=3)}, 2))
     assert state.told((1, 1, 2)).record.counts == {0: Counts(10, 10)}
 
@@ -116,14 +116,14 @@ def test_a_task_shows_itself_now_and_then(
         return TaskStatus(running=len(asked))
 
     records.status = status
-    records.append({0: done(101, count=1)})
-    records.append({0: done(102, count=2)})
+    records.append(Record({0: done(101, count=1)}))
+    records.append(Record({0: done(102, count=2)}))
     records.beat()
     now_s[0] += quiet_s
     records.beat()
     records.beat()
     now_s[0] += quiet_s
-    records.append({0: done(103, count=3)})
+    records.append(Record({0: done(103, count=3)}))
     records.write(plan_with({0: done(103, count=3)}))
     heads = [head for _, head in state.news()][1:]
     news = [(len(head.marks), head.status and head.status.running) for head in heads]
@@ -137,12 +137,12 @@ def test_what_a_full_disk_did_not_take_goes_first_the_next_time(
 ) -> None:
     objects.full = True
     with suppress(PlanNotWritten):  # a folder says so at once
-        records.append({0: done(101, count=1)}, ["'a'"])
+        records.append(Record({0: done(101, count=1)}, ("'a'",)))
     with pytest.raises(PlanNotWritten):
         records.write(PLAN)
     objects.full = False
     with suppress(PlanNotWritten):  # of a write that had begun before
-        records.append({0: done(102, count=2)}, ["'b'"])
+        records.append(Record({0: done(102, count=2)}, ("'b'",)))
     with suppress(PlanNotWritten):
         records._flush()
     records.end()
@@ -157,13 +157,13 @@ def test_a_record_whose_answer_was_lost_is_written_again_as_it_was(
     """A driver may have read it by then."""
     objects.arrives_anyway = True
     with suppress(StateLost):
-        records.append({0: done(101, count=1)})
+        records.append(Record({0: done(101, count=1)}))
     with pytest.raises(StateLost):
         records._flush()
     assert marks(state) == [101]
     objects.arrives_anyway = False
     with suppress(StateLost):  # of a write that had begun before
-        records.append({0: done(102, count=2)})
+        records.append(Record({0: done(102, count=2)}))
     with suppress(StateLost):
         records._flush()
     records._flush()
@@ -179,7 +179,7 @@ def test_an_object_store_that_fails_for_a_moment_is_tried_again(
     records = state.begin(ATTEMPT, STREAMS, STARTS)
     records.go_on_from(TaskRecord())
     objects.gone = True
-    records.append({0: done(101, count=1)})
+    records.append(Record({0: done(101, count=1)}))
     healed = threading.Timer(0.1, lambda: setattr(objects, "gone", False))
     healed.start()
     records.end()
@@ -196,7 +196,7 @@ def test_an_object_store_that_hangs_is_given_up(
     records = state.begin(ATTEMPT, STREAMS, STARTS)
     records.go_on_from(TaskRecord())
     objects.answers.clear()
-    records.append({0: done(101, count=1)})
+    records.append(Record({0: done(101, count=1)}))
     with pytest.raises(StateLost, match="takes nothing"):
         records.end()
     objects.answers.set()
@@ -206,7 +206,7 @@ def test_the_end_comes_after_all_that_was_told(
     state: State, objects: Failing, records: TaskRecords
 ) -> None:
     for number in range(1, 6):
-        records.append({0: done(100 + number, count=number)})
+        records.append(Record({0: done(100 + number, count=number)}))
     records.end()
     names = [name.rpartition("/")[2] for name in objects.puts]
     assert names[-6:] == ["00000001", "00000002", "00000003", "00000004", "00000005", "ended"]

@@ -19,7 +19,7 @@ from plans import PLAN
 from stores import AT_ONCE, DRAIN, STREAMS, Failing, bucket, done, driven, folder
 
 from drainer.core.claims import ALL
-from drainer.core.merge import TaskRecord, Told
+from drainer.core.merge import Record, TaskRecord, Told
 from drainer.core.progress import Counts, Outcome, Partial, Progress
 from drainer.engine.runtime import uptime_s
 from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
@@ -73,7 +73,7 @@ def marks(news: list[tuple[Attempt, Head]]) -> list[tuple[int, int, int | None]]
 
 def tell(records: TaskRecords, *told: dict[int, Progress]) -> None:
     for changes in told:
-        records.append(changes)
+        records.append(Record(changes))
     records._flush()
 
 
@@ -244,8 +244,10 @@ def test_the_first_attempt_has_nothing_to_go_on_from(state: State) -> None:
 
 def test_an_attempt_goes_on_from_all_that_earlier_ones_told(state: State) -> None:
     first, _ = begun(state, FIRST)
-    first.append({0: done(104, (106, 108), count=6)}, ["'a'"], RuleAccount({"r": 1}, {0: 108}))
-    first.append({0: done(104, (110, 111), count=7, partial={105: Partial(3, 9, 0b001)})})
+    first.append(
+        Record({0: done(104, (106, 108), count=6)}, ("'a'",), RuleAccount({"r": 1}, {0: 108}))
+    )
+    first.append(Record({0: done(104, (110, 111), count=7, partial={105: Partial(3, 9, 0b001)})}))
     first.end()
     second, taken = begun(state, SECOND)
     assert finished(taken) == ((100, 104), (106, 108), (110, 111))
@@ -253,7 +255,7 @@ def test_an_attempt_goes_on_from_all_that_earlier_ones_told(state: State) -> Non
     assert taken.counts == {0: Counts(14, 14)}
     assert (taken.parked, taken.ruled) == (("'a'",), ASKED)
 
-    second.append({0: done(106, count=1)}, ["'b'"], RuleAccount({"r": 3}))
+    second.append(Record({0: done(106, count=1)}, ("'b'",), RuleAccount({"r": 3})))
     second.end()
     _, taken = begun(state, THIRD)
     assert finished(taken) == ((100, 108), (110, 111))
@@ -361,13 +363,14 @@ def killed_process(state: State, attempt: Attempt) -> None:
     """Begins an attempt in a process that is killed before it ends."""
     code = (
         "import sys, time; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
-        "import stores; from drainer.spark.state import Attempt\n"
+        "import stores; from drainer.core.merge import Record\n"
+        "from drainer.spark.state import Attempt\n"
         "from drainer.spark.state import State\n"
         "state = State(getattr(stores, sys.argv[2])(Path(sys.argv[3])), stores.DRAIN)\n"
         "attempt = Attempt(*eval(sys.argv[4]))\n"
         "records = state.begin(attempt, stores.STREAMS, {0: 100})\n"
         "records.go_on_from(state.settle(attempt, stores.AT_ONCE))\n"
-        "records.append({0: stores.done(103, count=3)}); records._flush()\n"
+        "records.append(Record({0: stores.done(103, count=3)})); records._flush()\n"
         "print('there', flush=True); time.sleep(60)"
     )
     kind = "folder" if state.objects.is_local else "bucket"

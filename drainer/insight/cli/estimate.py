@@ -13,7 +13,18 @@ from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import end_at_once, resuming_with, settle_cap
 from drainer.cli.engines import Engines
 from drainer.cli.groups import changing_when, only, option, without
-from drainer.cli.options import Failing, How, HowLong, Limits, Report, Rules, What, Yes, request_of
+from drainer.cli.options import (
+    Failing,
+    First,
+    How,
+    HowLong,
+    Limits,
+    Report,
+    Rules,
+    What,
+    Yes,
+    request_of,
+)
 from drainer.engine.preview import PROCESS, SPARK, EngineChoice, EngineName, Preview
 from drainer.engine.settings import LocalSettings
 from drainer.errors import EXIT_DONE, Refused, UsageError
@@ -54,6 +65,7 @@ ASSUMED, ASSUMED_SOURCE = "10ms", "assumed"  # for a dry run that says no latenc
 def estimate(
     context: typer.Context,
     what: What,
+    first: First,
     kafka: Kafka,
     how_long: HowLong,
     canary: Annotated[
@@ -110,7 +122,7 @@ def estimate(
             raise UsageError(NO_CORES, hint="Say for how many the estimate is: --tasks N.")
         terminal.warn(f"the estimate is for this process: {NO_CORES}; --tasks says it")
     settings = kafka.settings()
-    request = request_of(what, how, kafka, failing, rules, limits)
+    request = request_of(what, first, how, kafka, failing, rules, limits)
     with connect(settings) as cluster:
         if canary is not None:
             return send_canary_and_estimate(

@@ -113,6 +113,16 @@ def forecast(
     return Forecast(order, concurrency, seconds, bound, bounds, serial_s, hottest, calls, folded)
 
 
+def bounds_of(
+    workload: Workload, setting: Setting, order: Order, concurrency: int
+) -> Mapping[str, float]:
+    """By what sets it, the least time that it allows for, in seconds; without simulating it."""
+    hottest = workload.hottest(order, setting.bundling)
+    serial_s = 0.0 if hottest is None else hottest.calls * setting.latency.mean_s
+    calls = float(workload.sub_messages)
+    return _bounds(workload, setting, concurrency, serial_s, calls, 0.0)
+
+
 def _simulated(
     workload: Workload, setting: Setting, order: Order, concurrency: int, messages: int
 ) -> Simulated:

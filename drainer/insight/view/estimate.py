@@ -29,7 +29,7 @@ from drainer.view.page import (
 from drainer.view.summary import account
 from drainer.view.terminal import Terminal
 
-NAME_WIDTH = 60  # characters of a rule
+NAME_WIDTH = 60  # characters of a rule or a class
 _BINDING = {
     f.CONCURRENCY: "concurrency: more at once is faster, as long as the downstream bears it",
     f.LANE: "order: one sub-message at a time",
@@ -50,7 +50,7 @@ def estimate_page(found: Estimate) -> Page:
     The answer first, then why, by order and by concurrency, and what it rests on. Before all of it,
     that retention would be quicker than the drain.
     """
-    too_near = expiry_warning(found.measured.expiry, found.asked.seconds)
+    too_near = expiry_warning(found.measured.expiry, found.seconds)
     empty = not found.workload.messages
     return Page(
         _headline(found),
@@ -64,6 +64,7 @@ def estimate_page(found: Estimate) -> Page:
                 _engine(found),
                 _skipped(found.measured),
             ),
+            section("What comes first", _first(found)),
             section("By order", _orders(found)),
             section("By concurrency", _table(found)),
             section("What it rests on", _grounds(found)),
@@ -72,6 +73,27 @@ def estimate_page(found: Estimate) -> Page:
         warnings=() if too_near is None else (too_near,),
         data={"estimate": found.as_json()},
     )
+
+
+def _first(estimate: Estimate) -> Table | None:
+    """When each class is drained, and all; and when all would be without them."""
+    found = estimate.first
+    if found is None:
+        return None
+    about = "" if estimate.workload.whole else "~"
+    count, duration = figures.count, figures.duration
+    rows = [
+        (
+            f"  {figures.shorten(each.where, NAME_WIDTH)}",
+            f"{about}{count(each.sub_messages)}",
+            duration(each.seconds),
+        )
+        for each in found.classes
+    ]
+    total = f"{about}{count(estimate.workload.sub_messages)}"
+    rows.append(("  all", total, duration(found.seconds)))
+    rows.append(("  all, with nothing first", total, duration(estimate.asked.seconds)))
+    return Table((Column(""), "sub-messages", "drained after"), tuple(rows), shown=len(rows))
 
 
 def _engine(found: Estimate) -> Field | None:
@@ -153,7 +175,8 @@ def _headline(estimate: Estimate) -> Line:
         f" {about}{figures.counted(workload.sub_messages, 'sub-message')},"
         f" {figures.count(asked.concurrency)} at once, {asked.order.value} order"
     )
-    return Line(f"takes about {figures.duration(asked.seconds)}", Tone.STRONG, more=f"  ({what})")
+    takes = f"takes about {figures.duration(estimate.seconds)}"
+    return Line(takes, Tone.STRONG, more=f"  ({what})")
 
 
 def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Line:

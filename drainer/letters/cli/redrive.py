@@ -17,6 +17,7 @@ from drainer.cli.options import (
     NEW_DRAIN,
     DryRun,
     Failing,
+    First,
     HandlerOption,
     How,
     Limits,
@@ -25,6 +26,7 @@ from drainer.cli.options import (
     Rules,
     Yes,
 )
+from drainer.core.classes import Classes
 from drainer.letters.cli.options import Letters, LetterTopic, Redrives
 from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.loader import load_handler
@@ -41,6 +43,7 @@ def redrive(
     context: typer.Context,
     where: LetterTopic,
     handler: HandlerOption,
+    first: First,
     kafka: Kafka,
     letters: Letters,
     mixed: Annotated[
@@ -97,6 +100,7 @@ def redrive(
             client_config=kafka.client_config,
             failures=failing.over(DEAD_AGAIN),
             rules=rules.over(),
+            classes=first.over() or Classes(),
         )
         meant = RedriveSettings(letters.filter(), max_redrives)
         with connect(settings) as cluster:

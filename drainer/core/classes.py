@@ -1,0 +1,67 @@
+"""Classes of a drain: what it drains before the rest, in which order, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from drainer.core.codec import JsonRecord, Whole
+from drainer.core.progress import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class DrainClass(JsonRecord):
+    """What an expression selects, with the account of its sub-messages in all passes that ended.
+
+    Attributes:
+        where: the expression.
+        ended: when nothing was left of it but what waits for the rest (ISO 8601); None before.
+        held: how many wait for the rest, for they stand behind some of it.
+    """
+
+    where: str
+    ended: str | None = None
+    held: Whole = 0
+    sub_messages: Counts = field(default_factory=Counts)
+
+    def __post_init__(self) -> None:
+        if not self.where.strip():
+            raise ValueError("the expression of a class is empty")
+
+
+@dataclass(frozen=True, slots=True)
+class Classes(JsonRecord):
+    """Those of a drain, in their order; with ``only`` the rest is for a later run."""
+
+    each: tuple[DrainClass, ...] = ()
+    only: bool = False
+
+    @property
+    def next(self) -> str | None:
+        """The expression of the one to be drained now; None when the rest is."""
+        return next((each.where for each in self.each if each.ended is None), None)
+
+    @property
+    def stops(self) -> bool:
+        """Whether the drain ends here, and leaves the rest."""
+        return self.only and self.next is None
+
+    def asked(self, wheres: Sequence[str], *, only: bool) -> Classes:
+        """These as the next ones, whatever was to come; those that were drained stay known."""
+        known = {each.where: each for each in self.each}
+        ended = [each for each in self.each if each.ended and each.where not in wheres]
+        asked = (replace(known.get(where, DrainClass(where)), ended=None) for where in wheres)
+        return Classes((*ended, *asked), only)
+
+    def resumed(self) -> Classes:
+        """As a run goes on with them: what is left of a drain that stopped is the rest."""
+        return replace(self, only=False) if self.stops else self
+
+    def with_ended(self, where: str, at: str, held: int) -> Classes:
+        return replace(
+            self,
+            each=tuple(
+                replace(each, ended=at, held=held) if each.where == where else each
+                for each in self.each
+            ),
+        )

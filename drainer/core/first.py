@@ -1,0 +1,268 @@
+"""Draining a class of sub-messages before the rest: a pass over the backlog that handles no others.
+
+What does not match holds back what matches behind it in its lanes, for order comes first. That is
+noted in a filter of fixed size, which may err only towards waiting. It begins empty where the
+backlog does, so each run of a pass reads from there, and handles what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from drainer.core.claims import ALL, ClassMap, Elsewhere, Places, class_selector
+from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES, Dispatcher
+from drainer.core.identity import identify
+from drainer.core.ledger import Ledger
+from drainer.core.order import LANE_OF, Order
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import (
+    DONE,
+    OTHERWISE,
+    Counts,
+    Fates,
+    Outcome,
+    Progress,
+    Range,
+    join_fates,
+    join_ranges,
+)
+from drainer.message import Barrier, Message, SubMessage
+from drainer.policy.redrive import LeftAlone
+from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.policy.rules.selection import Selection
+
+FILTER_BITS = 2**27  # 16 MiB, of which only the pages in use take memory; 0.01% wrong at 3M lanes
+FATES_MOST = 10_000  # ranges of offsets; of the other messages only sub-messages are told
+_WHOLE = "0/1"  # the claim that all sub-messages are in, as "all" is
+
+
+class LaneFilter:
+    """Lanes that were added, of each partition; it may say that of some others, too."""
+
+    def __init__(self, bits: int = FILTER_BITS) -> None:
+        self._mask = bits - 1
+        self._bits = bytearray(bits // 8)
+
+    def add(self, partition: int, lanes: Iterable[Hashable]) -> None:
+        bits = self._bits
+        for at in self._places(partition, lanes):
+            bits[at >> 3] |= 1 << (at & 7)
+
+    def has_any(self, partition: int, lanes: Iterable[Hashable]) -> bool:
+        """Whether one of these was added."""
+        return any(
+            all(self._bits[at >> 3] >> (at & 7) & 1 for at in self._places(partition, (lane,)))
+            for lane in lanes
+        )
+
+    def _places(self, partition: int, lanes: Iterable[Hashable]) -> Iterable[int]:
+        # Three of each, from one hash (Kirsch and Mitzenmacher, 2006).
+        mask = self._mask
+        for lane in lanes:
+            found = hash((partition, lane))
+            one, step = found & mask, (found >> 32) & mask
+            yield one
+            yield (one + step) & mask
+            yield (one + 2 * step) & mask
+
+
+class FirstDispatcher(Dispatcher):
+    """The dispatcher of one class: of each message it takes in what matches.
+
+    The plan's progress of "all" stays as it is, and so does the group's offset.
+
+    Attributes:
+        claim: the selector of the class.
+        beside: sub-messages that do not match, and are not finished.
+        found: where messages with a match lie, finished or not.
+    """
+
+    def __init__(
+        self,
+        plan: OffsetPlan,
+        where: str,
+        selects: Callable[[SubMessage], bool] | None,
+        filter_bits: int = FILTER_BITS,
+    ) -> None:
+        self.claim = claim = class_selector(where)
+        self._all = known = plan.claims[ALL]
+        self._other_claims = {name: each for name, each in plan.others.items() if name != claim}
+        order = Order(plan.order)
+        before = {**self._other_claims, _WHOLE: known}
+        own = plan.claims.get(claim, {})
+        super().__init__(
+            {
+                number: Ledger(
+                    known[number].watermark,
+                    part.end,
+                    _from(known[number].watermark, own.get(number)),
+                )
+                for number, part in plan.partitions.items()
+            },
+            order,
+            plan.parked,
+            selects,
+            RuleFilter(plan.rules, plan.ruled, plan.joins),
+            Elsewhere(before, Places(order, plan.joins)),
+            plan.parked_lanes,
+        )
+        for ledger in self.ledgers.values():
+            ledger.tells_fates = True  # for whoever finishes the rest of a message
+        self._selection, self.evaluates = Selection(where), True
+        self._waits = LaneFilter(filter_bits) if order is not Order.NONE else None
+        self._lane_of_order = LANE_OF.get(order)
+        self.found = ClassMap({n: (each.watermark, each.end) for n, each in self.ledgers.items()})
+        self.beside = 0
+        self._fates = {number: each.fates for number, each in own.items()}
+        self._passed = dict.fromkeys(self.ledgers, 0)
+        self._base = tuple(map(Counts.sum, zip(*map(_settled, known.values()), strict=True)))
+        for partition in self._shut:  # all of it is behind a barrier
+            self._cut(partition, self.ledgers[partition].position)
+
+    @property
+    def watermarks(self) -> dict[int, int]:
+        return {number: progress.watermark for number, progress in self._all.items()}
+
+    def wants(self, message: Message) -> bool:
+        """Also what was finished before: what stands beside it in the message may hold back."""
+        ledger = self.ledgers[message.origin.ledger]
+        if ledger.position <= message.offset < ledger.end:
+            return True
+        ledger.reach(message.offset + 1)
+        return False
+
+    def deliver(self, message: Message, subs: Iterable[SubMessage]) -> None:
+        number, offset = message.origin.ledger, message.offset
+        ledger = self.ledgers[number]
+        sequence = list(subs)
+        keys = identify(message, sequence)
+        finished, fate = 0, DONE
+        if offset < self._shared_below[number]:
+            assert self._others is not None
+            finished = self._others.finished(message, sequence)
+            fate = self._others.fate(message)
+        selected = self._selection.bits(sequence)
+        if selected:  # whoever has finished it: another class's map may not know it either
+            self.found.add(number, offset)
+        matching = selected & ~finished
+        done = matching  # unless they are still to be handled
+        if matching and ledger.wants(offset):
+            size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(sequence)
+            size += self._payloads.bytes_of(message, sequence)
+            foreign = ((1 << len(sequence)) - 1) & ~matching
+            done = ledger.deliver(message, keys, size, foreign, fate) & matching
+        else:
+            ledger.reach(offset + 1)
+            self._passed[number] += 1
+        first = 0
+        for sub in sequence:
+            bit = 1 << sub.index
+            if (done | finished) & bit:
+                continue
+            if isinstance(sub, Barrier):
+                self._hold_all(sequence[sub.index + 1 :], matching & ~done)
+                self._cut(number, offset + 1)
+                break
+            if isinstance(sub, LeftAlone):
+                self._rest(sub)  # another run may redrive it
+            elif not matching & bit:
+                self._wait_for(number, sub)
+                self.beside += 1
+            elif self._waits is not None and self._waits.has_any(number, self._lanes_of(sub)):
+                self._hold(sub)
+            else:
+                first |= bit
+        if first:
+            self._let_in(message, sequence, ~first)
+
+    def deliver_whole(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            if self.wants(message):
+                self.deliver(message, [SubMessage(message.key, message.value)])
+
+    def messages_passed(self, number: int) -> int:
+        return super().messages_passed(number) + self._passed[number]
+
+    def claims(self) -> Mapping[str, Mapping[int, Progress]]:
+        return {ALL: self._all, **self._other_claims, self.claim: self.progress()}
+
+    def progress(self) -> dict[int, Progress]:
+        return {
+            number: replace(each, messages=Counts(), fates=self._fates_of(number, each))
+            for number, each in super().progress().items()
+        }
+
+    def changes(self) -> dict[int, Progress]:
+        found = super().changes()
+        for number, each in found.items():
+            self._fates[number] = self._fates_of(number, each)
+        return {number: replace(each, messages=Counts()) for number, each in found.items()}
+
+    def tally(self) -> tuple[Counts, Counts]:
+        """Messages are those of this pass, to tell how far it is."""
+        messages, subs = super().tally()
+        passed = sum(self._passed.values())
+        return messages + Counts(passed, passed), self._base[1] + subs
+
+    def counts(self) -> tuple[Counts, Counts]:
+        return self._base[0], self._base[1] + super().counts()[1]
+
+    def counts_of_class(self) -> Counts:
+        """Of its sub-messages, in this run."""
+        return super().tally()[1]
+
+    def _fates_of(self, number: int, news: Progress) -> Fates:
+        """Those of all messages, for whoever finishes the rest of them: the worst, if they are too
+        many."""
+        fates, room = join_fates((self._fates.get(number, {}), news.fates)), FATES_MOST
+        kept: dict[Outcome, tuple[Range, ...]] = {}
+        for outcome in reversed(OTHERWISE):
+            if found := fates.get(outcome, ())[:room]:
+                kept[outcome] = found
+                room -= len(found)
+        return kept
+
+    def _lanes_of(self, sub: SubMessage) -> Sequence[Hashable]:
+        if self._lane_of_order is not None:
+            return (self._lane_of_order(sub),)
+        return (sub.key,) if sub.keys is None else sub.keys
+
+    def _wait_for(self, number: int, sub: SubMessage) -> None:
+        if self._waits is not None:
+            self._waits.add(number, self._lanes_of(sub))
+
+    def _hold(self, sub: SubMessage) -> None:
+        self._wait_for(sub.message.origin.ledger, sub)
+        self.held += 1
+        sub.message.ledger.rest(sub.message)
+        sub.payload = None
+
+    def _hold_all(self, subs: Iterable[SubMessage], among: int) -> None:
+        for sub in subs:
+            if among >> sub.index & 1:
+                self._hold(sub)
+
+    def _cut(self, number: int, end: int) -> None:
+        """Nothing at or behind this offset can be first."""
+        self.ledgers[number].end = end
+
+
+def _from(start: int, known: Progress | None) -> Progress:
+    """A class's progress as that of a pass which begins at an offset."""
+    if known is None:
+        return Progress(start)
+    below = ((start, known.watermark),) if start < known.watermark else ()
+    finished = tuple(each for each in known.finished if each[1] > start)
+    partial = {offset: each for offset, each in known.partial.items() if offset >= start}
+    joined = join_ranges((*below, *finished))
+    return Progress(
+        start,
+        tuple((max(start, first), end) for first, end in joined),
+        partial,
+        fates=known.fates,
+    )
+
+
+def _settled(known: Progress) -> tuple[Counts, Counts]:
+    return known.messages.settled(), known.sub_messages.settled()
