@@ -66,7 +66,7 @@ class Pump:
         if split is None or is_split:
             deliver = dispatcher.deliver_whole if split is None else dispatcher.deliver_parts
             self._deliver_some = partial(self._deliver_at_once, deliver)
-        # Expressions take some microseconds for each sub-message: the clock is looked at more often.
+        # Expressions take microseconds for each sub-message: the clock is looked at more often.
         self._slice_check = 1 if dispatcher.evaluates else SLICE_CHECK
         self._at_once = self._slice_check
         self._scheduled = False

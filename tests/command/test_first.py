@@ -1,0 +1,236 @@
+"""What comes first is drained before the rest, from the command line and on a real broker."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from command.conftest import MakeTopic, committed, is_refused
+from command.process import FAST, Command
+from command.record import every_place
+from command.test_steering import listed, steer
+from drainer.kafka.cluster import Cluster
+
+CUSTOMERS = 8
+FIRST = ("--first", "key =~ 'c3-.*'")
+ONLY = ("--only", "key =~ 'c3-.*'")
+
+
+def interleaved(count: int, shared_every: int = 0) -> list[str]:
+    """Messages of customers in turn, two operations each on documents of their own; some begin with
+    one on a document that all of them share."""
+    values = []
+    for n in range(count):
+        customer = n % CUSTOMERS
+        shared = ["shared"] if shared_every and n % shared_every == 0 else []
+        values.append(json.dumps([*shared, f"c{customer}-{n % 5}", f"c{customer}-{n % 7}"]))
+    return values
+
+
+def of_customer(values: list[str], customer: int) -> set[tuple[int, int, int]]:
+    return {
+        (partition, offset, index)
+        for partition, offset, index in every_place(values)
+        if json.loads(values[offset])[index].startswith(f"c{customer}-")
+    }
+
+
+def test_a_customer_is_drained_before_the_rest_in_one_command(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    values = interleaved(200, shared_every=3)
+    topic = make_topic(values)
+    outcome = command.drain(topic, *FIRST, "--json")
+    done, first = command.record.done(), of_customer(values, 3)
+    assert set(done[: len(first)]) == first
+    assert sorted(done) == sorted(every_place(values)), "each once"
+    command.record.check_order()
+    (told,) = outcome.answer["classes"]
+    assert (told["where"], told["held"]) == (FIRST[1], 0)
+    assert told["sub_messages"]["done"] == len(first)
+    assert told["ended"] < outcome.answer["history"][-1]["at"]
+    assert outcome.answer["conserved"]
+    assert committed(cluster, topic) == {0: 200}
+
+
+def test_several_are_drained_in_the_order_that_they_are_named_in(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    values = interleaved(160)
+    topic = make_topic(values)
+    outcome = command.drain(topic, *FIRST, "--first", "key =~ 'c5-.*'")
+    done, one, other = command.record.done(), of_customer(values, 3), of_customer(values, 5)
+    assert set(done[: len(one)]) == one
+    assert set(done[len(one) : len(one) + len(other)]) == other
+    assert outcome.err.index("first  ") < outcome.err.index("then  ")
+
+
+def test_what_stands_behind_others_in_its_lane_waits_for_them(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    """The last operation of each message is asked for; one in two has something before it."""
+    values = ['["a", "x"]', '["b", "a"]', '["c", "y"]', '["d", "c"]', '["e", null, "z"]', '["v"]']
+    topic = make_topic(values)
+    outcome = command.drain(topic, "--first", "index > 0 or key == 'v'", "--json", "-c", "1")
+    done = command.record.done()
+    assert set(done[:2]) == {(0, 0, 1), (0, 2, 1)}
+    assert sorted(done) == sorted(every_place(values))
+    command.record.check_order()
+    (told,) = outcome.answer["classes"]
+    assert told["held"] == 3, "two behind others, one behind the barrier; what follows is not read"
+
+
+def test_only_a_customer_and_the_rest_in_a_resume(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    values = interleaved(200, shared_every=4)
+    topic = make_topic(values)
+    first = of_customer(values, 3)
+    outcome = command.drain(topic, *ONLY)
+    assert set(command.record.done()) == first
+    assert committed(cluster, topic) == {0: 0}, "the front of the backlog is not done"
+    assert "Drained what was asked for" in outcome.err
+    assert outcome.resume_words[:2] == ["resume", command.plan(topic).name]
+    assert len(command.plan(topic).read_bytes()) < 6_000, "however the customers are interleaved"
+
+    found = command.resume(topic, "--first", "key =~ 'c6-.*'", "--json").answer
+    rest = command.record.done()[len(first) :]
+    other = of_customer(values, 6)
+    assert set(rest[: len(other)]) == other
+    assert sorted(command.record.done()) == sorted(every_place(values)), "each once"
+    command.record.check_order()
+    assert [each["where"] for each in found["classes"]] == [ONLY[1], "key =~ 'c6-.*'"]
+    assert found["messages"]["done"] == 200
+    assert committed(cluster, topic) == {0: 200}
+
+
+def test_a_kill_in_the_middle_of_a_class_loses_nothing(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    values = interleaved(400, shared_every=3)
+    topic = make_topic(values)
+    chance = random.Random(7)
+    running = command.begin(topic, *FIRST, *FAST, "-c", "4", pause_ms=2)
+    for words in (["--first", "index == 0"], [], ["--only", "key =~ 'c1-.*'"]):
+        command.wait_for(running, "done", len(command.record.done()) + chance.randint(10, 40))
+        running.signal(signal.SIGKILL)
+        running.ended()
+        plan = str(command.plan(topic))
+        options = command.options(pause_ms=2)
+        running = command.start("resume", plan, "--yes", *FAST, "-c", "4", *options, *words)
+    running.ended()
+    command.resume(topic)
+    assert set(command.record.done()) == every_place(values)
+    command.record.check_order()
+    assert sum(command.record.repeats().values()) <= 3 * 2 * 40, "in flight, and the last 50 ms"
+
+
+def test_what_is_asked_for_in_one_pass_holds_in_the_next(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    values = interleaved(80)
+    topic = make_topic(values)
+    running = command.begin(topic, *FIRST, "-c", "4", gate=command.gate, pause_ms=5)
+    command.wait_for(running, "begun", 1)
+    steer(command, topic, "set", "concurrency=1")
+    found = listed(command, topic)
+    assert found is not None
+    steer(command, topic, "pause")
+    command.gate.touch()
+    first = of_customer(values, 3)
+    steer(command, topic, "continue")
+    command.wait_for(running, "done", len(first) + 20)
+    steer(command, topic, "pause", "--for", "1s")
+    running.ends(0)
+    open_, most = 0, 0
+    for line in command.record.lines():
+        open_ += 1 if line.mark == "begun" else -1
+        most = max(most, open_ if line.place not in first else 0)
+    assert most == 1
+    plan = json.loads(command.plan(topic).read_text())
+    deeds = [each["what"] for each in plan["history"]]
+    assert deeds[:5] == ["begun", "changed", "paused", "continued", "ended"]
+    assert "done with what comes first" in plan["history"][4]["details"][0]
+
+
+def test_spark_takes_the_rest(command: Command, make_topic: MakeTopic, tmp_path: Path) -> None:
+    values = interleaved(120, shared_every=3)
+    topic = make_topic(values)
+    command.drain(topic, *ONLY)
+    first = len(command.record.done())
+    master = ("--engine", "spark", "--master", "local[2]")
+    found = command.resume(topic, *master, "--first", "key =~ 'c6-.*'", "--json").answer
+    done = command.record.done()
+    other = of_customer(values, 6)
+    assert set(done[first : first + len(other)]) == other, "this process takes it, before Spark"
+    assert sorted(done) == sorted(every_place(values))
+    command.record.check_order()
+    assert (found["engine"], found["messages"]["done"]) == ("spark", 120)
+
+
+def test_dead_letters_of_a_class_are_in_the_account_of_messages(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    values = interleaved(40)
+    topic = make_topic(values)
+    policy = ("--retries", "0", "--on-failure", "dead-letter")
+    found = command.drain(topic, *FIRST, *policy, "--json", code=6, bad="c3-3").answer
+    dead = found["sub_messages"]["dead"]
+    assert dead > 0
+    assert 0 < found["messages"]["dead"] <= dead
+    assert found["failures"] == dead, "of both passes"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--first", "payload.customer ="), "--first"),
+        (("--only", "nonsense == 1"), "--only: there is no nonsense"),
+        ((*FIRST, *ONLY), "contradict"),
+        ((*FIRST, "--limit-per-key", "3"), "--limit-per-key"),
+    ],
+)
+def test_what_makes_no_sense_is_a_usage_error(
+    command: Command, make_topic: MakeTopic, words: tuple[str, ...], said: str
+) -> None:
+    outcome = command.drain(make_topic(interleaved(8)), *words, code=2)
+    assert said in outcome.error
+    is_refused(command, outcome)
+
+
+def test_a_dry_run_and_an_estimate_tell_what_it_gains_and_costs(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    values = interleaved(400)
+    topic = make_topic(values)
+    what = [*command.what(topic), "--from", "earliest", "--latency", "10ms", "-c", "4", "--json"]
+    for words in (["run", "--dry-run"], ["estimate"]):
+        found = command(*words, *what, *FIRST).answer["estimate"]
+        first = found["first"]
+        (told,) = first["classes"]
+        assert told["sub_messages"] == len(of_customer(values, 3))
+        without = found["sub-key"]["seconds"]
+        assert told["seconds"] < without / 2
+        assert first["seconds"] == pytest.approx(without + first["later_s"])
+        assert 0 < first["later_s"] < without
+    shown = command("estimate", *what[:-1], *FIRST)
+    assert "all, with nothing first" in shown.err + shown.out
+
+
+def test_the_class_is_shown_while_it_is_drained_and_after(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(interleaved(80))
+    running = command.begin(topic, *FIRST, *FAST, gate=command.gate, gated="c3-3")
+    command.wait_for(running, "done", 5)
+
+    watching = command.start("watch", str(command.plan(topic)))
+    watching.says("draining")
+    command.gate.touch()
+    outcome = running.ends(0)
+    assert "first         key =~ 'c3-.*'" in outcome.err
+    assert "first key =~ 'c3-.*'" in watching.ended().err

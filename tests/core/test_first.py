@@ -1,0 +1,202 @@
+"""A class before the rest: what of it may be first, and what its claim says afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.messages import message_at, plan_of, sub_of, take_all
+from drainer.core.claims import ALL, ClassMap, class_selector
+from drainer.core.classes import Classes, DrainClass
+from drainer.core.first import FirstDispatcher, LaneFilter
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Counts
+from drainer.errors import PlanRefused
+
+WHERE = "key =~ 'c.*'"
+SMALL = 2**10  # bits
+
+
+def first_of(plan: OffsetPlan, bits: int = SMALL) -> FirstDispatcher:
+    return FirstDispatcher(plan, WHERE, None, bits)
+
+
+def deliver(dispatcher: FirstDispatcher, offset: int, *specs: str | list[str] | None) -> None:
+    message = message_at(offset)
+    if dispatcher.wants(message):
+        dispatcher.deliver(message, [sub_of(spec) for spec in specs])
+
+
+def finish_all(dispatcher: FirstDispatcher) -> list[str]:
+    """Handles all that may be first; gives it by place."""
+    found = []
+    while taken := take_all(dispatcher):
+        found += taken
+        for sub in taken.values():
+            dispatcher.finish(sub)
+    return found
+
+
+def asked(plan: OffsetPlan) -> OffsetPlan:
+    return replace(plan, classes=Classes((DrainClass(WHERE),))).begun()
+
+
+def after(plan: OffsetPlan, dispatcher: FirstDispatcher) -> OffsetPlan:
+    return replace(plan, claims=dispatcher.claims())
+
+
+def test_it_takes_what_matches_and_nothing_else() -> None:
+    plan = asked(plan_of(4))
+    dispatcher = first_of(plan)
+    deliver(dispatcher, 0, "a", "c1")
+    deliver(dispatcher, 1, "b")
+    deliver(dispatcher, 2, "c2", "c1")
+    dispatcher.skip_to(0, 4)
+    assert finish_all(dispatcher) == ["0[1]", "2[0]", "2[1]"]
+    assert dispatcher.complete
+    assert (dispatcher.beside, dispatcher.held) == (2, 0)
+    after_it = after(plan, dispatcher)
+    claim = after_it.claims[class_selector(WHERE)][0]
+    assert (claim.watermark, claim.finished, claim.partial) == (4, (), {})
+    assert after_it.watermark(0) == 0, "the group's offset stays where it was"
+    assert after_it.counts()[1] == Counts(3, 3)
+    after_it.check()
+
+
+def test_what_stands_behind_what_does_not_match_waits() -> None:
+    dispatcher = first_of(asked(plan_of(9)), bits=2**20)
+    deliver(dispatcher, 0, ["a", "c1"])  # of several sub-keys; `key` can't tell
+    deliver(dispatcher, 1, "c1", "c2")
+    deliver(dispatcher, 2, ["c2", "c1"], "c2")
+    deliver(dispatcher, 3, "c1")
+    dispatcher.skip_to(0, 9)
+    assert finish_all(dispatcher) == ["1[1]"]
+    assert dispatcher.held == 3, "c1 behind a, and c2 behind what c1 holds back"
+    assert not dispatcher.complete
+    assert dispatcher.tally()[1] == Counts(4, 1, pending=3)
+
+
+def test_a_barrier_ends_what_can_be_first() -> None:
+    dispatcher = first_of(asked(plan_of(6)))
+    deliver(dispatcher, 0, "c1")
+    deliver(dispatcher, 1, "c2", None, "c3")
+    deliver(dispatcher, 2, "c4")
+    assert finish_all(dispatcher) == ["0[0]", "1[0]"]
+    assert dispatcher.delivered, "what is behind it is not read"
+    assert dispatcher.held == 1
+
+
+def test_a_pass_that_is_resumed_reads_from_the_beginning_and_repeats_nothing() -> None:
+    plan = asked(plan_of(5))
+    before = first_of(plan)
+    deliver(before, 0, "x", "c1")
+    deliver(before, 1, "a")
+    finish_all(before)
+    dispatcher = first_of(after(plan, before).settled(), bits=2**20)
+    assert dispatcher.ledgers[0].position == 0
+    deliver(dispatcher, 0, "x", "c1")
+    deliver(dispatcher, 1, "a")
+    deliver(dispatcher, 2, ["x", "c2"], "c2", "c1")  # `key` can't tell of several
+    assert finish_all(dispatcher) == ["2[2]"], "c2 waits, for it waits with x"
+
+
+def test_a_plan_stays_small_however_customers_are_interleaved() -> None:
+    plan = asked(plan_of(20_000))
+    dispatcher = first_of(plan, bits=2**22)
+    for offset in range(20_000):
+        deliver(dispatcher, offset, f"{'c' if offset % 40 == 7 else 'x'}{offset % 40}")
+        if offset % 100 == 0:
+            finish_all(dispatcher)
+    finish_all(dispatcher)
+    assert len(after(plan, dispatcher).encode()) < 3_000
+
+
+def test_what_others_finished_neither_matches_nor_holds_back() -> None:
+    plan = asked(plan_of(3))
+    known = replace(plan.claims[ALL][0], watermark=0, finished=((1, 2),))
+    plan = replace(plan, claims={**plan.claims, ALL: {0: known}})
+    dispatcher = first_of(plan)
+    deliver(dispatcher, 1, "a", "c1")
+    deliver(dispatcher, 2, "c1")
+    assert finish_all(dispatcher) == ["2[0]"]
+    assert dispatcher.held == 0
+
+
+def test_a_map_has_what_other_claims_finished_for_these_may_be_told_by_none_else() -> None:
+    plan = asked(plan_of(2))
+    other = replace(plan.claims[ALL][0], watermark=2)
+    plan = replace(plan, claims={**plan.claims, class_selector("key == 'c1'"): {0: other}})
+    dispatcher = first_of(plan)
+    deliver(dispatcher, 0, "a")
+    deliver(dispatcher, 1, "c1")
+    assert finish_all(dispatcher) == []
+    assert [dispatcher.found.may_hold(0, offset) for offset in (0, 1)] == [False, True]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.text(max_size=3)), max_size=60))
+def test_a_filter_errs_only_towards_waiting(added: list[tuple[int, str]]) -> None:
+    for bits in (8, SMALL):
+        lanes = LaneFilter(bits)
+        for partition, lane in added:
+            lanes.add(partition, (lane,))
+        assert all(lanes.has_any(partition, ("none", lane)) for partition, lane in added)
+    assert not LaneFilter(SMALL).has_any(0, ("a", "b"))
+
+
+@given(
+    st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 99), st.integers(0, 10**9))),
+    st.data(),
+)
+def test_a_map_errs_only_towards_yes(
+    sizes: dict[int, tuple[int, int]], data: st.DataObject
+) -> None:
+    ranges = {number: (start, start + size) for number, (start, size) in sizes.items()}
+    map_ = ClassMap(ranges)
+    for number, (start, end) in ranges.items():
+        if start < end:
+            offset = data.draw(st.integers(start, end - 1))
+            map_.add(number, offset)
+            assert map_.may_hold(number, offset)
+            assert map_.may_hold(number, start - 1), "what it was never asked about"
+
+
+def test_a_map_is_exact_in_a_small_backlog() -> None:
+    map_ = ClassMap({0: (10, 20), 3: (0, 5)})
+    map_.add(0, 12)
+    map_.add(3, 4)
+    assert [n for n in range(10, 20) if map_.may_hold(0, n)] == [12]
+    assert [n for n in range(5) if map_.may_hold(3, n)] == [4]
+
+
+def test_classes_of_a_plan_are_taken_in_their_order_and_may_be_named_anew() -> None:
+    classes = Classes().asked(("a == 1", "b == 1"), only=False)
+    assert classes.next == "a == 1"
+    classes = classes.with_ended("a == 1", "2026-11-23T10:00:00+00:00", 3)
+    assert classes.next == "b == 1"
+    anew = classes.asked(("c == 1", "a == 1"), only=True)
+    assert [each.where for each in anew.each] == ["c == 1", "a == 1"]
+    assert anew.next == "c == 1"
+    for where in ("c == 1", "a == 1"):
+        assert not anew.stops
+        anew = anew.with_ended(where, "2026-11-23T10:00:00+00:00", 0)
+    assert anew.stops
+    assert not anew.resumed().stops, "a resume takes the rest"
+
+
+@pytest.mark.parametrize("where", ["key ==", "nonsense == 1", "1 == 1"])
+def test_a_plan_with_a_class_that_cannot_be_understood_is_refused(where: str) -> None:
+    plan = replace(plan_of(3), classes=Classes((DrainClass(where),)))
+    with pytest.raises(PlanRefused, match="class"):
+        plan.check()
+
+
+def test_a_class_may_be_one_of_messages() -> None:
+    where = "message.offset == 1"
+    plan = replace(plan_of(3), classes=Classes((DrainClass(where),))).begun()
+    dispatcher = FirstDispatcher(plan, where, None, SMALL)
+    for offset in range(3):
+        deliver(dispatcher, offset, f"a{offset}", f"b{offset}")
+    assert finish_all(dispatcher) == ["1[0]", "1[1]"]
