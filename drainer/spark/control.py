@@ -156,6 +156,7 @@ class Loans:
         if self.search is not None:
             self._shared = SharedSearch(self._lender, self.search, self._clock())
         self._lender.total = 0 if self._paused else self.total
+        self._due_s = 0.0  # now
 
     @property
     def room(self) -> int:

@@ -7,13 +7,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 from drainer.engine.runtime import uptime_s
 from drainer.errors import DrainerError, Interrupted, LockLost, StateLost
 from drainer.policy.failures import FailureSettings, Totals
 from drainer.spark.lease import Lease, LeaseTimes
-from drainer.spark.state import Attempt, Lent, State
+from drainer.spark.state import Attempt, Control, Lent, State
 
 CUT_LOOK_S = 0.1
 EXIT_CUT = 75  # of a Python worker: try again (EX_TEMPFAIL)
@@ -125,7 +126,17 @@ class Fence:
             except StateLost as error:
                 self.trouble = str(error)
             self._looked()
-            self._stopped.wait(self._times.look_s)
+            self._listen_until(self._clock() + self._times.look_s)
+
+    def _listen_until(self, due_s: float) -> None:
+        """Takes what the driver says meanwhile, which renews no lease."""
+        while (left_s := due_s - self._clock()) > 0:
+            if self._stopped.wait(min(left_s, self._times.listen_s or left_s)):
+                return
+            if self._clock() < due_s:
+                with suppress(StateLost), self._looking:
+                    self._take(self._state.control(self._epoch))
+                self._looked()
 
     def _look(self) -> None:
         begun_s = self._clock()
@@ -140,12 +151,16 @@ class Fence:
             self._lease.end(self._clock())
             return
         self.trouble = None
+        self._take(control)
+        if control is not None:
+            self._lease.seen(begun_s, control.beat)
+
+    def _take(self, control: Control | None) -> None:
         if control is None:
             return
         self.lent = control.lent
         self.totals = control.totals
         self.failures = control.failures
-        self._lease.seen(begun_s, control.beat)
         if control.stop is not None and self.lost is None:
             self.lost = Interrupted(control.stop)
 

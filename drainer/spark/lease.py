@@ -31,6 +31,7 @@ class LeaseTimes:
         confirm_s: how old the lock's last confirmation may be for a beat to be written.
         lease_s: how long after a look a call may begin.
         cut_s: how long after the lease a call may go on.
+        listen_s: between two readings of what the driver says, which are no looks; 0 for none.
     """
 
     beat_s: float
@@ -39,6 +40,7 @@ class LeaseTimes:
     confirm_s: float
     lease_s: float
     cut_s: float
+    listen_s: float = 0.0
 
     @property
     def wait_s(self) -> float:
@@ -53,7 +55,7 @@ class LeaseTimes:
 
 LOCAL = LeaseTimes(beat_s=0.5, look_s=0.2, stale_s=0, confirm_s=4, lease_s=6, cut_s=4)
 # A look is four requests, and a task makes three per second at most, records and all.
-REMOTE = LeaseTimes(beat_s=1, look_s=2.5, stale_s=0, confirm_s=5, lease_s=10, cut_s=5)
+REMOTE = LeaseTimes(beat_s=1, look_s=3, stale_s=0, confirm_s=5, lease_s=10, cut_s=5, listen_s=0.75)
 # NFS keeps what it knows of a folder for up to a minute.
 MOUNTED = LeaseTimes(beat_s=1, look_s=2.5, stale_s=60, confirm_s=5, lease_s=150, cut_s=5)
 

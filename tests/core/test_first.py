@@ -32,7 +32,7 @@ def deliver(dispatcher: FirstDispatcher, offset: int, *specs: str | list[str] | 
 
 def finish_all(dispatcher: FirstDispatcher) -> list[str]:
     """Handles all that may be first; gives it by place."""
-    found = []
+    found: list[str] = []
     while taken := take_all(dispatcher):
         found += taken
         for sub in taken.values():

@@ -28,6 +28,7 @@ from drainer.errors import Interrupted, LockLost, PlanRefused, StateLost
 from drainer.handler import Handler
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage
+from drainer.policy.failures import FailureSettings
 from drainer.spark import handling
 from drainer.spark.control import ControlChannel
 from drainer.spark.driver import SparkDrain
@@ -132,6 +133,21 @@ def fence(make_fence: Callable[..., tuple[Fence, Ends]]) -> Fence:
 
 def test_a_task_is_sure_once_it_has_seen_its_driver_beat(fence: Fence) -> None:
     assert (fence.sure, fence.unsure_since_s, fence.lost) == (True, None, None)
+
+
+def test_between_two_looks_a_task_learns_what_the_driver_says_and_no_more(
+    driver: tuple[State, ControlChannel, Lock], make_fence: Callable[..., tuple[Fence, Ends]]
+) -> None:
+    """A look is dear in an object store: what is asked of a drain does not wait for the next."""
+    _, channel, _ = driver
+    found, _ = make_fence(replace(QUICK, look_s=60, listen_s=0.01))
+    found.guard(FIRST)
+    until_s = found.unsure_since_s
+    channel.change(FailureSettings(retries=9))
+    eventually(lambda: found.failures == FailureSettings(retries=9))
+    channel.stop("a person asks")
+    eventually(lambda: isinstance(found.lost, Interrupted))
+    assert found.unsure_since_s == until_s, "its lease is as it was"
 
 
 def test_a_driver_without_a_lock_makes_no_task_sure(
