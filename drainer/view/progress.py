@@ -214,9 +214,9 @@ def class_times(status: Status) -> Iterator[Field]:
         if each.held:
             done += f", {figures.count(each.held)} wait for the rest"
         if each.ended is not None:
-            done += f", drained at {clock(each.ended)}"
+            done = f"drained at {clock(each.ended)}, {done}"
         elif each.eta_s is not None:
-            done += f", by {_time_in(each.eta_s)}"
+            done = f"by {_time_in(each.eta_s)}, {done}"
         where = figures.shorten(each.where, LANE_SHOWN)
         yield Field("then" if number else "first", where, done)
     if status.classes and status.eta_s is not None:
