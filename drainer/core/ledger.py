@@ -95,6 +95,7 @@ class Ledger:
         self.position = known.watermark  # all below it was delivered, or is a hole
         self.watermark = known.watermark
         self.pending_bytes = 0
+        self.resting_bytes = 0  # of these, what stays to the end of the run
         self.load = Load()  # until a drain's own takes its place
         self._pending: deque[Message] = deque()  # by offset; finished ones inside go lazily
         self._finished_inside = self._bytes_inside = 0
@@ -122,6 +123,11 @@ class Ledger:
     def delivered(self) -> bool:
         """Whether nothing of the backlog remains to be fetched."""
         return self.position >= self.end
+
+    @property
+    def moving_bytes(self) -> int:
+        """What goes as the run goes on: a partition that holds much of it can wait for that."""
+        return self.pending_bytes - self.resting_bytes
 
     @property
     def first_pending(self) -> Message | None:
@@ -380,6 +386,7 @@ class Ledger:
         if not isinstance(keys, KeySums):
             at_rest += RESTING_KEY_BYTES * len(keys) + len(repr(keys))
         message.size = min(before, at_rest)
+        self.resting_bytes += message.size
         self.pending_bytes += message.size - before
         self.load.pending_bytes += message.size - before
         message.let_go()

@@ -68,7 +68,7 @@ class InProcess:
                 ranges={n: (each.watermark, each.end) for n, each in unfetched.items()},
                 queue_bytes=running.buffer_bytes // 4,
                 prefetch_bytes=running.buffer_bytes // 4,
-                partition_load=lambda number: unfetched[number].pending_bytes,
+                partition_load=lambda number: unfetched[number].moving_bytes,
                 load_bytes=running.buffer_bytes // 2,
                 notify=notify,
                 pace=pace,

@@ -131,6 +131,16 @@ def test_the_sub_keys_of_a_message_at_rest_are_still_counted() -> None:
     assert 10_000 < ledger.pending_bytes < 15_000
 
 
+def test_what_is_at_rest_keeps_no_partition_from_being_read() -> None:
+    """Nothing of it goes in this run: whoever waited for that would wait for ever."""
+    ledger = Ledger(0, 2)
+    message = deliver(ledger, 0, "a", "b", size=50_000)
+    ledger.rest(message)
+    assert ledger.moving_bytes == 50_000
+    ledger.finish(message, 1)
+    assert (ledger.moving_bytes, ledger.pending_bytes > 0) == (0, True)
+
+
 @pytest.mark.parametrize("by_journal", [True, False])
 def test_how_a_part_ended_is_known_after_a_resume(by_journal: bool) -> None:
     """A message of which a part died before a stop is dead, whoever does the rest of it."""
