@@ -342,7 +342,7 @@ class First:
         default=(),
         many=str,
         metavar="EXPRESSION",
-        help='Drain this before the rest, as "payload.customer == 42"; repeatable.',
+        help='Drain this before the rest, as "payload.customer == 42"; repeatable. Or none.',
     )
     onlys: tuple[str, ...] = option(
         "--only",
@@ -362,6 +362,8 @@ class First:
             raise UsageError("--first and --only contradict each other", hint="Give one of them.")
         only = bool(self.onlys)
         wheres = tuple(dict.fromkeys(map(str.strip, self.onlys or self.firsts)))
+        if wheres == ("none",) and not only:
+            return (known or Classes()).asked((), only=False)
         for where in wheres:
             try:
                 Selection(where)
@@ -456,6 +458,16 @@ AcceptGap: TypeAlias = Annotated[
         envvar=None,
         panel=_WHAT,
         help="Go on behind deleted records; they are reported as lost.",
+    ),
+]
+SameSplit: TypeAlias = Annotated[
+    bool,
+    option(
+        "--same-split",
+        default=False,
+        envvar=None,
+        panel=_WHAT,
+        help="The handler's code has changed, and its split gives the same.",
     ),
 ]
 Yes: TypeAlias = Annotated[

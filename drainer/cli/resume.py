@@ -26,6 +26,7 @@ from drainer.cli.options import (
     Reason,
     Report,
     Rules,
+    SameSplit,
     Yes,
     load_limits,
 )
@@ -42,6 +43,7 @@ def resume(
     first: First,
     kafka: Kafka,
     accept_gap: AcceptGap,
+    same_split: SameSplit,
     dry_run: DryRun,
     how: Annotated[How, without("plan")],
     failing: Failing,
@@ -90,6 +92,7 @@ def resume(
                 rules=ruled,
                 classes=first.over(known.classes),
                 accept_gap=accept_gap,
+                same_split=same_split,
             )
             prepared = settle_cap(cluster, prepared, curve)
             prepared = engines.settle(prepared, spark, running)

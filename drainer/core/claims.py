@@ -137,7 +137,7 @@ class Places:
 
 class ClassMap:
     """Where in a backlog messages of a class lie, in a fixed size: which stretches of offsets have
-    one. It may err only towards yes."""
+    one, as far as was looked. It may err only towards yes."""
 
     def __init__(self, ranges: Mapping[int, Range]) -> None:
         """``ranges`` are the offsets ``[start, end)`` by partition."""
@@ -145,18 +145,22 @@ class ClassMap:
         self._stride = max(1, -(-total // CLASS_MAP_BITS))
         self._starts: dict[int, int] = {}  # where the bits of a partition begin
         self._first = {number: start for number, (start, _) in ranges.items()}
+        self._until = dict(self._first)
         bits = 0
         for number, (start, end) in ranges.items():
             self._starts[number] = bits
             bits += (end - start) // self._stride + 1
         self._bits = bytearray(bits // 8 + 1)
 
-    def add(self, partition: int, offset: int) -> None:
-        at = self._at(partition, offset)
-        self._bits[at >> 3] |= 1 << (at & 7)
+    def look(self, partition: int, offset: int, holds: bool) -> None:
+        """Notes what was seen of a message; they come in order."""
+        self._until[partition] = offset + 1
+        if holds:
+            at = self._at(partition, offset)
+            self._bits[at >> 3] |= 1 << (at & 7)
 
     def may_hold(self, partition: int, offset: int) -> bool:
-        if offset < self._first[partition]:
+        if not self._first[partition] <= offset < self._until[partition]:
             return True
         at = self._at(partition, offset)
         return bool(self._bits[at >> 3] >> (at & 7) & 1)

@@ -17,11 +17,14 @@ class DrainClass(JsonRecord):
         where: the expression.
         ended: when nothing was left of it but what waits for the rest (ISO 8601); None before.
         held: how many wait for the rest, for they stand behind some of it.
+        cut: whether some of it was not looked at, for nothing more could be first: behind a
+            barrier, or since too many wait.
     """
 
     where: str
     ended: str | None = None
     held: Whole = 0
+    cut: bool = False
     sub_messages: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
@@ -46,6 +49,11 @@ class Classes(JsonRecord):
         """Whether the drain ends here, and leaves the rest."""
         return self.only and self.next is None
 
+    @property
+    def left_over(self) -> tuple[str, ...]:
+        """The classes that some is left of, all the same."""
+        return tuple(each.where for each in self.each if each.ended and (each.held or each.cut))
+
     def asked(self, wheres: Sequence[str], *, only: bool) -> Classes:
         """These as the next ones, whatever was to come; those that were drained stay known."""
         known = {each.where: each for each in self.each}
@@ -57,11 +65,11 @@ class Classes(JsonRecord):
         """As a run goes on with them: what is left of a drain that stopped is the rest."""
         return replace(self, only=False) if self.stops else self
 
-    def with_ended(self, where: str, at: str, held: int) -> Classes:
+    def with_ended(self, where: str, at: str, held: int, *, cut: bool) -> Classes:
         return replace(
             self,
             each=tuple(
-                replace(each, ended=at, held=held) if each.where == where else each
+                replace(each, ended=at, held=held, cut=cut) if each.where == where else each
                 for each in self.each
             ),
         )

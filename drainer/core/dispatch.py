@@ -383,6 +383,11 @@ class Dispatcher:
         """Messages of a partition that nothing is left of, in all runs."""
         return self.ledgers[number].messages_finished
 
+    def passed(self) -> tuple[int, int]:
+        """Messages that nothing is left of, and those that something is, to tell how far it is."""
+        messages, _ = self.tally()
+        return messages.finished, messages.pending
+
     def tally(self) -> tuple[Counts, Counts]:
         """Messages and sub-messages over all ledgers."""
         return _summed(ledger.tally() for ledger in self.ledgers.values())

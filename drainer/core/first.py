@@ -33,7 +33,7 @@ from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.selection import Selection
 
 FILTER_BITS = 2**27  # 16 MiB, of which only the pages in use take memory; 0.01% wrong at 3M lanes
-FATES_MOST = 10_000  # ranges of offsets; of the other messages only sub-messages are told
+FATES_MOST = 10_000  # ranges, of all partitions: the sub-messages of others are told all the same
 _WHOLE = "0/1"  # the claim that all sub-messages are in, as "all" is
 
 
@@ -75,6 +75,7 @@ class FirstDispatcher(Dispatcher):
     Attributes:
         claim: the selector of the class.
         beside: sub-messages that do not match, and are not finished.
+        cut: partitions that it does not look at to their ends, for a barrier stands there.
         found: where messages with a match lie, finished or not.
     """
 
@@ -89,7 +90,9 @@ class FirstDispatcher(Dispatcher):
         self._all = known = plan.claims[ALL]
         self._other_claims = {name: each for name, each in plan.others.items() if name != claim}
         order = Order(plan.order)
-        before = {**self._other_claims, _WHOLE: known}
+        whole = self._other_claims.get(_WHOLE, {})  # what one task has finished of all
+        both = {n: each.merge(whole[n]) if n in whole else each for n, each in known.items()}
+        before = {**self._other_claims, _WHOLE: both}
         own = plan.claims.get(claim, {})
         super().__init__(
             {
@@ -114,6 +117,7 @@ class FirstDispatcher(Dispatcher):
         self._lane_of_order = LANE_OF.get(order)
         self.found = ClassMap({n: (each.watermark, each.end) for n, each in self.ledgers.items()})
         self.beside = 0
+        self.cut: set[int] = set()
         self._fates = {number: each.fates for number, each in own.items()}
         self._passed = dict.fromkeys(self.ledgers, 0)
         self._base = tuple(map(Counts.sum, zip(*map(_settled, known.values()), strict=True)))
@@ -123,6 +127,11 @@ class FirstDispatcher(Dispatcher):
     @property
     def watermarks(self) -> dict[int, int]:
         return {number: progress.watermark for number, progress in self._all.items()}
+
+    @property
+    def looked_at_all(self) -> bool:
+        """Whether there is nothing of the class that it has not seen."""
+        return self.delivered and not self.cut
 
     def wants(self, message: Message) -> bool:
         """Also what was finished before: what stands beside it in the message may hold back."""
@@ -143,8 +152,8 @@ class FirstDispatcher(Dispatcher):
             finished = self._others.finished(message, sequence)
             fate = self._others.fate(message)
         selected = self._selection.bits(sequence)
-        if selected:  # whoever has finished it: another class's map may not know it either
-            self.found.add(number, offset)
+        # Whoever has finished it: another class's map may not know it either.
+        self.found.look(number, offset, bool(selected))
         matching = selected & ~finished
         done = matching  # unless they are still to be handled
         if matching and ledger.wants(offset):
@@ -165,7 +174,8 @@ class FirstDispatcher(Dispatcher):
                 self._cut(number, offset + 1)
                 break
             if isinstance(sub, LeftAlone):
-                self._rest(sub)  # another run may redrive it
+                if matching & bit:
+                    self._rest(sub)  # another run may redrive it
             elif not matching & bit:
                 self._wait_for(number, sub)
                 self.beside += 1
@@ -199,11 +209,13 @@ class FirstDispatcher(Dispatcher):
             self._fates[number] = self._fates_of(number, each)
         return {number: replace(each, messages=Counts()) for number, each in found.items()}
 
+    def passed(self) -> tuple[int, int]:
+        messages, _ = super().tally()
+        return messages.finished + sum(self._passed.values()), messages.pending
+
     def tally(self) -> tuple[Counts, Counts]:
-        """Messages are those of this pass, to tell how far it is."""
-        messages, subs = super().tally()
-        passed = sum(self._passed.values())
-        return messages + Counts(passed, passed), self._base[1] + subs
+        """Messages are counted by whoever finishes the rest of them."""
+        return self._base[0], self._base[1] + super().tally()[1]
 
     def counts(self) -> tuple[Counts, Counts]:
         return self._base[0], self._base[1] + super().counts()[1]
@@ -215,7 +227,8 @@ class FirstDispatcher(Dispatcher):
     def _fates_of(self, number: int, news: Progress) -> Fates:
         """Those of all messages, for whoever finishes the rest of them: the worst, if they are too
         many."""
-        fates, room = join_fates((self._fates.get(number, {}), news.fates)), FATES_MOST
+        fates = join_fates((self._fates.get(number, {}), news.fates))
+        room = FATES_MOST // len(self.ledgers)
         kept: dict[Outcome, tuple[Range, ...]] = {}
         for outcome in reversed(OTHERWISE):
             if found := fates.get(outcome, ())[:room]:
@@ -245,6 +258,7 @@ class FirstDispatcher(Dispatcher):
 
     def _cut(self, number: int, end: int) -> None:
         """Nothing at or behind this offset can be first."""
+        self.cut.add(number)
         self.ledgers[number].end = end
 
 

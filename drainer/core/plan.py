@@ -279,6 +279,8 @@ class OffsetPlan(JsonRecord):
         claim: str = ALL,
     ) -> OffsetPlan:
         """The plan with later records of one of its claims added (see ``Progress.merge``)."""
+        if claim not in self.claims:
+            raise _refuse(f"its journal is of claim {claim}, and it has none")
         known = self.claims[claim]
         merged = {n: p.merge(later[n]) if n in later else p for n, p in known.items()}
         return replace(
@@ -336,8 +338,9 @@ class OffsetPlan(JsonRecord):
         if len(set(wheres)) < len(wheres):
             raise _refuse("it names a class twice")
         try:
-            for where in (*wheres, *filter(None, map(class_of, self.claims))):
-                Predicate(where)
+            for where in (*wheres, *map(class_of, self.claims)):
+                if where is not None:
+                    Predicate(where)
         except UsageError as error:
             raise _refuse(f"it has a class that can't be understood: {error}") from None
 
@@ -351,8 +354,9 @@ class OffsetPlan(JsonRecord):
             whole = codec.encode({**body, "digest": _digest(body)})
         except UnicodeEncodeError as error:
             raise PlanRefused(
-                f"the plan can't be written, for a name, path or rule in it is not UTF-8: {error}",
-                hint="give the group, the handler, its path and the rules names in UTF-8",
+                "the plan can't be written, for a name, path or expression in it is not UTF-8:"
+                f" {error}",
+                hint="give the group, the handler, its path, rules and classes in UTF-8",
             ) from error
         return msgspec.json.format(whole) + b"\n"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from drainer.core.codec import builtins
 from drainer.core.naming import option_name
 from drainer.engine.settings import LocalSettings
-from drainer.errors import Refused, UsageError
+from drainer.errors import Refused, Signalled, UsageError
 from drainer.escape import printable
 from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import FailureSettings, OnFailure
@@ -137,11 +137,14 @@ class Control:
     Attributes:
         changed: how this run's own settings that are others than at its beginning are typed, by
             field: what a resume has to say.
+        steering: of the command, once a run of it has begun.
+        stopped: the last request to come to rest.
     """
 
     def __init__(self) -> None:
         self.changed: Mapping[str, str] = {}
-        self.steering: Steering | None = None  # once a run has begun
+        self.steering: Steering | None = None
+        self.stopped: Signalled | None = None
         self._requests: SimpleQueue[Asked] = SimpleQueue()
         self._lock = Lock()
         self._begun = self._over = False
@@ -180,6 +183,10 @@ class Control:
             self._over = True
         for asked in self.taken():
             asked.answer.set_exception(over())
+
+
+def between_passes() -> Refused:
+    return Refused("the drain goes on to what comes next", hint="say it again in a moment")
 
 
 def over() -> Refused:

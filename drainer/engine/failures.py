@@ -253,12 +253,12 @@ class Failures:
                 " threads in time; what is in their lanes is pending",
                 hint=_STUCK_HINT,
             )
-        read = self._dispatcher.delivered
+        read = self._dispatcher.delivered or self._dispatcher.held > 0  # that is read by the rest
         if lanes.parked:
             return lanes_parked(
                 lanes.parked, read=read, behind_letters=bool(self._dispatcher.parked)
             )
-        if not read and not self._dispatcher.held:
+        if not read:
             return left_alone(self._dispatcher.resting)
         return None
 

@@ -22,7 +22,13 @@ def with_class(
     """
     now = dispatcher.counts_of_class()
     classes = tuple(
-        ClassStatus(where, each.sub_messages + now, dispatcher.held, status.eta_s)
+        ClassStatus(
+            where,
+            each.sub_messages + now,
+            dispatcher.held,
+            status.eta_s,
+            cut=not dispatcher.looked_at_all,
+        )
         if each.where == where
         else each
         for each in ClassStatus.of(replace(plan, claims={}))

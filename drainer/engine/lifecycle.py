@@ -208,7 +208,7 @@ class Lifecycle:
         """Ends it for a person; one that is only writing down its end is let finish, once."""
         if now:
             self.forced.set()
-        self._asked = asked
+        self._asked = self._held.control.stopped = asked
         self.end(asked)
 
     async def within(self, work: Awaitable[object], most_s: float | None = None) -> bool:

@@ -154,7 +154,7 @@ class LocalDrain:
             changed=self._end_if_over,
             halt=self._life.end,
             runtime=self._runtime,
-            before=judged_before(self._plan),
+            before=judged_before(self._plan, self._held.passes),
             totals=lambda: self.totals(),  # noqa: PLW0108 - it may be set until the first failure
         )
         checkpointer = self._life.keep()

@@ -45,6 +45,11 @@ class Measures(ABC):
     def counts(self) -> tuple[Counts, Counts]:
         """The account of messages and of sub-messages."""
 
+    def passed(self) -> tuple[int, int]:
+        """Messages that nothing is left of, and those that something is, to tell how far it is."""
+        messages, _ = self.counts()
+        return messages.finished, messages.pending
+
     @abstractmethod
     def overall(self) -> Latency | None:
         """The handler's latency in this run."""
@@ -67,11 +72,12 @@ class Measures(ABC):
     ) -> Status:
         parts, deepest = tuple(partitions), tuple(hottest)
         messages, subs = self.counts()
+        passed, pending = self.passed()
         now = self._clock()
         elapsed_s = now - self._started
         rate_now = self._rate(now, WINDOW_S, subs.finished, 1)
-        message_rate = self._rate(now, ETA_WINDOW_S, messages.finished, 2)
-        self._samples.append((now, subs.finished, messages.finished))
+        message_rate = self._rate(now, ETA_WINDOW_S, passed, 2)
+        self._samples.append((now, subs.finished, passed))
         while self._samples[0][0] < now - ETA_WINDOW_S:
             self._samples.popleft()
         eta_s: float | None = None
@@ -81,7 +87,7 @@ class Measures(ABC):
             longest = max((waiting for _, waiting in deepest), default=0)
             # What waits in one lane goes one by one.
             lane_s = lane_time_s(running, rate_now, longest)
-            eta_s = max((unread + messages.pending) / message_rate, lane_s or 0.0)
+            eta_s = max((unread + pending) / message_rate, lane_s or 0.0)
         return Status(
             topic=plan.topic,
             group=plan.group,
@@ -170,6 +176,9 @@ class Meter(Measures):
 
     def counts(self) -> tuple[Counts, Counts]:
         return self._dispatcher.tally()
+
+    def passed(self) -> tuple[int, int]:
+        return self._dispatcher.passed()
 
 
 def cap_status(

@@ -45,13 +45,14 @@ def goes_on(cause: BaseException | None) -> bool:
     return cause is None or isinstance(cause, LanesParked)
 
 
-def judged_before(plan: OffsetPlan) -> Counts:
+def judged_before(plan: OffsetPlan, passes: Counts) -> Counts:
     """The account of sub-messages that the failure policy goes on from.
 
-    What died in former runs of a redrive is in the topic again.
+    What died in former runs of a redrive is in the topic again, but not what died in former
+    ``passes`` of this one.
     """
     if plan.redrive is not None:
-        return Counts()
+        return passes
     return plan.counts()[1]
 
 

@@ -10,6 +10,7 @@ from drainer.core.claims import ClassMap
 from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import Record
 from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Counts
 from drainer.engine.control import Control
 from drainer.engine.pump import Batch
 from drainer.engine.runtime import THIS_PROCESS, Runtime
@@ -22,6 +23,7 @@ from drainer.message import SubMessage
 from drainer.policy.failures import FailureSettings
 from drainer.policy.rate_cap import RateLimiter
 
+NO_COUNTS = Counts()
 Told = Callable[[DrainerError | None], None]
 
 
@@ -115,6 +117,7 @@ class Held:
             Refused.
         first: the expression of the class that this run drains; None for all that is left.
         class_maps: where classes lie, by selector, as runs of this process have seen it.
+        passes: the account of sub-messages of former passes of this run.
     """
 
     plan: OffsetPlan
@@ -132,6 +135,7 @@ class Held:
     runtime: Runtime = THIS_PROCESS
     first: str | None = None
     class_maps: dict[str, ClassMap] = field(default_factory=dict)
+    passes: Counts = NO_COUNTS
 
 
 @dataclass(frozen=True, slots=True)

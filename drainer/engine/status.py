@@ -78,7 +78,7 @@ class FailureStatus:
     dead_letter_topic: str | None = None
     error_types: tuple[tuple[str, int], ...] = ()
     in_outage: bool = False
-    given_up: int = 0  # dead, failed or parked
+    given_up: int = 0  # dead, failed or parked, in all runs
     rate: float | None = None  # sub-messages started per second, that was asked for
 
     @classmethod
@@ -161,8 +161,9 @@ class ClassStatus:
     """What is drained before the rest.
 
     ``where`` is its expression. ``sub_messages`` are those of all runs, ``held`` of these wait for
-    the rest, for they stand behind some of it. ``eta_s`` is until it is drained, None when that is
-    unknown or not its turn; ``ended`` is when it was (ISO 8601).
+    the rest, for they stand behind some of it; ``cut`` says that some was not looked at. ``eta_s``
+    is until it is drained, None when that is unknown or not its turn; ``ended`` is when it was (ISO
+    8601).
     """
 
     where: str
@@ -170,6 +171,7 @@ class ClassStatus:
     held: int = 0
     eta_s: float | None = None
     ended: str | None = None
+    cut: bool = False
 
     @classmethod
     def of(cls, plan: OffsetPlan) -> tuple[ClassStatus, ...]:
@@ -181,6 +183,7 @@ class ClassStatus:
                 each.held,
                 None,
                 each.ended,
+                each.cut,
             )
             for each in plan.classes.each
         )

@@ -12,7 +12,16 @@ from typing import Any, Protocol
 
 from drainer.core.event import Deed, Event
 from drainer.core.listed import counted
-from drainer.engine.control import Asked, Change, Continue, Pause, Settings, Stop, over
+from drainer.engine.control import (
+    Asked,
+    Change,
+    Continue,
+    Pause,
+    Settings,
+    Stop,
+    between_passes,
+    over,
+)
 from drainer.engine.deadline import DeadlineWatch
 from drainer.engine.ports import Held
 from drainer.engine.status import Paused, Status
@@ -135,7 +144,7 @@ class Steering:
                 self._drain.come_to_rest(Signalled(f"stopped by {asked.by}"), now=now)
                 return (f"stopping: {self._in_flight}",)
             case _ if self._drain.is_ending:
-                raise over()
+                raise over() if self._drain.first is None else between_passes()
             case Pause(for_s=for_s):
                 self._pause(asked, for_s)
                 return (f"{self.paused}: {self._in_flight}",)
@@ -174,7 +183,7 @@ class Steering:
         if not details:
             return ("nothing changes by that",)
         if self._drain.is_ending:  # meanwhile
-            raise over()
+            raise over() if self._drain.first is None else between_passes()
         await self._drain.change(wanted)
         self.settings = wanted
         self._held.control.changed = wanted.typed(self._held.running)

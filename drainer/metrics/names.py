@@ -14,7 +14,10 @@ from drainer.escape import encodable
 
 COMMON_LABELS = ("topic", "group")
 QUANTILES = (0.5, 0.95, 0.99)
-STATES = ("starting", "running", "stopping", "done", "empty", "interrupted", "halted", "failed")
+STATES = (
+    *("starting", "running", "stopping"),
+    *("done", "class-done", "empty", "interrupted", "halted", "failed"),
+)
 _gauge, _counter = Metric[Status].gauge, Metric[Status].counter
 
 

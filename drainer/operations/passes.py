@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from drainer.core.latency import merge_latencies
+from drainer.core.listed import listed
+from drainer.core.progress import Counts
 from drainer.engine.outcome import concluded, goes_on
 from drainer.engine.status import CLASS_DONE, ClassStatus, FailureStatus, Status, Summary
-from drainer.errors import DrainerError, Interrupted, Refused
+from drainer.errors import DrainerError, Interrupted, Refused, Signalled
 from drainer.operations.engine import IN_PROCESS, Engine, HeldDrain, InProcess
 
 
@@ -20,44 +22,79 @@ def in_passes(held: HeldDrain, engine: Engine) -> Summary:
     passes: list[Summary] = []
     try:
         return _in_passes(held, engine, passes)
-    except DrainerError as error:
+    except (DrainerError, KeyboardInterrupt) as error:
         if not passes:
             raise
-        # No refusal any more: something was handled.
-        cause = Interrupted(str(error), hint=error.hint) if isinstance(error, Refused) else error
-        last = _together(passes)
-        status, code, _ = concluded(cause, last.messages, last.sub_messages, gave_up=0, lost=False)
-        return replace(last, status=status, exit_code=code, cause=cause)
+        return _stopped(passes, error)
 
 
 def _in_passes(held: HeldDrain, engine: Engine, passes: list[Summary]) -> Summary:
     in_process = engine if isinstance(engine, InProcess) else IN_PROCESS
-    now = held
+    now, finished_before = held, held.plan.counts()[1].finished
     while (where := now.plan.classes.next) is not None:
         handler = held.handler.fresh()  # to be opened and closed by itself
         if now.plan.redrive is not None:
             handler = handler.redriving(now.plan.redrive)
-        now = replace(now, observe=_after(passes, held.observe))
         summary = in_process(replace(now, handler=handler, first=where))
         passes.append(summary)
         stops = summary.cause is not None and now.plan.classes.only
         if stops or not goes_on(summary.cause):
             return _together(passes)
         now = _next_pass(now, where, summary)
-        if now.plan.classes.stops:
-            classes = ClassStatus.of(now.plan)
-            return replace(_together(passes), status=CLASS_DONE, classes=classes)
-    passes.append(engine(replace(now, observe=_after(passes, held.observe))))
+        given_up = summary.failures.given_up  # in all passes
+        finished = summary.sub_messages.finished - finished_before
+        now = replace(
+            now,
+            observe=_after(passes, held.observe),
+            passes=Counts(finished, finished - given_up, given_up),
+        )
+        classes = now.plan.classes
+        if classes.stops:
+            found = replace(_together(passes), classes=ClassStatus.of(now.plan))
+            return _left(found, classes.left_over) if classes.left_over else _done(found)
+        if held.control.stopped is not None:
+            return _stopped(passes, held.control.stopped)
+    passes.append(engine(now))
     return _together(passes)
+
+
+def _done(summary: Summary) -> Summary:
+    return replace(summary, status=CLASS_DONE)
+
+
+def _left(summary: Summary, wheres: Sequence[str]) -> Summary:
+    """Of one that should drain these classes only, and could not drain all of them."""
+    cause = Interrupted(
+        f"some of {listed(wheres)} stands behind what does not belong to it, and waits for that",
+        hint="a resume drains the rest with it",
+    )
+    return replace(summary, status="interrupted", exit_code=cause.exit_code, cause=cause)
+
+
+def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:
+    """What stops it between two passes, or as one begins, is no refusal: something was handled."""
+    match error:
+        case KeyboardInterrupt():
+            cause: DrainerError = Signalled("interrupted by SIGINT")
+        case Refused():
+            cause = Interrupted(str(error), hint="once that is mended, resume with the plan")
+        case DrainerError():
+            cause = error
+        case _:
+            raise error
+    last = _together(passes)
+    status, code, _ = concluded(cause, last.messages, last.sub_messages, gave_up=0, lost=False)
+    return replace(last, status=status, exit_code=code, cause=cause)
 
 
 def _next_pass(held: HeldDrain, where: str, summary: Summary) -> HeldDrain:
     """What comes after the pass of this class."""
     loaded, now = held.file.load(), held.runtime.now()
-    waits = sum(each.held for each in summary.classes if each.where == where)
+    (found,) = (each for each in summary.classes if each.where == where)
     generation = loaded.last_generation + 2  # past every journal, as at a resume
     plan = replace(loaded.plan.settled(), generation=generation, updated=now)
-    plan = replace(plan, classes=plan.classes.with_ended(where, now, waits)).begun()
+    classes = plan.classes.with_ended(where, now, found.held, cut=found.cut)
+    plan = replace(plan, classes=classes).begun()
     held.file.write(plan)
     steering = held.control.steering
     running = held.running if steering is None else steering.settings.running
@@ -67,8 +104,19 @@ def _next_pass(held: HeldDrain, where: str, summary: Summary) -> HeldDrain:
 def _after(
     passes: Sequence[Summary], observe: Callable[[Status], None]
 ) -> Callable[[Status], None]:
-    before_s = sum(each.elapsed_s for each in passes)
-    return lambda status: observe(replace(status, elapsed_s=before_s + status.elapsed_s))
+    before, before_s = tuple(passes), sum(each.elapsed_s for each in passes)
+
+    def observe_all(status: Status) -> None:
+        failures = _failures([*(each.failures for each in before), status.failures])
+        observe(replace(status, elapsed_s=before_s + status.elapsed_s, failures=failures))
+
+    return observe_all
+
+
+def _failures(each: Sequence[FailureStatus]) -> FailureStatus:
+    """What happened in all passes, and stands in the last."""
+    stands = {name: getattr(each[-1], name) for name in _OF_LAST}
+    return replace(FailureStatus.sum(each), **stands)
 
 
 def _together(passes: Sequence[Summary]) -> Summary:
@@ -78,17 +126,16 @@ def _together(passes: Sequence[Summary]) -> Summary:
         return last
     elapsed_s = sum(each.elapsed_s for each in passes)
     done = sum(each.sub_messages_per_s * each.elapsed_s for each in passes)
-    failures = replace(
-        FailureStatus.sum([each.failures for each in passes]),
-        **{name: getattr(last.failures, name) for name in _OF_LAST},
-    )
     return replace(
         last,
         elapsed_s=elapsed_s,
         sub_messages_per_s=done / elapsed_s if elapsed_s else 0.0,
-        failures=failures,
+        failures=_failures([each.failures for each in passes]),
         latency=merge_latencies(each.latency for each in passes),
     )
 
 
-_OF_LAST = ("waiting", "parked_lanes", "late", "in_outage", "dead_letter_topic", "rate")
+_OF_LAST = (
+    *("waiting", "parked_lanes", "late", "in_outage"),
+    *("given_up", "dead_letter_topic", "rate"),
+)

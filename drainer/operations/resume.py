@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from drainer.core.claims import class_of
 from drainer.core.classes import Classes
 from drainer.core.event import Deed, Event
 from drainer.core.listed import name_lost
@@ -14,6 +15,7 @@ from drainer.core.transaction import describe_held
 from drainer.engine.preview import PartitionAction
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.settings import LocalSettings
+from drainer.errors import PlanRefused
 from drainer.kafka.backlog import held_back
 from drainer.kafka.cluster import Cluster
 from drainer.loader import LoadedHandler, load_handler
@@ -22,6 +24,7 @@ from drainer.operations.examine import changes, examine, group_offsets, insist
 from drainer.operations.policy import settle_policy
 from drainer.operations.start import Prepared, resumed, safe
 from drainer.policy.failures import AfterDead, FailureSettings
+from drainer.policy.rules.selection import Selection
 from drainer.policy.rules.settings import RuleSettings
 from drainer.store.plan_file import LoadedPlan, SavedPlan
 
@@ -37,12 +40,14 @@ def prepare_resume(
     classes: Classes | None = None,
     *,
     accept_gap: bool = False,
+    same_split: bool = False,
     runtime: Runtime = THIS_PROCESS,
     load: Callable[[str], LoadedHandler] = load_handler,
 ) -> Prepared:
     """Looks whether the drain can go on; touches nothing.
 
-    With ``accept_gap`` it goes on behind records that were deleted before they were handled.
+    With ``accept_gap`` it goes on behind records that were deleted before they were handled, with
+    ``same_split`` after the handler's code has changed, though what a class finished depends on it.
 
     ``plan`` is what to go on with, when that isn't quite what was loaded, ``failures``, ``rules``
     and ``classes`` when they aren't what that says. ``load`` finds the handler.
@@ -62,6 +67,8 @@ def prepare_resume(
     rules = plan.rules if rules is None else rules
     classes = plan.classes.resumed() if classes is None else classes
     handler = load(plan.handler)
+    if not same_split:
+        _insist_on_same_split(plan, handler)
     if plan.redrive is not None:
         handler = handler.redriving(plan.redrive)
         failures = replace(failures, dead_letter_topic=failures.dead_letter_topic or plan.topic)
@@ -148,6 +155,21 @@ def going_on(prepared: Prepared, loaded: LoadedPlan) -> Prepared:
     )
     event = plan.history[-1]
     return replace(prepared.with_plan(resumed(begun.past(plan.lost), event)), seen=loaded)
+
+
+def _insist_on_same_split(plan: OffsetPlan, handler: LoadedHandler) -> None:
+    """A class says that all it selects of a message is finished: by what ``split`` gave then."""
+    if plan.redrive is not None or plan.handler_code in (None, handler.code):
+        return  # a letter holds its own sub-message
+    for where in filter(None, map(class_of, plan.others)):
+        if not Selection(where).of_message:
+            raise PlanRefused(
+                f"the code of {plan.handler} has changed, and what is finished of the class {where}"
+                " goes by what its split gave before",
+                hint="add --same-split if split gives the same sub-messages as before; if not,"
+                " `drainer run` with another --plan goes on from the group's committed offset, and"
+                " handles the class again",
+            )
 
 
 def _gap_warning(gaps: Mapping[int, Sequence[Range]]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
 from drainer.core.codec import JsonRecord, Whole
@@ -37,7 +37,7 @@ class RedriveSettings(JsonRecord):
             return
         sub = Redriven(letter)
         # The next run may mean it: a claim that had it has to find it where it was.
-        yield sub if why is None else LeftAlone(sub.key, why, keys=sub.keys)
+        yield sub if why is None else LeftAlone(sub.key, why, sub)
 
     def _why_left_alone(self, letter: Letter) -> str | None:
         if not self.letters.matches(letter):
@@ -50,10 +50,15 @@ class RedriveSettings(JsonRecord):
 class LeftAlone(SubMessage):
     """A record of a dead-letter topic that is not redriven: no lane waits for it.
 
-    The payload tells why.
+    The payload tells why. ``redriven`` is what another run would give the handler; None when no run
+    would.
     """
 
-    __slots__ = ()
+    __slots__ = ("redriven",)
+
+    def __init__(self, key: Hashable, why: str | None, redriven: Redriven | None = None) -> None:
+        super().__init__(key, why, keys=None if redriven is None else redriven.keys)
+        self.redriven = redriven
 
 
 class Redriven(SubMessage):

@@ -209,6 +209,7 @@ class SparkDrain:
             self._take_news,
             self._loans,
             Settings(self._running, self._plan.failures),
+            judged_before(self._plan, self._held.passes).given_up,
         )
         self._working = spawn(self._work.run(), "waves", self._life.end)
 
@@ -243,7 +244,7 @@ class SparkDrain:
         subs, skipped = self._aggregation.counts()[1], self._aggregation.ruled().skipped_by
         return Totals(
             subs.done - self._done_before,
-            judged_before(self._plan).given_up + self._monitor.given_up,
+            judged_before(self._plan, self._held.passes).given_up + self._monitor.given_up,
             subs.finished - sum(skipped.values()),
         )
 
@@ -357,7 +358,8 @@ class SparkDrain:
 
     def failure_status(self) -> FailureStatus:
         failures = self._monitor.failures(self._work.settings.failures.dead_letter_topic)
-        return replace(failures, parked_lanes=len(self._work.parked))
+        given_up = failures.given_up + judged_before(self._plan, self._held.passes).given_up
+        return replace(failures, parked_lanes=len(self._work.parked), given_up=given_up)
 
     def status(self, plan: OffsetPlan) -> Status:
         status = self._monitor.status(plan, ahead=self._reader.reads)

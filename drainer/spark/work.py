@@ -17,7 +17,7 @@ from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.plan import OffsetPlan
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
-from drainer.engine.outcome import judged_before, lanes_parked, left_alone
+from drainer.engine.outcome import lanes_parked, left_alone
 from drainer.engine.pump import PARKED_MOST, RESTING_MOST
 from drainer.engine.settings import LocalSettings
 from drainer.errors import DrainerError, Halted, LockLost, StateLost
@@ -70,6 +70,7 @@ class WaveRunner:
         take_news: Callable[[], Awaitable[None]],
         loans: Loans,
         settings: Settings,
+        given_up_before: int,
     ) -> None:
         self._plan = plan
         self.settings = settings
@@ -93,7 +94,7 @@ class WaveRunner:
         self._broken: set[int] = set()  # deals whose tasks may still be at work
         self._left_parked: set[str] = set()
         self.left_alone: Counter[str] = Counter()
-        self._given_up_before = judged_before(plan).given_up
+        self._given_up_before = given_up_before
 
     @property
     def parked(self) -> AbstractSet[str]:

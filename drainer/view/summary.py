@@ -178,7 +178,10 @@ def _classes(summary: Summary) -> Iterator[Field]:
         done = f"{figures.count(each.sub_messages.finished)} finished"
         done += "" if each.ended is None else f" by {clock(each.ended)}"
         if each.held:
-            done += f"; {figures.count(each.held)} came with the rest, which they stood behind"
+            came = "came with" if summary.status == "done" else "wait for"
+            done += f"; {figures.count(each.held)} {came} the rest, which they stand behind"
+        if each.cut:
+            done += "; not all of it could be looked at"
         yield Field("then" if number else "first", figures.shorten(each.where, PARKED_WIDTH), done)
 
 

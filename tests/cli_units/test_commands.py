@@ -17,7 +17,15 @@ COMMAND = typer.main.get_command(app)
 NO_BROKER = ["--topic", "t", "--group", "g", "--handler", "count", "-b", "127.0.0.1:1"]
 # A variable is cut at spaces where an option repeats, and rules have them inside. Whoever accepts a
 # gap means the one that was shown.
-WITHOUT_VARIABLE = {"--skip", "--skip-key", "--first", "--only", "--accept-gap", "--help"}
+WITHOUT_VARIABLE = {
+    "--skip",
+    "--skip-key",
+    "--first",
+    "--only",
+    "--accept-gap",
+    "--same-split",
+    "--help",
+}
 
 
 def commands(command: Any, *words: str) -> Iterator[tuple[str, Any]]:

@@ -185,6 +185,33 @@ def test_dead_letters_of_a_class_are_in_the_account_of_messages(
     assert found["failures"] == dead, "of both passes"
 
 
+def test_a_handler_that_was_changed_does_not_go_on_from_a_class_unasked(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    """What its split gave decides what is finished."""
+    topic = make_topic(interleaved(40))
+    command.drain(topic, *ONLY)
+    done = len(command.record.done())
+    command.handlers.write_text(command.handlers.read_text() + "\n# mended\n")
+    refused = command.resume(topic, code=3)
+    assert "--same-split" in refused.hint
+    assert len(command.record.done()) == done
+    command.resume(topic, "--same-split")
+    assert sorted(command.record.done()) == sorted(every_place(interleaved(40)))
+
+
+def test_a_class_can_be_given_up(command: Command, make_topic: MakeTopic) -> None:
+    topic = make_topic(interleaved(40))
+    running = command.begin(topic, *FIRST, "-c", "1", gate=command.gate)
+    command.wait_for(running, "begun", 1)
+    running.signal(signal.SIGINT)
+    command.gate.touch()
+    running.ends(4)
+    outcome = command.resume(topic, "--first", "none", "--json")
+    assert outcome.answer["classes"] == []
+    assert sorted(command.record.done()) == sorted(every_place(interleaved(40)))
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

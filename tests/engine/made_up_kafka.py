@@ -31,6 +31,8 @@ from drainer.errors import DrainerError, OffsetMoved
 from drainer.handler import Handler
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.operations.engine import InProcess
+from drainer.operations.passes import in_passes
 from drainer.policy.failures import FailureSettings, OnFailure
 from drainer.policy.rules.settings import RuleSettings
 from drainer.store.plan_file import PlanFile
@@ -351,6 +353,17 @@ def new_plan(logs: Mapping[int, Log]) -> OffsetPlan:
     )
 
 
+@dataclass(frozen=True)
+class MadeUpEngine(InProcess):
+    """The engine of this process, on what is made up."""
+
+    run_pass: Callable[[Held], Summary] | None = None
+
+    def __call__(self, held: Held) -> Summary:
+        assert self.run_pass is not None
+        return self.run_pass(held)
+
+
 @dataclass
 class Rehearsal:
     """A backlog, a group and a folder, to run drains on one after the other.
@@ -392,15 +405,17 @@ class Rehearsal:
             for index in range(len(specs))
         }
 
-    def drain(self, handler: Handler) -> Summary:
-        """Runs a drain to its end; whatever that is, the plan on disk must be true."""
+    def drain(self, handler: Handler, *wheres: str, only: bool = False) -> Summary:
+        """Runs a drain to its end, these classes first; whatever that is, the plan on disk must be
+        true."""
         self.lock, self.statuses, self.control = GroupLock(), [], Control()
         self.file.hold()
         try:
             plan = self._resumed() if self.file.path.exists() else new_plan(self.logs)
-            plan = replace(plan, failures=self.failures, rules=self.rules)
+            classes = plan.classes.asked(wheres, only=only) if wheres else plan.classes.resumed()
+            plan = replace(plan, failures=self.failures, rules=self.rules, classes=classes).begun()
             self.file.write(plan)
-            held = Held(
+            held: Any = Held(
                 plan=plan,
                 file=self.file,
                 handler=LoadedHandler(plan.handler, handler),
@@ -412,13 +427,17 @@ class Rehearsal:
                 control=self.control,
                 settle=self.settle,
             )
-            drain = LocalDrain(held, Ports(self._open_source, lambda _: self.letters))
-            self.prepare(drain)
             with not_for_ever():
-                return drain.run()
+                return in_passes(held, MadeUpEngine(run_pass=self.run))
         finally:
             self.file.release()
             self.check_plan_against(handler)
+
+    def run(self, held: Held) -> Summary:
+        """One pass of it."""
+        drain = LocalDrain(held, Ports(self._open_source, lambda _: self.letters))
+        self.prepare(drain)
+        return drain.run()
 
     def resumes_exactly(self, before: Accounting) -> None:
         """A resume begins all that had not finished and nothing else."""

@@ -102,6 +102,8 @@ class Aftermath:
             may_end.add(Interrupted)  # when something went wrong after that
         if self._broker.letters_lost:
             may_end.add(DeadLetterNotWritten)
+        if any(each.ended and (each.held or each.cut) for each in summary.classes):
+            may_end.add(Interrupted)  # only that class was asked for, and some of it waits
         gave_up = self._account.counted() & {Outcome.DEAD, Outcome.FAILED}
         done = EXIT_DEAD_LETTERS if gave_up else EXIT_DONE
         insist(code == done or type(summary.cause) in may_end, f"exit {code}: {summary.error}")

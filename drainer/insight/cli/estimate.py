@@ -111,6 +111,11 @@ def estimate(
             "--canary measures the latency that --latency or --latency-from give",
             hint="say one of them",
         )
+    if canary is not None and (first.firsts or first.onlys):
+        raise UsageError(
+            "--canary handles the first messages, whatever comes first later",
+            hint="Leave --first out, or name a --latency.",
+        )
     question = ask(how_long, running, engines)
     on_spark = engines.engine is EngineName.SPARK
     if canary is not None:

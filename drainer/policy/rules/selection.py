@@ -10,35 +10,40 @@ from drainer.policy.rules.predicate import CannotTell, Predicate
 
 
 class Selection:
-    """Raises BadExpression when the expression can't be understood."""
+    """Raises BadExpression when the expression can't be understood.
+
+    Attributes:
+        of_message: whether it is the same for all sub-messages of a message.
+    """
 
     def __init__(self, where: str) -> None:
         self._predicate = Predicate(where)
+        self.of_message = self._predicate.of_message
 
     def bits(self, subs: Sequence[SubMessage]) -> int:
         """A bit for each of a message's sub-messages that is selected.
 
         A barrier never is, for it comes after all before it; nor is a sub-message that the
-        expression can't be evaluated for. Of a redrive, a letter that is left alone always is:
-        another run may redrive it.
+        expression can't be evaluated for. A dead letter is judged as what it was, whether this run
+        redrives it or leaves it alone.
         """
         found, of_message = 0, None
         for index, sub in enumerate(subs):
             if isinstance(sub, Barrier):
                 continue
-            if isinstance(sub, LeftAlone):
-                selected = True
-            elif of_message is None:
-                selected = self._selects(sub)
-                if self._predicate.of_message:
-                    of_message = selected
-            else:
-                selected = of_message
+            selected = self._selects(sub) if of_message is None else of_message
+            if self.of_message:
+                of_message = selected
             found |= selected << index
         return found
 
     def _selects(self, sub: SubMessage) -> bool:
+        redriven = sub.redriven if isinstance(sub, LeftAlone) else sub
+        if redriven is None:
+            return False
         try:
-            return self._predicate.matches(sub.original if isinstance(sub, Redriven) else sub)
+            return self._predicate.matches(
+                redriven.original if isinstance(redriven, Redriven) else redriven
+            )
         except CannotTell:
             return False

@@ -1,0 +1,154 @@
+"""A drain in passes: what stops one, what is left over, and what the next one knows of it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from made_up_kafka import Log, OnTheLoop, Rehearsal, log_of
+
+from drainer.core.event import Deed
+from drainer.engine.control import Pause, Stop
+from drainer.engine.settings import LocalSettings
+from drainer.errors import EXIT_DONE, EXIT_HALTED, EXIT_INTERRUPTED, Refused
+from drainer.message import SubMessage
+from drainer.policy.failures import FailureSettings, OnFailure
+
+FIRST = "key =~ 'c.*'"
+IN_TURN = {0: log_of(*([f"c{n}"] if n % 2 else [f"x{n}"] for n in range(40)))}
+SMALL = LocalSettings(concurrency=8, plan_interval_s=0.02, buffer_bytes=1_000_000)
+WIDE = [f"w{n}-{'y' * 30}" for n in range(200)]  # sub-keys, of which memory keeps each
+# Forty messages have one that waits behind "hot"; these fill the buffer before the rest is read.
+HELD: list[list[str] | str] = [["hot", "chot"], *WIDE]
+CROWDED = {0: log_of(["hot"], *([HELD] * 40), *([["c1"]] * 30))}
+
+
+class Asks(OnTheLoop):
+    """Something happens as it is closed, or opened, for the first or the second time."""
+
+    def __init__(self, at: str, happens: Callable[[], object]) -> None:
+        super().__init__()
+        self.at = at
+        self.happens = happens
+        self.calls = {"open": 0, "close": 0}
+
+    def open(self, context: object) -> None:
+        super().open(context)
+        self._happen("open")
+
+    def close(self) -> None:
+        super().close()
+        self._happen("close")
+
+    def _happen(self, what: str) -> None:
+        self.calls[what] += 1
+        if self.at == f"{what} {self.calls[what]}":
+            self.happens()
+
+
+def test_the_plan_tells_of_each_pass_and_the_status_of_all(tmp_path: Path) -> None:
+    rehearsal, handler = Rehearsal(tmp_path, IN_TURN), Asks("never", lambda: None)
+    summary = rehearsal.drain(handler, FIRST)
+    assert (summary.status, summary.exit_code) == ("done", EXIT_DONE)
+    assert handler.calls == {"open": 2, "close": 2}
+    assert [event.what for event in summary.history] == [Deed.ENDED, Deed.ENDED]
+    elapsed = [status.elapsed_s for status in rehearsal.statuses]
+    assert elapsed == sorted(elapsed)
+    first = [status for status in rehearsal.statuses if status.turn]
+    assert all(status.messages.finished == 0 for status in first), "none is by then"
+    assert summary.classes[0].sub_messages.done == 20
+
+
+@pytest.mark.parametrize("asks", ["signal", "stop"])
+def test_a_stop_while_a_pass_comes_to_its_end_is_one(tmp_path: Path, asks: str) -> None:
+    rehearsal = Rehearsal(tmp_path, IN_TURN)
+
+    def stop() -> None:
+        if asks == "signal":
+            signal.raise_signal(signal.SIGINT)
+        else:
+            rehearsal.control.ask(Stop(), "ana@db1")
+        time.sleep(0.2)
+
+    handler = Asks("close 1", stop)
+    summary = rehearsal.drain(handler, FIRST)
+    assert (summary.status, summary.exit_code) == ("interrupted", EXIT_INTERRUPTED)
+    assert len(handler.account.finished) == 20
+    assert summary.resume is not None
+    rehearsal.resumes_exactly(handler)
+
+
+def test_what_can_not_be_done_between_two_passes_is_to_be_said_again(tmp_path: Path) -> None:
+    rehearsal, said = Rehearsal(tmp_path, IN_TURN), []
+
+    def pause() -> None:
+        said.append(rehearsal.control.ask(Pause(), "ana@db1"))
+        time.sleep(0.2)
+
+    rehearsal.drain(Asks("close 1", pause), FIRST)
+    with pytest.raises(Refused) as caught:
+        said[0].result(0)
+    assert "in a moment" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("error", [ValueError("no database"), KeyboardInterrupt()])
+def test_what_stops_a_later_pass_as_it_begins_tells_of_those_before(
+    tmp_path: Path, error: BaseException
+) -> None:
+    def fail() -> None:
+        raise error
+
+    handler = Asks("open 2", fail)
+    rehearsal = Rehearsal(tmp_path, IN_TURN)
+    summary = rehearsal.drain(handler, FIRST)
+    assert (summary.status, summary.exit_code) == ("interrupted", EXIT_INTERRUPTED)
+    assert summary.sub_messages.done == 20
+    assert "nothing was handled" not in str(summary.hint)
+    rehearsal.resumes_exactly(handler)
+
+
+def test_only_a_class_of_which_some_has_to_wait_is_not_done(tmp_path: Path) -> None:
+    """Whoever goes on when it is would tell a customer what is not so."""
+    rehearsal = Rehearsal(tmp_path, {0: log_of(["x", "c1"], [["x", "c2"]], ["c2"])})
+    handler = OnTheLoop()
+    summary = rehearsal.drain(handler, "'c1' in keys or 'c2' in keys", only=True)
+    assert (summary.status, summary.exit_code) == ("interrupted", EXIT_INTERRUPTED)
+    assert [each.held for each in summary.classes] == [2]
+    assert "waits for that" in str(summary.error)
+    rehearsal.resumes_exactly(handler)
+
+
+def test_only_a_class_is_done_when_all_of_it_is(tmp_path: Path) -> None:
+    rehearsal, handler = Rehearsal(tmp_path, IN_TURN), OnTheLoop()
+    summary = rehearsal.drain(handler, FIRST, only=True)
+    assert (summary.status, summary.exit_code) == ("class-done", EXIT_DONE)
+    assert summary.resume is not None
+    rehearsal.resumes_exactly(handler)
+
+
+def test_a_class_that_fills_the_buffer_with_what_waits_says_so(tmp_path: Path) -> None:
+    rehearsal, handler = Rehearsal(tmp_path, CROWDED, SMALL), OnTheLoop()
+    summary = rehearsal.drain(handler, "'chot' in keys or key == 'c1'", only=True)
+    assert summary.exit_code == EXIT_INTERRUPTED
+    assert summary.classes[0].cut
+    again = OnTheLoop()
+    assert rehearsal.drain(again).exit_code == EXIT_DONE
+    assert sorted({*handler.account.began, *again.account.began}) == sorted(rehearsal.places)
+
+
+def test_a_parked_lane_and_what_waits_keep_the_rest_from_nothing(tmp_path: Path) -> None:
+    policy = FailureSettings(retries=0, on_failure=OnFailure.PARK, breaker=False)
+    logs = {0: Log({**CROWDED[0].records, 71: ["cbad"]}, 0, 72)}
+    rehearsal = Rehearsal(tmp_path, logs, SMALL, failures=policy)
+
+    async def fail(sub: SubMessage) -> None:
+        if sub.key == "cbad":
+            raise ValueError("it can't be done")
+
+    handler = OnTheLoop(fail)
+    summary = rehearsal.drain(handler, "'chot' in keys or key =~ 'c.*'")
+    assert summary.exit_code == EXIT_HALTED
+    assert len(handler.account.finished) == len(rehearsal.places) - 1
