@@ -119,7 +119,7 @@ class Connection:
                     ) from error
                 if answer.code() in SILENT:
                     self._renew()
-                if waited_s + backoff_s >= (patience_s if said else slow_s):
+                if waited_s + backoff_s >= (patience_s if _is_away(said) else slow_s):
                     known = f"{what} ({self.settings.redact(answer.str())})"
                     raise unreachable(
                         self.settings.bootstrap_servers,
@@ -197,6 +197,16 @@ class Connection:
         # it that it has given up; a new client finds its way.
         self._retired.append(self.admin)
         self.admin = self.settings.admin(self._log)
+
+
+def _is_away(complaints: Sequence[Complaint]) -> bool:
+    """Whether there is more than silence: a broker that stands still has its requests time out, and
+    counts as down then."""
+    return any(
+        complaint.code not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
+        and "timed out" not in complaint.text
+        for complaint in complaints
+    )
 
 
 def _no_broker_there(complaints: Sequence[Complaint]) -> bool:

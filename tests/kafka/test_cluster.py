@@ -64,7 +64,7 @@ def test_a_cluster_that_was_reached_and_is_slow_is_waited_for(own_broker: Broker
     with Cluster.connect(settings) as cluster:
         cluster.timeout_s = 0.5
         own_broker.pause()
-        Timer(2, own_broker.resume).start()
+        Timer(4, own_broker.resume).start()
         try:
             assert not cluster.group("nobody's").members
         finally:
