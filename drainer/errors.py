@@ -14,6 +14,7 @@ EXIT_REFUSED = 3  # not safe to start; nothing was touched
 EXIT_INTERRUPTED = 4  # stopped part-way; resume with the plan
 EXIT_HALTED = 5  # the handler failed; resume with the plan once it is mended
 EXIT_DEAD_LETTERS = 6  # finished, but some sub-messages are dead letters
+EXIT_FOUND = 7  # a check found something that is wrong
 EXIT_UNRESUMABLE = 8  # ended part-way, and can't be resumed as things are
 
 

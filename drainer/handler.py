@@ -50,7 +50,7 @@ class Context:
 
     def writer(self, topic: str) -> Writer:
         """Writes to a topic of the drained cluster, as the drain connects and within its
-        ``--limits``. It looks at the topic, so it blocks: call it in a plain ``def open``.
+        ``--broker-limits``. It looks at the topic, so it blocks: call it in a plain ``def open``.
 
         Raises Refused when it can't be written to; RuntimeError outside of a drain.
         """

@@ -272,7 +272,7 @@ doubt-without-end (failure policy, --max-doubt): core/test_outage.py
 never-in-doubt (failure policy, --max-doubt): core/test_outage.py
 -        if chance < CERTAIN:
 +        if chance < 0:
-one-more-than-max-dead (failure policy, --max-dead): core/test_failures.py
+one-more-than-max-failures (failure policy, --max-failures): core/test_failures.py
 -            return given_up > self.count
 +            return given_up > self.count + 1
 drainer/policy/admission.py
@@ -339,13 +339,13 @@ one-key-is-enough (rules): core/test_rules.py
 skipped-counted-as-done (rules): core/test_rules.py
 -            message.ledger.finish(message, sub.index, Outcome.SKIPPED)
 +            message.ledger.finish(message, sub.index)
-limit-asks-again-after-a-resume (rules, --limit-per-key): core/test_rules.py
+limit-asks-again-after-a-resume (rules, --max-per-key): core/test_rules.py
 -        if message.offset < self._asked_below.get(message.origin.ledger, 0) or (
 +        if (
-limit-counts-barriers (rules, --limit-per-key): core/test_rules.py
+limit-counts-barriers (rules, --max-per-key): core/test_rules.py
 -        if self._limit is None or isinstance(sub, Barrier):
 +        if self._limit is None:
-limit-forgets-what-the-journal-is-not-told (rules, --limit-per-key): core/test_rules.py
+limit-forgets-what-the-journal-is-not-told (rules, --max-per-key): core/test_rules.py
 -        self._news.update(open_)
 limit-counts-any-number-of-keys (bounded memory): core/test_rules.py
 -        return self._limit is not None and len(self._limit.counts) > LIMITED_KEYS_MOST

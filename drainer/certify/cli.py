@@ -49,7 +49,7 @@ def certify(
 
     That split is deterministic, in other processes too, and its sub-keys and payloads can be relied
     on; with --handle also that different sub-keys commute, and that sub-messages may be
-    handled again. No group is touched. Exits with 5 when the handler breaks a law.
+    handled again. No group is touched. Exits with 7 when the handler breaks a law.
 
     Examples:
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from drainer.core.codec import builtins
-from drainer.errors import EXIT_DONE, EXIT_HALTED
+from drainer.errors import EXIT_DONE, EXIT_FOUND
 
 
 class Level(Enum):
@@ -59,7 +59,7 @@ class Certificate:
 
     @property
     def exit_code(self) -> int:
-        return EXIT_HALTED if self.broken else EXIT_DONE
+        return EXIT_FOUND if self.broken else EXIT_DONE
 
     def as_json(self) -> dict[str, object]:
         return {

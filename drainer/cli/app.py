@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from drainer import __version__, wings
+from drainer.cli.help import Command
 
 # The callback or group of each command of the house.
 COMMANDS = {
@@ -24,6 +25,7 @@ COMMANDS = {
     "stop": "drainer.cli.steering:stop",
     "plan": "drainer.cli.plan:app",
     "metrics": "drainer.cli.metrics:app",
+    "config": "drainer.cli.config:app",
 }
 
 
@@ -72,9 +74,11 @@ class Commands(TyperGroup):
 def _made(name: str, found: Any) -> Any:
     holder = typer.Typer(rich_markup_mode="markdown", callback=lambda: None)
     if isinstance(found, typer.Typer):
+        for each in found.registered_commands:
+            each.cls = Command
         holder.add_typer(found, name=name)
     else:
-        holder.command(name)(found)
+        holder.command(name, cls=Command)(found)
     return typer.main.get_group(holder).commands[name]
 
 
@@ -96,6 +100,16 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def drainer(
+    context: typer.Context,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            envvar="DRAINER_PROFILE",
+            metavar="NAME|FILE",
+            help="Take values for options from there. Default: default, if you made it.",
+        ),
+    ] = None,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print it."),
@@ -108,8 +122,27 @@ def drainer(
 
     Exit codes: 0 done; 1 unexpected error; 2 usage; 3 refused, nothing touched; 4 interrupted,
     resume with the plan; 5 the handler failed, resume with the plan; 6 finished, with dead
-    letters or records lost to retention; 8 ended part-way, and can't be resumed as things are.
+    letters or records lost to retention; 7 a check found something; 8 ended part-way, and can't be
+    resumed as things are.
     """
+    if context.invoked_subcommand not in (None, "config"):
+        _take_profile(context, profile)
+
+
+def _take_profile(context: typer.Context, name: str | None) -> None:
+    """Values that nobody typed come from a profile, before those that are the options' own."""
+    command: Any = context.invoked_subcommand
+    group: Any = context.command
+    options = getattr(group.get_command(context, command).callback, "options", None)
+    if options:
+        # The command has loaded all this; to print the version nobody needs it.
+        from drainer.cli.answer import answering  # noqa: PLC0415
+        from drainer.cli.profile import read_profile, values_for  # noqa: PLC0415
+        from drainer.view.terminal import Terminal  # noqa: PLC0415
+
+        with answering(Terminal()):
+            if (read := read_profile(name)) is not None:
+                context.default_map = {command: values_for(read[1], command, options)}
 
 
 def main() -> None:

@@ -19,18 +19,21 @@ from drainer.view.terminal import Terminal
 CONNECT_TIMEOUT_S = 7.0  # an unreachable broker is told within ten seconds, all in all
 
 
-@options("Kafka")
+@options("Connection")
 class Kafka:
     """Where the brokers are, and how to connect."""
 
     bootstrap_server: str | None = option(
         "-b",
+        basic=True,
         default=None,
         resumes=True,
         metavar="HOST:PORT",
         help="Brokers to begin with, comma-separated.",
     )
     client_config: Path | None = option(
+        basic=True,
+        metavar="FILE",
         default=None,
         resumes=True,
         help="File of librdkafka properties; the place for secrets.",

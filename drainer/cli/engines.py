@@ -20,7 +20,7 @@ from drainer.store.plan_file import PlanPlace
 NO_MASTER = "no Spark master is named"
 
 
-@options("What it runs on")
+@options("Spark")
 class Engines:
     """The engine that is asked for, and how it would run on Spark."""
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_t
 import typer
 
 from drainer.cli.answer import LogFormat, answering, speaking
+from drainer.cli.help import show_all
 from drainer.cli.values import METAVARS
 from drainer.core.naming import option_name
 from drainer.errors import Refused, UsageError
@@ -40,6 +41,8 @@ class Option:
         resumes: whether a command to resume has to repeat it.
         pairs: whether it is ``NAME=VALUE``, and the value may be a secret.
         hidden_value: whether its value may hold a secret.
+        basic: whether the short help has it.
+        help: what it is for.
     """
 
     make: Callable[[tuple[str, ...], str | None], Any]
@@ -51,6 +54,8 @@ class Option:
     resumes: bool = False
     pairs: bool = False
     hidden_value: bool = False
+    basic: bool = False
+    help: str = ""
 
     @property
     def word(self) -> str:
@@ -102,6 +107,7 @@ def option(
     resumes: bool = False,
     pairs: bool = False,
     hidden_value: bool = False,
+    basic: bool = False,
     **more: Any,
 ) -> Any:
     """Declares an option, as a field of a group or as metadata of an ``Annotated`` parameter.
@@ -121,7 +127,9 @@ def option(
 
     if many is not None:
         default = None
-    return Option(make, names, default, parse, given, many, resumes, pairs, hidden_value)
+    return Option(
+        make, names, default, parse, given, many, resumes, pairs, hidden_value, basic, help
+    )
 
 
 def argument(
@@ -183,13 +191,16 @@ def without(*names: str) -> Only:
     return Only(lambda name: name not in names)
 
 
-@options("Talking")
+@options("Output")
 class Talk:
     """How a command speaks; its terminal is made of this."""
 
     json: bool = option(default=False, help="One JSON object on standard output at the end.")
     quiet: bool = option("-q", default=False, help="Only errors.")
     debug: bool = option(default=False, help="Show tracebacks.")
+    help_all: bool = option(
+        default=False, envvar=None, is_eager=True, callback=show_all, help="Show every option."
+    )
 
 
 Given = Mapping[str, Any]
@@ -250,7 +261,7 @@ def command(
     def called(context: typer.Context, **given: Any) -> None:
         if context.invoked_subcommand is not None:
             return  # it is one of the group's commands that was meant
-        talk = {each: given.get(each, False) for each in Talk.__options__}  # type: ignore[attr-defined]
+        talk = {each: given.get(each, False) for each in ("json", "quiet", "debug")}
         log_format = given.get("log_format", LogFormat.TEXT)
         with speaking(log_format, **talk) as terminal, answering(terminal):
             if changes(given):

@@ -26,7 +26,7 @@ def _hook(help: str) -> Any:
     return option(default=None, metavar="COMMAND", resumes=True, hidden_value=True, help=help)
 
 
-@options("What it runs")
+@options("Monitoring")
 class Hooks:
     """Commands for the shell; what becomes of them never changes how the drain ends."""
 

@@ -13,7 +13,7 @@ import typer
 
 from drainer.cli.answer import LogFormat
 from drainer.cli.groups import option, options
-from drainer.cli.values import parse_duration
+from drainer.cli.values import parse_address, parse_duration
 from drainer.engine.signals import signals_to
 from drainer.view.terminal import Terminal
 
@@ -34,19 +34,14 @@ def dashboard() -> None:
     Terminal().data(json.loads(files("drainer.metrics").joinpath("dashboard.json").read_bytes()))
 
 
-@options("Watching it")
+@options("Monitoring")
 class Watching:
     """How a drain is watched from outside."""
 
-    metrics_port: int | None = option(
+    metrics: tuple[str, int] | None = option(
         default=None,
-        min=0,
-        max=65535,
-        help="Serve Prometheus metrics on this port; 0 for a free one.",
-    )
-    metrics_host: str = option(
-        default="127.0.0.1",
-        help="Address to serve on. Whoever reaches it reads the metrics.",
+        parse=parse_address,
+        help="Serve metrics and a page there; port 0 takes a free one.",
     )
     metrics_linger_s: float = option(
         default="0s",
@@ -64,12 +59,12 @@ class Watching:
 
         Raises Refused when the port can't be had.
         """
-        if self.metrics_port is None:
+        if self.metrics is None:
             yield None
             return
         from drainer.metrics.server import MetricsServer  # noqa: PLC0415 - half as long as --help
 
-        metrics = MetricsServer(self.metrics_host, self.metrics_port)
+        metrics = MetricsServer(*self.metrics)
         try:
             terminal.say(f"metrics: {metrics.url}")
             terminal.say(f"page: {metrics.page_url}")

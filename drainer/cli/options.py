@@ -40,9 +40,9 @@ from drainer.view.report.file import ReportFile
 NEW_DRAIN = FailureSettings(retries=3)
 
 _HANDLER = "package.module:Name, path/to/file.py:Name, or an installed name: print, count, produce."
-_WHAT, _TALKING = "What to drain", "Talking"
-_RULES = "What is left out on purpose (kept in the plan)"
-_LIMITS = "What the brokers bear"
+_WHAT, _TALKING = "Backlog", "Output"
+_RULES = "Skip rules (kept in the plan)"
+_LIMITS = "Broker limits"
 
 
 def parse_report(path: str) -> ReportFile:
@@ -71,7 +71,7 @@ def load_limits(text: str) -> CapCurve:
 class Records:
     """Records of a topic."""
 
-    topic: str = option(help="Topic to drain.")
+    topic: str = option(basic=True, metavar="NAME", help="Topic to drain.")
     partitions: tuple[int, ...] = option(
         "--partition",
         default=(),
@@ -86,29 +86,33 @@ class Records:
 class What(Records):
     """The backlog, and the handler that it goes through."""
 
-    group: str = option(help="Its consumer group, without live members.")
-    handler: str = option(help=_HANDLER)
+    group: str = option(
+        basic=True, metavar="NAME", help="Its consumer group, without live members."
+    )
+    handler: str = option(basic=True, metavar="REFERENCE", help=_HANDLER)
     from_: str = option(
+        basic=True,
         default="committed",
-        metavar="committed[-or-earliest|-or-end]|earliest|OFFSET|@ISO-TIME",
-        help="Where the backlog begins; -or-… where no offset is committed.",
+        metavar="START",
+        help="committed[-or-earliest|-or-end], earliest, OFFSET or @ISO-TIME.",
     )
     until: str = option(
         default="end",
-        metavar="end|OFFSET|@ISO-TIME",
-        help="Before which offset or time it ends.",
+        metavar="END",
+        help="Before which it ends: end, OFFSET or @ISO-TIME.",
     )
     order: Order = option(
         default=Order.SUB_KEY, help="What order is kept for. Others are for comparison."
     )
 
 
-@options("How to drain it")
+@options("Drain")
 class How:
     """How a drain runs in this process; none of it changes what is drained."""
 
     concurrency: Concurrency = option(
         "-c",
+        basic=True,
         default="100",
         parse=parse_concurrency,
         resumes=True,
@@ -140,6 +144,7 @@ class How:
     )
     handler_options: Mapping[str, str] = option(
         "--set",
+        basic=True,
         default=(),
         many=str,
         parse=parse_pairs,
@@ -162,7 +167,7 @@ class How:
         )
 
 
-@options("How long it will take")
+@options("Estimate")
 class HowLong:
     """What an estimate is made from, and held to."""
 
@@ -177,6 +182,7 @@ class HowLong:
         help="The same from an earlier drain's plan or JSON summary.",
     )
     deadline: datetime | None = option(
+        basic=True,
         default=None,
         parse=parse_deadline,
         help="By when to drain; warns as soon as that will be missed.",
@@ -188,7 +194,7 @@ class HowLong:
         return self.latency is not None or self.latency_from is not None
 
 
-@options("When the handler fails (kept in the plan)")
+@options("Failures (kept in the plan)")
 class Failing:
     """What was said of failures; the fields are those of FailureSettings.
 
@@ -197,7 +203,7 @@ class Failing:
     """
 
     retries: int | None = option(
-        default=None, metavar="N", min=0, help="Attempts after the first. Default: 3."
+        basic=True, default=None, metavar="N", min=0, help="Attempts after the first. Default: 3."
     )
     retry_delay_s: float | None = option(
         default=None,
@@ -215,6 +221,7 @@ class Failing:
         help="How long one attempt may take; 0 for no limit. Default: 30s.",
     )
     on_failure: OnFailure | None = option(
+        basic=True,
         default=None,
         help="What follows when retries are spent. Default: halt.",
     )
@@ -227,7 +234,8 @@ class Failing:
         metavar="TOPIC",
         help="Where dead letters go, created if missing. Default: TOPIC.GROUP.dead.",
     )
-    max_dead: Limit | None = option(
+    max_failures: Limit | None = option(
+        basic=True,
         default=None,
         parse=parse_limit,
         metavar="N|N%|none",
@@ -301,7 +309,7 @@ class Rules:
     rules: Path | None = option(
         default=None, metavar="FILE", help="A TOML file of rules with names."
     )
-    limit_per_key: int | None = option(
+    max_per_key: int | None = option(
         default=None,
         metavar="N",
         min=1,
@@ -324,7 +332,7 @@ class Rules:
             found = replace(
                 known,
                 skip=(*said.skip, *typed) or known.skip,
-                limit_per_key=self.limit_per_key or said.limit_per_key or known.limit_per_key,
+                max_per_key=self.max_per_key or said.max_per_key or known.max_per_key,
             )
         except ValueError as error:
             raise UsageError(str(error), hint="Give each rule a name of its own.") from None
@@ -338,6 +346,7 @@ class First:
 
     firsts: tuple[str, ...] = option(
         "--first",
+        basic=True,
         envvar=None,
         default=(),
         many=str,
@@ -429,7 +438,7 @@ NoRules: TypeAlias = Annotated[
 Limits: TypeAlias = Annotated[
     CapCurve | None,
     option(
-        "--limits",
+        "--broker-limits",
         default=None,
         parse=load_limits,
         panel=_LIMITS,
@@ -440,7 +449,7 @@ Limits: TypeAlias = Annotated[
 OtherLimits: TypeAlias = Annotated[
     str | None,
     option(
-        "--limits",
+        "--broker-limits",
         default=None,
         panel=_LIMITS,
         metavar="FILE|none",
@@ -448,7 +457,10 @@ OtherLimits: TypeAlias = Annotated[
     ),
 ]
 DryRun: TypeAlias = Annotated[
-    bool, option("--dry-run", default=False, help="Make every check, show the preview, stop.")
+    bool,
+    option(
+        "--dry-run", basic=True, default=False, help="Make every check, show the preview, stop."
+    ),
 ]
 AcceptGap: TypeAlias = Annotated[
     bool,
@@ -471,12 +483,16 @@ SameSplit: TypeAlias = Annotated[
     ),
 ]
 Yes: TypeAlias = Annotated[
-    bool, option("--yes", "-y", default=False, panel=_TALKING, help="Don't ask.")
+    bool,
+    option(
+        "--yes", "-y", basic=True, default=False, envvar=None, panel=_TALKING, help="Don't ask."
+    ),
 ]
 Report: TypeAlias = Annotated[
     ReportFile | None,
     option(
         "--report",
+        basic=True,
         default=None,
         parse=parse_report,
         panel=_TALKING,

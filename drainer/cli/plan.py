@@ -11,7 +11,7 @@ from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka
 from drainer.cli.groups import changing, command, option
 from drainer.cli.options import PlanArgument, Reason, Yes
-from drainer.errors import EXIT_DONE, EXIT_REFUSED
+from drainer.errors import EXIT_DONE, EXIT_FOUND
 from drainer.escape import command as in_shell
 from drainer.loader import load_handler
 from drainer.operations import plan as operation
@@ -119,7 +119,7 @@ def history(plan: PlanArgument, terminal: Terminal) -> None:
 def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> int:
     """Check a plan against itself and against the cluster, and say each thing that was checked.
 
-    Exits with 3 when it could not be resumed as things are.
+    Exits with 7 when it could not be resumed as things are.
 
     Example: `drainer plan verify orders.indexer.plan.json`
     """
@@ -128,7 +128,7 @@ def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> in
         checks = examine(cluster, loaded)
         failed = [error for _, error in checks if error is not None]
         found = [] if failed else changes(cluster, loaded.plan, group_offsets(cluster, loaded))
-    code = EXIT_REFUSED if failed else EXIT_DONE
+    code = EXIT_FOUND if failed else EXIT_DONE
     if terminal.json:
         terminal.data(
             {

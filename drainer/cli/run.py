@@ -60,7 +60,7 @@ def run(
 
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092`
     - `drainer run --topic orders --group indexer --handler count -b localhost:9092 --dry-run --latency 10ms --deadline 08:00`
-    - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --retries 5 --on-failure dead-letter --max-dead 1%`
+    - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --retries 5 --on-failure dead-letter --max-failures 1%`
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --first "payload.customer == 42"`
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --engine spark -c 2000`
     - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes --json`

@@ -156,7 +156,7 @@ def set_(
     Examples:
 
     - `drainer set orders.indexer.plan.json concurrency=50 rate=200/s --reason "the DB team asked"`
-    - `drainer set orders.indexer.plan.json deadline=08:00 retries=5 max-dead=2%`
+    - `drainer set orders.indexer.plan.json deadline=08:00 retries=5 max-failures=2%`
     - `drainer set orders.indexer.plan.json on-failure=park breaker=off rate=none`
     """
     _tell(terminal, plan, client.ask(plan, Question("set", settings, reason=reason)))

@@ -11,34 +11,52 @@ from typing import Any
 from drainer.errors import UsageError
 from drainer.policy.concurrency import Concurrency
 
-_SIZES = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 1e3, "mb": 1e6, "gb": 1e9}
-_DURATIONS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "": 1}
+_SIZES = {
+    **{"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9},
+    **{"k": 2**10, "m": 2**20, "g": 2**30, "kib": 2**10, "mib": 2**20, "gib": 2**30},
+}
+_DURATIONS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "": 1}
+_PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
+_TIMES = {"": 1, "k": 1e3, "m": 1e6}  # of what is counted
 _AUTO = re.compile(r"^auto(?::0*([1-9]\d{0,6}))?$")
 _CLOCK = re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$")
 _NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*$")
 
 
 def parse_size(text: str) -> int:
-    """``256MiB`` as bytes. Raises UsageError."""
-    return int(_parse(text, _SIZES, "a size like 256MiB"))
+    """``256M``, ``256MiB`` or ``50MB`` as bytes. Raises UsageError."""
+    return int(_parse(text, _SIZES, "a size like 256M"))
 
 
 def parse_duration(text: str) -> float:
-    """``1s``, ``200ms``, ``2m`` as seconds. Raises UsageError."""
-    return _parse(text, _DURATIONS, "a duration like 10s or 200ms")
+    """``1s``, ``200ms``, ``1h30m``, ``2d`` as seconds. Raises UsageError."""
+    parts = _PARTS.findall(text)
+    if len(parts) > 1 and "".join(_PARTS.split(text.strip())[::3]) == "":
+        return sum(_parse("".join(part), _DURATIONS, "a duration like 1h30m") for part in parts)
+    return _parse(text, _DURATIONS, "a duration like 10s or 1h30m")
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """``9464`` or ``0.0.0.0:9464`` as host and port; this machine unless another is named. Raises
+    UsageError."""
+    host, _, port = text.strip().rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"{text!r} is not a port, or HOST:PORT", hint="as in 9464 or 0.0.0.0:9464")
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def parse_rate(text: str) -> float:
-    """``5000/s``, ``300/m`` or ``5000`` as a number per second; infinity for ``none``. Raises
-    UsageError."""
+    """``5000/s``, ``5k/s``, ``300/m`` or ``5000`` as a number per second; infinity for ``none``.
+    Raises UsageError."""
     if text.strip().lower() == "none":
         return inf
     number, _, unit = text.partition("/")
     match = _NUMBER.match(number)
-    per = {"": 1, "s": 1, "m": 60, "h": 3600}.get(unit.strip().lower())
-    if match is None or match[2] or per is None or not float(match[1]):
+    per = _DURATIONS.get(unit.strip().lower() or "s")
+    times = None if match is None else _TIMES.get(match[2].lower())
+    if match is None or times is None or per is None or not float(match[1]):
         raise UsageError(f"{text!r} is not a rate like 5000/s", hint="units: /s, /m, /h")
-    return float(match[1]) / per
+    return float(match[1]) * times / per
 
 
 def parse_concurrency(text: str) -> Concurrency:
@@ -105,6 +123,7 @@ def _parse(text: str, units: dict[str, float], wanted: str) -> float:
 METAVARS: dict[Any, str] = {
     parse_size: "SIZE",
     parse_duration: "DURATION",
+    parse_address: "[HOST:]PORT",
     parse_rate: "N/s",
     parse_concurrency: "N|auto|auto:MAX",
     parse_deadline: "08:00|6h",

@@ -314,7 +314,7 @@ class Status:
     rules: RuleStatus = RuleStatus()
     deadline: DeadlineStatus | None = None  # when there is one
     engine: EngineStatus | None = None  # what only the engine knows
-    read_cap: CapStatus | None = None  # with --limits
+    read_cap: CapStatus | None = None  # with --broker-limits
     write_cap: CapStatus | None = None
     paused: Paused | None = None
     asked: tuple[Event, ...] = ()  # by people, in this run: the last few
@@ -397,7 +397,7 @@ class Summary:
     rules: RuleStatus = RuleStatus()
     engine: str = "process"  # or "spark"
     engine_counts: Mapping[str, int] = field(default_factory=dict)  # what it adds to that
-    read_cap: CapStatus | None = None  # with --limits
+    read_cap: CapStatus | None = None  # with --broker-limits
     write_cap: CapStatus | None = None
     held: tuple[HeldBack, ...] = ()  # by open transactions that the backlog ends at
     history: tuple[Event, ...] = ()  # of the plan

@@ -242,8 +242,8 @@ def _notes(workload: Workload, request: Request) -> list[str]:
         notes.append(
             f"from {workload.sampled_messages:,} messages read evenly over the backlog, a sample"
         )
-        if request.rules.limit_per_key is not None:
-            notes.append("what --limit-per-key leaves out shows only in a whole backlog: it is in")
+        if request.rules.max_per_key is not None:
+            notes.append("what --max-per-key leaves out shows only in a whole backlog: it is in")
     return notes
 
 

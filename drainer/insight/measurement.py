@@ -234,8 +234,8 @@ def _split_sample(
         foldable = _Foldable(handler.bundling.coalesce)
     most = SPLIT_MOST if foldable is None else FOLDED_MOST
     share = min(1.0, most / max(1.0, _first_fan_out(sample, handler) * len(sample.messages)))
-    limit = rules.limit_per_key if sample.whole and share == 1.0 else None
-    rule_filter = RuleFilter(replace(rules, limit_per_key=limit)) if rules else None
+    limit = rules.max_per_key if sample.whole and share == 1.0 else None
+    rule_filter = RuleFilter(replace(rules, max_per_key=limit)) if rules else None
     skipped = dict.fromkeys([rule.name for rule in rules.skip] + ([LIMIT] if limit else []), 0.0)
     keys, stretches = Keys(), []
     passes: list[list[Neighbours]] = []

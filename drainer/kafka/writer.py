@@ -137,7 +137,9 @@ class TopicWriter:
         assert self._pace is not None
         wait_s = self._pace.book(monotonic(), size, WAIT_MOST_S)
         if wait_s > WAIT_MOST_S:
-            raise Retry(f"the cap of --limits has no room for it in {wait_s:.3g} s", after=wait_s)
+            raise Retry(
+                f"the cap of --broker-limits has no room for it in {wait_s:.3g} s", after=wait_s
+            )
         if wait_s > 0:
             await asyncio.sleep(wait_s)
 

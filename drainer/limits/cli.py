@@ -223,7 +223,7 @@ class Hosts(Engines):
         default=Path("limits.json"),
         envvar="DRAINER_LIMITS_OUT",
         metavar="FILE.json",
-        help="The result, for `drainer run --limits`. If the file exists, its search resumes.",
+        help="The result, for `--broker-limits`. If the file exists, its search resumes.",
     )
 
     def place(self) -> SparkLook:

@@ -86,7 +86,7 @@ def limits_page(limits: Limits, path: Path, charts: Sequence[Curves] = ()) -> Pa
     settings = limits.settings
     ways_on: tuple[Field, ...] = ()
     if limits.complete:
-        ways_on = (Field("use them", f"drainer run … --limits {shlex.quote(str(path))}"),)
+        ways_on = (Field("use them", f"drainer run … --broker-limits {shlex.quote(str(path))}"),)
     unfinished = () if limits.complete else ("The search did not end: repeat the command.",)
     return Page(
         _headline(limits),

@@ -57,7 +57,7 @@ class MetricsServer:
             reason = error.strerror if isinstance(error, OSError) else None
             raise Refused(
                 f"metrics can't be served on {_address(host, port)}: {reason or error}",
-                hint="--metrics-port 0 takes a free port, and tells it; --metrics-host is an"
+                hint="--metrics 0 takes a free port, and tells it; the host in HOST:PORT is an"
                 " address of this machine, or 0.0.0.0 for all of them",
             ) from error
         self.page_url = f"http://{_address(host, self._server.server_port)}/"

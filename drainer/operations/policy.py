@@ -91,9 +91,9 @@ def settle_policy(
     Raises Refused when they can't be written; UsageError when an expression can't be understood.
     """
     RuleFilter(rules)
-    if classes.next is not None and rules.limit_per_key is not None:
+    if classes.next is not None and rules.max_per_key is not None:
         raise UsageError(
-            "--limit-per-key counts in the order of the backlog, which a class that comes first is"
+            "--max-per-key counts in the order of the backlog, which a class that comes first is"
             " taken out of",
             hint="Leave one of them out.",
         )

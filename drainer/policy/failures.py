@@ -108,7 +108,7 @@ class FailureSettings(JsonRecord):
     on_failure: OnFailure = OnFailure.HALT
     after_dead: AfterDead = AfterDead.CONTINUE
     dead_letter_topic: str | None = None
-    max_dead: Limit = _HALF
+    max_failures: Limit = _HALF
     breaker: bool = True
     max_outage_s: float = 3600.0
     max_doubt_s: float = 60.0
@@ -318,11 +318,11 @@ class FailurePolicy:
         that others gave up."""
         self.given_up += 1
         given_up = self.given_up + elsewhere
-        if not self.settings.max_dead.passed(given_up, finished):
+        if not self.settings.max_failures.passed(given_up, finished):
             return None
         return (
-            f"{given_up:,} sub-messages were given up, in all runs, more than --max-dead"
-            f" {self.settings.max_dead}"
+            f"{given_up:,} sub-messages were given up, in all runs, more than --max-failures"
+            f" {self.settings.max_failures}"
         )
 
 

@@ -141,7 +141,7 @@ class Aggregation:
         self.parked = set(plan.parked)
         self.parked_lanes = ParkedLanes(0, plan.parked_lanes.of(self.parked))
         self._ruled = plan.ruled
-        self._limited = plan.rules.limit_per_key is not None
+        self._limited = plan.rules.max_per_key is not None
         self._asked: dict[int, list[Range]] = {}  # that waves which ended have asked the limit
         self._waves: dict[int, _Wave] = {}
         self._deals: dict[int, tuple[_Task, ...]] = {}

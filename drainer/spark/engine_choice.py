@@ -79,9 +79,9 @@ def _in_words(spark: SparkSettings, whole: str | None) -> dict[str, str]:
 
 def unsuited(plan: OffsetPlan) -> Refused | None:
     """Why a drain can't run on Spark; None when it can."""
-    if plan.rules.limit_per_key is not None and Order(plan.order) is not Order.SUB_KEY:
+    if plan.rules.max_per_key is not None and Order(plan.order) is not Order.SUB_KEY:
         return Refused(
-            f"--limit-per-key with --order {plan.order}: several tasks of Spark's would have one"
+            f"--max-per-key with --order {plan.order}: several tasks of Spark's would have one"
             " sub-key, and each would count for itself",
             hint="leave --engine out, or say --engine process; the order of sub-keys can be limited"
             " on Spark",

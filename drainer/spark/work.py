@@ -345,7 +345,7 @@ class WaveRunner:
 
     def insist_on_limit(self) -> None:
         """Ends the drain when all tasks together gave too much up."""
-        most = self.settings.failures.max_dead
+        most = self.settings.failures.max_failures
         given_up = self._given_up_before + self._monitor.given_up
         if given_up and most.passed(given_up, self._aggregation.counts()[1].finished):
             self._end(

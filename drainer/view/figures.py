@@ -90,7 +90,7 @@ def cap(found: Cap | CapStatus) -> str:
 
 
 def latency(told: Latency) -> str:
-    """``p50 10ms, p95 14ms, p99 0.3s``."""
+    """``p50 10ms, p95 14ms, p99 300ms``."""
     at = (("p50", told.p50_s), ("p95", told.p95_s), ("p99", told.p99_s))
     return ", ".join(f"{name} {duration(value)}" for name, value in at)
 
@@ -98,7 +98,7 @@ def latency(told: Latency) -> str:
 def _moment(seconds: float) -> str:
     if 0 < seconds < 0.0005:
         return "<1ms"
-    return f"{seconds * 1000:.0f}ms" if 0 < seconds < 0.095 else f"{seconds:.1f}s"
+    return f"{seconds * 1000:.0f}ms" if 0 < seconds < 0.9995 else f"{seconds:.1f}s"
 
 
 def rate(per_s: float) -> str:

@@ -64,7 +64,7 @@ def policy_fields(failures: FailureSettings) -> Iterator[Field]:
         limit = f"an attempt may take {figures.duration(failures.timeout_s)}"
     yield Field("retries", retries, limit)
     yield Field("on failure", _then(failures))
-    halts, most_dead = [], failures.max_dead
+    halts, most_dead = [], failures.max_failures
     some = most_dead.count is not None or most_dead.share is not None
     if failures.on_failure is not OnFailure.HALT and some:
         halts.append(f"above {most_dead} given up")
@@ -106,8 +106,8 @@ def rule_fields(rules: RuleSettings) -> Iterator[Field]:
     if rules.skip:
         known = figures.counted(len(rules.skip), "rule")
         yield Field("skips", f"by {known}", lines=few([_what(rule) for rule in rules.skip]))
-    if rules.limit_per_key is not None:
-        most = figures.counted(rules.limit_per_key, "sub-message")
+    if rules.max_per_key is not None:
+        most = figures.counted(rules.max_per_key, "sub-message")
         yield Field("per sub-key", f"the first {most}; the rest are skipped")
 
 

@@ -14,7 +14,7 @@ from drainer.core.progress import Counts, count
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.engine.status import PartitionResult, Resuming, Summary
-from drainer.errors import DrainerError
+from drainer.errors import DrainerError, Signalled
 from drainer.store.plan_file import PlanPlace, absolute, parse_place
 from drainer.view import figures
 from drainer.view.course import deepest_lanes, plots, troubles
@@ -262,7 +262,8 @@ def _headline(summary: Summary) -> Line:
             done = f": {figures.counted(finished, 'sub-message')}{_to_go(summary)} in a resume"
             return Line("Drained what was asked for", Tone.GOOD, OK, done)
         case "interrupted":
-            return Line(f"Interrupted{_to_go(summary)}", Tone.WARN, STOPPED)
+            how = "Stopped as asked" if isinstance(summary.cause, Signalled) else "Interrupted"
+            return Line(how, Tone.WARN, STOPPED, f"{_nothing_lost(summary)}{_left(summary)}")
         case other:
             return Line(f"{other.capitalize()}{_to_go(summary)}", Tone.BAD, BAD)
 
@@ -274,6 +275,20 @@ def _shortcomings(summary: Summary) -> str:
     words = " and ".join(figures.counted(number, what) for number, what in given_up if number)
     records = f"at most {figures.counted(lost, 'record')} lost" if lost else ""
     return ", ".join(filter(None, (f"with {words}" if words else "", records)))
+
+
+def _nothing_lost(summary: Summary) -> str:
+    return "" if summary.lost else ". Nothing lost"
+
+
+def _left(summary: Summary) -> str:
+    """``. At most 6,695 messages left (about 19s)``: at the pace of this run."""
+    left, finished = summary.to_go, summary.messages.finished
+    if not left:
+        return ""
+    pace = summary.sub_messages_per_s * finished / max(1, summary.sub_messages.finished)
+    about = f" (about {figures.duration(left / pace)})" if pace else ""
+    return f". At most {figures.counted(left, 'message')} left{about}"
 
 
 def _to_go(summary: Summary) -> str:

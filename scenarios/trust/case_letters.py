@@ -54,7 +54,7 @@ def dead_letters(stage: Stage, group: str, *, into: str | None = None, keys: int
             stage.bootstrap,
             "--retries",
             "0",
-            "--max-dead",
+            "--max-failures",
             "none",
             "--no-breaker",
         ),

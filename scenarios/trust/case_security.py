@@ -65,7 +65,7 @@ def masked(stage: Stage) -> str:
     env = {**os.environ, VARIABLE: "of this case"}
     what = ["--topic", topic, "--group", "g", "--from", "earliest", "-b", stage.bootstrap]
     dead = ["--dead-letter-topic", f"{topic}.dead", "-b", stage.bootstrap]
-    run = ["run", *what, "--handler", "names.py:Names", "--retries", "0", "--max-dead", "none"]
+    run = ["run", *what, "--handler", "names.py:Names", "--retries", "0", "--max-failures", "none"]
     run += [
         "--on-failure",
         "dead-letter",

@@ -24,6 +24,8 @@ WITHOUT_VARIABLE = {
     "--only",
     "--accept-gap",
     "--same-split",
+    "--yes",
+    "--help-all",
     "--help",
 }
 
@@ -77,7 +79,7 @@ def test_every_option_can_be_a_variable_of_its_name(name: str) -> None:
         ("--partition -1", "--partition"),
         ("--retries -1", "--retries"),
         ("--on-failure explode", "--on-failure"),
-        ("--max-dead 150%", "--max-dead"),
+        ("--max-failures 150%", "--max-failures"),
         ("--dead-letter-topic dead --on-failure skip", "--dead-letter-topic"),
         ("--deadline soon", "--deadline"),
         ("--dry-run --latency 10xs", "10xs"),

@@ -95,7 +95,7 @@ def failing(given: Failing, terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("retry-delay", "soon"), ("max-dead", "150%"), ("rate", "0")]
+    ("name", "value"), [("retry-delay", "soon"), ("max-failures", "150%"), ("rate", "0")]
 )
 def test_what_makes_no_sense_is_told_with_the_name_of_the_option(name: str, value: str) -> None:
     answer = json.loads(run(failing, f"--{name}={value}", "--json", code=2).stdout)

@@ -19,7 +19,7 @@ OPTIONS = {
     "on_failure": ("dead-letter", OnFailure.DEAD_LETTER),
     "after_dead": ("park", AfterDead.PARK),
     "dead_letter_topic": ("the-dead", "the-dead"),
-    "max_dead": ("2.5%", Limit(share=0.025)),
+    "max_failures": ("2.5%", Limit(share=0.025)),
     "max_outage": ("2m", 120.0),
     "max_doubt": ("15s", 15.0),
     "rate": ("300/m", 5.0),
@@ -46,7 +46,7 @@ def vars_of(settings: FailureSettings) -> dict[str, object]:
 
 
 def test_what_is_not_said_stays_as_it_is_known() -> None:
-    known = replace(NEW_DRAIN, retries=9, on_failure=OnFailure.PARK, max_dead=Limit(count=7))
+    known = replace(NEW_DRAIN, retries=9, on_failure=OnFailure.PARK, max_failures=Limit(count=7))
     assert Failing().over(known) == known
     assert Failing(retries=0).over(known) == replace(known, retries=0)
     assert Failing(breaker=False).over(known) == replace(known, breaker=False)

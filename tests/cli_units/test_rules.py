@@ -12,7 +12,7 @@ from drainer.errors import UsageError
 from drainer.policy.rules.settings import RuleSettings
 
 FILES = {
-    "good.toml": 'limit_per_key = 7\n[[skip]]\nname = "mails"\nwhen = "key == \'m\'"\n',
+    "good.toml": 'max_per_key = 7\n[[skip]]\nname = "mails"\nwhen = "key == \'m\'"\n',
     "spoilt.toml": "[[skip",
     "wrong.toml": '[[skip]]\nname = "mails"\nwhen = "key ="\n',
     "unknown.toml": '[[skip]]\nname = "mails"\nwen = "barrier"\n',
@@ -33,9 +33,9 @@ def names(settings: RuleSettings) -> list[str]:
 
 def test_what_is_typed_comes_behind_the_file_and_takes_the_place_of_what_was_known() -> None:
     found = Rules(rules=Path("good.toml"), skip_keys=("z",)).over()
-    assert (names(found), found.limit_per_key) == (["mails", "skip-key z"], 7)
+    assert (names(found), found.max_per_key) == (["mails", "skip-key z"], 7)
     assert names(Rules(skip_keys=("b",)).over(found)) == ["skip-key b"]
-    assert Rules(limit_per_key=9).over(found).skip == found.skip
+    assert Rules(max_per_key=9).over(found).skip == found.skip
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,24 @@ MIB = 1024**2
     ("parse", "values"),
     [
         (parse_size, {"0": 0, "7B": 7, "1kib": 1024, " 256 MiB ": 256 * MIB, "1.5GiB": 1536 * MIB}),
-        (parse_size, {"1kB": 1000, "2MB": 2_000_000, "0.5kb": 500}),
+        (
+            parse_size,
+            {"1kB": 1000, "2MB": 2_000_000, "0.5kb": 500, "256M": 256 * MIB, "1g": 1024 * MIB},
+        ),
         (
             parse_duration,
-            {"0": 0, "10 S": 10, "200ms": 0.2, "0.05s": 0.05, "2m": 120, "1.5h": 5400},
+            {
+                "0": 0,
+                "10 S": 10,
+                "200ms": 0.2,
+                "0.05s": 0.05,
+                "2m": 120,
+                "1.5h": 5400,
+                "1h30m": 5400,
+                "2d": 172_800,
+            },
         ),
-        (parse_rate, {"5000/s": 5000, "300/m": 5, "7": 7}),
+        (parse_rate, {"5000/s": 5000, "300/m": 5, "7": 7, "5k/s": 5000}),
     ],
 )
 def test_a_number_has_a_unit(parse: Callable[[str], Any], values: dict[str, float]) -> None:
@@ -45,8 +57,8 @@ WRONG = ["", " ", "-1", "+1", "1.", ".5", "1e3", "1_000", "one", "0x10", "inf", 
 @pytest.mark.parametrize(
     ("parse", "texts", "unit"),
     [
-        (parse_size, [*WRONG, "1s", "1TiBs", "1M", "1kbit"], "mib"),
-        (parse_duration, [*WRONG, "1d", "1MiB", "1min", "1 s s", "1m30s"], "ms"),
+        (parse_size, [*WRONG, "1s", "1TiBs", "1Mi", "1kbit"], "mib"),
+        (parse_duration, [*WRONG, "1w", "1MiB", "1min", "1 s s", "1h30", "1h-30m"], "ms"),
         (parse_rate, [*WRONG, "0", "5/day", "fast"], "/m"),
         (
             parse_concurrency,

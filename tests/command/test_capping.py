@@ -1,4 +1,4 @@
-"""``--limits``: a drain is held to what the brokers bear, and says so before, meanwhile and after.
+"""``--broker-limits``: a drain is held to what the brokers bear, and says so, during it and after.
 
 How well it is held to it is tested on a clock of its own (tests/core/test_pace.py).
 """
@@ -43,7 +43,7 @@ def topic(make_topic: MakeTopic) -> Topic:
 def test_it_is_told_before_meanwhile_and_at_the_end(
     command: Command, topic: Topic, write: Path
 ) -> None:
-    outcome = command.drain(topic, "--limits", str(write), "--json")
+    outcome = command.drain(topic, "--broker-limits", str(write), "--json")
     told = " ".join(outcome.err.split())
     assert "1,000 messages/s, 98 KiB/s (read at most; 100 B a message" in told
     assert "messages/s read, of 1,000 messages/s, 98 KiB/s" in told
@@ -57,7 +57,7 @@ def test_it_is_told_before_meanwhile_and_at_the_end(
 def test_a_dry_run_and_an_estimate_name_the_cap_that_binds(
     command: Command, topic: Topic, write: Path
 ) -> None:
-    what = [*command.what(topic, "count"), "--from", "earliest", "--limits", str(write)]
+    what = [*command.what(topic, "count"), "--from", "earliest", "--broker-limits", str(write)]
     how = ["--order", "none", "--latency", "1ms", "--json"]
     dry = command("run", *what, *how, "--dry-run")
     assert dry.answer["cap"]["messages_per_s"] == 1_000
@@ -74,7 +74,7 @@ def test_what_produce_writes_is_told_beside_what_it_may(
     command: Command, topic: Topic, make_topic: MakeTopic, write: Path
 ) -> None:
     what = [*command.what(topic, "produce"), "--set", f"topic={make_topic().name}"]
-    how = ["--from", "earliest", "--yes", "--limits", str(write), "--json"]
+    how = ["--from", "earliest", "--yes", "--broker-limits", str(write), "--json"]
     cap = command("run", *what, *how).answer["write_cap"]
     assert cap["messages_per_s"] == 1_000
 
@@ -82,7 +82,7 @@ def test_what_produce_writes_is_told_beside_what_it_may(
 def test_a_resume_keeps_them_takes_others_or_none(
     command: Command, topic: Topic, write: Path, cluster: Cluster
 ) -> None:
-    running = command.begin(topic, "--limits", str(write), gate=command.gate)
+    running = command.begin(topic, "--broker-limits", str(write), gate=command.gate)
     running.says("draining")
     running.kill()
     plan = command.plan(topic)
@@ -99,16 +99,16 @@ def test_a_resume_keeps_them_takes_others_or_none(
         return resumed.err
 
     assert "1,000 messages/s" in shown()
-    assert "800,000 messages/s" in shown("--limits", str(other))
-    assert "limits" not in shown("--limits", "none")
+    assert "800,000 messages/s" in shown("--broker-limits", str(other))
+    assert "limits" not in shown("--broker-limits", "none")
     command.gate.touch()
-    command.resume(topic, "--limits", "none", gate=command.gate)
+    command.resume(topic, "--broker-limits", "none", gate=command.gate)
     assert PlanFile(plan).load().plan.limits is None
 
 
 def test_limits_of_another_cluster_are_warned_of(command: Command, topic: Topic) -> None:
     other = put(command, "other.json", ROOMY, "elsewhere")
-    outcome = command.drain(topic, "--limits", str(other))
+    outcome = command.drain(topic, "--broker-limits", str(other))
     assert "warning: the limits were measured on another cluster, elsewhere" in outcome.err
 
 
@@ -125,7 +125,7 @@ def test_limits_that_allow_for_nothing_are_refused(
     path = command.folder.parent / "bad.json"
     if content is not None:
         path.write_text(content)
-    outcome = command.drain(topic, "--limits", str(path), code=3)
+    outcome = command.drain(topic, "--broker-limits", str(path), code=3)
     assert says in outcome.error
     assert str(path) in outcome.error
     assert outcome.hint

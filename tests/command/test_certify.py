@@ -67,14 +67,14 @@ def test_the_checks_of_split_call_no_handle_and_touch_no_group(
     assert cluster.committed("drainer-sample", topic.name, [0]) == {0: None}
 
 
-def test_a_split_that_breaks_a_law_ends_with_5_and_a_hint(certify: Certify, topic: Topic) -> None:
-    outcome = certify("SetOrder", topic, "--json", code=5)
+def test_a_split_that_breaks_a_law_ends_with_7_and_a_hint(certify: Certify, topic: Topic) -> None:
+    outcome = certify("SetOrder", topic, "--json", code=7)
 
     assert "✗ split gives" in outcome.err
     assert "in another process" in outcome.err
     assert "split depend on the message alone" in outcome.hint
     assert outcome.answer["status"] == "broken"
-    assert outcome.answer["exit_code"] == 5
+    assert outcome.answer["exit_code"] == 7
     assert levels(outcome.answer)["deterministic"] == "bad"
 
 
@@ -96,7 +96,7 @@ def test_with_a_yes_all_is_checked(certify: Certify, topic: Topic) -> None:
 
 
 def test_an_effect_outside_the_sub_key_is_found(certify: Certify, topic: Topic) -> None:
-    outcome = certify("Newest", topic, "--handle", "--sample", "4", "--yes", "--json", code=5)
+    outcome = certify("Newest", topic, "--handle", "--sample", "4", "--yes", "--json", code=7)
 
     found = next(f for f in outcome.answer["findings"] if f["check"] == "commutes")
     assert found["level"] == "bad"

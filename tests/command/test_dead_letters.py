@@ -85,7 +85,7 @@ def test_killed_while_it_writes_dead_letters_it_loses_none(
     """One may be there twice, but the account has it once."""
     count, concurrency = 600, 5
     topic = make_topic(distinct(count))
-    more = (*DEAD, "--max-dead", "none", "--no-breaker", "-c", str(concurrency))
+    more = (*DEAD, "--max-failures", "none", "--no-breaker", "-c", str(concurrency))
     running = command.begin(topic, *more, *FAST, "--rate", "400/s", up=command.gate)
     command.wait_for(running, "failed", 150)
     running.kill()

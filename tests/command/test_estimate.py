@@ -223,8 +223,8 @@ def test_what_rules_skip_is_no_part_of_the_work(command: Command, make_topic: Ma
     }
     assert found["sub_messages"] == 100
     assert found["sub-key"]["serial_s"] < 0.03
-    limited = estimated(command, topic, "--latency", "20ms", "--limit-per-key", "7")
-    assert limited["rules"]["by_rule"] == {"limit-per-key": 93}
+    limited = estimated(command, topic, "--latency", "20ms", "--max-per-key", "7")
+    assert limited["rules"]["by_rule"] == {"max-per-key": 93}
     assert limited["sub-key"]["hottest"]["sub_messages"] == 7
 
 

@@ -74,12 +74,12 @@ def test_too_many_given_up_halt_the_drain(command: Command, make_topic: MakeTopi
     values, bad = many(100, 10)
     topic = make_topic(values)
     more = ("--retries", "0", "--on-failure", "skip", "-c", "1", "--json")
-    outcome = command.drain(topic, *more, "--max-dead", "3", code=5, bad=bad)
-    assert "more than --max-dead 3" in outcome.error
+    outcome = command.drain(topic, *more, "--max-failures", "3", code=5, bad=bad)
+    assert "more than --max-failures 3" in outcome.error
     accounts(outcome.answer["sub_messages"], failed=3)
     again = command.resume(topic, "--json", code=5, bad=bad)
     assert "4 sub-messages were given up, in all runs" in again.error
-    finished = command.resume(topic, "--max-dead", "none", "--json", code=6, bad=bad)
+    finished = command.resume(topic, "--max-failures", "none", "--json", code=6, bad=bad)
     accounts(finished.answer["sub_messages"], done=90, failed=10)
 
 

@@ -218,7 +218,7 @@ def test_a_class_can_be_given_up(command: Command, make_topic: MakeTopic) -> Non
         (("--first", "payload.customer ="), "--first"),
         (("--only", "nonsense == 1"), "--only: there is no nonsense"),
         ((*FIRST, *ONLY), "contradict"),
-        ((*FIRST, "--limit-per-key", "3"), "--limit-per-key"),
+        ((*FIRST, "--max-per-key", "3"), "--max-per-key"),
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error(

@@ -13,7 +13,7 @@ from command.conftest import MakeTopic, operations
 from command.process import FAST, Command, Running
 from kafka.topic import eventually
 
-SERVED = ("--metrics-port", "0")
+SERVED = ("--metrics", "0")
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 

@@ -24,7 +24,6 @@ def test_all_that_a_drain_needs_can_be_in_variables(command: Command, topic: Top
         "handler": f"{command.handlers}:OnTheLoop",
         "bootstrap-server": topic.bootstrap,
         "from": "earliest",
-        "yes": "true",
         "concurrency": "7",
         "order": "key",
         "plan": "elsewhere.json",
@@ -39,7 +38,7 @@ def test_all_that_a_drain_needs_can_be_in_variables(command: Command, topic: Top
     shown = [action[name] for name in ("order", "concurrency", "plan", "isolation")]
     assert shown == ["key", 7, "elsewhere.json", "read_uncommitted"]
     assert command("run", "-c", "3", "--dry-run", env=env).answer["concurrency"] == 3
-    command("run", env=env)
+    command("run", "--yes", env=env)
     assert len(command.record.done()) == 40
 
 

@@ -80,16 +80,21 @@ def write(command: Command, topic: Topic, plan: OffsetPlan, **part: Any) -> None
 
 
 def refuses(
-    command: Command, plan: Path, *told: str, by: Collection[str] = ("plan verify",)
+    command: Command,
+    plan: Path,
+    *told: str,
+    by: Collection[str] = ("plan verify",),
+    verified: int = 3,
 ) -> None:
-    """These commands refuse to act on the plan, with these words, and leave it alone."""
+    """These commands refuse to act on the plan, with these words, and leave it alone; a plan that
+    can be read is ``verified`` with that exit code."""
     before = plan.read_bytes()
     started = {
         name: command.start(*name.split(), str(plan), *([] if "verify" in name else ["--yes"]))
         for name in by
     }
     for name, running in started.items():
-        outcome = running.ends(3)
+        outcome = running.ends(verified if "verify" in name else 3)
         for words in told:
             assert words in outcome.err, name
         assert outcome.hint
@@ -125,8 +130,8 @@ def test_verify_says_each_thing_that_it_checked(
         assert told in outcome.err
     assert "passed" in outcome.err
     cluster.alter_committed(command.group(interrupted), interrupted.name, {0: 3})
-    answer = command("plan", "verify", str(command.plan(interrupted)), "--json", code=3).answer
-    assert (answer["status"], answer["exit_code"]) == ("refused", 3)
+    answer = command("plan", "verify", str(command.plan(interrupted)), "--json", code=7).answer
+    assert (answer["status"], answer["exit_code"]) == ("refused", 7)
     (failed,) = [check for check in answer["checks"] if not check["ok"]]
     assert "moved it" in failed["error"]
 
@@ -153,7 +158,7 @@ def test_a_plan_of_an_active_group_is_refused_and_its_members_named(
 ) -> None:
     consumer = interrupted.live_member(command.group(interrupted), "checkout-7")
     try:
-        refuses(command, command.plan(interrupted), "checkout-7", by=ACTING)
+        refuses(command, command.plan(interrupted), "checkout-7", by=ACTING, verified=7)
     finally:
         consumer.close()
     assert committed(cluster, interrupted) == {0: HELD}

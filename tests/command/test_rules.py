@@ -61,9 +61,9 @@ def test_what_rules_leave_out_is_not_handled_and_is_accounted_for(
 def test_the_first_of_each_sub_key_are_handled(command: Command, make_topic: MakeTopic) -> None:
     messages = values(50)
     topic = make_topic(messages)
-    outcome = command.drain(topic, "--limit-per-key", "3", "--json")
+    outcome = command.drain(topic, "--max-per-key", "3", "--json")
     rest = 4 * len(messages) - 3 * len(KEYS)
-    assert outcome.answer["skipped_by"] == {"limit-per-key": rest}
+    assert outcome.answer["skipped_by"] == {"max-per-key": rest}
     assert outcome.answer["sub_messages"]["skipped"] == rest
     handled = set(command.record.done())
     for key in KEYS:

@@ -45,7 +45,14 @@ def test_a_drain_that_fails_writes_no_secret_anywhere(
     where = ["-b", broker.sasl_bootstrap_servers, "--client-config", str(config)]
     secrets = ["-X", f"ssl.key.password={SECRET}-2", "--set", f"token={SECRET}-3"]
     what = ["--topic", topic.name, "--group", "g", "--from", "earliest", "--yes", "--retries", "1"]
-    failing = ["--handler", f"{handlers}:Fails", "--on-failure", "dead-letter", "--max-dead", "3"]
+    failing = [
+        "--handler",
+        f"{handlers}:Fails",
+        "--on-failure",
+        "dead-letter",
+        "--max-failures",
+        "3",
+    ]
     failing += ["--max-doubt", "0"]
 
     outcome = command.start("run", *what, *failing, *where, *secrets, *LOUD).ends(5)
@@ -105,7 +112,7 @@ def test_masked_keys_and_error_texts_are_in_nothing_that_is_shown(
     what = ["--topic", topic.name, "--group", "g", "--from", "earliest", "-b", command.bootstrap]
     what += ["--handler", f"{handlers}:Names"]
     run = ["run", *what, "--yes", "--retries", "0", "--plan"]
-    letters = ["--on-failure", "dead-letter", "--max-dead", "none", "--no-breaker", *dead[:2]]
+    letters = ["--on-failure", "dead-letter", "--max-failures", "none", "--no-breaker", *dead[:2]]
 
     told = [
         command("inspect", *what, env=env),

@@ -197,10 +197,10 @@ def test_what_is_set_holds_within_a_second_and_is_written_down(
     topic = make_topic(messages)
     running = command.begin(topic, *FAST, "-c", "20", pause_ms=20)
     command.wait_for(running, "done", 100)
-    settings = ("concurrency=2", "rate=60/s", "max-dead=7")
+    settings = ("concurrency=2", "rate=60/s", "max-failures=7")
     said = steer(command, topic, "set", *settings, "--reason", "the DB team asked")
     set_s = time.monotonic()
-    for change in ("concurrency 20 → 2", "rate none → 60/s", "max-dead 50% → 7"):
+    for change in ("concurrency 20 → 2", "rate none → 60/s", "max-failures 50% → 7"):
         assert change in said.err
     holds_s = set_s + WITHIN_S
     now_s = goes_on_until(command, holds_s + WITHIN_S)
@@ -215,7 +215,7 @@ def test_what_is_set_holds_within_a_second_and_is_written_down(
     assert most_at_once(command, now_s, time.monotonic()) > 20
     is_whole(command, messages)
     plan = json.loads(command.plan(topic).read_text())
-    assert plan["failures"]["max_dead"] == "7"
+    assert plan["failures"]["max_failures"] == "7"
     assert plan["failures"]["rate"] is None
     _, slower, faster_again, ended = plan["history"]
     assert (slower["what"], slower["by"], slower["reason"]) == ("changed", ME, "the DB team asked")
@@ -232,7 +232,7 @@ def test_a_set_with_one_wrong_part_changes_nothing(command: Command, make_topic:
     for wrong, named in (
         ("rate=banana", "rate"),
         ("cocurrency=3", "cocurrency"),
-        ("max-dead=", "max-dead"),
+        ("max-failures=", "max-failures"),
         ("retries=-1", "retries"),
         ("group=other", "group"),
         ("on-failure=panic", "on-failure"),

@@ -86,7 +86,7 @@ def test_settings_are_read_as_they_were_written() -> None:
         on_failure=OnFailure.DEAD_LETTER,
         after_dead=AfterDead.PARK,
         dead_letter_topic="orders.dead",
-        max_dead=Limit(share=0.0123),
+        max_failures=Limit(share=0.0123),
         rate=0.5,
     )
     assert FailureSettings.from_json(orjson.loads(orjson.dumps(settings.as_json()))) == settings
@@ -97,7 +97,7 @@ def test_settings_are_read_as_they_were_written() -> None:
     [
         {"retries": -1},
         {"on_failure": "x"},
-        {"max_dead": "x"},
+        {"max_failures": "x"},
         {"rate": "nan"},
         {"rate": 0.0},
         {"timeout_s": -0.1},
@@ -192,6 +192,6 @@ def test_nothing_is_given_up_while_the_downstream_is_away_and_no_retry_is_spent(
 
 
 def test_too_many_given_up_are_a_reason_to_halt() -> None:
-    policy = policy_of(max_dead=Limit(count=2))
+    policy = policy_of(max_failures=Limit(count=2))
     assert [policy.gave_up(10), policy.gave_up(11)] == [None, None]
-    assert "more than --max-dead 2" in (policy.gave_up(12) or "")
+    assert "more than --max-failures 2" in (policy.gave_up(12) or "")

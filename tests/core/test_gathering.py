@@ -778,7 +778,7 @@ def test_whatever_tasks_and_drivers_do_the_plan_says_what_is_finished(
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 2**32), most=st.integers(1, 6))
 def test_whatever_tasks_and_drivers_do_a_limit_is_exact(seed: int, most: int) -> None:
-    play = Play(Random(seed), late=False, rules=RuleSettings(limit_per_key=most))
+    play = Play(Random(seed), late=False, rules=RuleSettings(max_per_key=most))
     for _ in range(60):
         play.run()
         if play.plan.complete:

@@ -124,7 +124,7 @@ def test_what_is_meant_of_letters_changes_nothing_of_whose_they_are(record: Mess
 
 def test_a_limit_on_letters_counts_none_of_them_again_after_a_stop() -> None:
     def delivered(account: RuleAccount | None) -> Dispatcher:
-        rule_filter = RuleFilter(RuleSettings(limit_per_key=2), account)
+        rule_filter = RuleFilter(RuleSettings(max_per_key=2), account)
         dispatcher = Dispatcher(
             {DEAD.partition: Ledger(0, 3)}, selects=selects, rule_filter=rule_filter
         )

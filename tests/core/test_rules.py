@@ -209,7 +209,7 @@ def test_a_limit_with_too_many_sub_keys_halts_before_the_next_message(
     assert first.ledgers[0].position == 1
 
     resumed = Dispatcher(
-        {0: Ledger(1, END)}, rule_filter=RuleFilter(RuleSettings(limit_per_key=9), first.ruled())
+        {0: Ledger(1, END)}, rule_filter=RuleFilter(RuleSettings(max_per_key=9), first.ruled())
     )
     with pytest.raises(Halted):
         deliver(resumed, 1, "a")
@@ -220,7 +220,7 @@ def test_a_limit_with_too_many_sub_keys_halts_before_the_next_message(
 
 def test_a_journal_is_told_of_the_limit_only_what_is_new() -> None:
     known = RuleAccount(asked_by={"1/2": {1: 9}})
-    rules = RuleFilter(RuleSettings(limit_per_key=1), known)
+    rules = RuleFilter(RuleSettings(max_per_key=1), known)
     dispatcher = Dispatcher({0: Ledger(0, END)}, rule_filter=rules)
     deliver(dispatcher, 0, "a", "a")
     found = dispatcher.newly_ruled()
@@ -238,7 +238,7 @@ def test_a_journal_is_told_of_the_limit_only_what_is_new() -> None:
         ({"skip": [{"name": "a"}]}, "'a' has neither when nor keys"),
         ({"skip": [{"name": "a", "where": "barrier"}]}, "rule 1 has 'where'"),
         ({"skip": [{"name": "a", "keys": ["x"]}] * 2}, "two rules named 'a'"),
-        ({"limit_per_key": 0}, "below one"),
+        ({"max_per_key": 0}, "below one"),
     ],
 )
 def test_a_rules_file_that_makes_no_sense_is_told_why(table: dict[str, Any], error: str) -> None:
@@ -260,7 +260,7 @@ def test_what_the_task_of_its_claim_has_asked_about_is_handled_and_not_counted_a
     mine, other = "a", "d"
     assert [place_of(key) % 2 for key in (mine, other)] == [1, 0]
     account = RuleAccount({}, {0: 1}, {"'a'": 2, "'d'": 2}, {"1/2": {0: 4}, "0/2": {1: 9}})
-    rule_filter = RuleFilter(RuleSettings(limit_per_key=2), account)
+    rule_filter = RuleFilter(RuleSettings(max_per_key=2), account)
     dispatcher = Dispatcher({0: Ledger(0, 9)}, rule_filter=rule_filter)
     for offset in range(5):
         deliver(dispatcher, offset, mine, other, SubMessage(keys=[mine, other]))

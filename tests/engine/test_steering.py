@@ -284,7 +284,7 @@ def test_without_a_breaker_an_outage_is_no_longer_waited_out(tmp_path: Path) -> 
 
     def give_up(person: Person) -> None:
         eventually(lambda: any(each.failures.in_outage for each in rehearsal.statuses), "an outage")
-        assert person.sets(breaker=False, max_dead="none")
+        assert person.sets(breaker=False, max_failures="none")
 
     summary = drained(rehearsal, handler, give_up)
     assert summary.sub_messages.failed == 200

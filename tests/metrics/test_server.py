@@ -63,7 +63,7 @@ def test_a_port_or_an_address_that_can_not_be_had_is_refused_with_a_hint(
         with pytest.raises(Refused, match=words) as no:
             MetricsServer(host, number)
         assert no.value.exit_code == 3
-        assert "--metrics-port 0" in (no.value.hint or "")
+        assert "--metrics 0" in (no.value.hint or "")
 
 
 def test_a_port_is_free_again_once_it_is_closed() -> None:

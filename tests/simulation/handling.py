@@ -31,7 +31,7 @@ def draw_policy(random: Random) -> FailureSettings:
         timeout_s=random.choice([0.0, 0.5, 30.0]),
         on_failure=random.choice([*OnFailure, OnFailure.DEAD_LETTER]),
         after_dead=random.choice(list(AfterDead)),
-        max_dead=random.choice([Limit(share=0.5), Limit(), Limit(count=1)]),
+        max_failures=random.choice([Limit(share=0.5), Limit(), Limit(count=1)]),
         breaker=random.random() < 0.6,
         max_outage_s=random.choice([2.0, 600.0]),
         rate=random.choice([None, None, None, None, 50.0]),

@@ -164,7 +164,7 @@ class Simulation:
         """A person mends the handler, and resumes so that nothing is left over."""
         self.downstream.mended = True
         self.account.policy = replace(
-            self.account.policy, after_dead=AfterDead.CONTINUE, max_dead=Limit()
+            self.account.policy, after_dead=AfterDead.CONTINUE, max_failures=Limit()
         )
 
     def _command(self) -> Summary | None:

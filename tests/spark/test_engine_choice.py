@@ -26,7 +26,7 @@ from drainer.spark.settings import OnSpark, SparkSettings
 from view import samples
 
 PLAN = samples.plan()
-LIMITED = replace(PLAN, order="key", rules=RuleSettings(limit_per_key=1))
+LIMITED = replace(PLAN, order="key", rules=RuleSettings(max_per_key=1))
 BY_NAME, BY_MASTER = Engines(engine=EngineName.SPARK), Engines(master="local[2]")
 
 
@@ -101,11 +101,11 @@ def test_an_engine_or_a_master_that_is_named_is_taken(said: Engines, name: str, 
 
 
 def test_what_spark_can_t_do_is_refused_by_name_and_else_runs_in_the_process() -> None:
-    with pytest.raises(Refused, match="--limit-per-key with --order key"):
+    with pytest.raises(Refused, match="--max-per-key with --order key"):
         settled(BY_NAME, LIMITED)
     found = settled(BY_MASTER, LIMITED)
     assert found.engine is IN_PROCESS
-    assert found.action.engine.why.startswith("a master is named, but --limit-per-key")
+    assert found.action.engine.why.startswith("a master is named, but --max-per-key")
 
 
 READS_VALUES = RuleSettings((SkipRule.typed("message.value.kind == 'test'"),))

@@ -195,7 +195,7 @@ def test_an_outage_as_a_task_begins_is_waited_for_since_earlier_ones_succeeded(
 def test_all_tasks_together_give_up_no_more_than_they_may(story: Story) -> None:
     story.fill([["bad", ["bad", "worse"]] if n < 6 else [f"k{n}"] for n in range(12)])
     policy = FailureSettings(
-        on_failure=OnFailure.DEAD_LETTER, breaker=False, max_dead=Limit(count=5)
+        on_failure=OnFailure.DEAD_LETTER, breaker=False, max_failures=Limit(count=5)
     )
 
     summary = story.run(failures=policy, fail="bad")

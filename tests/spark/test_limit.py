@@ -38,7 +38,7 @@ def insist_on_limit(story: Story, most: int) -> None:
 def test_the_limit_counts_on_from_wave_to_wave(story: Story) -> None:
     story.fill(messages(250, 31), messages(150, 32))
 
-    summary = story.run(wave_bytes=6_000, rules=RuleSettings(limit_per_key=9))
+    summary = story.run(wave_bytes=6_000, rules=RuleSettings(max_per_key=9))
 
     assert (summary.exit_code, summary.cause) == (0, None)
     assert summary.engine_counts["waves"] > 2
@@ -56,7 +56,7 @@ def test_a_task_that_is_killed_has_told_what_it_counted(story: Story) -> None:
     story.fill([["hot", f"k{n % 50}", "hot"] for n in range(400)])
     with Trouble(story, kill, skips=True):
         summary = story.run(
-            concurrency=CONCURRENCY, wait_ms="3", rules=RuleSettings(limit_per_key=150)
+            concurrency=CONCURRENCY, wait_ms="3", rules=RuleSettings(max_per_key=150)
         )
 
     assert (summary.exit_code, summary.cause) == (0, None)
@@ -74,7 +74,7 @@ def test_a_resume_counts_on_whoever_goes_on(story: Story, tasks: int | None) -> 
             concurrency=CONCURRENCY,
             wait_ms="3",
             wave_bytes=20_000,
-            rules=RuleSettings(limit_per_key=150),
+            rules=RuleSettings(max_per_key=150),
         )
     assert stopped.exit_code == EXIT_INTERRUPTED
 

@@ -64,7 +64,7 @@ PLAN = plan_of(
         on_failure=OnFailure.DEAD_LETTER,
         after_dead=AfterDead.PARK,
         dead_letter_topic="orders.billing.dead",
-        max_dead=Limit(count=100),
+        max_failures=Limit(count=100),
         rate=250.5,
     ),
     parked=("'doc-17'", "(b'eu', 4)"),
@@ -73,7 +73,7 @@ PLAN = plan_of(
     latency=Latency.of(4_711, 0.0105, [n / 5_000 for n in range(101)]),
     rules=RuleSettings(
         (SkipRule("e-mails", when="payload.kind == 'set_email'", keys=("doc-17",)),),
-        limit_per_key=50,
+        max_per_key=50,
     ),
     handler_code="sha256:0123",
     ruled=RuleAccount({"e-mails": 2}, {0: 145}, {"'doc-4'": 50}),

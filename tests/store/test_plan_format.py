@@ -25,7 +25,7 @@ from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
 ENCODED = PLAN.encode()
 JOINS = st.dictionaries(st.integers(0, 2**32 - 1), st.integers(0, 99), max_size=3).map(Joins)
-SHARE = FailureSettings(max_dead=Limit(share=0.29))
+SHARE = FailureSettings(max_failures=Limit(share=0.29))
 
 
 @st.composite

@@ -86,7 +86,7 @@ def test_the_page_begins_with_the_boundaries_and_ends_with_the_way_to_use_them(
     assert line.startswith(f"1 KiB {rate:,.0f} {mb:,.1f} {boundary.low:,.0f} to ")
     assert f"{0.8 * rate:,.0f} messages/s" in line
     assert "round trip 80 ms" in line
-    assert lines[-1] == "use them: drainer run … --limits 'my limits.json'"
+    assert lines[-1] == "use them: drainer run … --broker-limits 'my limits.json'"
 
 
 def test_the_report_has_the_findings_for_programs(limits: Limits) -> None:

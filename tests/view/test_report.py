@@ -162,7 +162,7 @@ def test_the_plots_of_a_drain_tell_what_is_seen_in_them() -> None:
     page = page_of(replace(summary(), latency=latency), course, warnings=("careful",))
     found = plots(page)
     assert "second, 1,000 at most" in found["throughput"].tells
-    assert "p50 10ms, p95 0.2s, p99 0.2s" in found["latency"].tells
+    assert "p50 10ms, p95 200ms, p99 200ms" in found["latency"].tells
     assert "failing" in found
     assert any("no broker" in row for table in tables(page) for row in table.rows)
     assert [label for label, *_ in named(page)["sub-key"].rows] == ["'hot'", "'warm'"]
@@ -195,7 +195,7 @@ def test_a_chart_has_round_figures_the_clock_and_gaps_where_nothing_is_known() -
     assert [text for _, text in found["ys"]] == ["0", "2", "4"]
     assert [text for _, text, _ in found["xs"]] == ["19:04:40", "20:04:40", "21:04:40"]
     assert found["lines"] == [("c1", "M221.0 55.5L390.0 10.0")]
-    assert [text for _, text in drawn((0, 1), (0, 0), "s")["ys"]] == ["0.0s", "0.5s", "1.0s"]
+    assert [text for _, text in drawn((0, 1), (0, 0), "s")["ys"]] == ["0.0s", "500ms", "1.0s"]
     assert [text for _, text in drawn((0, 1), (0, 7e6))["ys"]] == ["0", "4M", "8M"]
     assert drawn((0, 200_000), (1, 1))["xs"][0][1] == "14 Mar 19:04"
 

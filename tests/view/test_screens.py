@@ -85,7 +85,7 @@ PARK = replace(
     DEAD,
     timeout_s=0.0,
     after_dead=AfterDead.PARK,
-    max_dead=Limit(share=0.01),
+    max_failures=Limit(share=0.01),
     breaker=False,
     rate=0.5,
 )
@@ -95,7 +95,7 @@ RULES = RuleSettings(
         SkipRule.typed_key("app-admin"),
         SkipRule.typed("payload.n  > 5"),
     ),
-    limit_per_key=1000,
+    max_per_key=1000,
 )
 REDRIVE = RedriveSettings(LetterFilter(reasons=("timeout",), sub_keys=("a", "b")), 5)
 ON_SPARK = EngineChoice(

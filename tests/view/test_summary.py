@@ -68,7 +68,11 @@ def test_a_drain_that_ended_well_proves_it_and_is_silent_when_quiet() -> None:
         ({"exit_code": 6, "sub_messages": Counts(9, 7, 2)}, "! Drained, with 2 dead letters"),
         ({"exit_code": 6, "left_alone": {}, "messages": Counts(9, 9)}, "! Redriven, "),
         ({"left_alone": {}, "sub_messages": Counts(9, 7, 2)}, "✓ Redriven: "),  # of former runs
-        ({"status": "interrupted", "exit_code": 4}, "■ Interrupted"),
+        ({"status": "interrupted", "exit_code": 4}, "■ Interrupted. Nothing lost"),
+        (
+            {"status": "interrupted", "exit_code": 4, "cause": Signalled("by SIGINT")},
+            "■ Stopped as asked. Nothing lost",
+        ),
         ({"status": "halted", "exit_code": 5}, "✗ Halted"),
     ],
 )
@@ -120,8 +124,8 @@ def test_an_account_that_does_not_add_up_is_loud_not_resumed_and_can_be_undone()
 def test_what_is_finished_above_the_watermark_is_not_to_go() -> None:
     part = PartitionResult(1_000, 9_000, 5_000, 5_000, above=2_796)
     text = shown(summary_page(replace(STOPPED, partitions={0: part})))
-    assert text.startswith("■ Interrupted, at most 1,204 offsets to go\n")
-    assert text.count("1,204 offsets to go") == 2
+    assert text.startswith("■ Interrupted. Nothing lost. At most 1,204 messages left")
+    assert text.count("1,204") == 2
 
 
 def test_a_committed_offset_that_is_not_the_watermark_comes_first() -> None:

@@ -72,7 +72,7 @@ def estimate(
         int | None,
         option(
             default=None,
-            panel="How long it will take",
+            panel="Estimate",
             metavar="N",
             min=1,
             help="Handle the first N messages for real, and measure.",

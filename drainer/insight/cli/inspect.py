@@ -27,7 +27,7 @@ from drainer.view.terminal import Terminal
 READING_S = 2.0  # between two lines that say how far it is, where nothing is redrawn
 
 
-@options("What to drain")
+@options("Backlog")
 class Looked(What):
     """The backlog that is looked at."""
 
@@ -56,7 +56,7 @@ class Reading:
     seed: int = option(default=0, help="Another one, other places to read.")
 
 
-@options("What it runs on")
+@options("Spark")
 class Readers(Engines):
     """Who reads."""
 
@@ -89,7 +89,7 @@ def inspect(
     what: Annotated[Looked, without("order")],
     kafka: Kafka,
     reading: Reading,
-    rules: Annotated[Rules, without("limit_per_key")],
+    rules: Annotated[Rules, without("max_per_key")],
     readers: Annotated[Readers, only("engine", "master", "spark_conf", "tasks")],
     limits: Limits,
     report: Report,
@@ -109,7 +109,7 @@ def inspect(
     - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --skip "payload.kind == 'set_email'"`
     """  # noqa: E501 - an example has to be on one line to be copied
     spark = readers.look(full=reading.full)
-    asked = replace(rules.over(), limit_per_key=None)  # which shows in an estimate
+    asked = replace(rules.over(), max_per_key=None)  # which shows in an estimate
     RuleFilter(asked)  # a rule that can't be understood is refused before anything is read
     look = InspectRequest(
         topic=what.topic,

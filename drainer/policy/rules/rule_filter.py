@@ -27,7 +27,7 @@ from drainer.policy.rules.settings import (
 REASONS_MOST = 50  # told apart
 OTHER_REASONS = "other reasons"
 LIMITED_KEYS_MOST = 100_000  # that a limit counts: 20 MB, and 3 MB of the plan (0.1 s to write)
-TOO_MANY_KEYS = f"--limit-per-key has more than {LIMITED_KEYS_MOST:,} sub-keys to count"
+TOO_MANY_KEYS = f"--max-per-key has more than {LIMITED_KEYS_MOST:,} sub-keys to count"
 KEY_TEXT_MOST = 80  # characters; of a longer sub-key a digest is remembered
 
 
@@ -89,7 +89,7 @@ class RuleFilter:
         self._places = Places(Order.SUB_KEY, joins)  # other orders have no claims with a limit
         self._before = account = account or RuleAccount()
         self._tests = [_Test(rule) for rule in settings.skip]
-        most = settings.limit_per_key
+        most = settings.max_per_key
         self._limit = None if most is None else KeyLimit(most, account.counts)
         self._asked_below = account.asked_below
         self._asked_by = [(Claim.parse(text), below) for text, below in account.asked_by.items()]

@@ -10,7 +10,7 @@ from typing import Any
 from drainer.core.codec import JsonRecord, Whole
 from drainer.errors import UsageError
 
-LIMIT = "limit-per-key"  # the name of the rule that --limit-per-key is
+LIMIT = "max-per-key"  # the name of the rule that --max-per-key is
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class RuleSettings(JsonRecord):
     """
 
     skip: tuple[SkipRule, ...] = ()
-    limit_per_key: Whole | None = None
+    max_per_key: Whole | None = None
 
     def __post_init__(self) -> None:
         names = Counter([LIMIT, *(rule.name for rule in self.skip)])
@@ -60,16 +60,16 @@ class RuleSettings(JsonRecord):
                 raise ValueError("a rule has no name")
             if rule.when is None and not rule.keys:
                 raise ValueError(f"rule {rule.name!r} has neither when nor keys")
-        if self.limit_per_key is not None and self.limit_per_key < 1:
-            raise ValueError("limit_per_key is below one")
+        if self.max_per_key is not None and self.max_per_key < 1:
+            raise ValueError("max_per_key is below one")
 
     def __bool__(self) -> bool:
-        return bool(self.skip) or self.limit_per_key is not None
+        return bool(self.skip) or self.max_per_key is not None
 
     @property
     def in_words(self) -> tuple[str, ...]:
         """Their names, in a sentence if there are any."""
-        limit = () if self.limit_per_key is None else (f"{LIMIT} {self.limit_per_key:,}",)
+        limit = () if self.max_per_key is None else (f"{LIMIT} {self.max_per_key:,}",)
         names = (*(rule.name for rule in self.skip), *limit)
         return (f"rules: {', '.join(names)}",) if names else ()
 

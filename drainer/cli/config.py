@@ -1,0 +1,135 @@
+"""``drainer config``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from drainer import wings
+from drainer.cli.groups import Option, argument, command, option
+from drainer.cli.profile import DEFAULT, NEVER, path_of, read_profile, values_for
+from drainer.errors import Refused, UsageError
+from drainer.store.atomic_file import open_new
+from drainer.view.page import Column, Line, Page, Table, Tone, section
+from drainer.view.terminal import Terminal
+
+app = typer.Typer(help="Values for options, kept in a profile.", no_args_is_help=True)
+Named = Annotated[
+    str | None,
+    option("--profile", default=None, metavar="NAME|FILE", help="The profile. Default: default."),
+]
+
+
+@app.command()
+@command
+def init(profile: Named, terminal: Terminal) -> None:
+    """Write a profile whose values are all commented out, and print where it is.
+
+    Examples:
+
+    - `drainer config init`
+    - `drainer config init --profile production`
+    """
+    path = path_of(profile or DEFAULT)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = open_new(path)
+    except FileExistsError:
+        raise Refused(f"{path} is there already", hint="edit it, or name another one") from None
+    except OSError as error:
+        raise Refused(f"{path} can't be written: {error.strerror}", hint="name another") from None
+    with os.fdopen(file, "w", encoding="utf-8") as out:
+        out.write(template(options_of("run")))
+    terminal.data({"profile": str(path)}) if terminal.json else typer.echo(path)
+
+
+@app.command()
+@command
+def show(
+    of: Annotated[str, argument("[COMMAND]", default="run", help="A command. Default: run.")],
+    profile: Named,
+    terminal: Terminal,
+) -> None:
+    """Show the values that a command would take, and where each comes from.
+
+    Examples:
+
+    - `drainer config show`
+    - `drainer config show resume --profile production`
+    """
+    options = options_of(of)
+    read = read_profile(profile or os.environ.get("DRAINER_PROFILE"))
+    path, said = (None, {}) if read is None else (read[0], values_for(read[1], of, options))
+    rows = []
+    for name, each in sorted(options.items(), key=lambda item: item[1].word):
+        variable = f"DRAINER_{each.word.strip('-').upper().replace('-', '_')}"
+        if not each.word.startswith("--"):
+            continue
+        if variable in os.environ:
+            rows.append((each.word, os.environ[variable], variable))
+        elif name in said:
+            rows.append((each.word, _text(said[name]), str(path)))
+        elif each.default not in (None, ..., (), False):
+            rows.append((each.word, _text(getattr(each.default, "value", each.default)), "default"))
+    if terminal.json:
+        terminal.data(
+            {"command": of, "values": [dict(zip(_NAMES, row, strict=True)) for row in rows]}
+        )
+        return
+    table = Table((Column("option"), Column("value"), Column("from")), tuple(rows), shown=len(rows))
+    terminal.present(Page(Line(f"drainer {of}", Tone.STRONG), (section("Values", table),)))
+
+
+_NAMES = ("option", "value", "from")
+
+
+@app.command("path")
+@command
+def path_(profile: Named, terminal: Terminal) -> None:
+    """Print where a profile is, whether it is there or not.
+
+    Example: `drainer config path --profile production`
+    """
+    path: Path = path_of(profile or DEFAULT)
+    terminal.data({"profile": str(path)}) if terminal.json else typer.echo(path)
+
+
+def options_of(name: str) -> Mapping[str, Option]:
+    """Raises UsageError when there is no such command."""
+    from drainer.cli.app import COMMANDS  # noqa: PLC0415 - which loads this
+
+    place = {**COMMANDS, **wings.COMMANDS}.get(name)
+    found: Any = None if place is None else wings.load(place)
+    if not hasattr(found, "options"):
+        raise UsageError(f"there is no command {name} with options", hint="as in run or resume")
+    options: Mapping[str, Option] = found.options
+    return options
+
+
+def template(options: Mapping[str, Option]) -> str:
+    """A profile with each option of a command, and its default."""
+    lines = [
+        "# A profile of drainer: values for options, by their names without dashes.",
+        "# What stands here is for all commands; [run] and the like are for one.",
+        "",
+    ]
+    for each in sorted(options.values(), key=lambda option: option.word):
+        name = each.word.lstrip("-")
+        if not each.word.startswith("--") or name in NEVER:
+            continue
+        default = getattr(each.default, "value", each.default)
+        value = '"…"' if default in (None, ..., ()) else _toml(default)
+        lines += [f"# {each.help}", f"# {name} = {f'[{value}]' if each.many else value}", ""]
+    return "\n".join(lines)
+
+
+def _toml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"'
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

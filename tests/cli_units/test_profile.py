@@ -1,0 +1,108 @@
+"""Profiles: values that nobody has to type, and where each value comes from."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from drainer.cli.help import SHORT_OF
+
+HANDLER = ("--topic", "t", "--group", "g", "--handler", "nothing:Nothing")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a user without any profile; where they would lie."""
+    for name in [name for name in os.environ if name.startswith("DRAINER")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path / "drainer"
+
+
+def drainer(*words: str, code: int = 0, env: Mapping[str, str] | None = None) -> tuple[str, str]:
+    found = subprocess.run(
+        [sys.executable, "-m", "drainer", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | dict(env or {}),
+    )
+    assert found.returncode == code, found.stderr
+    return found.stdout, found.stderr
+
+
+def values(*words: str, concurrency: str | None = None) -> dict[str, tuple[str, str]]:
+    env = {} if concurrency is None else {"DRAINER_CONCURRENCY": concurrency}
+    shown = json.loads(drainer("config", "show", *words, "--json", env=env)[0])
+    return {each["option"]: (each["value"], each["from"]) for each in shown["values"]}
+
+
+def test_a_profile_is_begun_with_all_that_it_may_say(home: Path) -> None:
+    path = Path(drainer("config", "init")[0].strip())
+    assert path == home / "default.toml"
+    assert path.stat().st_mode & 0o777 == 0o600
+    text = path.read_text()
+    assert '\n# concurrency = "100"\n' in text
+    assert "Sub-messages in the handler at once" in text
+    assert "# yes" not in text
+    assert drainer("run", "--help")[0], "as it is, it says nothing"
+    assert "is there already" in drainer("config", "init", code=3)[1]
+
+
+def test_what_is_typed_comes_before_a_variable_before_a_profile(home: Path) -> None:
+    home.mkdir()
+    file = home / "default.toml"
+    file.write_text(
+        'grace = "3s"\nconcurrency = 5\n[run]\nconcurrency = 7\nfirst = ["index == 0"]\n'
+    )
+    file.chmod(0o600)
+    assert values()["--concurrency"] == ("7", str(file))
+    assert values("resume")["--concurrency"] == ("5", str(file))
+    assert values(concurrency="9")["--concurrency"] == ("9", "DRAINER_CONCURRENCY")
+    assert values()["--first"] == ("index == 0", str(file))
+    assert values()["--buffer"] == ("256MiB", "default")
+    file.write_text('[run]\nconcurrency = "many"\n')
+    assert "--concurrency 'many'" in drainer("run", *HANDLER, code=2)[1], "it is taken"
+    assert "which cluster" in drainer("run", *HANDLER, "--concurrency", "4", code=2)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[run]\nconcurency = 5\n", "is it concurrency?"),
+        ("yes = true\n", "can't say yes"),
+        ("run = 5\n", "not a table"),
+        ("nonsense\n", "can't be read"),
+    ],
+)
+def test_what_makes_no_sense_in_a_profile_is_a_usage_error(
+    home: Path, tmp_path: Path, text: str, said: str
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    assert said in drainer("--profile", str(file), "run", *HANDLER, code=2)[1]
+
+
+def test_a_profile_that_was_named_has_to_be_there_and_be_ones_own(home: Path) -> None:
+    assert "config init --profile prod" in drainer("--profile", "prod", "run", *HANDLER, code=2)[1]
+    file = Path(drainer("config", "init", "--profile", "prod")[0].strip())
+    file.chmod(0o666)
+    assert "anybody" in drainer("--profile", "prod", "run", *HANDLER, code=3)[1]
+
+
+@pytest.mark.parametrize("command", ["run", "resume", "redrive"])
+def test_help_is_short_and_leads_to_all_of_it(home: Path, command: str) -> None:
+    short, whole = drainer(command, "--help")[0], drainer(command, "--help-all")[0]
+    assert f"drainer {command} --help-all" in short
+    assert sum(" --" in line[:6] for line in short.splitlines()) < SHORT_OF + 2
+    assert "env var" not in short.replace("DRAINER", "")
+    assert "DRAINER_CONCURRENCY" in whole
+    assert "╭─ Failures" in whole
+    assert max(map(len, short.splitlines())) <= 80
