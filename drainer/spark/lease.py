@@ -55,7 +55,7 @@ class LeaseTimes:
 
 LOCAL = LeaseTimes(beat_s=0.5, look_s=0.2, stale_s=0, confirm_s=4, lease_s=6, cut_s=4)
 # A look is four requests, and a task makes three per second at most, records and all.
-REMOTE = LeaseTimes(beat_s=1, look_s=3, stale_s=0, confirm_s=5, lease_s=10, cut_s=5, listen_s=0.75)
+REMOTE = LeaseTimes(beat_s=1, look_s=4, stale_s=0, confirm_s=5, lease_s=11, cut_s=5, listen_s=1.34)
 # NFS keeps what it knows of a folder for up to a minute.
 MOUNTED = LeaseTimes(beat_s=1, look_s=2.5, stale_s=60, confirm_s=5, lease_s=150, cut_s=5)
 
