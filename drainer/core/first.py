@@ -32,7 +32,7 @@ from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.selection import Selection
 
-FILTER_BITS = 2**27  # 16 MiB, of which only the pages in use take memory; 0.01% wrong at 3M lanes
+FILTER_BITS = 2**27  # 16 MiB, of which only pages in use take memory; 0.01% wrong at 2M lanes
 FATES_MOST = 10_000  # ranges, of all partitions: the sub-messages of others are told all the same
 _WHOLE = "0/1"  # the claim that all sub-messages are in, as "all" is
 
