@@ -130,12 +130,12 @@ def drainer(
 
 
 def _take_profile(context: typer.Context, name: str | None) -> None:
-    """Values that nobody typed come from a profile, before those that are the options' own."""
+    """Values that were not typed come from a profile, before those that are the options' own."""
     command: Any = context.invoked_subcommand
     group: Any = context.command
     options = getattr(group.get_command(context, command).callback, "options", None)
     if options:
-        # The command has loaded all this; to print the version nobody needs it.
+        # The command has loaded all this; printing the version needs none of it.
         from drainer.cli.answer import answering  # noqa: PLC0415
         from drainer.cli.profile import read_profile, values_for  # noqa: PLC0415
         from drainer.view.terminal import Terminal  # noqa: PLC0415

@@ -44,7 +44,7 @@ def init(profile: Named, terminal: Terminal) -> None:
         raise Refused(f"{path} can't be written: {error.strerror}", hint="name another") from None
     with os.fdopen(file, "w", encoding="utf-8") as out:
         out.write(template(options_of("run")))
-    terminal.data({"profile": str(path)}) if terminal.json else typer.echo(path)
+    _print(path, terminal)
 
 
 @app.command()
@@ -62,14 +62,13 @@ def show(
     - `drainer config show resume --profile production`
     """
     options = options_of(of)
-    read = read_profile(profile or os.environ.get("DRAINER_PROFILE"))
+    read = read_profile(profile)
     path, said = (None, {}) if read is None else (read[0], values_for(read[1], of, options))
     rows = []
     for name, each in sorted(options.items(), key=lambda item: item[1].word):
-        variable = f"DRAINER_{each.word.strip('-').upper().replace('-', '_')}"
         if not each.word.startswith("--"):
             continue
-        if variable in os.environ:
+        if (variable := each.variable) is not None and variable in os.environ:
             rows.append((each.word, os.environ[variable], variable))
         elif name in said:
             rows.append((each.word, _text(said[name]), str(path)))
@@ -94,8 +93,14 @@ def path_(profile: Named, terminal: Terminal) -> None:
 
     Example: `drainer config path --profile production`
     """
-    path: Path = path_of(profile or DEFAULT)
-    terminal.data({"profile": str(path)}) if terminal.json else typer.echo(path)
+    _print(path_of(profile or DEFAULT), terminal)
+
+
+def _print(path: Path, terminal: Terminal) -> None:
+    if terminal.json:
+        terminal.data({"profile": str(path)})
+    else:
+        typer.echo(path)
 
 
 def options_of(name: str) -> Mapping[str, Option]:

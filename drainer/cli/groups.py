@@ -43,6 +43,7 @@ class Option:
         hidden_value: whether its value may hold a secret.
         basic: whether the short help has it.
         help: what it is for.
+        envvar: the variable as it was declared.
     """
 
     make: Callable[[tuple[str, ...], str | None], Any]
@@ -56,6 +57,12 @@ class Option:
     hidden_value: bool = False
     basic: bool = False
     help: str = ""
+    envvar: str | None = _BY_NAME
+
+    @property
+    def variable(self) -> str | None:
+        """That gives its value, too; None when none does."""
+        return variable_of(self.names, self.envvar)
 
     @property
     def word(self) -> str:
@@ -95,6 +102,13 @@ class Option:
             raise UsageError(f"{self.word} {error}", hint=error.hint) from None
 
 
+def variable_of(names: tuple[str, ...], envvar: str | None) -> str | None:
+    """The variable of an option, made of its name unless it was given."""
+    if envvar != _BY_NAME:
+        return envvar
+    return f"DRAINER_{names[0].partition('/')[0].strip('-').upper().replace('-', '_')}"
+
+
 def option(
     *names: str,
     help: str,
@@ -117,18 +131,19 @@ def option(
     """
 
     def make(names: tuple[str, ...], of_group: str | None) -> Any:
-        variable = envvar
-        if envvar == _BY_NAME:
-            variable = f"DRAINER_{names[0].partition('/')[0].strip('-').upper().replace('-', '_')}"
         settings = {"metavar": METAVARS.get(parse)} | more
         return typer.Option(
-            *names, help=help, envvar=variable, rich_help_panel=panel or of_group, **settings
+            *names,
+            help=help,
+            envvar=variable_of(names, envvar),
+            rich_help_panel=panel or of_group,
+            **settings,
         )
 
     if many is not None:
         default = None
     return Option(
-        make, names, default, parse, given, many, resumes, pairs, hidden_value, basic, help
+        make, names, default, parse, given, many, resumes, pairs, hidden_value, basic, help, envvar
     )
 
 
@@ -146,7 +161,7 @@ def argument(
     def make(names: tuple[str, ...], of_group: str | None) -> Any:
         return typer.Argument(metavar=metavar, help=help, **more)
 
-    return Option(make, (metavar,), default, parse, many=many)
+    return Option(make, (metavar,), default, parse, many=many, envvar=None)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))

@@ -38,17 +38,17 @@ def read_profile(name: str | None) -> tuple[Path, Mapping[str, Any]] | None:
     path = path_of(name or DEFAULT)
     try:
         return path, tomllib.loads(read_own(path).decode())
-    except (FileNotFoundError, PermissionError) as error:
+    except FileNotFoundError:
         if name is None:
             return None
-        if isinstance(error, PermissionError):
-            raise UsageError(f"the profile {path} can't be read: {error.strerror}") from None
         raise UsageError(
             f"there is no profile {path}", hint=f"`drainer config init --profile {name}` makes one"
         ) from None
     except NotOwn as error:
         raise Refused(f"the profile {error}", hint="make it your own, or name another") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        if name is None and isinstance(error, PermissionError):
+            return None  # of another user's home
         raise UsageError(f"the profile {path} can't be read: {error}", hint="It is TOML.") from None
 
 

@@ -27,10 +27,6 @@ class DrainClass(JsonRecord):
     cut: bool = False
     sub_messages: Counts = field(default_factory=Counts)
 
-    def __post_init__(self) -> None:
-        if not self.where.strip():
-            raise ValueError("the expression of a class is empty")
-
 
 @dataclass(frozen=True, slots=True)
 class Classes(JsonRecord):

@@ -155,13 +155,10 @@ class Dispatcher:
         number = message.origin.ledger
         sequence = subs if type(subs) is list else list(subs)
         keys = identify(message, sequence)
-        size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(sequence)
-        size += self._payloads.bytes_of(message, sequence)
+        size = self._size_of(message, sequence)
         shared, fate = 0, DONE
         if self._shared_below and message.offset < self._shared_below[number]:
-            assert self._others is not None
-            shared = self._others.finished(message, sequence)
-            fate = self._others.fate(message)
+            shared, fate = self._finished_elsewhere(message, sequence)
         done = self.ledgers[number].deliver(message, keys, size, shared, fate)
         self._let_in(message, sequence, done)
 
@@ -195,6 +192,16 @@ class Dispatcher:
         ledger = self.ledgers[message.origin.ledger]
         done = ledger.deliver(message, message.sub_keys, size, own=message.own)
         self._let_in(message, subs, done)
+
+    def _size_of(self, message: Message, subs: Sequence[SubMessage]) -> int:
+        size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(subs)
+        return size + self._payloads.bytes_of(message, subs)
+
+    def _finished_elsewhere(
+        self, message: Message, subs: Sequence[SubMessage]
+    ) -> tuple[int, Outcome]:
+        assert self._others is not None
+        return self._others.finished(message, subs), self._others.fate(message)
 
     def _let_in(self, message: Message, subs: Sequence[SubMessage], done: int) -> None:
         # ``done`` has the bits of those that need not be handled.
@@ -413,6 +420,10 @@ class Dispatcher:
 
     def _rest(self, sub: SubMessage) -> None:
         self.leaves_something = True
+        self._put_to_rest(sub)
+
+    @staticmethod
+    def _put_to_rest(sub: SubMessage) -> None:
         message = sub.message
         message.ledger.rest(message)
         sub.payload = None

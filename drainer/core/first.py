@@ -11,10 +11,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from drainer.core.claims import ALL, ClassMap, Elsewhere, Places, class_selector
-from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES, Dispatcher
+from drainer.core.dispatch import Dispatcher
 from drainer.core.identity import identify
 from drainer.core.ledger import Ledger
-from drainer.core.order import LANE_OF, Order
+from drainer.core.order import Order, lanes_of
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import (
     DONE,
@@ -33,7 +33,7 @@ from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.selection import Selection
 
 FILTER_BITS = 2**27  # 16 MiB, of which only pages in use take memory; 0.01% wrong at 2M lanes
-FATES_MOST = 10_000  # ranges, of all partitions: the sub-messages of others are told all the same
+FATES_MOST = 10_000  # ranges, of all partitions; of more only sub-messages are counted exactly
 _WHOLE = "0/1"  # the claim that all sub-messages are in, as "all" is
 
 
@@ -113,8 +113,7 @@ class FirstDispatcher(Dispatcher):
         for ledger in self.ledgers.values():
             ledger.tells_fates = True  # for whoever finishes the rest of a message
         self._selection, self.evaluates = Selection(where), True
-        self._waits = LaneFilter(filter_bits) if order is not Order.NONE else None
-        self._lane_of_order = LANE_OF.get(order)
+        self._waits, self._lanes_of = LaneFilter(filter_bits), lanes_of(order)
         self.found = ClassMap({n: (each.watermark, each.end) for n, each in self.ledgers.items()})
         self.beside = 0
         self.cut: set[int] = set()
@@ -148,17 +147,14 @@ class FirstDispatcher(Dispatcher):
         keys = identify(message, sequence)
         finished, fate = 0, DONE
         if offset < self._shared_below[number]:
-            assert self._others is not None
-            finished = self._others.finished(message, sequence)
-            fate = self._others.fate(message)
+            finished, fate = self._finished_elsewhere(message, sequence)
         selected = self._selection.bits(sequence)
         # Whoever has finished it: another class's map may not know it either.
         self.found.look(number, offset, bool(selected))
         matching = selected & ~finished
         done = matching  # unless they are still to be handled
         if matching and ledger.wants(offset):
-            size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(sequence)
-            size += self._payloads.bytes_of(message, sequence)
+            size = self._size_of(message, sequence)
             foreign = ((1 << len(sequence)) - 1) & ~matching
             done = ledger.deliver(message, keys, size, foreign, fate) & matching
         else:
@@ -177,9 +173,9 @@ class FirstDispatcher(Dispatcher):
                 if matching & bit:
                     self._rest(sub)  # another run may redrive it
             elif not matching & bit:
-                self._wait_for(number, sub)
+                self._waits.add(number, self._lanes_of(sub))
                 self.beside += 1
-            elif self._waits is not None and self._waits.has_any(number, self._lanes_of(sub)):
+            elif self._waits.has_any(number, self._lanes_of(sub)):
                 self._hold(sub)
             else:
                 first |= bit
@@ -236,20 +232,10 @@ class FirstDispatcher(Dispatcher):
                 room -= len(found)
         return kept
 
-    def _lanes_of(self, sub: SubMessage) -> Sequence[Hashable]:
-        if self._lane_of_order is not None:
-            return (self._lane_of_order(sub),)
-        return (sub.key,) if sub.keys is None else sub.keys
-
-    def _wait_for(self, number: int, sub: SubMessage) -> None:
-        if self._waits is not None:
-            self._waits.add(number, self._lanes_of(sub))
-
     def _hold(self, sub: SubMessage) -> None:
-        self._wait_for(sub.message.origin.ledger, sub)
+        self._waits.add(sub.message.origin.ledger, self._lanes_of(sub))
         self.held += 1
-        sub.message.ledger.rest(sub.message)
-        sub.payload = None
+        self._put_to_rest(sub)
 
     def _hold_all(self, subs: Iterable[SubMessage], among: int) -> None:
         for sub in subs:

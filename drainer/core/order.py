@@ -1,8 +1,8 @@
-"""The four orders of a drain: which lane a sub-message stands in, when it isn't its sub-keys'."""
+"""The four orders of a drain: which lanes a sub-message stands in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 
 from drainer.message import SubMessage
@@ -17,9 +17,25 @@ class Order(Enum):
     NONE = "none"  # no order at all
 
 
+# When it isn't that of its sub-keys.
 LANE_OF: dict[Order, Callable[[SubMessage], Hashable]] = {
     Order.KEY: lambda sub: sub.message.key,
     Order.PARTITION: lambda sub: sub.message.partition,
     # Not id(): a parked lane outlives its sub-message, and another one would get its number.
     Order.NONE: lambda sub: (sub.message.partition, sub.message.offset, sub.index),
 }
+
+
+def keys_of(sub: SubMessage) -> Sequence[Hashable]:
+    """Its sub-keys, of which most have one."""
+    return (sub.key,) if sub.keys is None else sub.keys
+
+
+def lanes_of(order: Order) -> Callable[[SubMessage], Sequence[Hashable]]:
+    """Gives the lanes in which others may stand behind a sub-message: none without an order."""
+    if order is Order.SUB_KEY:
+        return keys_of
+    if order is Order.NONE:
+        return lambda sub: ()
+    lane_of = LANE_OF[order]
+    return lambda sub: (lane_of(sub),)

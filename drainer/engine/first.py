@@ -24,14 +24,14 @@ def with_class(
     classes = tuple(
         ClassStatus(
             where,
-            each.sub_messages + now,
+            known.sub_messages + now,
             dispatcher.held,
             status.eta_s,
             cut=not dispatcher.looked_at_all,
         )
-        if each.where == where
+        if known.where == where
         else each
-        for each in ClassStatus.of(replace(plan, claims={}))
+        for known, each in zip(plan.classes.each, ClassStatus.of(plan), strict=True)
     )
     rest_s = _rest_s(status, dispatcher, rate)
     eta_s = None if status.eta_s is None or rest_s is None else status.eta_s + rest_s

@@ -40,8 +40,8 @@ def concluded(
 
 
 def goes_on(cause: BaseException | None) -> bool:
-    """Whether the rest comes after a class that ended so: lanes that are parked stand in nobody
-    else's way."""
+    """Whether the rest comes after a class that ended so: parked lanes are in no other's
+    way."""
     return cause is None or isinstance(cause, LanesParked)
 
 

@@ -208,7 +208,7 @@ class Steering:
 
 async def _answer(asked: Asked, doing: Coroutine[Any, Any, tuple[str, ...]]) -> None:
     """Whatever comes of a request, it is no reason for the drain to end."""
-    if not asked.answer.set_running_or_notify_cancel():  # nobody waits for it any more
+    if not asked.answer.set_running_or_notify_cancel():  # the asker has gone
         doing.close()
         return
     try:

@@ -181,10 +181,8 @@ def make_estimate(
     rows.sort(key=lambda each: each.concurrency)
     verdict, first, later_s = None, None, 0.0
     if measured.dealt is not None:
-        rest_s = None
-        if engine != PROCESS:
-            rest = measured.dealt.passes[-1]
-            rest_s = way(rest, setting, order, asked, SIMULATED_MOST).seconds
+        rest = measured.dealt.passes[-1]
+        rest_s = way(rest, setting, order, asked, SIMULATED_MOST).seconds
         wheres = [each.where for each in request.classes.each]
         first = forecast_first(measured.dealt, wheres, setting, orders[order], rest_s)
         later_s = first.later_s

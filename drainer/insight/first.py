@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from drainer.core.first import LaneFilter
-from drainer.core.order import LANE_OF, Order
-from drainer.insight.forecast.forecast import Forecast, Setting, bounds_of, forecast
+from drainer.core.order import Order, lanes_of
+from drainer.insight.forecast.forecast import Forecast, Setting, bounds_of
 from drainer.insight.forecast.workload import Workload
 from drainer.message import Barrier, SubMessage
 from drainer.policy.rules.selection import Selection
@@ -46,8 +46,7 @@ class Dealing:
     """Deals the sub-messages of a sample out to the passes of a drain, in the order of the log."""
 
     def __init__(self, wheres: Sequence[str], order: Order) -> None:
-        self._lane_of = LANE_OF.get(order)
-        self._ordered = order is not Order.NONE
+        self._lanes_of = lanes_of(order)
         self._classes = [(Selection(where), LaneFilter(), set[int]()) for where in wheres]
         self.look_s = [0.0] * len(wheres)
 
@@ -62,31 +61,22 @@ class Dealing:
                 if partition in cut or isinstance(sub, Barrier):
                     cut.add(partition)
                     rest.append(sub)
-                elif bits >> at & 1 and not waits.has_any(partition, self._lanes(sub)):
+                elif bits >> at & 1 and not waits.has_any(partition, self._lanes_of(sub)):
                     first.append(sub)
                 else:
                     rest.append(sub)
-                    waits.add(partition, self._lanes(sub))
+                    waits.add(partition, self._lanes_of(sub))
             self.look_s[number] += time.perf_counter() - begun_s
             parts.append(first)
             subs = rest
         return [*parts, list(subs)]
 
-    def _lanes(self, sub: SubMessage) -> Sequence[Hashable]:
-        if not self._ordered:
-            return ()
-        if self._lane_of is not None:
-            return (self._lane_of(sub),)
-        return (sub.key,) if sub.keys is None else sub.keys
-
 
 def forecast_first(
-    dealt: Dealt, wheres: Sequence[str], setting: Setting, without: Forecast, cores_s: float | None
+    dealt: Dealt, wheres: Sequence[str], setting: Setting, without: Forecast, rest_s: float
 ) -> FirstForecast:
-    """A pass takes what binds it most, for it reads all and handles little; the rest is simulated.
-
-    ``cores_s`` is what the rest takes when something else than this process drains it.
-    """
+    """A pass takes what binds it most, for it reads all and handles little; ``rest_s`` is what the
+    rest takes."""
     seconds, classes = 0.0, []
     for where, work, look_s in zip(wheres, dealt.passes, dealt.look_s, strict=False):
         costs = replace(setting.costs, message_s=setting.costs.message_s + look_s)
@@ -94,8 +84,5 @@ def forecast_first(
         bounds = bounds_of(work, of_pass, without.order, without.concurrency)
         seconds += costs.begin_s + max(bounds.values()) + setting.latency.mean_s
         classes.append(ClassForecast(where, seconds, work.sub_messages))
-    rest_s = cores_s
-    if rest_s is None:
-        rest_s = forecast(dealt.passes[-1], setting, without.order, without.concurrency).seconds
     all_s = seconds + rest_s
     return FirstForecast(tuple(classes), all_s, all_s - without.seconds)

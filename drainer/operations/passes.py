@@ -15,6 +15,7 @@ from drainer.engine.outcome import concluded, goes_on
 from drainer.engine.status import CLASS_DONE, ClassStatus, FailureStatus, Status, Summary
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled
 from drainer.operations.engine import IN_PROCESS, Engine, HeldDrain, InProcess
+from drainer.operations.start import anew
 
 
 def in_passes(held: HeldDrain, engine: Engine) -> Summary:
@@ -51,15 +52,13 @@ def _in_passes(held: HeldDrain, engine: Engine, passes: list[Summary]) -> Summar
         classes = now.plan.classes
         if classes.stops:
             found = replace(_together(passes), classes=ClassStatus.of(now.plan))
-            return _left(found, classes.left_over) if classes.left_over else _done(found)
+            if classes.left_over:
+                return _left(found, classes.left_over)
+            return replace(found, status=CLASS_DONE)
         if held.control.stopped is not None:
             return _stopped(passes, held.control.stopped)
     passes.append(engine(now))
     return _together(passes)
-
-
-def _done(summary: Summary) -> Summary:
-    return replace(summary, status=CLASS_DONE)
 
 
 def _left(summary: Summary, wheres: Sequence[str]) -> Summary:
@@ -77,7 +76,7 @@ def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:
         case KeyboardInterrupt():
             cause: DrainerError = Signalled("interrupted by SIGINT")
         case Refused():
-            cause = Interrupted(str(error), hint="once that is mended, resume with the plan")
+            cause = Interrupted(str(error), hint="fix that, then resume with the plan")
         case DrainerError():
             cause = error
         case _:
@@ -91,10 +90,8 @@ def _next_pass(held: HeldDrain, where: str, summary: Summary) -> HeldDrain:
     """What comes after the pass of this class."""
     loaded, now = held.file.load(), held.runtime.now()
     (found,) = (each for each in summary.classes if each.where == where)
-    generation = loaded.last_generation + 2  # past every journal, as at a resume
-    plan = replace(loaded.plan.settled(), generation=generation, updated=now)
-    classes = plan.classes.with_ended(where, now, found.held, cut=found.cut)
-    plan = replace(plan, classes=classes).begun()
+    classes = loaded.plan.classes.with_ended(where, now, found.held, cut=found.cut)
+    plan = anew(replace(loaded.plan, generation=loaded.last_generation, classes=classes), now)
     held.file.write(plan)
     steering = held.control.steering
     running = held.running if steering is None else steering.settings.running

@@ -308,7 +308,11 @@ def _check_committed(cluster: Cluster, path: PlanPlace, seen: LoadedPlan) -> Non
 
 
 def resumed(plan: OffsetPlan, event: Event) -> OffsetPlan:
-    """A plan as the next run begins with it: what was pending will be read again."""
+    """A plan as the next run begins with it, by this event."""
+    return anew(plan, event.at).noting(event)
+
+
+def anew(plan: OffsetPlan, at: str) -> OffsetPlan:
+    """A plan as the next run or pass begins with it: what was pending will be read again."""
     # Past every journal that may lie beside the plan: a save begins one before it writes the plan.
-    plan = replace(plan.settled(), updated=event.at, generation=plan.generation + 2)
-    return plan.noting(event).begun()
+    return replace(plan.settled(), updated=at, generation=plan.generation + 2).begun()

@@ -1,4 +1,4 @@
-"""Profiles: values that nobody has to type, and where each value comes from."""
+"""Profiles: values that need not be typed, and where each value comes from."""
 
 from __future__ import annotations
 
@@ -71,6 +71,15 @@ def test_what_is_typed_comes_before_a_variable_before_a_profile(home: Path) -> N
     file.write_text('[run]\nconcurrency = "many"\n')
     assert "--concurrency 'many'" in drainer("run", *HANDLER, code=2)[1], "it is taken"
     assert "which cluster" in drainer("run", *HANDLER, "--concurrency", "4", code=2)[1]
+
+
+def test_a_variable_is_shown_only_if_it_is_read(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAINER_FIRST", "index == 0")  # it would be cut at each space
+    monkeypatch.setenv("DRAINER_SPARK_MASTER", "local[2]")
+    assert "--first" not in values()
+    assert values()["--master"] == ("local[2]", "DRAINER_SPARK_MASTER")
 
 
 @pytest.mark.parametrize(

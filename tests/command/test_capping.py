@@ -1,4 +1,4 @@
-"""``--broker-limits``: a drain is held to what the brokers bear, and says so, during it and after.
+"""``--broker-limits``: a drain is held to what the brokers tolerate, and says so, then and after.
 
 How well it is held to it is tested on a clock of its own (tests/core/test_pace.py).
 """

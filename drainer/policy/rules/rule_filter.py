@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 from drainer.core.claims import Claim, Places
 from drainer.core.joins import Joins
-from drainer.core.order import Order
+from drainer.core.order import Order, keys_of
 from drainer.core.progress import Outcome
 from drainer.message import Barrier, Message, SubMessage
 from drainer.policy.dead_letter import key_text
@@ -136,7 +136,7 @@ class RuleFilter:
             self._asked_by and self._was_asked(sub, message)
         ):
             return None  # it passed in an earlier run, which counted it
-        return None if self._limit.passes(_keys(sub)) else LIMIT
+        return None if self._limit.passes(keys_of(sub)) else LIMIT
 
     def sift(self, message: Message, subs: Sequence[SubMessage], done: int) -> int:
         """Takes out of a delivered message what the rules say; gives the bits of these.
@@ -208,7 +208,3 @@ class _Test:
         if sub.keys is None:
             return key_text(sub.key) in wanted
         return all(key_text(key) in wanted for key in sub.keys)
-
-
-def _keys(sub: SubMessage) -> tuple[object, ...]:
-    return (sub.key,) if sub.keys is None else sub.keys
