@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from drainer import __version__, wings
-from drainer.cli.help import Command
+from drainer.cli.help import Command, proposing
 
 # The callback or group of each command of the house.
 COMMANDS = {
@@ -107,6 +107,7 @@ def drainer(
             "--profile",
             envvar="DRAINER_PROFILE",
             metavar="NAME|FILE",
+            autocompletion=proposing("--profile"),
             help="Take values for options from there. Default: default, if you made it.",
         ),
     ] = None,

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_t
 import typer
 
 from drainer.cli.answer import LogFormat, answering, speaking
-from drainer.cli.help import show_all
+from drainer.cli.help import proposing, show_all
 from drainer.cli.values import METAVARS
 from drainer.core.naming import option_name
 from drainer.errors import Refused, UsageError
@@ -131,7 +131,7 @@ def option(
     """
 
     def make(names: tuple[str, ...], of_group: str | None) -> Any:
-        settings = {"metavar": METAVARS.get(parse)} | more
+        settings = {"metavar": METAVARS.get(parse), "autocompletion": proposing(names[0])} | more
         return typer.Option(
             *names,
             help=help,
@@ -159,7 +159,8 @@ def argument(
     """Declares an argument; as ``option``."""
 
     def make(names: tuple[str, ...], of_group: str | None) -> Any:
-        return typer.Argument(metavar=metavar, help=help, **more)
+        proposed = proposing(metavar.strip("[]"))
+        return typer.Argument(metavar=metavar, help=help, autocompletion=proposed, **more)
 
     return Option(make, (metavar,), default, parse, many=many, envvar=None)
 

@@ -1,8 +1,8 @@
-"""Help in two lengths: what most need of a command, and all of it (``--help-all``)."""
+"""Help in two lengths (``--help``, ``--help-all``), and what a shell may propose at Tab."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from typer.core import TyperCommand, TyperOption
 
 ALL = "--help-all"
 SHORT_OF = 20  # options; of fewer, all are shown
+_PROPOSED = ("--topic", "--dead-letter-topic", "--group", "--handler", "--profile", "PLAN")
 
 
 class Command(TyperCommand):
@@ -57,3 +58,17 @@ def show_all(context: typer.Context, wanted: bool) -> None:
         context.meta[ALL] = True
         typer.echo(context.get_help(), color=context.color)
         raise typer.Exit
+
+
+def proposing(name: str) -> Callable[[typer.Context, str], list[str]] | None:
+    """What completes the value of an option or argument; None of those that have no proposals."""
+    if name not in _PROPOSED:
+        return None
+
+    def propose(context: typer.Context, incomplete: str) -> list[str]:
+        # Only a shell asks for it, and printing the help must not wait for it.
+        from drainer.cli import completion  # noqa: PLC0415
+
+        return completion.propose(name, context, incomplete)
+
+    return propose

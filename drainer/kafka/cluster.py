@@ -189,7 +189,7 @@ class Cluster(Connection):
             time.sleep(MISSING_CONFIRM_S)
             found = self.find(what, attempt, absent, needs=needs)
         if found is None:
-            near = get_close_matches(name, self._topic_names(), n=NEAR_NAMES)
+            near = get_close_matches(name, self.topic_names(), n=NEAR_NAMES)
             raise TopicMissing(
                 f"topic {name} does not exist",
                 hint=f"is it {' or '.join(near)}?" if near else "check its name and the cluster",
@@ -252,14 +252,25 @@ class Cluster(Connection):
         except Refused:
             return GroupInfo(name, "unknown", ()).in_use()
 
-    def near_groups(self, name: str) -> list[str]:
-        """Groups with names like this one: a hint, empty when no answer comes soon."""
+    def topic_names(self) -> list[str]:
+        """All that this user sees: for a hint, empty when no answer comes soon."""
+        try:
+            return list(map(str, self.admin.list_topics(timeout=HINT_TIMEOUT_S).topics))
+        except KafkaException:
+            return []
+
+    def group_names(self) -> list[str]:
+        """The same of groups."""
         try:
             asked = self.admin.list_consumer_groups(request_timeout=HINT_TIMEOUT_S)
-            known = [each.group_id for each in self.wait(asked, HINT_TIMEOUT_S).valid]
+            return [each.group_id for each in self.wait(asked, HINT_TIMEOUT_S).valid]
         except (KafkaException, Refused):
             return []
-        return get_close_matches(name, [each for each in known if each != name], n=NEAR_NAMES)
+
+    def near_groups(self, name: str) -> list[str]:
+        """Groups with names like this one."""
+        others = [each for each in self.group_names() if each != name]
+        return get_close_matches(name, others, n=NEAR_NAMES)
 
     def committed(
         self, group: str, topic: str, partitions: Iterable[int], timeout_s: float | None = None
@@ -423,12 +434,6 @@ class Cluster(Connection):
             f"the commit of group {group} on {topic} was refused: {said}",
             hint="fix the cause, then try again",
         )
-
-    def _topic_names(self) -> list[str]:
-        try:
-            return list(map(str, self.admin.list_topics(timeout=HINT_TIMEOUT_S).topics))
-        except KafkaException:
-            return []  # only a hint
 
 
 class _OffsetReader:

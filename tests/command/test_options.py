@@ -46,17 +46,45 @@ def test_the_version_is_printed(command: Command) -> None:
     assert re.fullmatch(r"drainer \d+\.\d+\.\d+\S*\n", command("--version").out)
 
 
-def test_the_completion_knows_commands_and_options(command: Command) -> None:
-    def completed(words: str) -> list[str]:
-        env = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-        return subprocess.run(
-            [SCRIPT],
-            env=command.env | env | {"_DRAINER_COMPLETE": "complete_bash"},
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        ).stdout.split()
+def completed(command: Command, words: str) -> list[str]:
+    env = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    ended = subprocess.run(
+        [SCRIPT],
+        env=command.env | env | {"_DRAINER_COMPLETE": "complete_bash"},
+        cwd=command.folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert not ended.stderr
+    return ended.stdout.split()
 
-    assert {"show", "verify", "undo"} <= set(completed("drainer plan "))
-    assert "--concurrency" in completed("drainer run --conc")
+
+def test_the_completion_knows_commands_and_options(command: Command) -> None:
+    assert {"show", "verify", "undo"} <= set(completed(command, "drainer plan "))
+    assert "--concurrency" in completed(command, "drainer run --conc")
+
+
+def test_the_completion_asks_the_cluster_and_the_folder(command: Command, topic: Topic) -> None:
+    group = command.group(topic)
+    command("run", "--topic", topic.name, "--group", group, "--handler", "count", "--from",
+            "earliest", "--yes", "-b", topic.bootstrap)  # fmt: skip
+    run = f"drainer run -b {topic.bootstrap}"
+
+    assert completed(command, f"{run} --topic {topic.name[:-2]}") == [topic.name]
+    assert completed(command, f"{run} --group {group[:-1]}") == [group]
+    assert completed(command, f"drainer resume {topic.name}") == [f"{topic.name}.{group}.plan.json"]
+    assert completed(command, f"{run} --handler pri") == ["print"]
+
+
+def test_the_completion_connects_as_the_profile_says(command: Command, topic: Topic) -> None:
+    profile = command.folder / "staging.toml"
+    profile.write_text(f'bootstrap-server = "{topic.bootstrap}"\n')
+    words = f"drainer --profile {profile} inspect --topic {topic.name[:-2]}"
+
+    assert completed(command, words) == [topic.name]
+
+
+def test_without_a_cluster_nothing_is_proposed(command: Command) -> None:
+    assert completed(command, "drainer run -b localhost:1 --topic o") == []

@@ -1,0 +1,90 @@
+"""What the shell proposes at Tab: asked of the cluster, of this machine and of the folder.
+
+A proposal is worth neither an error nor a long wait: without an answer soon there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from glob import escape, glob
+from importlib.metadata import entry_points
+from typing import Any
+
+import typer
+
+from drainer.cli.profile import folder, read_profile, values_for
+from drainer.control import client
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
+from drainer.loader import ENTRY_POINTS
+
+WAIT_S = 2.0  # for the cluster
+_PRIVATE = ("__", "drainer.lock.")  # names that are proposed only to who begins them
+
+
+def propose(name: str, context: typer.Context, incomplete: str) -> list[str]:
+    """Values of an option or argument that begin as it was typed."""
+    found: Iterable[str] = ()
+    with suppress(Exception):
+        found = _ASKED[name](context, incomplete)
+    return sorted(
+        each
+        for each in found
+        if each.startswith(incomplete) and (incomplete or not each.startswith(_PRIVATE))
+    )
+
+
+def _topics(context: typer.Context, incomplete: str) -> list[str]:
+    with _cluster(context) as cluster:
+        return cluster.topic_names()
+
+
+def _groups(context: typer.Context, incomplete: str) -> list[str]:
+    with _cluster(context) as cluster:
+        return cluster.group_names()
+
+
+def _handlers(context: typer.Context, incomplete: str) -> list[str]:
+    return [*(each.name for each in entry_points(group=ENTRY_POINTS)), *_files(incomplete, ".py")]
+
+
+def _plans(context: typer.Context, incomplete: str) -> set[str]:
+    """Those in the folder, and of drains that run here."""
+    return {*_files(incomplete, ".plan.json"), *(each.about.plan for each in client.running())}
+
+
+def _profiles(context: typer.Context, incomplete: str) -> list[str]:
+    return [path.stem for path in folder().glob("*.toml")]
+
+
+_ASKED: Mapping[str, Callable[[typer.Context, str], Iterable[str]]] = {
+    "--topic": _topics,
+    "--dead-letter-topic": _topics,
+    "--group": _groups,
+    "--handler": _handlers,
+    "PLAN": _plans,
+    "--profile": _profiles,
+}
+
+
+def _files(incomplete: str, suffix: str) -> list[str]:
+    return glob(f"{escape(incomplete)}*{suffix}")
+
+
+def _cluster(context: typer.Context) -> Cluster:
+    given = _of_profile(context)
+    given |= {name: value for name, value in context.params.items() if value is not None}
+    settings = ClientSettings.load(
+        given.get("bootstrap_server"),
+        given.get("client_config"),
+        tuple(given.get("client_properties") or ()),
+    )
+    return Cluster.connect(settings, timeout_s=WAIT_S)
+
+
+def _of_profile(context: typer.Context) -> dict[str, Any]:
+    """While a shell completes, no callback runs that would have read it."""
+    read = read_profile(context.parent.params.get("profile") if context.parent else None)
+    options = getattr(context.command.callback, "options", {})
+    return values_for(read[1], context.info_name or "", options) if read else {}
