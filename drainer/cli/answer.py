@@ -17,7 +17,7 @@ from drainer.errors import (
     Refused,
 )
 from drainer.view.log import logging_as_json
-from drainer.view.terminal import Terminal
+from drainer.view.terminal import Form, Terminal
 
 _STATUS = {EXIT_REFUSED: "refused", EXIT_INTERRUPTED: "interrupted"}
 
@@ -30,10 +30,12 @@ class LogFormat(StrEnum):
 
 
 @contextmanager
-def speaking(log_format: LogFormat, *, json: bool, quiet: bool, debug: bool) -> Iterator[Terminal]:
+def speaking(
+    log_format: LogFormat, form: Form | None, *, json: bool, quiet: bool, debug: bool
+) -> Iterator[Terminal]:
     """The terminal of a command that can write a log instead."""
     if log_format is LogFormat.TEXT:
-        yield Terminal(json=json, quiet=quiet, debug=debug)
+        yield Terminal(json=json, quiet=quiet, debug=debug, form=form)
         return
     with logging_as_json(json=json, quiet=quiet, debug=debug) as terminal:
         yield terminal

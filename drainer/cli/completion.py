@@ -69,7 +69,8 @@ _ASKED: Mapping[str, Callable[[typer.Context, str], Iterable[str]]] = {
 
 
 def _files(incomplete: str, suffix: str) -> list[str]:
-    return glob(f"{escape(incomplete)}*{suffix}")
+    # Not Path.glob, which would give ./FILE back as FILE, and the shell would drop it.
+    return glob(f"{escape(incomplete)}*{suffix}")  # noqa: PTH207
 
 
 def _cluster(context: typer.Context) -> Cluster:

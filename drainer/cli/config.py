@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from drainer import wings
-from drainer.cli.groups import Option, argument, command, option
+from drainer.cli.groups import Option, TableTerminal, argument, command, option
 from drainer.cli.profile import DEFAULT, NEVER, path_of, read_profile, values_for
 from drainer.errors import Refused, UsageError
 from drainer.store.atomic_file import open_new
@@ -52,7 +52,7 @@ def init(profile: Named, terminal: Terminal) -> None:
 def show(
     of: Annotated[str, argument("[COMMAND]", default="run", help="A command. Default: run.")],
     profile: Named,
-    terminal: Terminal,
+    terminal: TableTerminal,
 ) -> None:
     """Show the values that a command would take, and where each comes from.
 

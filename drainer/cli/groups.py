@@ -20,7 +20,7 @@ from drainer.cli.help import proposing, show_all
 from drainer.cli.values import METAVARS
 from drainer.core.naming import option_name
 from drainer.errors import Refused, UsageError
-from drainer.view.terminal import Terminal
+from drainer.view.terminal import Form, Terminal
 
 Group = TypeVar("Group")
 
@@ -219,6 +219,17 @@ class Talk:
     )
 
 
+@options("Output")
+class Tables(Talk):
+    """The same of a command that finds a table; metadata of its terminal."""
+
+    output: Form | None = option(
+        "-o", default=None, help="Print what was found on standard output in this form."
+    )
+
+
+TableTerminal = Annotated[Terminal, Tables]
+
 Given = Mapping[str, Any]
 
 
@@ -265,7 +276,8 @@ def command(
             found, panel, hints = {name: one.of(name)}, None, {name: kind}
             makers[name] = _one(name, found[name])
         elif kind is Terminal or hasattr(kind, "__options__"):
-            group: Any = Talk if kind is Terminal else kind
+            spoken = Tables if Tables in metadata else Talk
+            group: Any = spoken if kind is Terminal else kind
             found = {each: of for each, of in group.__options__.items() if takes(each)}
             panel, hints = group.__panel__, get_type_hints(group)
             makers[name] = _all_of(group, found)
@@ -279,7 +291,7 @@ def command(
             return  # it is one of the group's commands that was meant
         talk = {each: given.get(each, False) for each in ("json", "quiet", "debug")}
         log_format = given.get("log_format", LogFormat.TEXT)
-        with speaking(log_format, **talk) as terminal, answering(terminal):
+        with speaking(log_format, given.get("output"), **talk) as terminal, answering(terminal):
             if changes(given):
                 _insist_that_it_may(given)
             arguments: dict[str, Any] = {}

@@ -9,7 +9,7 @@ import typer
 
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka
-from drainer.cli.groups import changing, command, option
+from drainer.cli.groups import TableTerminal, changing, command, option
 from drainer.cli.options import PlanArgument, Reason, Yes
 from drainer.errors import EXIT_DONE, EXIT_FOUND
 from drainer.escape import command as in_shell
@@ -30,7 +30,7 @@ app = typer.Typer(
 
 @app.command()
 @command
-def show(plan: PlanArgument, terminal: Terminal) -> None:
+def show(plan: PlanArgument, terminal: TableTerminal) -> None:
     """Show what a plan holds; asks no broker.
 
     Example: `drainer plan show orders.indexer.plan.json`
@@ -102,7 +102,7 @@ def take(
 
 @app.command()
 @command
-def history(plan: PlanArgument, terminal: Terminal) -> None:
+def history(plan: PlanArgument, terminal: TableTerminal) -> None:
     """Show what was done with a drain: when, by whom, why, and where that left the group.
 
     Example: `drainer plan history orders.indexer.plan.json`

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
-from drainer.cli.groups import Option, argument, changing, command, option
+from drainer.cli.groups import Option, TableTerminal, argument, changing, command, option
 from drainer.cli.options import Failing, How, HowLong, Reason
 from drainer.cli.values import parse_duration, parse_pairs
 from drainer.control import client
@@ -86,7 +86,7 @@ def _value(name: str, declared: Option, kind: Any, text: str) -> Any:
 
 
 @command
-def ps(terminal: Terminal) -> None:
+def ps(terminal: TableTerminal) -> None:
     """List the drains that run on this machine: this user's, or for root everybody's.
 
     Examples:

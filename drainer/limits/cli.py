@@ -11,7 +11,7 @@ import typer
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.engines import Engines
-from drainer.cli.groups import argument, changing, command, only, option, options
+from drainer.cli.groups import TableTerminal, argument, changing, command, only, option, options
 from drainer.cli.options import Report, Yes
 from drainer.cli.values import parse_duration, parse_size
 from drainer.errors import UsageError
@@ -294,7 +294,7 @@ def limits(
 def compare(
     files: Annotated[list[Path], argument("FILE...", help="Results of `drainer limits`.")],
     report: Report,
-    terminal: Terminal,
+    terminal: TableTerminal,
 ) -> None:
     """Show several results side by side: clusters of several sizes, or other traffic.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import select
 import signal
@@ -9,6 +10,9 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
 from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
@@ -16,12 +20,14 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Signalled
-from drainer.escape import json_text
+from drainer.escape import is_printable, json_text
 from drainer.loader import describe
 from drainer.view.layout import headline, is_urgent, lay_out, sentence, words
 from drainer.view.page import Curves, Field, Item, Page, Plot, Tone
+from drainer.view.page import Table as PageTable
 
 ALARM_S = 0.1
+_ENDLESS = 10_000  # characters: no figure is cut short
 
 _BUG_HINT = (
     "this is a bug in drainer, not in your backlog; please report it with what --debug prints"
@@ -36,6 +42,14 @@ _MARKS: dict[int | str, tuple[str, str]] = {
 }
 
 
+class Form(StrEnum):
+    """How data is written to standard output."""
+
+    JSON = "json"
+    YAML = "yaml"
+    TABLE = "table"
+
+
 class Terminal:
     """Where a command speaks.
 
@@ -44,7 +58,8 @@ class Terminal:
     commands and paths in them copy whole. Nothing in a text is taken for markup, and a line stays
     one line of what can be seen, whatever is in it.
 
-    ``json`` tells the views that data is wanted on stdout; ``debug`` adds tracebacks to ``fail``.
+    ``json`` tells the views that data is wanted on stdout, and ``form`` how it is written; as a
+    table it is a page's own tables. ``debug`` adds tracebacks to ``fail``.
     With ``record`` the console keeps what it showed, for a picture; then nothing is redrawn.
     The streams are those of the process unless given: they take everything (view/streams.py).
     """
@@ -58,11 +73,13 @@ class Terminal:
         stdin: TextIO | None = None,
         stdout: TextIO | None = None,
         stderr: TextIO | None = None,
+        form: Form | None = None,
         width: int | None = None,
         height: int | None = None,
         record: bool = False,
     ) -> None:
-        self.json = json
+        self.json = json or form in (Form.JSON, Form.YAML)
+        self.form = form
         self.quiet = quiet
         self.debug = debug
         self._stdin = stdin or sys.stdin
@@ -160,8 +177,9 @@ class Terminal:
             self.hint(hint)
 
     def data(self, obj: Any) -> None:
-        """One JSON object on stdout, indented when a person is looking."""
-        self._stdout.write(json_text(obj, indent=self.shares_screen) + "\n")
+        """One object on stdout; as JSON it is indented when a person is looking."""
+        text = json_text(obj, indent=self.shares_screen)
+        self._stdout.write(_as_yaml(text) if self.form is Form.YAML else f"{text}\n")
         self._stdout.flush()
 
     def confirm(self, question: str) -> bool | None:
@@ -186,6 +204,8 @@ class Terminal:
 
         Quiet shows only what is wrong, and the way on from there.
         """
+        if self.form is Form.TABLE:
+            page = self._print_tables(page)
         for warning in page.warnings:
             self.warn(warning)
         if page.warnings:
@@ -207,6 +227,18 @@ class Terminal:
         for way in page.ways_on:
             self.go_on(way)
 
+    def _print_tables(self, page: Page) -> Page:
+        """Prints a page's tables whole on stdout, and gives the page without them."""
+        paper = Console(file=self._stdout, width=_ENDLESS, markup=False, emoji=False, no_color=True)
+        left = []
+        for section in page.sections:
+            tables = [item for item in section.items if isinstance(item, PageTable)]
+            for table in tables:
+                for each in lay_out(replace(table, shown=len(table.rows), caption="")):
+                    paper.print(each)
+            left.append(replace(section, items=tuple(i for i in section.items if i not in tables)))
+        return replace(page, sections=tuple(left))
+
     def go_on(self, way: Field) -> None:
         """The command to go on with, to be copied; shown even when quiet."""
         self.show(words((f"{way.label}: ", Tone.STRONG), way.value), urgent=True)
@@ -225,9 +257,17 @@ class Terminal:
             return
         if isinstance(renderable, Table):
             # A table is as wide as its figures: an offset cut short would be another offset.
-            endless = self.console.options.update(max_width=10_000)
+            endless = self.console.options.update(max_width=_ENDLESS)
             renderable.width = Measurement.get(self.console, endless, renderable).maximum
         self.console.print(renderable, soft_wrap=True)
+
+
+def _as_yaml(text: str) -> str:
+    import yaml  # noqa: PLC0415 - it takes its time, and few ask for it
+
+    dump = partial(yaml.safe_dump, json.loads(text), sort_keys=False)
+    made: str = dump(allow_unicode=True)
+    return made if all(map(is_printable, made.splitlines())) else dump()
 
 
 @contextmanager

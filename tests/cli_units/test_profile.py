@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 
 from drainer.cli.help import SHORT_OF
 
@@ -42,6 +43,13 @@ def values(*words: str, concurrency: str | None = None) -> dict[str, tuple[str, 
     env = {} if concurrency is None else {"DRAINER_CONCURRENCY": concurrency}
     shown = json.loads(drainer("config", "show", *words, "--json", env=env)[0])
     return {each["option"]: (each["value"], each["from"]) for each in shown["values"]}
+
+
+def test_the_values_are_a_table_for_other_programs(home: Path) -> None:
+    table = drainer("config", "show", "-o", "table")[0].splitlines()
+    assert table[0].split() == ["option", "value", "from"]
+    assert ["--concurrency", "100", "default"] in [line.split() for line in table]
+    assert yaml.safe_load(drainer("config", "show", "-o", "yaml")[0])["command"] == "run"
 
 
 def test_a_profile_is_begun_with_all_that_it_may_say(home: Path) -> None:

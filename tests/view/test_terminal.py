@@ -11,10 +11,11 @@ from collections.abc import Callable
 from operator import call
 
 import pytest
+import yaml
 
 from drainer.errors import HandleFailed, Refused
-from drainer.view.page import Column, Table, bars
-from drainer.view.terminal import Terminal
+from drainer.view.page import Column, Field, Line, Page, Table, bars, section
+from drainer.view.terminal import Form, Terminal
 
 from . import samples
 
@@ -85,6 +86,33 @@ def test_data_is_one_object_on_stdout_indented_for_a_person() -> None:
     screen = samples.Screen()
     Terminal(stdout=screen, stderr=io.StringIO()).data({"a": 1})
     assert screen.getvalue() == '{\n  "a": 1\n}\n'
+
+
+def test_as_yaml_data_is_the_same_object_and_steers_no_terminal() -> None:
+    out = io.StringIO()
+    terminal = Terminal(form=Form.YAML, stdout=out, stderr=io.StringIO())
+    terminal.data({"name": "Zoë", "n": [1, 2]})
+    assert terminal.json
+    assert out.getvalue() == "name: Zoë\nn:\n- 1\n- 2\n"
+    out.truncate(out.seek(0))
+    terminal.data({"name": "\x1b[2J\u202e"})
+    assert out.getvalue().isascii()
+    assert "\x1b" not in out.getvalue()
+    assert yaml.safe_load(out.getvalue()) == {"name": "\x1b[2J\u202e"}
+
+
+def test_as_a_table_all_rows_go_to_stdout_and_the_words_to_stderr() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    rows = tuple((f"doc-{n}", str(n)) for n in range(100))
+    table = Table((Column("sub-key"), "updates"), rows, shown=3)
+    page = Page(Line("100 sub-keys"), (section("Keys", Field("lag", "7"), table),))
+    Terminal(form=Form.TABLE, stdout=out, stderr=err).present(page)
+    head, *lines = out.getvalue().splitlines()
+    assert head.split() == ["sub-key", "updates"]
+    assert [line.split() for line in lines] == [list(row) for row in rows]
+    assert "doc-1" not in err.getvalue()
+    assert "100 sub-keys" in err.getvalue()
+    assert "lag" in err.getvalue()
 
 
 def test_long_lines_and_figures_are_never_broken_or_cut() -> None:

@@ -12,7 +12,7 @@ from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import end_at_once, resuming_with, settle_cap
 from drainer.cli.engines import Engines
-from drainer.cli.groups import changing_when, only, option, without
+from drainer.cli.groups import TableTerminal, changing_when, only, option, without
 from drainer.cli.options import (
     Failing,
     First,
@@ -85,7 +85,7 @@ def estimate(
     limits: Limits,
     report: Report,
     yes: Yes,
-    terminal: Terminal,
+    terminal: TableTerminal,
 ) -> int | None:
     """Say how long a drain will take, and what binds, before it is begun.
 

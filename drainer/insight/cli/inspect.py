@@ -8,7 +8,7 @@ from typing import Annotated
 
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.engines import Engines
-from drainer.cli.groups import command, only, option, options, without
+from drainer.cli.groups import TableTerminal, command, only, option, options, without
 from drainer.cli.options import Limits, Report, Rules, What
 from drainer.core.codec import builtins
 from drainer.engine.preview import EngineName
@@ -22,7 +22,6 @@ from drainer.view import figures
 from drainer.view.live import RunningLine
 from drainer.view.preview import show_cap
 from drainer.view.report.file import write_page
-from drainer.view.terminal import Terminal
 
 READING_S = 2.0  # between two lines that say how far it is, where nothing is redrawn
 
@@ -93,7 +92,7 @@ def inspect(
     readers: Annotated[Readers, only("engine", "master", "spark_conf", "tasks")],
     limits: Limits,
     report: Report,
-    terminal: Terminal,
+    terminal: TableTerminal,
 ) -> None:
     """Look at a backlog: how bad it is, why, and how long it will be there.
 

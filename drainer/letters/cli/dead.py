@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from drainer.cli.connecting import Kafka
-from drainer.cli.groups import argument, command, option, without
+from drainer.cli.groups import TableTerminal, argument, command, option, without
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.letters.cli.options import Letters, LetterTopic, Redrives
 from drainer.letters.overview import overview_of, whole_letter_as_json
@@ -42,7 +42,7 @@ def list_(
     ],
     redrives: Redrives,
     kafka: Kafka,
-    terminal: Annotated[Terminal, without("quiet")],
+    terminal: Annotated[TableTerminal, without("quiet")],
 ) -> None:
     """Count the outstanding dead letters of a topic, and list the newest.
 
