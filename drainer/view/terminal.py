@@ -267,7 +267,7 @@ def _as_yaml(text: str) -> str:
 
     dump = partial(yaml.safe_dump, json.loads(text), sort_keys=False)
     made: str = dump(allow_unicode=True)
-    return made if all(map(is_printable, made.splitlines())) else dump()
+    return made if all(map(is_printable, made.split("\n"))) else dump()
 
 
 @contextmanager
