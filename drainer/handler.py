@@ -89,7 +89,8 @@ class Handler:
     """Base class of handlers; every method but ``handle`` has a default.
 
     The promise that a handler makes: operations on different sub-keys commute. Any schedule that
-    keeps each lane's order then ends in the same state as the serial one (docs/correctness.md).
+    keeps each lane's order then ends in the same state as the serial one
+    (docs/explanation/proofs.md).
     """
 
     def open(self, context: Context) -> Awaitable[None] | None:

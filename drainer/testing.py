@@ -1,4 +1,4 @@
-"""Checks of a handler, for its own tests: what the promise of docs/correctness.md can be held to.
+"""Checks of a handler, for its own tests, against the promise of docs/explanation/correctness.md.
 
 No Kafka is needed. ``check_split``, ``check_commutes``, ``check_idempotent`` and
 ``check_together`` raise LawBroken, an AssertionError, with the smallest counter-example found.

@@ -20,11 +20,12 @@ from drainer.certify.trial import (
 from drainer.errors import Refused, SplitFailed
 
 _CLAIM = (
-    "name in `keys` all that an operation touches, or make it a Barrier; see docs/correctness.md"
+    "name in `keys` all that an operation touches, or make it a Barrier; see"
+    " docs/explanation/correctness.md"
 )
 _REPEAT = (
     "write values that don't depend on what is there, only forward, or remember sub.id together"
-    " with the effect; see docs/correctness.md"
+    " with the effect; see docs/explanation/correctness.md"
 )
 
 

@@ -4,7 +4,7 @@ The driver writes *beats*, numbers that rise by one, and each only while the coo
 answer to its lock is fresh. Once they stop, tasks begin no more within a lease, and what is still
 in a handler is cut off. All of that is over before the lock's session is, so whoever gets the lock
 next works alone, whatever froze or was cut off, and on whichever machine. Nothing compares the
-clocks of two machines; docs/correctness.md has the proof.
+clocks of two machines; docs/explanation/proofs.md has the proof.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ class Reader:
             raise SplitFailed(
                 f"split is not deterministic: offset {offset} of partition {number} has other"
                 " barriers, or joins other sub-keys, than when it was read before",
-                hint="split must depend on the message alone; see docs/correctness.md",
+                hint="split must depend on the message alone; see docs/explanation/correctness.md",
             )
         return prepared
 

@@ -186,7 +186,7 @@ class AppendsOnce(Appends):
 
 
 class Copies(Documents):
-    """Reads what a later one of its lane writes: docs/correctness.md has it as b := a; a := 5."""
+    """Reads what a later one of its lane writes, as in docs/explanation/correctness.md."""
 
     def split(self, message: Message) -> Iterator[SubMessage]:
         yield SubMessage("lane", json.loads(message.value or b"null"))

@@ -80,7 +80,7 @@ def test_an_append_can_not_be_repeated() -> None:
 
 
 def test_each_may_be_repeatable_and_the_lane_not() -> None:
-    """The example of docs/correctness.md."""
+    """The example of docs/explanation/correctness.md."""
     found = broken(handlers.Copies, testing.messages(["1", "null", "5", "null", "7", "8"]))
 
     assert set(found) == {"idempotent"}

@@ -15,7 +15,7 @@ from drainer.insight.forecast.forecast import SPARK, Forecast, Setting, forecast
 from drainer.insight.forecast.simulate import Costs
 from drainer.insight.forecast.workload import Workload
 
-# Measured as docs/estimate.md says, "The costs on Spark".
+# Measured as docs/explanation/estimates.md says, "On Spark".
 PACK_S = 2.8e-6  # of a sub-message, on its way into a chunk
 UNPACK_S = 2.2e-6  # and out of it again
 START_S = 9.4  # until there is a session
