@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ def navigation() -> str:
     return "".join(parts)
 
 
-def add_navigation(app: Any, name: str, source: list[str]) -> None:
+def prepare(app: Any, name: str, source: list[str]) -> None:
+    """Adds the navigation; what lies outside of the site is named there, not linked."""
+    source[0] = re.sub(r"\[([^\]]+)\]\((?:\.\./)+[A-Z]\w+\.md\)", r"\1", source[0])
     if name == "index":
         source[0] += navigation()
     if name == "reference/cli/index":
@@ -42,4 +45,4 @@ def add_navigation(app: Any, name: str, source: list[str]) -> None:
 
 
 def setup(app: Any) -> None:
-    app.connect("source-read", add_navigation)
+    app.connect("source-read", prepare)

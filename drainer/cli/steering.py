@@ -32,14 +32,14 @@ SPOKEN_S = 5.0  # and between two lines on each, where nothing can be redrawn
 _NOT_WHILE_IT_RUNS = frozenset(
     {"plan", "buffer_bytes", "handler_options", "latency", "latency_from"}
 )
-_SETTABLE: Mapping[str, tuple[str, Option, Any]] = {
+SETTABLE: Mapping[str, tuple[str, Option, Any]] = {
     declared.word.removeprefix("--"): (name, declared, get_type_hints(group)[name])
     for group in (How, HowLong, Failing)
     for name, declared in group.__options__.items()  # type: ignore[union-attr]
     if name not in _NOT_WHILE_IT_RUNS
 }
 _SWITCH = {"on": "true", "yes": "true", "off": "false", "no": "false"}
-_NAMES = listed(sorted(_SETTABLE), most=len(_SETTABLE))
+_NAMES = listed(sorted(SETTABLE), most=len(SETTABLE))
 
 RunningPlan = Annotated[
     PlanPlace, argument("PLAN", parse=parse_place, help="The plan of a drain that runs here.")
@@ -54,9 +54,9 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
     if len(pairs) < len(given):
         raise UsageError("a name is given twice", hint="say each once")
     for name, text in pairs.items():
-        if name.replace("_", "-") not in _SETTABLE:
+        if name.replace("_", "-") not in SETTABLE:
             raise UsageError(f"{name} can't be set while a drain runs", hint=f"these can: {_NAMES}")
-        field, declared, kind = _SETTABLE[name.replace("_", "-")]
+        field, declared, kind = SETTABLE[name.replace("_", "-")]
         try:
             values[field] = _value(name, declared, kind, text)
         except UsageError as error:

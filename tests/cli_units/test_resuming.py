@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,11 @@ import typer
 
 from drainer.cli.app import app
 from drainer.cli.draining import resuming_with
+from drainer.cli.steering import SETTABLE
+from drainer.engine.control import FIXED, RESUMABLE
+from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Resuming
+from drainer.policy.failures import FailureSettings
 from view.samples import plan
 
 PLAN = replace(plan(), client_config="/etc/kafka.properties")
@@ -89,3 +93,11 @@ def test_a_path_is_said_so_that_a_shell_takes_it() -> None:
     assert found.command(str(Path("my plan.json"))) == (
         "drainer resume 'my plan.json' --state '/mnt/my state'"
     )
+
+
+def test_a_new_option_is_either_fixed_while_a_drain_runs_or_taken_by_it() -> None:
+    changed = {each.name for each in fields(LocalSettings)} - FIXED
+    of_failures = {each.name for each in fields(FailureSettings)}
+
+    assert changed == {*RESUMABLE, "deadline"}
+    assert {field for field, _, _ in SETTABLE.values()} == changed | of_failures

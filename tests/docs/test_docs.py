@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,22 +20,42 @@ from scenarios.trust.rights import ATTEMPTS, rights_by_command
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
-    ROOT / "README.md",
-    ROOT / "SECURITY.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "scenarios/README.md",
 ]
 README = (ROOT / "README.md").read_text()
-GENERATE = [sys.executable, "-m", "typer", "drainer.cli", "utils", "docs", "--name", "drainer"]
+WORDS_MOST = 30_000  # that anybody has to read
 
 
 def test_every_command_and_option_is_documented() -> None:
-    made = subprocess.run(GENERATE, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    generate = runpy.run_path(str(ROOT / "docs/generate.py"))
+    found = {path.name: path.read_text() for path in generate["FOLDER"].glob("*.md")}
 
-    assert (ROOT / "docs/cli.md").read_text().strip() == made.strip(), (
-        "docs/cli.md is not what the commands say. To make it again: python -m typer drainer.cli"
-        " utils docs --name drainer --output docs/cli.md"
+    assert found == generate["pages"](), (
+        "docs/reference/cli is not what the commands say. To write it: python docs/generate.py"
     )
+
+
+def test_the_pages_can_be_read_in_an_afternoon() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+
+    assert sum(len(page.read_text().split()) for page in pages) <= WORDS_MOST
+
+
+def test_the_site_is_made_without_a_warning_or_the_network(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    for page in tmp_path.rglob("*.html"):
+        assert not re.search(r"<(?:script|link|img)[^>]+=\"(?:https?:)?//", page.read_text()), page
+
+
+def test_code_names_pages_that_there_are() -> None:
+    for path in (ROOT / "drainer").rglob("*.py"):
+        for page in re.findall(r"docs/[\w/-]+\.md", path.read_text()):
+            assert (ROOT / page).exists(), f"{path.relative_to(ROOT)} names {page}"
 
 
 def test_the_rights_of_every_command_are_documented() -> None:
