@@ -205,8 +205,8 @@ def account_wrong(account: str) -> AccountWrong:
     """The error for an account that does not add up."""
     return AccountWrong(
         f"the account does not add up: {account}",
-        hint="this is a bug of drainer: report it, and keep the plan; to have the group's"
-        " consumers see all of it again, put the group back",
+        hint="This is a bug in drainer: report it, and keep the plan. To let the group's consumers"
+        " read all of it again, put the group back.",
     )
 
 
@@ -219,7 +219,7 @@ def both(cause: BaseException | None, later: DrainerError) -> BaseException:
     else:  # a stop that was asked for is no longer all that happened
         made = Interrupted if isinstance(cause, Signalled) else type(cause)
     return made(
-        str(cause) if str(cause) == str(later) else f"{cause}; and then: {later}",
+        str(cause) if str(cause) == str(later) else f"{cause}. Then: {later}",
         hint=later.hint or cause.hint,
         cause=cause.__cause__ or later.__cause__,
     )

@@ -55,7 +55,7 @@ class Context:
         Raises Refused when it can't be written to; RuntimeError outside of a drain.
         """
         if self.write_to is None:
-            raise RuntimeError("there is nothing to write to: this is no drain")
+            raise RuntimeError("no drain is running, so there is no topic to write to")
         return self.write_to(topic)
 
 
@@ -69,7 +69,7 @@ class Retry(Exception):
 
     def __init__(self, reason: str = "", *, after: float | None = None) -> None:
         if after is not None and not isfinite(after):
-            raise ValueError(f"after={after} is no number of seconds")
+            raise ValueError(f"after={after} is not a number of seconds")
         super().__init__(reason)
         self.after = after
 

@@ -148,8 +148,8 @@ class LoadedHandler:
             raise
         except Exception as error:
             raise Refused(
-                f"the handler {self.reference} could not be opened: {describe(error)}",
-                hint="Fix its open(); nothing was handled or committed.",
+                f"open() of the handler {self.reference} failed: {describe(error)}",
+                hint="Fix open(). Nothing was handled or committed.",
             ) from error
 
     async def close(self, in_thread: BlockingCall = blocking_call) -> None:
@@ -207,7 +207,7 @@ def split_failed(message: Message, error: BaseException) -> SplitFailed:
     """What a drain tells of a ``split`` that raised."""
     return SplitFailed(
         f"split failed at {message}: {describe(error)}",
-        hint="Fix the handler, then resume; nothing of this message was handled.",
+        hint="Fix the handler, then resume. Nothing of this message was handled.",
     )
 
 
@@ -259,14 +259,14 @@ def _import(place: str, reference: str) -> tuple[ModuleType, str]:
     if _lies_in(folder, name):
         return module, str(folder / name)
     if "/" in place:  # one of the same name elsewhere is not what was asked for
-        raise _no_module(reference, name, f"in {folder} that no installed one comes before")
+        raise _no_module(reference, name, f"in {folder}, or an installed one hides it")
     return module, place
 
 
 def _import_file(path: Path, reference: str) -> ModuleType:
     if not os.access(path, os.R_OK):
         raise UsageError(
-            f"there is no handler file {path} that you can read",
+            f"the handler file {path} does not exist, or you can't read it",
             hint="Name one with --handler path/to/file.py:Name.",
         )
     path = path.absolute()
@@ -323,7 +323,7 @@ def _no_module(reference: str, name: str, where: str) -> UsageError:
     known = ", ".join(sorted(point.name for point in entry_points(group=ENTRY_POINTS)))
     return UsageError(
         f"no handler {reference!r}: there is no module {name!r} {where}",
-        hint=f"use package.module:Name, path/to/file.py:Name, or one of: {known}",
+        hint=f"Use package.module:Name, path/to/file.py:Name, or one of: {known}.",
     )
 
 
@@ -342,8 +342,8 @@ def _guard(reference: str, load: Callable[[], Any]) -> Any:
     except (Exception, SystemExit) as error:
         where = _last_line(error)
         raise Refused(
-            f"the handler {reference} could not be imported: {describe(error)}{where}",
-            hint="Fix the handler; nothing was touched.",
+            f"can't import the handler {reference}: {describe(error)}{where}",
+            hint="Fix the handler. Nothing was touched.",
         ) from error
 
 
@@ -369,7 +369,7 @@ def _find(module: ModuleType, name: str, reference: str) -> Any:
         names = ", ".join(sorted(known)) or "neither a drainer.Handler nor a function `handle`"
         raise UsageError(
             f"{reference!r} does not name a handler",
-            hint=f"Name one, as in {reference.partition(':')[0]}:Name. The module has {names}.",
+            hint=f"Name one, such as {reference.partition(':')[0]}:Name. The module has {names}.",
         ) from None
 
 
@@ -388,13 +388,12 @@ def _instance(reference: str, target: Any) -> Any:
     if not callable(handle):
         raise UsageError(
             f"the handler {reference!r} has neither `handle` nor `handle_batch`",
-            hint="define `async def handle(self, sub)`, or a plain def to run on threads",
+            hint="Define `async def handle(self, sub)`, or a plain def to run on threads.",
         )
     if inspect.isgeneratorfunction(handle) or inspect.isasyncgenfunction(handle):
         raise UsageError(
-            f"the `{handle.__name__}` of {reference!r} yields: it is a generator, and nothing of it"
-            " would run",
-            hint="`split` yields sub-messages; `handle` does one and returns",
+            f"the `{handle.__name__}` of {reference!r} is a generator, so its code would never run",
+            hint="Remove `yield`: `split` yields sub-messages, `handle` does one and returns.",
         )
     return target
 
@@ -425,8 +424,8 @@ def _bundling_of(reference: str, target: Any) -> Bundling | None:
     except ValueError:
         raise UsageError(
             f"{reference!r} has max_batch = {most!r}, batch_of = {of!r}",
-            hint="Make them a number from 1 on, and 'lanes' for the heads of many sub-keys in a"
-            " call, or 'lane' for a run of one.",
+            hint="Set max_batch to 1 or more. Set batch_of to 'lanes' (many sub-keys per call) or"
+            " 'lane' (one sub-key per call).",
         ) from None
 
 

@@ -50,7 +50,7 @@ class HeadersUnreadable(ValueError):
 
 
 def headers_unreadable(message: Message) -> HeadersUnreadable:
-    return HeadersUnreadable(f"the headers of {message} can't be read: a name is not UTF-8")
+    return HeadersUnreadable(f"can't read the headers of {message}: a name is not UTF-8")
 
 
 class KeySums:
@@ -197,7 +197,7 @@ class SubMessage:
         if keys is not None:
             self.keys = tuple(dict.fromkeys(keys))
             if not self.keys:
-                raise ValueError("keys=() names no lane: name a sub-key, or yield a Barrier")
+                raise ValueError("keys=() is empty: name a sub-key, or yield a Barrier")
 
     @property
     def id(self) -> str:
@@ -256,7 +256,7 @@ class ShippedMessage(Message):
         # Only of what is not there is it asked.
         if name == "value":
             raise ValueNotShipped(
-                f"message.value does not travel to Spark's tasks: that of {self} was asked for",
+                f"handle() used message.value of {self}, but Spark tasks get no values",
                 hint="Put what handle() needs into the payload, or set whole_messages = True on"
                 " the handler.",
             )

@@ -33,7 +33,7 @@ def insist_own(path: Path, status: os.stat_result) -> None:
     """Raises NotOwn when ``status`` says that somebody else could have written what is there."""
     reason = not_own(status)
     if reason:
-        raise NotOwn(f"{path} {reason}", hint="Read it first; then make a copy of your own.")
+        raise NotOwn(f"{path} {reason}", hint="Read it, then make a copy of your own.")
 
 
 def insist_new_files_own(folder: Path) -> None:
@@ -44,14 +44,14 @@ def insist_new_files_own(folder: Path) -> None:
 
 
 def not_own(status: os.stat_result) -> str:
-    """Why somebody else could have written it: ``belongs to …``, ``can be written by …``."""
+    """Why somebody else could have written it: ``belongs to …``, ``is writable by …``."""
     if status.st_uid not in (os.geteuid(), 0):
-        return f"belongs to {_user(status.st_uid)}, and not to {_user(os.geteuid())}"
+        return f"belongs to {_user(status.st_uid)}, not to {_user(os.geteuid())}"
     mode = stat.S_IMODE(status.st_mode)
     if mode & stat.S_IWOTH:
-        return f"can be written by anybody (mode {mode:04o})"
+        return f"is writable by everyone (mode {mode:04o})"
     if mode & stat.S_IWGRP and not _is_private(status.st_gid, status.st_uid):
-        return f"can be written by group {_group(status.st_gid)} (mode {mode:04o})"
+        return f"is writable by group {_group(status.st_gid)} (mode {mode:04o})"
     return ""
 
 

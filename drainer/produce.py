@@ -16,7 +16,7 @@ from drainer.policy.dead_letter import key_text
 OPTIONS = ("topic", "list", "key", "split", "timestamp")
 KEEP, NOW = "keep", "now"
 
-_HINT = "it may have topic=, list= and key= (paths in the JSON value) or split=, and timestamp="
+_HINT = "Use topic=, list=, key=, split= or timestamp=. list= and key= are paths in the JSON value."
 _Split = Callable[[Message], Iterable[SubMessage]]
 
 
@@ -46,17 +46,19 @@ class Produce(Handler):
         topic = options.get("topic", "")
         if not topic:
             raise UsageError(
-                "to which topic is produce to write?",
-                hint="say --set topic=NAME, to a resume again",
+                "produce needs a topic to write to",
+                hint="Add --set topic=NAME, also to a resume.",
             )
         if topic == context.topic:
             raise UsageError(
-                f"produce would write to {topic}, the topic that is drained",
-                hint="name another one: what is written there would come again and again",
+                f"produce would write to {topic}, the drained topic",
+                hint="Name another topic, or the drain would read its own records.",
             )
         timestamps = options.get("timestamp", KEEP)
         if timestamps not in (KEEP, NOW):
-            raise UsageError(f"timestamp={timestamps!r} means nothing", hint="keep or now")
+            raise UsageError(
+                f"timestamp={timestamps!r} is not keep or now", hint="Use keep or now."
+            )
         self._timestamps = timestamps == KEEP
         self._split = _split_of(options)
         if context.write_to is not None:
@@ -67,10 +69,7 @@ class Produce(Handler):
             raise RuntimeError("produce is not open")
         for sub in self._split(message):
             if isinstance(sub, Barrier) or (sub.keys is not None and len(sub.keys) > 1):
-                raise ValueError(
-                    f"{sub!r} needs more than one sub-key, and a record has one key to be ordered"
-                    " by"
-                )
+                raise ValueError(f"{sub!r} has several sub-keys, but a record has only one key")
             # The lane is that of the record's key: 17 and "17" are one there.
             key = sub.key if sub.keys is None else sub.keys[0]
             yield SubMessage(as_key(key), sub.payload)
@@ -122,13 +121,13 @@ def _split_of(options: Mapping[str, str]) -> _Split:
     if reference is not None:
         if in_list is not None or by_key is not None:
             raise UsageError(
-                "split= takes messages apart, and so do list= and key=", hint="say one of them"
+                "split= excludes list= and key=", hint="Remove split=, or list= and key=."
             )
         return _split_by(reference)
     if in_list is not None and by_key is None:
         raise UsageError(
-            f"what in an element of {in_list!r} is the key?",
-            hint="name it with --set key=PATH, as in key=id",
+            f"list={in_list!r} needs the key of an element",
+            hint="Add --set key=PATH, such as key=id.",
         )
     if by_key is None:
         return lambda message: (SubMessage(message.key, message.value),)
@@ -145,8 +144,8 @@ def _split_by(reference: str) -> _Split:
     split = load_handler(reference).split
     if split is None:
         raise UsageError(
-            f"the handler {reference!r} has no split of its own",
-            hint="leave split= out: messages are written as they are then",
+            f"the handler {reference!r} has no split",
+            hint="Remove split=: produce then writes messages unchanged.",
         )
     return split
 
@@ -154,7 +153,7 @@ def _split_by(reference: str) -> _Split:
 def _path(option: str, text: str) -> tuple[str, ...]:
     names = tuple(text.split("."))
     if not all(names):
-        raise UsageError(f"{option}={text!r} is no path", hint="as in key=document.id")
+        raise UsageError(f"{option}={text!r} is not a path", hint="Write it as key=document.id.")
     return names
 
 
@@ -171,7 +170,7 @@ def _elements(message: Message, path: Sequence[str], key: Sequence[str]) -> Iter
         return
     found = _at(_json(message), path)
     if not isinstance(found, list):
-        raise TypeError(f"{'.'.join(path)!r} is no list")
+        raise TypeError(f"{'.'.join(path)!r} is not a list")
     for element in found:
         yield SubMessage(_key_at(element, key), element)
 
@@ -183,7 +182,7 @@ def _json(message: Message) -> Any:
 def _at(value: Any, path: Sequence[str]) -> Any:
     for name in path:
         if not isinstance(value, dict) or name not in value:
-            raise ValueError(f"there is nothing at {'.'.join(path)!r}: is it another path?")
+            raise ValueError(f"there is nothing at the path {'.'.join(path)!r}")
         value = value[name]
     return value
 
@@ -191,7 +190,7 @@ def _at(value: Any, path: Sequence[str]) -> Any:
 def _key_at(value: Any, path: Sequence[str]) -> str:
     found = _at(value, path)
     if isinstance(found, bool) or not isinstance(found, str | int):
-        raise TypeError(f"{'.'.join(path)!r} is {found!r}, and a key is text or a whole number")
+        raise TypeError(f"{'.'.join(path)!r} is {found!r}, but a key must be text or an integer")
     return str(found)
 
 

@@ -30,7 +30,7 @@ def refused(path: Path) -> str:
 @pytest.mark.parametrize("mode", [0o666, 0o602, 0o646])
 def test_a_file_that_anybody_can_write_is_refused(path: Path, mode: int) -> None:
     path.chmod(mode)
-    assert refused(path) == f"{path} can be written by anybody (mode {mode:04o})"
+    assert refused(path) == f"{path} is writable by everyone (mode {mode:04o})"
 
 
 @for_root
@@ -39,7 +39,7 @@ def test_a_file_of_another_user_is_refused_and_so_is_a_link_to_it(path: Path) ->
     link = path.with_name("link")
     link.symlink_to(path)
     for each in (path, link):
-        assert "belongs to nobody (uid 65534), and not to root" in refused(each)
+        assert "belongs to nobody (uid 65534), not to root" in refused(each)
 
 
 @for_root
@@ -47,4 +47,4 @@ def test_a_group_may_write_if_it_has_that_user_alone(path: Path) -> None:
     path.chmod(0o664)
     assert read_own(path) == b"content"
     os.chown(path, 0, SOMEBODY)
-    assert "can be written by group nogroup (gid 65534) (mode 0664)" in refused(path)
+    assert "is writable by group nogroup (gid 65534) (mode 0664)" in refused(path)

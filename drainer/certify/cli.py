@@ -19,12 +19,12 @@ from drainer.wings import Extra, insist_on
 class Checking:
     """What is tried."""
 
-    sample: int = option(default=1000, min=1, help="Messages to try it on.")
-    seed: int = option(default=0, help="Another one, other messages.")
+    sample: int = option(default=1000, min=1, help="Number of messages to try.")
+    seed: int = option(default=0, help="Seed that selects the messages.")
     handle: bool = option(
         default=False,
         envvar=None,
-        help="Call handle for real too, and compare the method `state`.",
+        help="Also call handle for real, and compare `state`.",
     )
 
 
@@ -35,7 +35,7 @@ def certify(
         argument(
             "HANDLER",
             envvar="DRAINER_HANDLER",
-            help="package.module:Name, path/to/file.py:Name, or the name of an installed handler.",
+            help="package.module:Name, path/to/file.py:Name, or an installed handler's name.",
         ),
     ],
     records: Records,
@@ -45,11 +45,12 @@ def certify(
     yes: Yes,
     terminal: Terminal,
 ) -> int:
-    """Check on a sample of a topic that a handler keeps what it promises.
+    """Check on a sample that a handler keeps its promises.
 
-    That split is deterministic, in other processes too, and its sub-keys and payloads can be relied
-    on; with --handle also that different sub-keys commute, and that sub-messages may be
-    handled again. No group is touched. Exits with 7 when the handler breaks a law.
+    drainer checks that split is deterministic, in other processes too, and that its sub-keys and
+    payloads are stable. With --handle, it also checks that different sub-keys commute, and that
+    sub-messages may be handled again. It touches no group. If the handler breaks a law, the exit
+    code is 7.
 
     Examples:
 
@@ -66,11 +67,11 @@ def certify(
     show_sample(terminal, loaded.reference, taken, checking.seed)
     if state is not None:
         terminal.warn(
-            "handle will be called for real with the sub-messages of these messages, thousands"
-            " of times: it must not reach anything that matters"
+            "drainer will call handle for real, thousands of times: make sure that it reaches no"
+            " production system"
         )
         insist_on_yes(terminal, f"Call the handle of {loaded.reference}?", yes=yes)
-    terminal.say("splitting, here and in other processes; then handling, if it may be called ...")
+    terminal.say("calling split here and in other processes, then handle if allowed ...")
     certificate = certify_on(taken, loaded, state, how.handler_options, checking.seed)
     show_certificate(terminal, certificate)
     if terminal.json:

@@ -73,8 +73,8 @@ def insist_on_yes(terminal: Terminal, question: str, *, yes: bool) -> None:
     answer = terminal.confirm(question)
     if answer is None:
         raise Refused(
-            "there is no terminal to ask for confirmation on",
-            hint="say --yes when what is shown above is what you want",
+            "there is no terminal to ask for confirmation",
+            hint="If the preview above is what you want, add --yes.",
         )
     if not answer:
         raise Refused("not confirmed; nothing was touched")

@@ -108,23 +108,26 @@ def drainer(
             envvar="DRAINER_PROFILE",
             metavar="NAME|FILE",
             autocompletion=proposing("--profile"),
-            help="Take values for options from there. Default: default, if you made it.",
+            help="Read option values from this profile. Default: default, if it exists.",
         ),
     ] = None,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
-    """Empties a stuck Kafka backlog before the deadline.
+    """Drain a stuck Kafka backlog before the deadline.
 
-    In order per sub-key, never losing a thing. It looks before it acts, shows what it does,
-    survives being killed, and proves afterwards that nothing was lost.
+    drainer keeps the order of each sub-key and loses nothing. It checks before it acts and shows
+    its progress. If it is killed, it resumes from its plan. At the end it proves that the account
+    adds up.
 
-    Exit codes: 0 done; 1 unexpected error; 2 usage; 3 refused, nothing touched; 4 interrupted,
-    resume with the plan; 5 the handler failed, resume with the plan; 6 finished, with dead
-    letters or records lost to retention; 7 a check found something; 8 ended part-way, and can't be
-    resumed as things are.
+    Exit codes: 0 done, 1 unexpected error, 2 wrong usage, 3 refused (nothing touched),
+    4 interrupted (resume with the plan), 5 halted by the failure policy (resume with the plan),
+    6 done with dead letters or records lost to retention, 7 a check failed, 8 ended early and
+    can't be resumed as is.
     """
     if context.invoked_subcommand not in (None, "config"):
         _take_profile(context, profile)

@@ -17,17 +17,17 @@ from drainer.store.atomic_file import open_new
 from drainer.view.page import Column, Line, Page, Table, Tone, section
 from drainer.view.terminal import Terminal
 
-app = typer.Typer(help="Values for options, kept in a profile.", no_args_is_help=True)
+app = typer.Typer(help="Keep option values in a profile.", no_args_is_help=True)
 Named = Annotated[
     str | None,
-    option("--profile", default=None, metavar="NAME|FILE", help="The profile. Default: default."),
+    option("--profile", default=None, metavar="NAME|FILE", help="Profile. Default: default."),
 ]
 
 
 @app.command()
 @command
 def init(profile: Named, terminal: Terminal) -> None:
-    """Write a profile whose values are all commented out, and print where it is.
+    """Write a profile with every value commented out, and print its path.
 
     Examples:
 
@@ -39,9 +39,13 @@ def init(profile: Named, terminal: Terminal) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = open_new(path)
     except FileExistsError:
-        raise Refused(f"{path} is there already", hint="edit it, or name another one") from None
+        raise Refused(
+            f"the profile {path} already exists", hint="Edit it, or name another."
+        ) from None
     except OSError as error:
-        raise Refused(f"{path} can't be written: {error.strerror}", hint="name another") from None
+        raise Refused(
+            f"can't write {path}: {error.strerror}", hint="Name another profile."
+        ) from None
     with os.fdopen(file, "w", encoding="utf-8") as out:
         out.write(template(options_of("run")))
     _print(path, terminal)
@@ -50,11 +54,13 @@ def init(profile: Named, terminal: Terminal) -> None:
 @app.command()
 @command
 def show(
-    of: Annotated[str, argument("[COMMAND]", default="run", help="A command. Default: run.")],
+    of: Annotated[
+        str, argument("[COMMAND]", default="run", help="Name of a command. Default: run.")
+    ],
     profile: Named,
     terminal: TableTerminal,
 ) -> None:
-    """Show the values that a command would take, and where each comes from.
+    """Show the option values of a command, and where each comes from.
 
     Examples:
 
@@ -89,7 +95,7 @@ _NAMES = ("option", "value", "from")
 @app.command("path")
 @command
 def path_(profile: Named, terminal: Terminal) -> None:
-    """Print where a profile is, whether it is there or not.
+    """Print the path of a profile, even if it does not exist.
 
     Example: `drainer config path --profile production`
     """
@@ -110,7 +116,9 @@ def options_of(name: str) -> Mapping[str, Option]:
     place = {**COMMANDS, **wings.COMMANDS}.get(name)
     found: Any = None if place is None else wings.load(place)
     if not hasattr(found, "options"):
-        raise UsageError(f"there is no command {name} with options", hint="as in run or resume")
+        raise UsageError(
+            f"{name!r} is not a command with options", hint="Name one, such as run or resume."
+        )
     options: Mapping[str, Option] = found.options
     return options
 
@@ -118,8 +126,8 @@ def options_of(name: str) -> Mapping[str, Option]:
 def template(options: Mapping[str, Option]) -> str:
     """A profile with each option of a command, and its default."""
     lines = [
-        "# A profile of drainer: values for options, by their names without dashes.",
-        "# What stands here is for all commands; [run] and the like are for one.",
+        "# A drainer profile: option values, by option name without dashes.",
+        "# Values here apply to all commands. A table such as [run] is for one command.",
         "",
     ]
     for each in sorted(options.values(), key=lambda option: option.word):

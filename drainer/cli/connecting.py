@@ -29,14 +29,14 @@ class Kafka:
         default=None,
         resumes=True,
         metavar="HOST:PORT",
-        help="Brokers to begin with, comma-separated.",
+        help="Bootstrap brokers, comma-separated.",
     )
     client_config: Path | None = option(
         basic=True,
         metavar="FILE",
         default=None,
         resumes=True,
-        help="File of librdkafka properties; the place for secrets.",
+        help="File of librdkafka properties. Keep secrets here.",
     )
     client_properties: tuple[str, ...] = option(
         "-X",
@@ -46,7 +46,7 @@ class Kafka:
         resumes=True,
         pairs=True,
         metavar="KEY=VALUE",
-        help="A librdkafka property; repeatable. Others see it: no secrets here.",
+        help="A librdkafka property; repeatable. Other users can see it: no secrets.",
     )
 
     def settings(self) -> ClientSettings:
@@ -87,7 +87,7 @@ class Kafka:
             show_before_connecting(
                 terminal, plan, path, settings.bootstrap_servers, config, loads=loads
             )
-            what = "Connect" if not loads else "Connect, and load this handler"
+            what = "Connect" if not loads else "Connect and load this handler"
             insist_on_yes(terminal, f"{what}?", yes=False)
         return connect(settings)
 
@@ -103,5 +103,5 @@ def _read_of_plan(path: Path) -> bytes:
     except NotOwn as error:
         raise NotOwn(
             f"the plan names client properties, and {error}",
-            hint=f"name them yourself if they are right: --client-config {shlex.quote(str(path))}",
+            hint=f"If they are right, name them: --client-config {shlex.quote(str(path))}",
         ) from None

@@ -66,9 +66,9 @@ def tell_dry_run(
     report: ReportFile | None = None,
 ) -> None:
     """The end of a run that only looked."""
-    terminal.say("a dry run: nothing was touched")
+    terminal.say("dry run: nothing was touched")
     if report is not None and (estimated or {}).get("estimate") is None:
-        terminal.warn("no report was written: without an estimate a dry run has none")
+        terminal.warn("no report was written: a dry run without an estimate has none")
     if terminal.json:
         terminal.data(
             {"status": "dry-run", "exit_code": 0, **action.as_json(), **(estimated or {})}
@@ -139,7 +139,7 @@ def preview_and_drain(
         hooks.ended(terminal, summary)
         write_page(terminal, report, partial(drain_page, action, summary, history))
     except (Exception, KeyboardInterrupt) as error:  # which changes nothing of how it ended
-        terminal.warn(f"the drain is over; reporting how it ended was cut short: {describe(error)}")
+        terminal.warn(f"the drain is over, but its report is incomplete: {describe(error)}")
     return summary.exit_code
 
 
@@ -159,9 +159,9 @@ def _tell_the_end(
     terminal: Terminal, view: ProgressView, plan: PlanPlace, resuming: Resuming
 ) -> None:
     error = Interrupted(
-        "stopped at once while the handler held the event loop; what was in the handler is still"
+        "stopped at once while the handler blocked the event loop; calls in flight are still"
         " pending",
-        hint="a call that blocks belongs into a plain `def handle`, which runs on threads",
+        hint="Move blocking calls into a plain `def handle`, which runs on threads.",
     )
     view.__exit__(None, None, None)  # gives the screen and the streams back
     show_cut_short(terminal, error, plan, resuming)

@@ -27,14 +27,14 @@ class Engines:
     engine: EngineName = option(
         default=EngineName.AUTO,
         resumes=True,
-        help="This process or Spark; auto considers Spark if a master is named.",
+        help="Where to run. auto considers Spark if you name a master.",
     )
     master: str | None = option(
         default=None,
         envvar="DRAINER_SPARK_MASTER",
         resumes=True,
         metavar="URL",
-        help="Spark's master, as local[4] or spark://HOST:PORT. Default: local[*].",
+        help="Spark master, such as local[4] or spark://HOST:PORT. Default: local[*].",
     )
     spark_conf: Mapping[str, str] = option(
         default=(),
@@ -42,31 +42,31 @@ class Engines:
         parse=parse_pairs,
         resumes=True,
         pairs=True,
-        help="A setting of Spark; repeatable. Others see it: no secrets here.",
+        help="A Spark setting; repeatable. Other users can see it: no secrets.",
     )
     wave_bytes: int = option(
         default="2GiB",
         parse=parse_size,
         resumes=True,
-        help="How much of the backlog Spark reads and handles at once.",
+        help="Bytes of backlog that Spark reads and handles in one wave.",
     )
     state: str | None = option(
         default=None,
         resumes=True,
         metavar="URI",
-        help="Folder or URI where tasks put what they finished. Default: PLAN.state.",
+        help="Folder or URI where tasks record what is done. Default: PLAN.state.",
     )
     tasks: int | None = option(
         default=None,
         resumes=True,
         metavar="N",
-        help="How many tasks handle at once, at most. Default: by the cores.",
+        help="Most tasks that handle at once. Default: depends on the cores.",
     )
     shards: int | None = option(
         default=None,
         resumes=True,
         metavar="N",
-        help="How finely Spark divides the sub-keys. Default: 3 per slot, 16 at least.",
+        help="Hash ranges of sub-keys. Default: 3 per slot, at least 16.",
     )
     archives: tuple[str, ...] = option(
         "--archive",
@@ -93,16 +93,15 @@ class Engines:
         if not self.may_be_spark:
             if isinstance(plan, str):
                 raise UsageError(
-                    f"{plan} is not a file, and a drain in this process keeps a journal beside its"
-                    " plan",
+                    f"the plan {plan} is a URI; a drain in this process needs a file",
                     hint="Add --engine spark, or name a file.",
                 )
             if self.engine is EngineName.AUTO and (
                 self.tasks or self.state or self.archives or self.spark_conf
             ):
                 raise UsageError(
-                    f"an option for Spark is given, and {NO_MASTER}",
-                    hint="Add --master or --engine spark; --engine process leaves the option out.",
+                    f"a Spark option is given, but {NO_MASTER}",
+                    hint="Add --master or --engine spark, or ignore it with --engine process.",
                 )
             return None
         return wings.load(wings.Hook.SPARK_SETTINGS)(self, plan)

@@ -211,8 +211,8 @@ def without(*names: str) -> Only:
 class Talk:
     """How a command speaks; its terminal is made of this."""
 
-    json: bool = option(default=False, help="One JSON object on standard output at the end.")
-    quiet: bool = option("-q", default=False, help="Only errors.")
+    json: bool = option(default=False, help="Print one JSON object on standard output at the end.")
+    quiet: bool = option("-q", default=False, help="Print only errors.")
     debug: bool = option(default=False, help="Show tracebacks.")
     help_all: bool = option(
         default=False, envvar=None, is_eager=True, callback=show_all, help="Show every option."
@@ -315,20 +315,20 @@ def command(
 def _insist_that_it_may(given: Mapping[str, Any]) -> None:
     if _is_on("DRAINER_READ_ONLY"):
         raise Refused(
-            "nothing may be changed from here: DRAINER_READ_ONLY is set",
-            hint="unset it, or look only, as with --dry-run",
+            "this command changes something, and DRAINER_READ_ONLY is set",
+            hint="Unset DRAINER_READ_ONLY, or use --dry-run.",
         )
     if not (given.get("reason", "none needed") or "").strip() and _is_on("DRAINER_REQUIRE_REASON"):
         raise UsageError(
-            "a reason is required here: DRAINER_REQUIRE_REASON is set",
-            hint='add one, as in --reason "the database team asked"',
+            "a reason is required: DRAINER_REQUIRE_REASON is set",
+            hint='Add one, such as --reason "the database team asked".',
         )
 
 
 def why_not_by_key() -> str | None:
     """Why a key on the keyboard may ask for nothing; None when it may."""
     if _is_on("DRAINER_REQUIRE_REASON"):
-        return "a reason is required here: use `drainer set`, `pause` or `stop` with --reason"
+        return "a reason is required: use `drainer set`, `pause` or `stop` with --reason"
     return None
 
 

@@ -19,7 +19,6 @@ from drainer.view.lines import status_fields
 from drainer.view.terminal import Terminal
 
 MOST_S = 60.0
-_GIVEN = "as JSON on standard input; 60 s at most."
 
 
 def _hook(help: str) -> Any:
@@ -30,9 +29,9 @@ def _hook(help: str) -> Any:
 class Hooks:
     """Commands for the shell; what becomes of them never changes how the drain ends."""
 
-    on_end: str | None = _hook(f"Run at the end, however it ends, with its summary {_GIVEN}")
-    on_halt: str | None = _hook("The same, when the failure policy halted it.")
-    on_late: str | None = _hook(f"Run once it will miss its deadline, with its status {_GIVEN}")
+    on_end: str | None = _hook("Run at the end, JSON summary on stdin, 60 s at most.")
+    on_halt: str | None = _hook("The same, but only if the failure policy halts the drain.")
+    on_late: str | None = _hook("Run when the drain will miss its deadline, JSON status on stdin.")
 
     def ended(self, terminal: Terminal, summary: Summary) -> None:
         """Runs those that are for this end, one after the other."""
@@ -74,7 +73,7 @@ def _run(terminal: Terminal, option: str, command: str, told: Mapping[str, Any])
             start_new_session=True,
         )
     except OSError as error:
-        terminal.warn(f"{option} could not be run: {error.strerror or error}")
+        terminal.warn(f"{option} did not start: {error.strerror or error}")
         return
     try:
         running.communicate(json_text(told).encode(), MOST_S)
@@ -82,7 +81,7 @@ def _run(terminal: Terminal, option: str, command: str, told: Mapping[str, Any])
         with suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
         running.wait()
-        terminal.warn(f"{option} was ended: it ran for {MOST_S:g} s")
+        terminal.warn(f"{option} still ran after {MOST_S:g} s: drainer killed it")
         return
     if running.returncode:
-        terminal.warn(f"{option} failed, with exit code {running.returncode}")
+        terminal.warn(f"{option} failed with exit code {running.returncode}")

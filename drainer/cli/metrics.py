@@ -20,12 +20,12 @@ from drainer.view.terminal import Terminal
 if TYPE_CHECKING:
     from drainer.metrics.server import MetricsServer
 
-app = typer.Typer(help="What Prometheus and Grafana need of drains.", no_args_is_help=True)
+app = typer.Typer(help="Print a dashboard for Grafana.", no_args_is_help=True)
 
 
 @app.command("dashboard")
 def dashboard() -> None:
-    """Print a Grafana dashboard of drains, as the JSON that Grafana imports.
+    """Print a Grafana dashboard for drains, as JSON to import.
 
     Examples:
 
@@ -41,16 +41,16 @@ class Watching:
     metrics: tuple[str, int] | None = option(
         default=None,
         parse=parse_address,
-        help="Serve metrics and a page there; port 0 takes a free one.",
+        help="Serve metrics and a status page here. Port 0: any free port.",
     )
     metrics_linger_s: float = option(
         default="0s",
         parse=parse_duration,
-        help="Go on serving after the end, for the last scrape.",
+        help="After the end, serve metrics this long for the last scrape.",
     )
     log_format: LogFormat = option(
         default=LogFormat.TEXT,
-        help="json writes one object a line, and asks nothing.",
+        help="json: one object per line, and no questions.",
     )
 
     @contextmanager
@@ -71,7 +71,7 @@ class Watching:
             yield metrics
         finally:
             if metrics.ended and self.metrics_linger_s > 0:
-                terminal.say(f"metrics stay for {self.metrics_linger_s:g}s; Ctrl-C ends that")
+                terminal.say(f"metrics stay up for {self.metrics_linger_s:g}s; Ctrl-C ends them")
                 _wait(self.metrics_linger_s)
             metrics.close()
 

@@ -39,7 +39,7 @@ from drainer.view.report.file import ReportFile
 
 NEW_DRAIN = FailureSettings(retries=3)
 
-_HANDLER = "package.module:Name, path/to/file.py:Name, or an installed name: print, count, produce."
+_HANDLER = "package.module:Name, path/to/file.py:Name, or print, count, produce."
 _WHAT, _TALKING = "Backlog", "Output"
 _RULES = "Skip rules (kept in the plan)"
 _LIMITS = "Broker limits"
@@ -57,7 +57,7 @@ def parse_limit(text: str) -> Limit:
         return Limit.parse(text)
     except ValueError:
         raise UsageError(
-            f"{text!r} is neither a count nor a share", hint="as in 100, 1% or none"
+            f"{text!r} is not a count or a share", hint="Give one, such as 100, 1% or none."
         ) from None
 
 
@@ -87,22 +87,24 @@ class What(Records):
     """The backlog, and the handler that it goes through."""
 
     group: str = option(
-        basic=True, metavar="NAME", help="Its consumer group, without live members."
+        basic=True,
+        metavar="NAME",
+        help="Consumer group of the backlog; it must have no live members.",
     )
     handler: str = option(basic=True, metavar="REFERENCE", help=_HANDLER)
     from_: str = option(
         basic=True,
         default="committed",
         metavar="START",
-        help="committed[-or-earliest|-or-end], earliest, OFFSET or @ISO-TIME.",
+        help="Where to start: committed[-or-earliest|-or-end], earliest, OFFSET or @ISO-TIME.",
     )
     until: str = option(
         default="end",
         metavar="END",
-        help="Before which it ends: end, OFFSET or @ISO-TIME.",
+        help="Where to end (exclusive): end, OFFSET or @ISO-TIME.",
     )
     order: Order = option(
-        default=Order.SUB_KEY, help="What order is kept for. Others are for comparison."
+        default=Order.SUB_KEY, help="Order to keep. Use others than sub-key only to compare."
     )
 
 
@@ -116,31 +118,31 @@ class How:
         default="100",
         parse=parse_concurrency,
         resumes=True,
-        help="Sub-messages in the handler at once; auto finds how many pay.",
+        help="Most calls in flight. auto raises it while throughput grows.",
     )
     buffer_bytes: int = option(
         default="256MiB",
         parse=parse_size,
         resumes=True,
-        help="Memory for what is fetched and not finished.",
+        help="Memory for messages that are read but not done.",
     )
     plan: PlanPlace | None = option(
         default=None,
         parse=parse_place,
         metavar="FILE|URI",
-        help="Offset plan; a URI is for Spark. Default: TOPIC.GROUP.plan.json in this folder.",
+        help="Offset plan (URI: Spark only). Default: TOPIC.GROUP.plan.json in this folder.",
     )
     plan_interval_s: float = option(
         default="1s",
         parse=parse_duration,
         resumes=True,
-        help="How often the plan is written and the offset committed.",
+        help="Interval between plan writes and commits.",
     )
     grace_s: float = option(
         default="10s",
         parse=parse_duration,
         resumes=True,
-        help="How long the first Ctrl-C waits for calls in flight.",
+        help="Time that the first Ctrl-C waits for calls in flight.",
     )
     handler_options: Mapping[str, str] = option(
         "--set",
@@ -150,7 +152,7 @@ class How:
         parse=parse_pairs,
         resumes=True,
         pairs=True,
-        help="An option for the handler; repeatable. Not kept in the plan.",
+        help="Option for the handler; repeatable. The plan does not keep it.",
     )
 
     def settings(
@@ -174,18 +176,18 @@ class HowLong:
     latency: str | None = option(
         default=None,
         metavar="10ms|p50=8ms,p99=120ms",
-        help="How long the handler takes for one sub-message.",
+        help="Time that the handler takes for one sub-message.",
     )
     latency_from: Path | None = option(
         default=None,
         metavar="FILE",
-        help="The same from an earlier drain's plan or JSON summary.",
+        help="Read the latency from an earlier plan, JSON summary or report.",
     )
     deadline: datetime | None = option(
         basic=True,
         default=None,
         parse=parse_deadline,
-        help="By when to drain; warns as soon as that will be missed.",
+        help="Time to be done by. drainer warns when it will be missed.",
     )
 
     @property
@@ -208,60 +210,60 @@ class Failing:
     retry_delay_s: float | None = option(
         default=None,
         parse=parse_duration,
-        help="Wait before the second attempt; doubles each time. Default: 200ms.",
+        help="Delay before the second attempt; doubles each time. Default: 200ms.",
     )
     retry_max_delay_s: float | None = option(
         default=None,
         parse=parse_duration,
-        help="The longest such wait. Default: 30s.",
+        help="Longest delay between attempts. Default: 30s.",
     )
     timeout_s: float | None = option(
         default=None,
         parse=parse_duration,
-        help="How long one attempt may take; 0 for no limit. Default: 30s.",
+        help="Time limit of one attempt; 0: none. Default: 30s.",
     )
     on_failure: OnFailure | None = option(
         basic=True,
         default=None,
-        help="What follows when retries are spent. Default: halt.",
+        help="Action when all retries have failed. Default: halt.",
     )
     after_dead: AfterDead | None = option(
         default=None,
-        help="Whether a lane goes on behind a dead letter. Default: continue.",
+        help="Continue or park a lane after a dead letter. Default: continue.",
     )
     dead_letter_topic: str | None = option(
         default=None,
         metavar="TOPIC",
-        help="Where dead letters go, created if missing. Default: TOPIC.GROUP.dead.",
+        help="Dead-letter topic; drainer creates it if missing. Default: TOPIC.GROUP.dead.",
     )
     max_failures: Limit | None = option(
         basic=True,
         default=None,
         parse=parse_limit,
         metavar="N|N%|none",
-        help="Halt when more are given up, over all runs. Default: 50%.",
+        help="Halt when more sub-messages are given up (all runs). Default: 50%.",
     )
     breaker: bool | None = option(
         "--breaker/--no-breaker",
         default=None,
         show_default=False,
-        help="Wait while the downstream is away, giving nothing up. Default: yes.",
+        help="During a downstream outage, wait and give nothing up. Default: yes.",
     )
     max_outage_s: float | None = option(
         default=None,
         parse=parse_duration,
-        help="Halt when the downstream is away for longer. Default: 1h.",
+        help="Halt when an outage lasts longer. Default: 1h.",
     )
     max_doubt_s: float | None = option(
         default=None,
         parse=parse_duration,
-        help="How long a lone failure may count as an outage. Default: 1m.",
+        help="Time that a lone failure may count as an outage. Default: 1m.",
     )
     rate: float | None = option(
         default=None,
         parse=parse_rate,
         metavar="RATE|none",
-        help="Most sub-messages started per second, with retries. Default: none.",
+        help="Most calls started per second, retries included. Default: none.",
     )
 
     @property
@@ -272,8 +274,8 @@ class Failing:
         if self.dead_letter_topic is not None:
             if self.on_failure not in (None, OnFailure.DEAD_LETTER):
                 raise UsageError(
-                    f"--dead-letter-topic is of no use with --on-failure {self.on_failure.value}",
-                    hint="Leave one of them out.",
+                    f"--dead-letter-topic has no effect with --on-failure {self.on_failure.value}",
+                    hint="Remove one of them.",
                 )
             said["on_failure"] = OnFailure.DEAD_LETTER
         if self.rate == inf:
@@ -304,16 +306,14 @@ class Rules:
         default=(),
         many=str,
         metavar="EXPRESSION",
-        help="Skip what this is true of, as \"payload.kind == 'mail'\"; repeatable.",
+        help="Skip sub-messages that match, such as \"payload.kind == 'mail'\"; repeatable.",
     )
-    rules: Path | None = option(
-        default=None, metavar="FILE", help="A TOML file of rules with names."
-    )
+    rules: Path | None = option(default=None, metavar="FILE", help="TOML file of named rules.")
     max_per_key: int | None = option(
         default=None,
         metavar="N",
         min=1,
-        help="Skip all but the first N of each sub-key; halts above 100,000.",
+        help="Keep the first N per sub-key. Halts above 100,000 sub-keys.",
     )
 
     def over(self, known: RuleSettings | None = None) -> RuleSettings:
@@ -335,7 +335,7 @@ class Rules:
                 max_per_key=self.max_per_key or said.max_per_key or known.max_per_key,
             )
         except ValueError as error:
-            raise UsageError(str(error), hint="Give each rule a name of its own.") from None
+            raise UsageError(str(error), hint="Fix the rules.") from None
         RuleFilter(found)
         return found
 
@@ -351,7 +351,7 @@ class First:
         default=(),
         many=str,
         metavar="EXPRESSION",
-        help='Drain this before the rest, as "payload.customer == 42"; repeatable. Or none.',
+        help='Drain matches first, such as "payload.customer == 42", or none; repeatable.',
     )
     onlys: tuple[str, ...] = option(
         "--only",
@@ -359,7 +359,7 @@ class First:
         default=(),
         many=str,
         metavar="EXPRESSION",
-        help="Drain only this; the rest stays for a resume. Repeatable.",
+        help="Drain only matches; a resume drains the rest. Repeatable.",
     )
 
     def over(self, known: Classes | None = None) -> Classes | None:
@@ -368,7 +368,7 @@ class First:
         Raises UsageError when an expression can't be understood.
         """
         if self.firsts and self.onlys:
-            raise UsageError("--first and --only contradict each other", hint="Give one of them.")
+            raise UsageError("--first excludes --only", hint="Remove one of them.")
         only = bool(self.onlys)
         wheres = tuple(dict.fromkeys(map(str.strip, self.onlys or self.firsts)))
         if wheres == ("none",) and not only:
@@ -387,7 +387,8 @@ def _read_rules(path: Path) -> RuleSettings:
         return RuleSettings.from_table(tomllib.loads(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise UsageError(
-            f"the rules file {path} can't be read: {error}", hint="It is TOML: see docs/rules.md."
+            f"can't read the rules file {path}: {error}",
+            hint="Write it in TOML: see docs/rules.md.",
         ) from None
     except UsageError as error:
         raise UsageError(f"{path}: {error}", hint=error.hint) from None
@@ -428,12 +429,12 @@ Reason: TypeAlias = Annotated[
         parse=reason_of,
         panel=_TALKING,
         metavar="TEXT",
-        help="Why; kept in the plan's history.",
+        help="Why you do this; the plan's history keeps it.",
     ),
 ]
 NoRules: TypeAlias = Annotated[
     bool,
-    option("--no-rules", default=False, panel=_RULES, help="Go on without the plan's rules."),
+    option("--no-rules", default=False, panel=_RULES, help="Drop the plan's rules."),
 ]
 Limits: TypeAlias = Annotated[
     CapCurve | None,
@@ -443,7 +444,7 @@ Limits: TypeAlias = Annotated[
         parse=load_limits,
         panel=_LIMITS,
         metavar="FILE",
-        help="Stay within these limits of `drainer limits`. Kept in the plan.",
+        help="Stay within these limits, measured by `drainer limits`.",
     ),
 ]
 OtherLimits: TypeAlias = Annotated[
@@ -453,13 +454,16 @@ OtherLimits: TypeAlias = Annotated[
         default=None,
         panel=_LIMITS,
         metavar="FILE|none",
-        help="Other limits than those in the plan, or none.",
+        help="Replace the plan's limits; none: remove them.",
     ),
 ]
 DryRun: TypeAlias = Annotated[
     bool,
     option(
-        "--dry-run", basic=True, default=False, help="Make every check, show the preview, stop."
+        "--dry-run",
+        basic=True,
+        default=False,
+        help="Run every check and print the preview, then stop.",
     ),
 ]
 AcceptGap: TypeAlias = Annotated[
@@ -469,7 +473,7 @@ AcceptGap: TypeAlias = Annotated[
         default=False,
         envvar=None,
         panel=_WHAT,
-        help="Go on behind deleted records; they are reported as lost.",
+        help="Continue after deleted records; drainer reports them as lost.",
     ),
 ]
 SameSplit: TypeAlias = Annotated[
@@ -479,7 +483,7 @@ SameSplit: TypeAlias = Annotated[
         default=False,
         envvar=None,
         panel=_WHAT,
-        help="The handler's code has changed, and its split gives the same.",
+        help="Confirm that the changed handler splits as before.",
     ),
 ]
 Yes: TypeAlias = Annotated[
@@ -497,11 +501,11 @@ Report: TypeAlias = Annotated[
         parse=parse_report,
         panel=_TALKING,
         metavar="FILE.html",
-        help="Write what was found, with charts, as one HTML page.",
+        help="Write an HTML report with charts to this file.",
     ),
 ]
 HandlerOption: TypeAlias = Annotated[str, option("--handler", panel=_WHAT, help=_HANDLER)]
 PlanArgument: TypeAlias = Annotated[
     PlanPlace,
-    argument("PLAN", parse=parse_place, help="The offset plan that a drain wrote: file or URI."),
+    argument("PLAN", parse=parse_place, help="Offset plan of a drain: file or URI."),
 ]

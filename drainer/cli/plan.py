@@ -24,14 +24,14 @@ from drainer.view.terminal import Terminal
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Look at an offset plan, check it, or put the group back.",
+    help="Show, check, take over or undo an offset plan.",
 )
 
 
 @app.command()
 @command
 def show(plan: PlanArgument, terminal: TableTerminal) -> None:
-    """Show what a plan holds; asks no broker.
+    """Show what a plan holds, without asking a broker.
 
     Example: `drainer plan show orders.indexer.plan.json`
     """
@@ -40,7 +40,7 @@ def show(plan: PlanArgument, terminal: TableTerminal) -> None:
         loaded = file.load()
     except NotOwnPlan as error:
         loaded = file.load(anybodys=True)
-        terminal.warn(f"{error}; what is shown may be made up")
+        terminal.warn(f"{error}: don't trust what it shows")
         terminal.hint(error.hint or "")
     if terminal.json:
         terminal.data(loaded.plan.as_json())
@@ -58,7 +58,7 @@ def take(
             default=None,
             envvar=None,
             metavar="FILE",
-            help="Write it there, and leave the one that there is alone.",
+            help="Write your plan to this file, and keep the other.",
         ),
     ],
     handler: Annotated[
@@ -66,17 +66,18 @@ def take(
         option(
             default=None,
             envvar=None,
-            help="The same handler where you can read it. Default: the plan's.",
+            help="The same handler at another path. Default: the plan's.",
         ),
     ],
     reason: Reason,
     yes: Yes,
     terminal: Terminal,
 ) -> None:
-    """Make a plan yours that another user's drain wrote, so that you can resume it.
+    """Make another user's plan yours, so that you can resume it.
 
-    A plan says where to connect and which code to run, so drainer takes none on trust that others
-    could have written. Look at what is shown; its owner has to let you read it and its journal.
+    A plan names the brokers to connect to and the code to run. Therefore drainer refuses a plan
+    that others could have written. Check what this command prints before you agree. The owner must
+    let you read the plan and its journal.
 
     Examples:
 
@@ -95,7 +96,7 @@ def take(
     mine = load_handler(handler).absolute_reference if handler else None
     take_plan(file, loaded, target, mine, reason)
     terminal.say(f"{target.path} is yours")
-    terminal.hint(f"go on with it: {in_shell('resume', target.path)}")
+    terminal.hint(f"Resume it: {in_shell('resume', target.path)}")
     if terminal.json:
         terminal.data({"status": "taken", "exit_code": EXIT_DONE, "plan": str(target.path)})
 
@@ -103,7 +104,9 @@ def take(
 @app.command()
 @command
 def history(plan: PlanArgument, terminal: TableTerminal) -> None:
-    """Show what was done with a drain: when, by whom, why, and where that left the group.
+    """Show who did what with a drain, when and why.
+
+    Each line ends with the group's offsets after it.
 
     Example: `drainer plan history orders.indexer.plan.json`
     """
@@ -117,9 +120,9 @@ def history(plan: PlanArgument, terminal: TableTerminal) -> None:
 @app.command()
 @command
 def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> int:
-    """Check a plan against itself and against the cluster, and say each thing that was checked.
+    """Check a plan against itself and the cluster.
 
-    Exits with 7 when it could not be resumed as things are.
+    drainer prints each check. If the plan can't be resumed as is, the exit code is 7.
 
     Example: `drainer plan verify orders.indexer.plan.json`
     """
@@ -153,10 +156,10 @@ def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> in
 @app.command()
 @changing
 def undo(plan: PlanArgument, kafka: Kafka, reason: Reason, yes: Yes, terminal: Terminal) -> None:
-    """Put the group back to where it stood before the drain, wherever it stands now.
+    """Put the group back to its committed offsets before the drain.
 
-    The group's consumers will then see again what the drain handled. The plan keeps what is
-    finished: resuming it commits that again.
+    The group's consumers then read again what the drain handled. The plan keeps what is done:
+    a resume commits it again.
 
     Example: `drainer plan undo orders.indexer.plan.json`
     """
@@ -172,9 +175,9 @@ def undo(plan: PlanArgument, kafka: Kafka, reason: Reason, yes: Yes, terminal: T
                 terminal.items(move, urgent=not yes)
             insist_on_yes(terminal, "Put the group back to these offsets?", yes=yes)
             operation.undo(cluster, file, loaded, moves, terminal.say, reason)
-            terminal.say(f"group {group} moved, and read back")
+            terminal.say(f"moved group {group}, and checked its offsets")
         else:
-            terminal.say("the group stands where it stood before the drain")
+            terminal.say("the group is already at its offsets from before the drain")
     if terminal.json:
         terminal.data(
             {

@@ -42,14 +42,17 @@ def read_profile(name: str | None) -> tuple[Path, Mapping[str, Any]] | None:
         if name is None:
             return None
         raise UsageError(
-            f"there is no profile {path}", hint=f"`drainer config init --profile {name}` makes one"
+            f"the profile {path} does not exist",
+            hint=f"Create it: drainer config init --profile {name}",
         ) from None
     except NotOwn as error:
-        raise Refused(f"the profile {error}", hint="make it your own, or name another") from None
+        raise Refused(f"the profile {error}", hint="Make it your own, or name another.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         if name is None and isinstance(error, PermissionError):
             return None  # of another user's home
-        raise UsageError(f"the profile {path} can't be read: {error}", hint="It is TOML.") from None
+        raise UsageError(
+            f"can't read the profile {path}: {error}", hint="Write it in TOML."
+        ) from None
 
 
 def values_for(
@@ -63,7 +66,9 @@ def values_for(
     names = {option.word.lstrip("-"): name for name, option in options.items()}
     own = profile.get(command, {})
     if not isinstance(own, dict):
-        raise UsageError(f"the profile's {command} is not a table", hint=f"as in [{command}]")
+        raise UsageError(
+            f"in the profile, {command} must be a table", hint=f"Write it as [{command}]."
+        )
     found = {}
     for key, value in {**profile, **own}.items():
         if isinstance(value, dict) or (key not in names and key not in own):
@@ -71,11 +76,11 @@ def values_for(
         if key not in names:
             near = get_close_matches(key, names, 1)
             raise UsageError(
-                f"the profile says {key} of {command}, which has no such option",
-                hint=f"is it {near[0]}?" if near else f"see `drainer {command} --help-all`",
+                f"the profile sets {key} for {command}, which has no such option",
+                hint=f"Did you mean {near[0]}?" if near else f"See `drainer {command} --help-all`.",
             )
         if key in NEVER:
-            raise UsageError(f"a profile can't say {key}", hint="Say it when you mean it.")
+            raise UsageError(f"a profile can't set {key}", hint="Give it on the command line.")
         found[names[key]] = _typed(value)
     return found
 

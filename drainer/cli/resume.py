@@ -59,11 +59,10 @@ def resume(
     yes: Yes,
     terminal: Terminal,
 ) -> int:
-    """Go on with a drain that was interrupted, halted or killed.
+    """Resume a drain that was interrupted, halted or killed.
 
-    What is to be drained is in the plan, what to do when the handler fails, and what rules leave
-    out; only how to drain it, and what comes first, can be said anew. It may go on with another
-    engine than it began with.
+    The plan holds the backlog, the handler, the failure policy and the rules. An option given here
+    overrides the plan. Another engine may finish the drain.
 
     Examples:
 

@@ -51,10 +51,10 @@ def run(
     yes: Yes,
     terminal: Terminal,
 ) -> int:
-    """Drain the backlog of a topic for a group, through a handler.
+    """Drain a group's backlog of a topic through a handler.
 
-    Shows the preview and asks before it touches anything. Ctrl-C once stops it safely and
-    prints how to resume; twice stops it at once. The plan is true either way.
+    drainer prints a preview and asks before it touches anything. The first Ctrl-C stops it safely
+    and prints how to resume. The second stops it at once. The plan is valid either way.
 
     Examples:
 
@@ -71,8 +71,8 @@ def run(
         chooses = spark is not None and engines.engine is EngineName.AUTO and how_long.is_given
         if how_long.is_given and not (dry_run or chooses):
             raise UsageError(
-                "--latency and --latency-from are for an estimate",
-                hint="Add --dry-run, or --master for --engine auto to choose by it.",
+                "--latency and --latency-from only apply to an estimate",
+                hint="Add --dry-run, or --master to let --engine auto choose.",
             )
         question = None
         if dry_run or chooses:

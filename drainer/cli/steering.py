@@ -42,7 +42,8 @@ _SWITCH = {"on": "true", "yes": "true", "off": "false", "no": "false"}
 _NAMES = listed(sorted(SETTABLE), most=len(SETTABLE))
 
 RunningPlan = Annotated[
-    PlanPlace, argument("PLAN", parse=parse_place, help="The plan of a drain that runs here.")
+    PlanPlace,
+    argument("PLAN", parse=parse_place, help="Plan of a drain that runs on this machine."),
 ]
 
 
@@ -52,19 +53,19 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
     given = list(texts)
     pairs = parse_pairs(given)
     if len(pairs) < len(given):
-        raise UsageError("a name is given twice", hint="say each once")
+        raise UsageError("an option is set twice", hint="Set each option once.")
     for name, text in pairs.items():
         if name.replace("_", "-") not in SETTABLE:
-            raise UsageError(f"{name} can't be set while a drain runs", hint=f"these can: {_NAMES}")
+            raise UsageError(
+                f"{name} can't change while a drain runs", hint=f"Set one of {_NAMES}."
+            )
         field, declared, kind = SETTABLE[name.replace("_", "-")]
         try:
             values[field] = _value(name, declared, kind, text)
         except UsageError as error:
             raise UsageError(f"{name}: {error}", hint=error.hint) from None
     if not values:
-        raise UsageError(
-            "nothing is to be set", hint=f"as in concurrency=50; these can be: {_NAMES}"
-        )
+        raise UsageError("no option is set", hint=f"Set one, such as concurrency=50: {_NAMES}.")
     of_failures = [each.name for each in fields(Failing) if each.name in values]
     failing = Failing(**{name: values.pop(name) for name in of_failures})
     return builtins(values | failing.said)
@@ -76,18 +77,22 @@ def _value(name: str, declared: Option, kind: Any, text: str) -> Any:
     if declared.parse is not None:
         return declared.parse(text)
     if kind == str | None and text.strip().lower() in ("", "none", "null"):
-        raise UsageError(f"{text!r} is no name", hint="to write none, set on-failure instead")
+        raise UsageError(
+            f"{text!r} is not a topic name", hint="To write no dead letters, set on-failure."
+        )
     if kind == bool | None:
         text = _SWITCH.get(text.strip().lower(), text)
     try:
         return msgspec.convert(text, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{text!r} makes no sense", hint=str(error)) from None
+        raise UsageError(f"{text!r} is not a valid value: {error}") from None
 
 
 @command
 def ps(terminal: TableTerminal) -> None:
-    """List the drains that run on this machine: this user's, or for root everybody's.
+    """List the drains that run on this machine.
+
+    You see your own drains; root sees all.
 
     Examples:
 
@@ -109,17 +114,18 @@ def watch(
             "[PLAN]",
             parse=parse_place,
             default=None,
-            help="The plan of a drain that runs here. Default: the only one.",
+            help="Plan of a drain on this machine. Default: the only one.",
         ),
     ],
     all_: Annotated[
-        bool, option("--all", default=False, envvar=None, help="All of them, a line each.")
+        bool,
+        option("--all", default=False, envvar=None, help="Show all drains, one line per drain."),
     ],
     terminal: Terminal,
 ) -> None:
-    """Show the live view of a drain that another process runs.
+    """Show the live view of a drain in another process.
 
-    There may be many watchers. Ctrl-C ends the watching, and not the drain.
+    Several people may watch. Ctrl-C ends the view, not the drain.
 
     Examples:
 
@@ -143,15 +149,15 @@ def set_(
             "NAME=VALUE...",
             parse=parse_settings,
             many=str,
-            help="Options of `drainer resume`, as concurrency=50.",
+            help="Options of `drainer resume`, such as concurrency=50.",
         ),
     ],
     reason: Reason,
     terminal: Terminal,
 ) -> None:
-    """Change a running drain: what a resume could change, within a second.
+    """Change options of a running drain.
 
-    All of it is checked first: if one part is wrong, nothing changes.
+    A change takes effect within a second. If one value is wrong, drainer changes nothing.
 
     Examples:
 
@@ -168,15 +174,19 @@ def pause(
     for_: Annotated[
         float | None,
         option(
-            "--for", default=None, parse=parse_duration, envvar=None, help="Go on after that time."
+            "--for",
+            default=None,
+            parse=parse_duration,
+            envvar=None,
+            help="Continue after this time.",
         ),
     ],
     reason: Reason,
     terminal: Terminal,
 ) -> None:
-    """Let a running drain begin nothing, until `drainer continue`.
+    """Pause a running drain until `drainer continue`.
 
-    Calls in flight end as usual. The lock, the plan and the group's offsets are kept meanwhile.
+    Calls in flight end as usual. The drain keeps its lock, its plan and the committed offsets.
 
     Examples:
 
@@ -188,7 +198,7 @@ def pause(
 
 @changing
 def continue_(plan: RunningPlan, reason: Reason, terminal: Terminal) -> None:
-    """Let a paused drain go on.
+    """Continue a paused drain.
 
     Example: `drainer continue orders.indexer.plan.json`
     """
@@ -200,15 +210,15 @@ def stop(
     plan: RunningPlan,
     now: Annotated[
         bool,
-        option("--now", default=False, envvar=None, help="Don't wait for the calls in flight."),
+        option("--now", default=False, envvar=None, help="Don't wait for calls in flight."),
     ],
     reason: Reason,
     terminal: Terminal,
 ) -> None:
-    """Stop a running drain safely, wait for its end, and print how to resume it.
+    """Stop a running drain safely, and print how to resume it.
 
-    The same as Ctrl-C where it runs; `--now` as the second Ctrl-C. A Ctrl-C here only ends the
-    waiting.
+    It works as Ctrl-C in the drain's terminal; `--now` works as the second Ctrl-C. Ctrl-C here
+    only ends the wait.
 
     Examples:
 
@@ -254,8 +264,8 @@ def _only_one() -> PlanPlace:
     found = list(client.running())
     if len(found) != 1:
         plans = ", ".join(each.about.plan for each in found)
-        which = f"these do: {plans}" if found else "start one first"
-        raise UsageError(f"{len(found) or 'no'} drains run on this machine", hint=which)
+        hint = f"Name the plan of one: {plans}" if found else "Start one with `drainer run`."
+        raise UsageError(f"{len(found) or 'no'} drains run on this machine", hint=hint)
     return parse_place(found[0].about.plan)
 
 

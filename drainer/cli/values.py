@@ -41,7 +41,9 @@ def parse_address(text: str) -> tuple[str, int]:
     UsageError."""
     host, _, port = text.strip().rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"{text!r} is not a port, or HOST:PORT", hint="as in 9464 or 0.0.0.0:9464")
+        raise UsageError(
+            f"{text!r} is not [HOST:]PORT", hint="Give one, such as 9464 or 0.0.0.0:9464."
+        )
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -55,7 +57,7 @@ def parse_rate(text: str) -> float:
     per = _DURATIONS.get(unit.strip().lower() or "s")
     times = None if match is None else _TIMES.get(match[2].lower())
     if match is None or times is None or per is None or not float(match[1]):
-        raise UsageError(f"{text!r} is not a rate like 5000/s", hint="units: /s, /m, /h")
+        raise UsageError(f"{text!r} is not a rate like 5000/s", hint="Use a unit: /s, /m or /h.")
     return float(match[1]) * times / per
 
 
@@ -66,8 +68,8 @@ def parse_concurrency(text: str) -> Concurrency:
         return Concurrency.auto(int(found[1]) if found[1] else None)
     if not text.isdecimal() or not 0 < int(text) < 10_000_000:
         raise UsageError(
-            f"{text!r} is not a number from 1 on, and not auto",
-            hint="auto finds it while draining; auto:500 goes no further than 500",
+            f"{text!r} is not a number from 1 to 9,999,999, auto or auto:MAX",
+            hint="Give a number, or auto to let drainer find it.",
         )
     return Concurrency.fixed(int(text))
 
@@ -89,11 +91,15 @@ def parse_deadline(text: str, now: datetime | None = None) -> datetime:
         )
     match = _NUMBER.match(word)
     if match is None or not match[2]:
-        raise UsageError(f"{text!r} is not a time", hint="say 08:00 (the next one), or 6h from now")
+        raise UsageError(
+            f"{text!r} is not a time", hint="Give a time such as 08:00, or a duration such as 6h."
+        )
     try:
         return now.astimezone() + timedelta(seconds=parse_duration(word))
     except OverflowError:
-        raise UsageError(f"{text!r} is too far away", hint="say 08:00, or 6h from now") from None
+        raise UsageError(
+            f"{text!r} is too far away", hint="Give a time such as 08:00, or a duration such as 6h."
+        ) from None
 
 
 def parse_pairs(texts: Iterable[str]) -> dict[str, str]:
@@ -104,7 +110,7 @@ def parse_pairs(texts: Iterable[str]) -> dict[str, str]:
         if not equals or not name.strip():
             # It is not shown: it may be a secret.
             raise UsageError(
-                "takes name=value, and was given something else", hint="as in index=orders"
+                "takes name=value, but got something else", hint="Write it as index=orders."
             )
         pairs[name.strip()] = value
     return pairs
@@ -114,7 +120,8 @@ def _parse(text: str, units: dict[str, float], wanted: str) -> float:
     match = _NUMBER.match(text)
     if match is None or match[2].lower() not in units:
         raise UsageError(
-            f"{text!r} is not {wanted}", hint=f"units: {', '.join(filter(None, units))}"
+            f"{text!r} is not {wanted}",
+            hint=f"Use a unit: {', '.join(filter(None, units))}.",
         )
     return float(match[1]) * units[match[2].lower()]
 

@@ -103,16 +103,16 @@ def _connected(plan: PlanPlace, question: Question) -> _Talk:
         raise _none_runs(plan) from None
     except OSError as error:
         raise Refused(
-            f"the drain of {plan} can't be asked: {error.strerror or error}",
-            hint="only its own user and root may",
+            f"can't reach the drain of {plan}: {error.strerror or error}",
+            hint="Run this as the drain's user or as root.",
         ) from None
 
 
 def _none_runs(plan: PlanPlace) -> Refused:
     return Refused(
-        f"no drain of yours runs by {plan} on this machine",
-        hint="`drainer ps` lists those that do; for another one ask as its user or root, on its"
-        " machine, in its container",
+        f"none of your drains on this machine has the plan {plan}",
+        hint="List your drains with `drainer ps`. For another user's drain, run this as that user"
+        " or root, on its machine and in its container.",
     )
 
 
@@ -126,7 +126,7 @@ class _Talk:
             self._socket.connect(str(path))
             self.pid, uid = peer(self._socket)
             if uid not in (0, os.geteuid()) and (os.geteuid() or uid != owner_of(path.parent)):
-                raise PermissionError(EPERM, "it is another user's")
+                raise PermissionError(EPERM, "it belongs to another user")
             self._socket.settimeout(most_s)
             self._socket.sendall(encode(question) + b"\n")
         except BaseException:
@@ -155,10 +155,10 @@ class _Talk:
                 last = None  # hung up in the middle
             except (ValueError, OSError) as error:
                 raise Interrupted(
-                    f"the drain can't be understood: {error}",
-                    hint="is it of this version? `drainer ps` shows whether it still runs",
+                    f"can't understand the drain's answer: {error}",
+                    hint="Use the drainer version of the drain. To see if it runs: drainer ps",
                 ) from None
         if last is None:
             raise Interrupted(
-                "the drain's process is gone", hint="resume it with its plan, if it is not done"
+                "the drain's process is gone", hint="If it is not done, resume its plan."
             )

@@ -11,7 +11,7 @@ from drainer.engine.status import Status
 
 STEP = 1.25  # of the concurrency, up or down
 SHORT = "p pause  + - concurrency  s stop  ? help"
-LONG = "p pauses and goes on  + - a quarter more or fewer calls at once  s stops as Ctrl-C does"
+LONG = "p pauses and continues  + - 25% more or fewer calls in flight  s stops like Ctrl-C"
 
 
 class Keys:

@@ -39,7 +39,7 @@ def make_folder(folder: Path) -> None:
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     if owner_of(folder) != os.geteuid():
-        raise PermissionError(f"{folder} is not this user's")
+        raise PermissionError(f"{folder} belongs to another user")
     folder.chmod(0o700)
 
 

@@ -28,7 +28,7 @@ SILENT_S = 10.0  # who neither asks nor reads for so long is left
 ANSWER_S = 60.0  # for what has to ask the brokers
 WAIT_S = 5.0  # between two lines to a watcher, at most
 LOOK_S = 0.5
-BUG = "this is a bug in drainer; the drain itself goes on"
+BUG = "This is a bug in drainer: report it. The drain itself continues."
 TELL_S = 1.0  # to all watchers, how it ended
 
 
@@ -136,12 +136,13 @@ class ControlServer:
                 self.give_up()
             if not answer.cancel():
                 raise Refused(
-                    f"it has not been done within {ANSWER_S:g} s, and may still be",
-                    hint="`drainer watch` shows it once it is: the brokers are slow to answer",
+                    f"the drain did not do it within {ANSWER_S:g} s: the brokers are slow",
+                    hint="Check with `drainer watch`: it may still happen.",
                 ) from None
             raise Refused(
                 "the drain does not answer: its handler may block the event loop",
-                hint="`drainer watch` shows by which line; `drainer stop --now` ends it",
+                hint="Find the blocking line with `drainer watch`, or end it with"
+                " `drainer stop --now`.",
             ) from None
 
 
@@ -234,14 +235,16 @@ class _Conversation(socketserver.StreamRequestHandler):
         except OSError:
             raise  # hung up
         except Exception as error:  # of ours: the drain goes on
-            self._tell(Answer(error=f"the drain can't answer: {describe(error)}", hint=BUG))
+            self._tell(Answer(error=f"the drain failed to answer: {describe(error)}", hint=BUG))
 
     def _question(self) -> Question:
         line = self.rfile.readline(LINE_MOST)
         try:
             return decode(line, Question)
         except ValueError as error:
-            raise Refused(f"not a question: {error}", hint="is it of this version?") from None
+            raise Refused(
+                f"not a valid request: {error}", hint="Use the drainer version of the drain."
+            ) from None
 
     def _tell(self, answer: Answer) -> None:
         self.wfile.write(encode(answer) + b"\n")

@@ -38,13 +38,17 @@ class Question(JsonRecord):
                 return Change(self.values)
             case "pause":
                 if self.for_s is not None and not 0 < self.for_s <= PAUSE_MOST_S:
-                    raise UsageError("a pause is of 31 days at most", hint="as in --for 10m")
+                    raise UsageError(
+                        "a pause may last 31 days at most", hint="Give less, such as --for 10m."
+                    )
                 return Pause(self.for_s)
             case "continue":
                 return Continue()
             case "stop":
                 return Stop(self.now)
-        raise UsageError(f"a drain can't be asked to {self.ask}", hint="is it of this version?")
+        raise UsageError(
+            f"a drain has no request {self.ask!r}", hint="Use the drainer version of the drain."
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,8 +254,8 @@ def fold(
 def _not_folded(first: SubMessage, later: SubMessage, what: str) -> HandleFailed:
     return HandleFailed(
         f"coalesce {what}, for {first} up to {later}, sub-key {key_repr(later.key)}",
-        hint="coalesce(earlier, later) gives a SubMessage of the same sub-key that does what both"
-        " would, or None when they have to stay apart; nothing of them was handled",
+        hint="Return one SubMessage of the same sub-key that does the work of both, or None to keep"
+        " them apart. Neither was handled.",
     )
 
 

@@ -151,7 +151,7 @@ class Dispatcher:
         when a limit per sub-key has more of them to count than it may.
         """
         if self._sift is not None and self.rule_filter.full:
-            raise Halted(TOO_MANY_KEYS, hint="Add --no-rules to resume without a limit.")
+            raise Halted(TOO_MANY_KEYS, hint="To resume without a limit, add --no-rules.")
         number = message.origin.ledger
         sequence = subs if type(subs) is list else list(subs)
         keys = identify(message, sequence)
@@ -185,7 +185,7 @@ class Dispatcher:
 
     def _deliver_part(self, message: ShippedMessage) -> None:
         if self._sift is not None and self.rule_filter.full:
-            raise Halted(TOO_MANY_KEYS, hint="Add --no-rules to resume without a limit.")
+            raise Halted(TOO_MANY_KEYS, hint="To resume without a limit, add --no-rules.")
         subs, message.subs = message.subs, ()  # they refer to each other
         message.own = sum(1 << sub.index for sub in subs)
         size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(subs)

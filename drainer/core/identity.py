@@ -44,32 +44,30 @@ def identify(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ..
                 kind = f"the type {sub.__name__}" if isinstance(sub, type) else type(sub).__name__
                 raise SplitFailed(
                     f"split gave {kind} instead of SubMessage at {message}",
-                    hint="yield drainer.SubMessage(key=..., payload=...)",
+                    hint="Yield drainer.SubMessage(key=..., payload=...).",
                 )
     try:
         for index, sub in enumerate(subs):
             if sub.message is not None:
                 raise SplitFailed(
-                    f"split gave a SubMessage at {message} that it had given before, at"
-                    f" {sub.message}",
-                    hint="make a new SubMessage for each operation of each message",
+                    f"split gave the same SubMessage object at {message} and at {sub.message}",
+                    hint="Make a new SubMessage for each operation.",
                 )
             sub.message = message
             sub.index = index
         keys = tuple([sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs])
     except AttributeError as error:
         raise SplitFailed(
-            f"split gave {type(error.obj).__name__} at {message} that is not a whole SubMessage:"
-            f" {error}",
-            hint="call super().__init__(key, payload) in classes derived from SubMessage",
+            f"split gave an incomplete {type(error.obj).__name__} at {message}: {error}",
+            hint="Call super().__init__(key, payload) in subclasses of SubMessage.",
         ) from None
     if not _ATOMS.issuperset(map(type, keys)):
         for sub, key in zip(subs, keys, strict=True):
             if not is_sub_key(key):
                 raise SplitFailed(
-                    f"split gave the sub-key {key_repr(key)[:SHOWN]} at {sub}, of a type that"
-                    f" is not the same everywhere: {_odd_type(key)}",
-                    hint="use str, bytes, int, None or tuples of them as sub-keys",
+                    f"split gave the sub-key {key_repr(key)[:SHOWN]} at {sub}, of an unstable type:"
+                    f" {_odd_type(key)}",
+                    hint="Use str, bytes, int, None or tuples of them as sub-keys.",
                 )
     return keys
 
@@ -77,4 +75,4 @@ def identify(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ..
 def _odd_type(key: object) -> str:
     if isinstance(key, SubKeys) or type(key) is tuple:
         return _odd_type(next(each for each in key if not is_sub_key(each)))
-    return "an int that is too long" if type(key) is int else type(key).__name__
+    return "a too long int" if type(key) is int else type(key).__name__

@@ -53,8 +53,8 @@ _Isolation = Annotated[str, msgspec.Meta(pattern=r"^read_(un)?committed\Z")]
 _Order = Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(order.value for order in Order)})\Z")]
 
 _DAMAGED_HINT = (
-    "nothing was touched; restore the file, or start again from the group's committed offset with"
-    " `drainer run` and another --plan"
+    "Restore the file, or start again from the committed offset with `drainer run` and another"
+    " --plan. Nothing was touched."
 )
 
 
@@ -354,9 +354,8 @@ class OffsetPlan(JsonRecord):
             whole = codec.encode({**body, "digest": _digest(body)})
         except UnicodeEncodeError as error:
             raise PlanRefused(
-                "the plan can't be written, for a name, path or expression in it is not UTF-8:"
-                f" {error}",
-                hint="give the group, the handler, its path, rules and classes in UTF-8",
+                f"can't write the plan: a name, path or expression is not UTF-8: {error}",
+                hint="Give the group, the handler, its path, rules and classes in UTF-8.",
             ) from error
         return msgspec.json.format(whole) + b"\n"
 
@@ -417,7 +416,7 @@ def _check_progress(where: str, part: PartitionPlan, progress: Progress) -> None
 
 
 def _refuse(reason: str) -> PlanRefused:
-    return PlanRefused(f"the plan can't be trusted: {reason}", hint=_DAMAGED_HINT)
+    return PlanRefused(f"the plan is damaged: {reason}", hint=_DAMAGED_HINT)
 
 
 def _digest(body: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ def demo(
         ),
     ],
     concurrency: Annotated[
-        int, option("-c", default=CONCURRENCY, envvar=None, min=1, help="Updates at once.")
+        int, option("-c", default=CONCURRENCY, envvar=None, min=1, help="Most updates in flight.")
     ],
     record: Annotated[
         Path | None,
@@ -39,15 +39,16 @@ def demo(
             "--record",
             default=None,
             envvar=None,
-            help="Keep a picture of the terminal in this SVG file.",
+            help="Write a picture of the terminal to this SVG file.",
         ),
     ],
     terminal: Terminal,
 ) -> None:
-    """Act out the emergency on a real broker: two weeks of backlog behind one key.
+    """Act out an emergency on a real broker.
 
-    Brings the sandbox up unless a broker is named, fills a topic of its own, estimates, drains,
-    interrupts itself once, resumes, verifies, and removes topic and group again.
+    Two weeks of backlog wait behind one key. If you name no broker, drainer starts the sandbox. It
+    fills a topic of its own, estimates, drains, interrupts itself once, resumes and verifies. At
+    the end it removes the topic and the group.
 
     Example: `drainer demo`
     """

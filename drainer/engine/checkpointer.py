@@ -211,8 +211,8 @@ class Checkpointer:
             raise refused
         if commit and self.trouble is not None:
             raise Interrupted(
-                f"the plan is written, but the group's offsets are not: {self.trouble}",
-                hint="once the cluster answers, a resume commits them",
+                f"drainer wrote the plan, but could not commit the group's offsets: {self.trouble}",
+                hint="Resume once the cluster answers: that commits them.",
             )
 
     def _refused(self) -> BaseException | None:
@@ -246,7 +246,7 @@ class Checkpointer:
             raise self._lock.lost
         if self._lock.unsure_since_s is not None:
             raise CommitDelayed(
-                "the lock on the group is not confirmed; nothing is committed meanwhile"
+                "the lock on the group is not confirmed, so drainer does not commit"
             )
         expected: dict[int, set[int | None]] = {
             number: {part.committed} for number, part in plan.partitions.items()

@@ -46,7 +46,7 @@ class Settings:
         of_run = {each.name for each in fields(LocalSettings)} - FIXED
         of_failures = {each.name for each in fields(FailureSettings)}
         for name in values.keys() - of_run - of_failures:
-            raise UsageError(f"{name} can't be changed while a drain runs", hint=_HINT)
+            raise UsageError(f"{name} can't change while a drain runs", hint=_HINT)
         failures = {name: value for name, value in values.items() if name in of_failures}
         if values.get("dead_letter_topic") is not None:
             failures.setdefault("on_failure", OnFailure.DEAD_LETTER.value)
@@ -56,11 +56,11 @@ class Settings:
             running = LocalSettings.from_json(before | run)
             changed = FailureSettings.from_json(builtins(self.failures) | failures)
         except ValueError as error:
-            raise UsageError(f"a value makes no sense: {error}", hint=_HINT) from None
+            raise UsageError(f"a value is not valid: {error}", hint=_HINT) from None
         if Concurrency.of(running.concurrency).most > CALLS_MOST:
             raise UsageError(
-                f"a running drain makes {CALLS_MOST:,} calls at once at most",
-                hint="stop it, and resume with more",
+                f"a running drain can't have more than {CALLS_MOST:,} calls in flight",
+                hint="Stop it, and resume with more.",
             )
         return Settings(replace(running, options=self.running.options), changed)
 
@@ -88,7 +88,7 @@ class Settings:
 
 
 _OF_LETTERS = ("on_failure", "dead_letter_topic", "after_dead")
-_HINT = "`drainer set --help` lists what can be; for the rest stop it, then resume"
+_HINT = "See `drainer set --help`. For other options, stop the drain, then resume."
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Control:
                 asked.answer.set_result(("it is still starting, and stops then",))
             else:
                 asked.answer.set_exception(
-                    Refused("the drain is still starting", hint="say it again in a moment")
+                    Refused("the drain is still starting", hint="Try again in a moment.")
                 )
         return asked.answer
 
@@ -186,11 +186,11 @@ class Control:
 
 
 def between_passes() -> Refused:
-    return Refused("the drain goes on to what comes next", hint="say it again in a moment")
+    return Refused("the drain is between two passes", hint="Try again in a moment.")
 
 
 def over() -> Refused:
-    return Refused("this drain is coming to rest", hint="resume it with other options")
+    return Refused("this drain is stopping", hint="Resume it with other options.")
 
 
 def reason_of(text: str | None) -> str | None:

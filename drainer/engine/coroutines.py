@@ -287,9 +287,8 @@ CALLS_HANDLER = AsyncWorkers._work.__code__
 
 def _not_to_be_cancelled(sub: SubMessage, times: int) -> HandleFailed:
     return HandleFailed(
-        f"handle goes on for sub-message {sub} ({sub!r}), though it was cancelled {times} times for"
-        " taking longer than --timeout",
-        hint="let asyncio.CancelledError pass in the handler, then resume",
+        f"handle ignored {times} cancellations after --timeout, for sub-message {sub} ({sub!r})",
+        hint="Don't catch asyncio.CancelledError in the handler, then resume.",
     )
 
 

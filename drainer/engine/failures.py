@@ -41,7 +41,7 @@ BACK_AGAIN_S = 0.05  # after it was not the time to try one again
 KINDS_MOST = 50  # kinds of errors; what comes then is counted by its type alone
 KIND_LENGTH = 160
 
-_STUCK_HINT = "find out what they wait for; resume handles them again"
+_STUCK_HINT = "Find out what they wait for, then resume: that handles them again."
 
 
 class Failures:
@@ -140,13 +140,14 @@ class Failures:
         settings = self._settings
         outage = self._policy.patience_s(self._done) > settings.max_doubt_s
         what = (
-            "the downstream is failing" if outage else "nothing succeeds, and too few fail to tell"
+            "the downstream is failing"
+            if outage
+            else "nothing succeeds, and too few calls fail to tell"
         )
         most_s = settings.max_outage_s if outage else settings.max_doubt_s
         return (
-            f"{what}: nothing new is started until it answers; one sub-message at a time is tried,"
-            f" for {most_s:g} s at most ({'--max-outage' if outage else '--max-doubt'}):"
-            f" {self._outage}"
+            f"{what}: drainer tries one sub-message at a time, for {most_s:g} s at most"
+            f" ({'--max-outage' if outage else '--max-doubt'}): {self._outage}"
         )
 
     def status(self) -> FailureStatus:
@@ -230,9 +231,8 @@ class Failures:
         if for_s > self._settings.max_outage_s:
             self._halt(
                 Halted(
-                    f"{counted(len(self.late), 'sub-message')} have not returned from the"
-                    f" handler's threads for {for_s:.0f} s, longer than --max-outage, and no thread"
-                    " is left",
+                    f"{counted(len(self.late), 'sub-message')} block all handler threads for"
+                    f" {for_s:.0f} s, longer than --max-outage",
                     hint=_STUCK_HINT,
                 )
             )
@@ -250,7 +250,7 @@ class Failures:
         if self.late:
             return ThreadsOverdue(
                 f"{counted(len(self.late), 'sub-message')} did not return from the handler's"
-                " threads in time; what is in their lanes is pending",
+                " threads in time; their lanes are pending",
                 hint=_STUCK_HINT,
             )
         read = self._dispatcher.delivered or self._dispatcher.held > 0  # that is read by the rest
@@ -425,8 +425,8 @@ class Failures:
                 Halted(
                     f"the downstream has been failing for {now_s - since_s:.0f} s, longer than"
                     f" --max-outage ({self._last_kind})",
-                    hint="fix it, then resume; if it is the messages that are bad, and not the"
-                    " downstream, resume with --no-breaker",
+                    hint="Fix the downstream, then resume. If the messages are bad instead, resume"
+                    " with --no-breaker.",
                 )
             )
             return
@@ -498,7 +498,6 @@ def _halted(sub: SubMessage | Bundle, error: BaseException, why: str | None) -> 
         f"{reason}handle failed for sub-message {sub} ({sub!r}){attempts}: {describe(error)}",
         hint=error.hint
         if isinstance(error, ValueNotShipped)
-        else "fix the handler or what it talks to, then resume; this sub-message and all behind it"
-        " on its lane are still pending",
+        else "Fix the handler or its downstream, then resume. Its lane is still pending.",
         cause=error,
     )

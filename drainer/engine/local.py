@@ -373,8 +373,7 @@ class LocalDrain:
             if "task" in context or "future" in context:
                 error = HandleFailed(
                     f"a task of the handler failed: {describe(error)}",
-                    hint="raise errors in handle() itself, and await in it what it starts: a"
-                    " sub-message counts as done when it returns",
+                    hint="Await every task inside handle(): its return means done.",
                     cause=error,
                 )
             self._life.end(error)

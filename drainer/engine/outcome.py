@@ -59,16 +59,16 @@ def judged_before(plan: OffsetPlan, passes: Counts) -> Counts:
 def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
     """What to report of a drain that ends with lanes parked; ``read`` says that all was read."""
     more = (
-        "all that could be drained without them is"
+        "everything else is done"
         if read
-        else "so much is pending behind them that no more of the backlog was read"
+        else "too much is pending behind them to read more of the backlog"
     )
     subject = "1 lane is" if lanes == 1 else f"{lanes:,} lanes are"
     return (LanesParked if read else Halted)(
-        f"{subject} parked behind sub-messages that failed; {more}",
-        hint="fix the cause, then resume"
+        f"{subject} parked behind failed sub-messages; {more}",
+        hint="Fix the cause, then resume."
         + (
-            "; lanes behind a dead letter stay parked until --after-dead continue"
+            " To continue lanes behind a dead letter, add --after-dead continue."
             if behind_letters
             else ""
         ),
@@ -78,10 +78,8 @@ def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
 def left_alone(messages: int) -> Halted:
     """What to report of a drain that leaves too much alone to go on."""
     return Halted(
-        f"{messages:,} messages were left alone, as many as memory is meant for; what is behind"
-        " them was not read",
-        hint="choose more of them; letters that are not wanted any more can be deleted"
-        " (kafka-delete-records), and are passed over then",
+        f"the filters leave out {messages:,} messages, which fill the memory; drainer read no more",
+        hint="Select more letters, or delete those that you don't need with kafka-delete-records.",
     )
 
 
@@ -89,7 +87,6 @@ def not_closed(said: str, cause: BaseException | None = None) -> Halted:
     """What to report of a handler whose ``close`` raised; ``said`` describes what."""
     return Halted(
         f"the handler's close() failed: {said}",
-        hint="all that the plan calls done was handled; whether the handler held something"
-        " of it back until close(), only it knows",
+        hint="Check the handler: if it buffers effects until close(), some may be missing.",
         cause=cause,
     )

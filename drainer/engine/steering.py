@@ -150,7 +150,7 @@ class Steering:
                 return (f"{self.paused}: {self._in_flight}",)
             case Continue():
                 if self.paused is None:
-                    return ("it is not paused",)
+                    return ("the drain is not paused",)
                 self._go_on(self._event(Deed.CONTINUED, asked))
                 return ("goes on",)
             case Change():
@@ -181,7 +181,7 @@ class Steering:
             wanted = Settings(wanted.running, settled)
         details = before.changes_to(wanted)
         if not details:
-            return ("nothing changes by that",)
+            return ("nothing changed",)
         if self._drain.is_ending:  # meanwhile
             raise over() if self._drain.first is None else between_passes()
         await self._drain.change(wanted)

@@ -85,6 +85,6 @@ def insist_on_done(result: object) -> None:
     if iscoroutine(result):
         result.close()
     raise TypeError(
-        f"handle gave back a {type(result).__name__} that is not awaited: declare it `async def`"
-        " without `yield`, and await in it what it starts"
+        f"handle returned a {type(result).__name__} that nothing awaits: declare handle as"
+        " `async def` without `yield`, and await every task in it"
     )

@@ -90,15 +90,14 @@ REJECTED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION
 
 def granting(right: str, resource: str) -> str:
     """The way out when a right is missing: ``READ``, ``topic orders``."""
-    return f"grant {right} on {resource} to this user"
+    return f"Grant {right} on {resource} to this user"
 
 
 def may_not(what: str, right: str, resource: str) -> RightMissing:
     """The error for a missing right; ``what`` is what the user may not do without it."""
     return RightMissing(
         f"this user may not {what}: {right} on {resource} is missing",
-        hint=f"if the name is right, {granting(right, resource)}; docs/security.md lists what each"
-        " command needs",
+        hint=f"{granting(right, resource)}, if the name is right. See docs/security.md.",
     )
 
 
@@ -111,33 +110,33 @@ def rejected_login(complaints: Sequence[Complaint]) -> Complaint | None:
 _CAUSES: tuple[tuple[Callable[[Complaint], bool], str, str], ...] = (
     (
         lambda c: c.code in REJECTED,
-        "{servers} did not accept the login",
-        "check security.protocol, sasl.mechanism, sasl.username and sasl.password",
+        "{servers} rejected the login",
+        "Check security.protocol, sasl.mechanism, sasl.username and sasl.password.",
     ),
     (
         lambda c: "SSL" in c.text or c.code == KafkaError._SSL,
         "no TLS connection to {servers}",
-        "check that this listener speaks TLS (security.protocol), and ssl.ca.location",
+        "Check that the listener speaks TLS. Check security.protocol and ssl.ca.location.",
     ),
     (
         lambda c: "/bootstrap:" not in c.text and c.code != KafkaError._ALL_BROKERS_DOWN,
-        "{servers} answers, but a broker that it names does not",
-        "the brokers' advertised.listeners must be addresses that this machine reaches",
+        "{servers} answers, but another broker of its cluster does not",
+        "Set the brokers' advertised.listeners to addresses that this machine reaches.",
     ),
     (
         lambda c: c.code == KafkaError._RESOLVE,
         "unknown host",
-        "check the name, and that this machine's DNS knows it (VPN?)",
+        "Check the name, this machine's DNS, and your VPN.",
     ),
     (
         lambda c: "Connection refused" in c.text,
         "nothing listens on {servers}",
-        "check the port, and that the broker is up",
+        "Check the port, and that the broker runs.",
     ),
     (
         lambda c: "isconnected" in c.text,
-        "{servers} takes connections and closes them",
-        "its listener may want TLS or a login: check security.protocol",
+        "{servers} accepts connections, then closes them",
+        "Check security.protocol: the listener may expect TLS or a login.",
     ),
 )
 
@@ -156,9 +155,9 @@ def unreachable(
     if asked:
         return BrokerUnreachable(
             f"could not {asked} within {waited_s:.3g} s",
-            hint="the cluster is reachable, but slow or unsettled; try again",
+            hint="Try again: the cluster is reachable, but slow or not ready.",
         )
     return BrokerUnreachable(
         f"no answer from {servers} in {waited_s:.3g} s",
-        hint="check the address, and that no firewall is between",
+        hint="Check the address, and the firewalls on the way.",
     )

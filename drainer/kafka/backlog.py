@@ -14,7 +14,7 @@ from drainer.errors import OffsetMissing, Refused, UsageError
 from drainer.kafka.cluster import Cluster, LogBounds
 from drainer.kafka.settings import Isolation
 
-_TIME_HINT = "times are ISO 8601, local unless they say otherwise: @2026-11-20T18:00, @...T18:00Z"
+_TIME_HINT = "Write a time as @2026-11-20T18:00 (local) or @2026-11-20T18:00Z (UTC)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,21 +147,21 @@ def freeze(
         from_ = COMMITTED_OR_EARLIEST
     if group is None and from_ in OF_GROUPS:
         raise UsageError(
-            "no group is named whose committed offset could be the start",
-            hint="name one, or say --from earliest, --from OFFSET or --from @TIME",
+            "to start at a committed offset, drainer needs a group",
+            hint="Name a group, or add --from earliest, --from OFFSET or --from @TIME.",
         )
     info = cluster.topic(topic)
     numbers = info.chosen(partitions)
     for option, bound in (("--from", from_), ("--until", until)):
         if bound.offset is not None and len(numbers) > 1:
             raise UsageError(
-                f"{option} {bound} can't be the offset of {len(numbers)} partitions",
-                hint="choose one partition, or give a time (@...), which fits all of them",
+                f"{option} {bound} is one offset, but {len(numbers)} partitions are read",
+                hint="Choose one partition, or give a time (@...) instead.",
             )
     if without := [number for number in numbers if not info.leaders[number]]:
         raise Refused(
             f"partition {listed(without)} of {topic} has no leader: its brokers are down",
-            hint="bring a broker that holds it back, or drain the others with --partition",
+            hint="Start one of its brokers, or choose the others with --partition.",
         )
     committed: dict[int, int | None] = dict.fromkeys(numbers)
     if group is not None:
@@ -177,8 +177,8 @@ def freeze(
         _insist_on_start(f"{topic}/{number}", group, from_, starts[number], committed[number], log)
         if until.offset is not None and until.offset > log.end:
             raise Refused(
-                f"--until {until} is beyond the end of {topic}/{number}, which is {log.end}",
-                hint="a backlog is what is there now: leave --until out to drain all of it",
+                f"--until {until} is beyond the end of {topic}/{number}, offset {log.end}",
+                hint="Remove --until to read to the end.",
             )
     ends = {n: max(starts[n], end) for n, end in ends.items()}
     taken = {
@@ -249,7 +249,9 @@ def _parse(option: str, text: str, words: Sequence[Bound]) -> Bound:
         if time_ms >= 0:
             return Bound(time_ms=time_ms)
     known = ", ".join(map(str, words))
-    raise UsageError(f"{option} {text!r} is neither {known}, an offset nor a time", hint=_TIME_HINT)
+    raise UsageError(
+        f"{option} {text!r} is not one of {known}, an offset or a time", hint=_TIME_HINT
+    )
 
 
 def _places(
@@ -283,9 +285,9 @@ def _insist_on_answers(
     unnamed = [n for n, log in logs.items() if found[n] is None and log.start < log.end]
     if unnamed and may_misplace_times(cluster, topic):
         raise Refused(
-            f"the brokers name no record of {bound} or later on partition {listed(unnamed)} of"
-            f" {topic}, and may be wrong: it is compacted, or this user may not see whether it is",
-            hint="name an offset instead of a time, or say --until end",
+            f"the brokers report no record at {bound} or later on partition {listed(unnamed)} of"
+            f" {topic}, but may be wrong: it is compacted, or this user may not see that",
+            hint="Give an offset instead of a time, or --until end.",
         )
 
 
@@ -299,22 +301,21 @@ def _insist_on_start(
 ) -> None:
     if committed is not None and committed > log.high_watermark:
         raise Refused(
-            f"group {group} committed offset {committed} on {place}, but its log ends at"
-            f" {log.high_watermark}: the topic was truncated, or recreated",
-            hint="find out which records are lost; then reset the group's offset",
+            f"group {group} has committed offset {committed} on {place}, but its log ends at"
+            f" {log.high_watermark}: someone truncated or recreated the topic",
+            hint="Find out which records are lost, then reset the group's offset.",
         )
     if not log.start <= start <= log.high_watermark:
         raise Refused(
-            f"--from {from_} is outside of {place}, which holds offsets {log.start} to"
+            f"--from {from_} is outside {place}, which holds offsets {log.start} to"
             f" {log.high_watermark}",
-            hint="use --from committed-or-earliest",
+            hint="Use --from committed-or-earliest.",
         )
     if committed is not None and start < committed:
         raise Refused(
-            f"--from {from_} is offset {start} on {place}, before the offset {committed} that group"
-            f" {group} has committed: a drain never moves a group backwards",
-            hint="say --from committed-or-earliest to begin where the group stands, or at the"
-            " earliest record; to handle records again, drain with another group",
+            f"--from {from_} is offset {start} on {place}, below the committed offset {committed}"
+            f" of group {group}: a drain never moves a group backwards",
+            hint="Use --from committed-or-earliest. To handle records again, use another group.",
         )
 
 
@@ -335,16 +336,16 @@ def _uncommitted(
         where = f"{len(missing):,} of {len(logs):,} partitions ({named})"
     else:
         near = cluster.near_groups(group)
-        where = f"{topic}{f' (groups of a like name: {listed(near)})' if near else ''}"
+        where = f"{topic}{f' (similar groups: {listed(near)})' if near else ''}"
     said = f"group {group} has no committed offset on {where}"
     if from_ == COMMITTED:
         raise OffsetMissing(
-            f"{said}: where shall the drain start?",
-            hint="check the group's name, or say where these begin: --from committed-or-earliest,"
-            " committed-or-end, earliest, OFFSET or @TIME",
+            said,
+            hint="Check the group's name, or say where to start: --from committed-or-earliest,"
+            " committed-or-end, earliest, OFFSET or @TIME.",
         )
     begins = "the end" if from_ == COMMITTED_OR_END else "the earliest record"
-    return [f"{said}: the backlog begins at {begins} there"]
+    return [f"{said}: there the backlog starts at {begins}"]
 
 
 def _lost(
@@ -367,9 +368,9 @@ def _lost(
         f"{topic}/{n} (offsets {offset} to {start - 1})" for n, (offset, start) in lost.items()
     ]
     said = (
-        f"retention has deleted up to {count:,} record{'' if count == 1 else 's'} that group"
+        f"retention deleted up to {count:,} record{'' if count == 1 else 's'} that group"
         f" {group} never handled: {listed(where)}"
     )
     if from_ in (COMMITTED, COMMITTED_OR_END):
-        raise Refused(said, hint="to drain what is left, say --from committed-or-earliest")
+        raise Refused(said, hint="To drain the rest, use --from committed-or-earliest.")
     return [said]

@@ -85,8 +85,7 @@ class TopicInfo:
         if missing := [number for number in numbers if number not in self.partitions]:
             raise TopicMissing(
                 f"{listed([f'{self.name}/{number}' for number in missing])} does not exist",
-                hint=f"topic {self.name} has partitions {self.partitions[0]} to"
-                f" {self.partitions[-1]}",
+                hint=f"Choose partitions from {self.partitions[0]} to {self.partitions[-1]}.",
             )
         return numbers
 
@@ -141,11 +140,11 @@ class GroupInfo:
 
     def in_use(self) -> GroupActive:
         """The error for one that is active, with its members."""
-        members = listed(sorted(set(map(str, self.members)))) or "its members come or go"
+        members = listed(sorted(set(map(str, self.members)))) or "members join or leave"
         return GroupActive(
             f"group {self.name} is in use: {members} (state {self.state})",
-            hint="stop these consumers first; Kafka takes no commits from outside a live group, and"
-            " two readers would handle messages twice and out of order",
+            hint="Stop these consumers first. Kafka refuses commits from outside an active group,"
+            " and two readers would handle messages twice and out of order.",
         )
 
 
@@ -192,7 +191,9 @@ class Cluster(Connection):
             near = get_close_matches(name, self.topic_names(), n=NEAR_NAMES)
             raise TopicMissing(
                 f"topic {name} does not exist",
-                hint=f"is it {' or '.join(near)}?" if near else "check its name and the cluster",
+                hint=f"Did you mean {' or '.join(near)}?"
+                if near
+                else "Check its name and the cluster.",
             )
         _insist(found.authorized_operations, what, right, f"topic {name}")
         leaders, replicas = {}, {}
@@ -372,7 +373,7 @@ class Cluster(Connection):
 
         there = {KafkaError.TOPIC_ALREADY_EXISTS}
         needs: tuple[Right, str] = ("CREATE", f"topic {name}")
-        self.find(f"make the {kind}topic {name}", attempt, there, needs=needs)
+        self.find(f"create the {kind}topic {name}", attempt, there, needs=needs)
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic; nothing happens when it does not exist."""
@@ -420,7 +421,7 @@ class Cluster(Connection):
         code, said = answer.code(), self.settings.redact(answer.str())
         if code in PASSING:
             return BrokerUnreachable(
-                f"the commit of group {group} got no answer: {said}", hint="try again"
+                f"no answer to the commit of group {group}: {said}", hint="Try again."
             )
         if code in HAS_MEMBERS:
             return self.group_active(group)
@@ -431,8 +432,8 @@ class Cluster(Connection):
             resource = f"topic {topic}" if of_topic else f"group {group}"
             return may_not(f"commit for group {group} on {topic}", "READ", resource)
         return Refused(
-            f"the commit of group {group} on {topic} was refused: {said}",
-            hint="fix the cause, then try again",
+            f"Kafka refused the commit of group {group} on {topic}: {said}",
+            hint="Fix the cause, then try again.",
         )
 
 

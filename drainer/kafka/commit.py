@@ -124,15 +124,15 @@ class Committer:
         wanted = " or ".join(sorted(_shown(offset) for offset in expected))
         return OffsetMoved(
             f"group {self.group} has {_shown(found)} committed on {self.topic}/{partition} {when},"
-            f" where this drain left {wanted}: someone else commits for this group",
-            hint="find who did (a consumer, another drain, a reset of offsets) and stop it first;"
-            " if it was not meant, put the group back, and resume",
+            f" but this drain left {wanted}: something else commits for this group",
+            hint="Find and stop the other writer: a consumer, a drain or an offset reset. If the"
+            " move was a mistake, put the group back and resume.",
         )
 
     def _gone(self, what: str) -> TopicGone:
         return TopicGone(
             f"topic {self.topic} {what}",
-            hint="its backlog is gone with it; this drain can't go on",
+            hint="Its records are gone. Start a new drain with another --plan.",
         )
 
 

@@ -114,8 +114,8 @@ class Connection:
                     raise may_not(what, *needs) from error
                 if answer.code() not in PASSING:
                     raise Refused(
-                        self.settings.redact(f"Kafka did not let us {what}: {answer.str()}"),
-                        hint="Kafka's protocol guide explains its errors; --debug shows more",
+                        self.settings.redact(f"Kafka refused to {what}: {answer.str()}"),
+                        hint="See Kafka's protocol guide for the error. Add --debug for details.",
                     ) from error
                 if answer.code() in SILENT:
                     self._renew()

@@ -81,7 +81,7 @@ class DeadLetterTopic:
         if since_s is None or self._clock() - since_s < SILENCE_S:
             return None
         why = self._log.trouble_since(since_s) or "the broker does not acknowledge them"
-        return f"dead letters wait to be written to {self.topic}: {why}"
+        return f"dead letters wait for {self.topic}: {why}"
 
     def send(self, letter: DeadLetter, told: Told) -> None:
         """Begins to write a letter; doesn't block.
@@ -94,7 +94,7 @@ class DeadLetterTopic:
         sent = _Sent(letter, told)
         with self._lock:
             if self._closed:
-                error = f"{self.topic} takes no more dead letters: it is closed"
+                error = f"the writer of {self.topic} is closed"
                 _tell(told, DeadLetterNotWritten(error))
                 return
             if not self._under_way:
@@ -183,23 +183,21 @@ class DeadLetterTopic:
         if code in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):
             waited = f"no answer within {DELIVERY_TIMEOUT_MS // 1000} s"
             return self._unsure(self.trouble or waited)
-        hint = "mend the cause, then resume with the plan"
+        hint = "Fix the cause, then resume with the plan."
         if code in FORBIDDEN:
-            hint = f"{granting('WRITE', f'topic {self.topic}')}, then resume with the plan"
+            hint = f"{granting('WRITE', f'topic {self.topic}')}, then resume with the plan."
         elif code in NO_TOPIC:
-            hint = "was it deleted? make it again, then resume with the plan"
+            hint = "If someone deleted it, create it again. Then resume with the plan."
         elif code in REJECTED:
-            hint = "check the login (sasl.*) of the properties, then resume with the plan"
+            hint = "Check the login (sasl.*) in the properties, then resume with the plan."
         elif code == KafkaError.MSG_SIZE_TOO_LARGE:
-            hint = "give the topic a larger max.message.bytes, then resume with the plan"
-        return DeadLetterNotWritten(
-            f"a dead letter could not be written to {self.topic}: {said}", hint=hint
-        )
+            hint = "Raise the topic's max.message.bytes, then resume with the plan."
+        return DeadLetterNotWritten(f"can't write a dead letter to {self.topic}: {said}", hint=hint)
 
     def _unsure(self, why: str) -> DeadLetterNotWritten:
         return DeadLetterNotWritten(
-            f"it is not known whether a dead letter was written to {self.topic}: {why}",
-            hint="its sub-message is still pending; the letter may come twice",
+            f"unknown whether {self.topic} has a dead letter: {why}",
+            hint="Resume with the plan. The sub-message is pending; its letter may appear twice.",
         )
 
 

@@ -12,7 +12,7 @@ from drainer.kafka.cluster import Cluster, limit
 CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 _CHOOSE = "name another with --dead-letter-topic"
-_DO_WITHOUT = "redrive with --on-failure park, which writes none"
+_DO_WITHOUT = "redrive with --on-failure park, which writes no dead letters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ def look_at_dead_letter_topic(
     """
     if name == drained:
         raise Refused(
-            f"{name} is the topic that is drained: dead letters would be drained in turn",
-            hint=_CHOOSE,
+            f"dead-letter topic {name} is the drained topic: the drain would read its own letters",
+            hint=_sentence(_CHOOSE),
         )
     otherwise = _DO_WITHOUT if drained is None else _CHOOSE
     try:
@@ -60,17 +60,17 @@ def look_at_dead_letter_topic(
         _create(cluster, name, partitions, only_look=True)
         return DeadLetterTopicInfo(name, False, partitions)
     except RightMissing as error:
-        hint = f"{granting('WRITE', f'topic {name}')}, or {otherwise}"
-        raise RightMissing(f"no dead letter can be written: {error}", hint=hint) from error
+        hint = f"{granting('WRITE', f'topic {name}')}, or {otherwise}."
+        raise RightMissing(f"can't write dead letters: {error}", hint=hint) from error
     except BrokerUnreachable:
         raise
     except Refused as error:  # Kafka does not take the name
-        raise Refused(str(error), hint=otherwise) from error
+        raise Refused(str(error), hint=_sentence(otherwise)) from error
     config = cluster.topic_config(name)
     if "compact" in config.get("cleanup.policy", ""):
         raise Refused(
-            f"{name} is compacted: of the dead letters of one sub-key only the last would stay",
-            hint=f"set its cleanup.policy to delete, or {otherwise}",
+            f"dead-letter topic {name} is compacted: it keeps only the last letter per sub-key",
+            hint=f"Set its cleanup.policy to delete, or {otherwise}.",
         )
     return DeadLetterTopicInfo(
         name,
@@ -97,9 +97,13 @@ def _create(cluster: Cluster, name: str, partitions: int, *, only_look: bool) ->
     try:
         cluster.create_topic(name, partitions, CONFIG, kind="dead-letter ", only_look=only_look)
     except RightMissing as error:
-        hint = f"{granting('CREATE and WRITE', f'topic {name}')}, have it made, or {_CHOOSE}"
+        hint = f"{granting('CREATE and WRITE', f'topic {name}')}, ask for the topic, or {_CHOOSE}."
         raise RightMissing(str(error), hint=hint) from error
     except BrokerUnreachable:
         raise
     except Refused as error:
-        raise Refused(str(error), hint=_CHOOSE) from error
+        raise Refused(str(error), hint=_sentence(_CHOOSE)) from error
+
+
+def _sentence(advice: str) -> str:
+    return f"{advice[0].upper()}{advice[1:]}."

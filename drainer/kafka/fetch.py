@@ -156,7 +156,7 @@ class FetchThread:
         """Why nothing arrives though the drain waits for it, or ever will; None while records
         flow."""
         if self._gone is not None:
-            return f"nothing more is read: {self._gone}"
+            return f"reading has stopped: {self._gone}"
         return self._reader.trouble
 
     def start(self) -> None:
@@ -198,7 +198,7 @@ class FetchThread:
         except Exception as error:  # it would be lost here
             self.failure = Interrupted(
                 f"the fetch thread failed: {type(error).__name__}: {error}",
-                hint="this is a bug of drainer: report it; nothing is lost, resume with the plan",
+                hint="This is a bug in drainer: report it. Nothing is lost: resume with the plan.",
                 cause=error,
             )
         try:

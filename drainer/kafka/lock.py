@@ -165,8 +165,8 @@ class GroupLock:
                 raise self._held([m for m in members if m.client_id != self.client_id])
             if late:
                 raise BrokerUnreachable(
-                    f"group {lock_group(self._group)} has no members, not even this drain",
-                    hint="the cluster is reachable, but slow or unsettled; try again",
+                    f"the lock group {lock_group(self._group)} lost this drain's membership",
+                    hint="Try again: the cluster is reachable, but slow or not ready.",
                 )
             time.sleep(LOOK_EVERY_S)
         raise Refused(str(self.lost), hint=self.lost.hint)
@@ -179,8 +179,8 @@ class GroupLock:
 
     def _held(self, others: Sequence[Member]) -> LockHeld:
         return LockHeld(
-            f"{_named(others)} holds the lock on group {self._group}, and is alive",
-            hint="let it finish, or stop it (Ctrl-C) and resume its plan",
+            f"{_named(others)} holds the lock on group {self._group} and is running",
+            hint="Wait for it to end, or stop it with Ctrl-C and resume its plan.",
         )
 
     def _join(self) -> None:
@@ -326,7 +326,7 @@ class GroupLock:
         if answer.code() in {KafkaError._FATAL, KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID}:
             self._lose(
                 f"another drain took the lock on group {self._group}: {said}",
-                "it has this drain's name; find where it runs, and let that one finish",
+                "Find where it runs, and let it end: it has this drain's name.",
             )
         elif answer.code() in FORBIDDEN:
             of_topic = answer.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
@@ -336,7 +336,9 @@ class GroupLock:
         else:
             hint = None
             if answer.code() == KafkaError.INVALID_SESSION_TIMEOUT:
-                hint = "the broker's group.min.session.timeout.ms says what session.timeout.ms fits"
+                hint = (
+                    "Set session.timeout.ms to at least the broker's group.min.session.timeout.ms."
+                )
             self._lose(f"the lock on group {self._group} failed: {said}", hint)
 
     def _lose(self, what: str, hint: str | None = None) -> None:

@@ -26,8 +26,8 @@ CONSUME_S = 0.05
 PREFETCH_BYTES = 1024 * 1024  # thrown away
 
 _CUT_HINT = (
-    "find out which records its brokers lost; what is left, a new drain takes with another --plan,"
-    " once the group's offset is in the log again"
+    "Find out which records the brokers lost, and reset the group's offset into the log. Then start"
+    " a new drain with another --plan."
 )
 
 
@@ -61,8 +61,8 @@ class TopicLook:
         for number, (_, end) in logs.items():
             if end < ends[number]:
                 return LogCut(
-                    f"{self._topic}/{number} lost records: its log ends at {end} now, and was to be"
-                    f" read up to {ends[number]}; it was cut, as an unclean leader election does",
+                    f"{self._topic}/{number} lost records: its log ends at {end}, below"
+                    f" {ends[number]}, as after an unclean leader election",
                     hint=_CUT_HINT,
                 )
         return None
@@ -80,21 +80,20 @@ class TopicLook:
             return gone
         if logs is None:
             return Interrupted(
-                f"{place} has no record at offset {position}, and no answer came to what became of"
-                " it",
-                hint="once the brokers answer, go on",
+                f"{place} has no record at offset {position}, and the brokers don't answer why",
+                hint="Resume once the brokers answer.",
             )
         start, _ = logs[number]
         if position < start:
             return RecordsDeleted(
-                f"retention deleted records of {place} before they were read: offsets {position} to"
-                f" {start - 1} are gone, the log starts at {start} now",
-                hint="give the topic more retention, then go on behind them: drainer resume PLAN"
+                f"retention deleted offsets {position} to {start - 1} of {place} before the drain"
+                f" read them: the log now starts at {start}",
+                hint="Raise the topic's retention, then skip the gap: drainer resume PLAN"
                 " --accept-gap",
             )
         return LogCut(
-            f"{place} lost records, and offset {position} was next: its log was cut, as an unclean"
-            f" leader election does ({said})",
+            f"{place} lost records from offset {position} on, as after an unclean leader election"
+            f" ({said})",
             hint=_CUT_HINT,
         )
 
@@ -107,8 +106,8 @@ class TopicLook:
                 time.sleep(ASK_AGAIN_S)  # a broker that came back may not know it yet
                 if self._is_missing(timeout_s):
                     raise TopicGone(
-                        f"topic {self._topic} was deleted while it was read",
-                        hint="its backlog is gone with it; this drain can't go on",
+                        f"someone deleted topic {self._topic} during the read",
+                        hint="Its records are gone. Start a new drain with another --plan.",
                     )
             return {
                 n: self._consumer.get_watermark_offsets(TopicPartition(self._topic, n), timeout_s)
@@ -129,8 +128,8 @@ class TopicLook:
 def recreated(topic: str) -> TopicGone:
     """The error for a topic of the same name with another id."""
     return TopicGone(
-        f"topic {topic} was deleted and recreated while it was read",
-        hint="the new one holds other records; this drain can't go on",
+        f"someone deleted and recreated topic {topic} during the read",
+        hint="The new topic holds other records. Start a new drain with another --plan.",
     )
 
 
@@ -175,10 +174,10 @@ def cut_logs(
 
 def unreadable(settings: ClientSettings, place: str, answer: KafkaError) -> Interrupted:
     """The error for an answer that reading again won't change."""
-    hint = "fix the cause first"
+    hint = "Fix the cause first."
     if answer.code() in FORBIDDEN:
-        hint = granting("READ", f"topic {place.partition('/')[0]}")
+        hint = f"{granting('READ', 'topic ' + place.partition('/')[0])}."
     elif answer.code() in REJECTED:
-        hint = "check the login (sasl.*) of the properties"
+        hint = "Check the login (sasl.*) in the properties."
     said = settings.redact(answer.str())
-    return Interrupted(f"can't read {place} any further: {said}", hint=hint)
+    return Interrupted(f"can't read {place}: {said}", hint=hint)

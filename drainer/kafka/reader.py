@@ -199,10 +199,10 @@ class RangeReader:
             return
         number, offset = min(self.open.items())
         raise BrokerUnreachable(
-            f"{self._topic}/{number} can't be read any further: nothing came from offset {offset}"
-            f" on in {silence_s:.3g} s, though it held records up to {self._ends[number]}:"
-            f" {self.trouble or 'the log may have been cut'}",
-            hint="is the leader of this partition up? Then try again",
+            f"can't read {self._topic}/{number}: no record from offset {offset} on in"
+            f" {silence_s:.3g} s, but expected records up to {self._ends[number]}:"
+            f" {self.trouble or 'the log may be truncated'}",
+            hint="Check that the partition's leader is up, then try again.",
         )
 
     def _look_into_silence(self, since_s: float) -> None:

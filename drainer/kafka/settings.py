@@ -32,18 +32,18 @@ PREFETCH_RECORD_BYTES = 512
 
 # Why drainer sets these itself.
 _OWNED_FOR = {
-    "the group is named on the command line": "group.id",
-    "a drain never joins the group that it drains": """
+    "--group sets it": "group.id",
+    "a drain never joins its group": """
         group.instance.id group.protocol group.remote.assignor partition.assignment.strategy
         max.poll.interval.ms""",
-    "a drain commits by itself, and only what is done": """
+    "a drain commits only what is done": """
         enable.auto.commit auto.commit.enable auto.commit.interval.ms enable.auto.offset.store
         offset.store.method""",
-    "a drain never jumps to another offset by itself": "auto.offset.reset",
-    "a drain needs it to see where the backlog ends": "enable.partition.eof",
-    "a drain reports itself what its clients say": "logger error_cb",
-    "a topic's properties stand beside the others": "default.topic.config",
-    "the memory for fetching is set by the buffer options": """
+    "a drain never jumps to another offset": "auto.offset.reset",
+    "a drain needs it to see the backlog's end": "enable.partition.eof",
+    "drainer reports its clients' errors itself": "logger error_cb",
+    "topic properties belong beside the others": "default.topic.config",
+    "--buffer sets the memory for fetching": """
         queued.min.messages queued.max.messages.kbytes fetch.max.bytes fetch.message.max.bytes
         max.partition.fetch.bytes receive.message.max.bytes""",
 }
@@ -54,7 +54,7 @@ _OF_CODE = {
     "plugin.library.paths": "names native code to load",
     "ssl.engine.location": "names native code to load",
     "ssl.providers": "names native code to load",
-    "sasl.kerberos.kinit.cmd": "is a command for the shell",
+    "sasl.kerberos.kinit.cmd": "is a shell command",
 }
 _IN_A_COMMAND = re.compile(r"sasl\.kerberos\.(principal|keytab)")
 _NO_COMMAND = re.compile(r"[\w.@/:+-]*", re.ASCII)
@@ -137,9 +137,9 @@ class ClientSettings:
         properties.pop(BOOTSTRAP, None)
         if not servers.strip():
             raise BootstrapMissing(
-                "no bootstrap servers are given: which cluster is meant?",
-                hint=f"name them with -b HOST:PORT, {BOOTSTRAP_VARIABLE}, or {BOOTSTRAP}=... in"
-                " the properties file",
+                "no bootstrap servers are given",
+                hint=f"Name them with -b HOST:PORT, {BOOTSTRAP_VARIABLE}, or {BOOTSTRAP}=... in"
+                " the properties file.",
             )
         settings = cls(servers.strip(), properties)
         settings._validate()
@@ -244,9 +244,9 @@ class ClientSettings:
             said = f'librdkafka rejects the value of "{name}"'
         raise UsageError(
             self.redact(f"the client's properties: {said}"),
-            hint="write sasl.username and sasl.password instead of sasl.jaas.config"
+            hint="Replace sasl.jaas.config with sasl.username and sasl.password."
             if "JAAS" in said
-            else "names and values are those of librdkafka's CONFIGURATION.md",
+            else "Use the names and values of librdkafka's CONFIGURATION.md.",
         )
 
     def _validate(self) -> None:
@@ -268,8 +268,7 @@ def _of_file(path: Path | None, read: Callable[[Path], bytes]) -> Iterator[tuple
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(
             f"can't read the properties file {path}: {reason}",
-            hint="name one that you can read, --client-config FILE: one name=value a line, as other"
-            " Kafka clients read them",
+            hint="Name a readable file with one name=value per line: --client-config FILE",
         ) from None
     for number, line in enumerate(lines, 1):
         if line.strip() and line.lstrip()[0] not in "#!":
@@ -281,7 +280,7 @@ def _pair(text: str, place: str) -> tuple[str, str]:
     if not equals or not name.strip():
         # The line is not shown: it may be a password that ran over.
         raise UsageError(
-            f"{place}: this is not name=value", hint="as in security.protocol=SASL_SSL"
+            f"{place} is not name=value", hint="Write it as security.protocol=SASL_SSL."
         )
     return name.strip(), value.strip()
 
@@ -289,19 +288,19 @@ def _pair(text: str, place: str) -> tuple[str, str]:
 def _insist_on_allowed(name: str, value: str) -> None:
     if name in _OF_CODE:
         raise UsageError(
-            f"{name} {_OF_CODE[name]}, which drainer takes from no file and no option",
-            hint="remove it",
+            f"{name} {_OF_CODE[name]}: drainer refuses that",
+            hint="Remove it.",
         )
     if _IN_A_COMMAND.fullmatch(name) and not _NO_COMMAND.fullmatch(value):
         raise UsageError(
-            f"{name} goes into a command for the shell, and {value!r} has more than letters, digits"
-            " and . @ / : + - _",
-            hint="name a principal or file without other characters",
+            f"{name} is part of a shell command, and {value!r} has other characters than letters,"
+            " digits and . @ / : + - _",
+            hint="Use a principal or file name without other characters.",
         )
     if name in OWNED:
         raise UsageError(
-            f"{name} is drainer's to set: {OWNED[name]}",
-            hint="remove it; the rest of the properties is taken as it is",
+            f"you can't set {name}: {OWNED[name]}",
+            hint="Remove it.",
         )
     if name == ISOLATION and value not in ISOLATIONS:
-        raise UsageError(f'{name} is "{value}"', hint=f"use {' or '.join(ISOLATIONS)}")
+        raise UsageError(f'{name} is "{value}"', hint=f"Use {' or '.join(ISOLATIONS)}.")

@@ -81,7 +81,7 @@ def read_spans(
             try:
                 yield from _read(source, together)
             except (Interrupted, Unresumable) as error:
-                hint = error.hint if type(error) is Interrupted else "try again, for what is left"
+                hint = error.hint if type(error) is Interrupted else "Try again."
                 raise Refused(str(error), hint=hint) from error
 
 

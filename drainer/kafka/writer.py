@@ -58,8 +58,8 @@ class TopicWriter:
                 found = cluster.topic(topic, "WRITE")
             except TopicMissing as error:
                 raise TopicMissing(
-                    f"there is no topic {topic} to write to",
-                    hint="make it first, with the partitions and the retention that it should have",
+                    f"the topic {topic} to write to does not exist",
+                    hint="Create it first, with the partitions and retention that it needs.",
                 ) from error
             self.partitions = len(found.partitions)
             most = limit(cluster.topic_config(topic).get("max.message.bytes"))
@@ -162,16 +162,14 @@ class TopicWriter:
 
     def _refuse(self, answer: KafkaError) -> None:
         code = answer.code()
-        said = f"a record could not be written to {self.topic}: " + self._settings.redact(
-            answer.str()
-        )
+        said = f"can't write a record to {self.topic}: " + self._settings.redact(answer.str())
         if code in NO_TOPIC:
-            raise Fatal(f"{said}; was the topic deleted? Make it again, then resume")
+            raise Fatal(f"{said}. Create the topic again, then resume.")
         if code in FORBIDDEN:
-            raise Fatal(f"{said}; {granting('WRITE', f'topic {self.topic}')}, then resume")
+            raise Fatal(f"{said}. {granting('WRITE', f'topic {self.topic}')}, then resume.")
         if code in REJECTED or answer.fatal():
-            raise Fatal(f"{said}; resume with the plan once that is fixed")
-        raise RecordNotWritten(said, hint="it may have been written, and come twice")
+            raise Fatal(f"{said}. Fix the cause, then resume.")
+        raise RecordNotWritten(said, hint="Resume with the plan. The record may appear twice.")
 
 
 def _resolve(answers: list[tuple[_Future, KafkaError | None]]) -> None:

@@ -44,5 +44,5 @@ def find_letter(cluster: Cluster, topic: str, partition: int, offset: int) -> Le
             return read_letter(message).masked()
     raise NotADeadLetter(
         f"there is no record at {topic}/{partition}/{offset}",
-        hint=f"partition {partition} holds offsets from {log.start} to below {log.end}",
+        hint=f"Give an offset from {log.start} to below {log.end}.",
     )

@@ -133,7 +133,7 @@ def _go_on(
     )
     if not gaps:
         return prepared
-    deleted = f"letters that were not redriven are not in the log any more: {name_lost(gaps)}"
+    deleted = f"retention deleted letters before their redrive: {name_lost(gaps)}"
     action = replace(prepared.action, warnings=(*prepared.action.warnings, deleted))
     return replace(prepared, action=action)
 
@@ -196,7 +196,7 @@ def _check_origin(
         )
     reference = handler.absolute_reference
     warnings = [
-        f"these letters were given up by the handler {other}, and go to {reference}"
+        f"the handler {other} gave these letters up; now {reference} gets them"
         for _, _, other in origins
         if other != reference
     ]

@@ -45,17 +45,18 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     for word, size in zip(words, sizes, strict=True):
         if not 1 <= size <= MESSAGE_BYTES_MOST:
             raise UsageError(
-                f"{word} is not a size of a message", hint="from 1 to 64MiB, as in 100,1KiB,10KiB"
+                f"{word} is not a message size from 1 to 64MiB",
+                hint="Give sizes, such as 100,1KiB,10KiB.",
             )
     if len(set(sizes)) < len(sizes):
-        raise UsageError("has a value twice", hint="name each once")
+        raise UsageError("has a value twice", hint="Give each value once.")
     return sizes
 
 
 def parse_megabytes(number: float) -> float:
     """A bound. Raises UsageError."""
     if not isfinite(number):
-        raise UsageError(f"{number} bounds nothing", hint="as in 50")
+        raise UsageError(f"{number} is not a finite number", hint="Give a number, such as 50.")
     return number
 
 
@@ -67,7 +68,7 @@ def parse_share(text: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found <= 1:
-        raise UsageError(f"{text!r} is not a share", hint="as in 5%, or 0.05")
+        raise UsageError(f"{text!r} is not a share", hint="Give a share, such as 5% or 0.05.")
     return found
 
 
@@ -76,8 +77,8 @@ def parse_precision(text: str) -> float:
     found = parse_share(text)
     if not 0.01 <= found <= 0.5:
         raise UsageError(
-            f"{text} is out of reach",
-            hint="from 1% to 50%: below, chance decides about each trial",
+            f"the precision {text} is not between 1% and 50%",
+            hint="Give a share in that range, such as 5%.",
         )
     return found
 
@@ -86,7 +87,7 @@ def parse_window(text: str) -> float:
     """A duration that is long enough to see anything. Raises UsageError."""
     seconds, least_s = parse_duration(text), WINDOW_S_LEAST + REPORTS_S
     if seconds < least_s:
-        raise UsageError(f"{text} is too short to see anything", hint=f"{least_s:g}s at least")
+        raise UsageError(f"{text} is too short to measure", hint=f"Give at least {least_s:g}s.")
     return seconds
 
 
@@ -95,15 +96,15 @@ def read_login(path: str) -> tuple[str, str]:
     try:
         user, password = Path(path).read_text(encoding="utf-8").split()
     except OSError as error:
-        raise UsageError(f"{path} can't be read: {error.strerror}") from None
+        raise UsageError(f"can't read {path}: {error.strerror}") from None
     except ValueError:
         raise UsageError(
-            f"{path} does not hold a login", hint="one line, as in Java's file: user password"
+            f"{path} does not hold a login", hint="Write one line: user password."
         ) from None
     return user, password
 
 
-@options("What is sent")
+@options("Traffic")
 class Sent:
     """What is sent; each a field of ``LimitSettings``."""
 
@@ -112,28 +113,26 @@ class Sent:
         default="100,1KiB,10KiB,100KiB",
         parse=parse_sizes,
         metavar="SIZES",
-        help="Sizes of messages, each with a boundary of its own.",
+        help="Message sizes. Each gets its own boundary.",
     )
     consumer_groups: int = option(
-        "--consumer-groups", default=5, min=0, help="Groups that read all that is sent."
+        "--consumer-groups", default=5, min=0, help="Consumer groups that read all messages."
     )
-    topics: int = option(
-        default=1, min=1, max=TOPICS_MOST, help="Test topics, over which it is spread."
-    )
+    topics: int = option(default=1, min=1, max=TOPICS_MOST, help="Number of test topics.")
     partitions: int = option(
-        "--partitions", default=10, min=1, help="Of each test topic, for each broker."
+        "--partitions", default=10, min=1, help="Partitions of each test topic, per broker."
     )
     old_topic: str = option(
         "--old-topic",
         default="",
         metavar="TOPIC",
-        help="Its old messages are read meanwhile from disk, as a drain does.",
+        help="During trials, read this topic's old messages from disk.",
     )
     old_groups: int = option(
         "--old-groups",
         default=1,
         min=1,
-        help="How many read them, each at the bytes/s that are sent.",
+        help="Groups that read old messages, each at the send rate.",
     )
     max_mb_per_s: float | None = option(
         "--max-mb-per-s",
@@ -141,19 +140,17 @@ class Sent:
         given=float,
         parse=parse_megabytes,
         min=0.001,
-        help="All producers together never send more (10^6 bytes; copies and readers come on"
-        " top). The boundary may then lie above it, and drainer says so. Default:"
-        f" {MB_PER_S_A_BROKER:g} a broker, and more as long as brokers and clients can.",
+        help=f"Most MB/s (10^6 bytes) of all producers. Default: {MB_PER_S_A_BROKER:g} per broker.",
     )
     max_producers: int = option(
         "--max-producers",
         default=256,
         min=1,
-        help="Over so many that is shared out evenly: their number sets the rate.",
+        help="Most producers. Their number sets the rate.",
     )
 
 
-@options("How it is searched")
+@options("Search")
 class Searching:
     """How the boundary is searched for; each a field of ``LimitSettings``."""
 
@@ -162,33 +159,32 @@ class Searching:
         default="5%",
         parse=parse_precision,
         metavar="SHARE",
-        help="How narrowly the boundary is to be known.",
+        help="Precision of the boundary.",
     )
-    trials: int = option("--trials", default=14, min=2, help="The most for one boundary.")
+    trials: int = option("--trials", default=14, min=2, help="Most trials per boundary.")
     warm_up_s: float = option(
         "--warm-up",
         default="10s",
         parse=parse_duration,
-        help="Of each trial, before it is looked at.",
+        help="Time per trial before measuring starts.",
     )
     window_s: float = option(
         "--window",
         default="30s",
         parse=parse_window,
         metavar="DURATION",
-        help="For how long each trial is looked at. What brokers tolerate for it, they may not"
-        " tolerate for an hour: disks and caches fill.",
+        help="Time per trial to measure. Short trials miss full disks and caches.",
     )
     safe_share: float = option(
         "--safe-share",
         default="0.8",
         parse=parse_share,
         metavar="SHARE",
-        help="Of the boundary, that a drain may use: by default a fifth of the brokers may be out.",
+        help="Share of the boundary that a drain may use.",
     )
 
 
-@options("What it runs on")
+@options("Clients and result")
 class Hosts(Engines):
     """Where the clients run, on which cluster, and where the result goes."""
 
@@ -196,34 +192,32 @@ class Hosts(Engines):
         "--tasks",
         default=None,
         metavar="N",
-        help="How many of Spark's tasks host the clients; all run at once. Default: one a core.",
+        help="Spark tasks that host the clients. Default: one per core.",
     )
     jmx: tuple[str, ...] = option(
         "--jmx",
         default=(),
         many=str,
         metavar="HOST:PORT",
-        help="Metrics of a broker, to see how busy its request handlers are; repeat for all of"
-        " them. Without, what clients see decides.",
+        help="JMX address of a broker, to measure its load; repeat per broker.",
     )
     jmx_login: tuple[str, str] | None = option(
         default=None,
         parse=read_login,
         metavar="FILE",
-        help="Holds `user password`, for metrics behind a login.",
+        help="File with `user password` for JMX.",
     )
     shared_cluster: bool = option(
         "--shared-cluster",
         default=False,
-        help="Others use this cluster, and that is fine: each trial ends within about a second of"
-        " overload. Without, a cluster with other traffic is refused.",
+        help="Allow other traffic. On overload, a trial ends within a second.",
     )
     out: Path = option(
         "--out",
         default=Path("limits.json"),
         envvar="DRAINER_LIMITS_OUT",
         metavar="FILE.json",
-        help="The result, for `--broker-limits`. If the file exists, its search resumes.",
+        help="Result, for `--broker-limits`. If it exists, its search resumes.",
     )
 
     def place(self) -> SparkLook:
@@ -245,12 +239,15 @@ def limits(
     yes: Yes,
     terminal: Terminal,
 ) -> None:
-    """Find what the brokers tolerate, for each message size.
+    """Find the load that the brokers tolerate, per message size.
 
-    Producers and consumers on Spark send and read on a test topic of their own. Their number is
-    searched for, from trial to trial, until the brokers are just not overloaded. Ctrl-C ends all
-    traffic at once; the same command resumes from the trials that are kept. The test topic is
-    removed at the end; after a crash by `drainer limits cleanup`.
+    Producers and consumers on Spark write to and read from a test topic. Each trial runs another
+    number of them, until drainer finds the highest load without overload. Without --jmx, drainer
+    judges overload by what the clients see. Without --max-mb-per-s, it starts at the default bound
+    and raises it while brokers and clients keep up. The default --safe-share tolerates the loss of
+    a fifth of the brokers. Ctrl-C ends all traffic at once; the same command resumes from the
+    finished trials. At the end drainer removes the test topic. After a crash, remove it with
+    `drainer limits cleanup`.
 
     Examples:
 
@@ -292,11 +289,11 @@ def limits(
 @app.command("compare")
 @command
 def compare(
-    files: Annotated[list[Path], argument("FILE...", help="Results of `drainer limits`.")],
+    files: Annotated[list[Path], argument("FILE...", help="Result files of `drainer limits`.")],
     report: Report,
     terminal: TableTerminal,
 ) -> None:
-    """Show several results side by side: clusters of several sizes, or other traffic.
+    """Show several results side by side.
 
     Examples:
 
@@ -312,9 +309,9 @@ def compare(
 @app.command("cleanup")
 @changing
 def cleanup(kafka: Kafka, yes: Yes, terminal: Terminal) -> None:
-    """Remove test topics that a `drainer limits` left behind when it was killed.
+    """Remove test topics that a killed `drainer limits` left behind.
 
-    Only what has exactly such a name, and is not written to now.
+    It removes only topics with such a name that nothing writes to now.
 
     Examples:
 

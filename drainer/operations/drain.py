@@ -73,7 +73,7 @@ def drain(
 
     with holding(cluster, file, prepared.seen, prepared.plan, say, make_lock) as lock, server:
         if server.trouble is not None:
-            say(f"other processes can't steer or watch this drain: {server.trouble}")
+            say(f"other processes can't control or watch this drain: {server.trouble}")
         _look_again(cluster, prepared)
         prepared, forget_tasks = _taken_over(file, prepared, say)
         prepared.policy.make(cluster)
@@ -122,12 +122,12 @@ def drain(
         try:
             _write_first(file, plan)
             if aside is not None:
-                say(f"the finished plan is kept as {aside}")
+                say(f"kept the finished plan as {aside}")
             return run(held)
         except DrainerError:  # by the handler's open() at the latest: nothing was handled yet
             file.take_back(plan, aside)
             if aside is not None:
-                say(f"the finished plan is {file.path} again")
+                say(f"put the finished plan back to {file.path}")
             raise
 
 
@@ -174,7 +174,7 @@ def _write_first(file: SavedPlan, plan: OffsetPlan) -> None:
         file.write(plan)
     except PlanNotWritten as error:
         raise PlanRefused(
-            str(error), hint="make room there, or name another folder with --plan"
+            str(error), hint="Make room there, or name another folder with --plan."
         ) from error
 
 
@@ -187,7 +187,7 @@ def _look_again(cluster: Cluster, prepared: Prepared) -> None:
         # What expired meanwhile is written again with the first commit.
         if found[number] not in (part.committed, None):
             raise PlanRefused(
-                f"partition {number}: group {plan.group} was moved from {part.committed} to"
-                f" {found[number]} since the preview was made",
-                hint="start again, to see the preview for what is there now",
+                f"partition {number}: group {plan.group} moved from {part.committed} to"
+                f" {found[number]} since the preview",
+                hint="Start again to get a new preview.",
             )

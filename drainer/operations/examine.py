@@ -24,23 +24,23 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
     ``gap_accepted`` lets pending records be gone.
     """
     plan = loaded.plan
-    torn = "; what follows a torn one is left out"
+    torn = ", up to a torn one"
     pending = "what is pending" if gap_accepted else "all that is pending"
     facts = [
         "the plan is whole: its digest matches",
-        f"what was reported since adds {loaded.records} records{torn * loaded.torn}",
+        f"the journal adds {loaded.records} records{torn * loaded.torn}",
     ]
     if plan.lost:
         lost = name_lost(plan.lost)
         facts.append(f"it says what retention deleted before it was handled: {lost}")
     looks: list[tuple[str, Callable[[Cluster, LoadedPlan], object]]] = [
         ("its account adds up", _account),
-        (f"the cluster is the plan's own ({plan.cluster_id})", _cluster),
+        (f"the cluster is the plan's ({plan.cluster_id})", _cluster),
         (f"topic {plan.topic} has the plan's id", _topic),
         (f"{pending} is still in the log", partial(_log, gap_accepted=gap_accepted)),
-        ("its records are those of then", _same_records),
+        ("its records have not changed", _same_records),
         (f"group {plan.group} has no members", _group),
-        ("the group stands where this drain put it", group_offsets),
+        ("the group is where this drain left it", group_offsets),
     ]
     checks: list[Check] = [(fact, None) for fact in facts]
     for text, look in looks:
@@ -71,8 +71,8 @@ def _account(_: Cluster, loaded: LoadedPlan) -> None:
         messages, subs = loaded.plan.counts()
         raise PlanRefused(
             f"the plan's account does not add up: messages {messages}, sub-messages {subs}",
-            hint="this is a bug of drainer: report it; to put the group back to where it stood"
-            f" before the drain: {_undo(loaded)}",
+            hint="This is a bug in drainer: report it. To put the group back to its offsets before"
+            f" the drain: {_undo(loaded)}",
         )
 
 
@@ -84,8 +84,8 @@ def _cluster(cluster: Cluster, loaded: LoadedPlan) -> None:
     found = cluster.cluster_id
     if found != loaded.plan.cluster_id:
         raise PlanRefused(
-            f"the plan is of another cluster: {loaded.plan.cluster_id}, and this one is {found}",
-            hint=f"the plan was made through {loaded.plan.bootstrap_servers}",
+            f"the plan belongs to cluster {loaded.plan.cluster_id}, but this is {found}",
+            hint=f"Connect with -b {loaded.plan.bootstrap_servers}, as the drain did.",
         )
 
 
@@ -95,14 +95,14 @@ def _topic(cluster: Cluster, loaded: LoadedPlan) -> None:
         found = cluster.topic(plan.topic)
     except TopicMissing:
         raise PlanRefused(
-            f"topic {plan.topic} was deleted since the plan was made",
-            hint="its messages are gone, and the plan with them",
+            f"topic {plan.topic} does not exist any more",
+            hint="Its messages are gone. Start a new drain with another --plan.",
         ) from None
     if found.topic_id != plan.topic_id:
         raise PlanRefused(
-            f"topic {plan.topic} was deleted and recreated: the plan is for id {plan.topic_id},"
-            f" this one has {found.topic_id}",
-            hint="its offsets mean other messages now; begin a new drain with another --plan",
+            f"someone deleted and recreated topic {plan.topic}: the plan has id {plan.topic_id},"
+            f" the topic has {found.topic_id}",
+            hint="Its offsets mean other messages now. Start a new drain with another --plan.",
         )
     missing = sorted(set(plan.partitions) - set(found.partitions))
     if missing:
@@ -115,18 +115,17 @@ def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:
     gaps = plan.gaps({number: log.start for number, log in bounds.items()})
     if gaps and not gap_accepted:
         raise PlanRefused(
-            f"retention deleted records before they were handled: {name_lost(gaps)}",
-            hint="they can't be had back; to go on behind them: drainer resume PLAN --accept-gap"
+            f"retention deleted records before the drain handled them: {name_lost(gaps)}",
+            hint="To skip the gap: drainer resume PLAN --accept-gap"
             if plan.redrive is None
-            else "they can't be had back; `drainer redrive` passes over them, and redrives what"
-            " is left",
+            else "Use `drainer redrive`: it skips the gap and redrives the rest.",
         )
     for number, part in plan.partitions.items():
         if plan.watermark(number) < part.end and bounds[number].end < part.end:
             raise PlanRefused(
-                f"partition {number}: the log ends at {bounds[number].end}, before the plan's end"
-                f" {part.end}: it was truncated",
-                hint="find out what happened to the topic before going on",
+                f"partition {number}: the log ends at {bounds[number].end}, below the plan's end"
+                f" {part.end}: someone truncated it",
+                hint="Find out what happened to the topic first.",
             )
 
 
@@ -144,10 +143,9 @@ def _same_records(cluster: Cluster, loaded: LoadedPlan) -> None:
     }
     for number, said in cut_logs(cluster.settings, plan.topic, plan.group, ends).items():
         raise PlanRefused(
-            f"partition {number}: records below {ends[number][0]}, the plan's end, are others now:"
-            f" the log was cut and has grown again, as after an unclean leader election ({said})",
-            hint="what is finished by the plan may not be what is in the log; begin a new drain"
-            " with another --plan",
+            f"partition {number}: the records below the plan's end {ends[number][0]} have changed,"
+            f" as after an unclean leader election ({said})",
+            hint="The plan may not match the log. Start a new drain with another --plan.",
         )
 
 
@@ -169,10 +167,10 @@ def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]
         if offset is None or lowest <= offset <= highest:
             continue
         raise PlanRefused(
-            f"partition {number}: group {plan.group} is at {offset}, and this drain left it at"
-            f" {part.committed}: somebody else moved it",
-            hint="if that was meant, begin a new drain with another --plan; if it was not, put the"
-            f" group back, and resume: {_undo(loaded)}",
+            f"partition {number}: group {plan.group} is at {offset}, but this drain left it at"
+            f" {part.committed}: something else moved it",
+            hint="If that was on purpose, start a new drain with another --plan. If not, put the"
+            f" group back, then resume: {_undo(loaded)}",
         )
     return found
 
@@ -186,7 +184,7 @@ def changes(cluster: Cluster, plan: OffsetPlan, committed: Mapping[int, int | No
         where = listed([f"{plan.topic}/{number}" for number in gone])
         found.append(
             f"group {plan.group} has no offset on {where} any more: brokers drop the offsets of a"
-            " group that has been empty for long (offsets.retention.minutes); a drain writes them"
+            " group that was empty for long (offsets.retention.minutes). The drain writes them"
             " again"
         )
     return found
@@ -200,8 +198,7 @@ def added_partitions(cluster: Cluster, plan: OffsetPlan) -> list[str]:
         return []
     what = f"partition {added[0]}" if len(added) == 1 else f"partitions {added[0]} to {added[-1]}"
     return [
-        f"topic {plan.topic} has got {what} since the plan was made: what is there is not part of"
-        " this drain"
+        f"topic {plan.topic} got {what} after the plan was made: they are not part of this drain"
     ]
 
 

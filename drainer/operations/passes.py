@@ -64,8 +64,8 @@ def _in_passes(held: HeldDrain, engine: Engine, passes: list[Summary]) -> Summar
 def _left(summary: Summary, wheres: Sequence[str]) -> Summary:
     """Of one that should drain these classes only, and could not drain all of them."""
     cause = Interrupted(
-        f"some of {listed(wheres)} stands behind what does not belong to it, and waits for that",
-        hint="a resume drains the rest with it",
+        f"part of {listed(wheres)} waits behind sub-messages that --only leaves out",
+        hint="Resume to drain it with the rest.",
     )
     return replace(summary, status="interrupted", exit_code=cause.exit_code, cause=cause)
 
@@ -76,7 +76,7 @@ def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:
         case KeyboardInterrupt():
             cause: DrainerError = Signalled("interrupted by SIGINT")
         case Refused():
-            cause = Interrupted(str(error), hint="fix that, then resume with the plan")
+            cause = Interrupted(str(error), hint="Fix that, then resume with the plan.")
         case DrainerError():
             cause = error
         case _:

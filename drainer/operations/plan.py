@@ -71,8 +71,8 @@ def undo(
     with holding(cluster, file, loaded, loaded.plan, say):
         if undo_moves(cluster, loaded) != moves:
             raise PlanRefused(
-                f"group {loaded.plan.group} was moved since these offsets were shown",
-                hint="say the same again, to see where it is now",
+                f"group {loaded.plan.group} moved since drainer printed these offsets",
+                hint="Repeat the command to see the new offsets.",
             )
         _move(cluster, file, loaded, moves, reason)
 
@@ -94,15 +94,15 @@ def _move(
         found = cluster.committed(plan.group, plan.topic, tuple(targets))
     except BrokerUnreachable as error:
         raise CommitDelayed(
-            f"it is not known whether group {plan.group} was moved: {error}",
-            hint="say the same again once the cluster answers",
+            f"unknown whether group {plan.group} moved: {error}",
+            hint="Repeat the command once the cluster answers.",
         ) from error
     for number, target in targets.items():
         if found[number] != target:
             raise OffsetMoved(
-                f"partition {number}: the group is at {found[number]} after it was put to"
-                f" {target}: somebody else moves it",
-                hint="find out who before anything else is done for this group",
+                f"partition {number}: drainer committed {target}, but the group is at"
+                f" {found[number]}: something else moves it",
+                hint="Find and stop the other writer first.",
             )
     plan = _committed(plan, targets, plan.generation + 1)
     file.write(plan.noting(_event(Deed.UNDONE, reason, plan.committed)))
@@ -136,13 +136,13 @@ def take_plan(
     or can't be written.
     """
     if target.path != file.path and target.exists:
-        raise PlanRefused(f"{target.path} is there already", hint="name another file with --to")
+        raise PlanRefused(f"{target.path} already exists", hint="Name another file with --to.")
     target.hold()
     try:
         if file.load(anybodys=True) != seen:
             raise PlanRefused(
-                f"{file.path} has changed since it was looked at: its drain still runs",
-                hint="let it be stopped first, with Ctrl-C; then say the same again",
+                f"{file.path} has just changed: its drain still runs",
+                hint="Have its owner stop it with Ctrl-C. Then repeat the command.",
             )
         plan = replace(seen.plan, handler=handler or seen.plan.handler)
         plan = replace(plan, generation=seen.last_generation + 1, updated=THIS_PROCESS.now())
@@ -150,7 +150,7 @@ def take_plan(
     except PlanNotWritten as error:
         raise PlanRefused(
             str(error),
-            hint=f"write it elsewhere: {command('plan take', file.path)} --to FILE",
+            hint=f"Write it elsewhere: {command('plan take', file.path)} --to FILE",
         ) from error
     finally:
         target.release()

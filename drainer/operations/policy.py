@@ -44,8 +44,8 @@ class Policy:
         found = self._of_topic()
         if self.rules:
             found.append(
-                "what a rule skips counts as finished and is never handled: neither by this drain,"
-                " nor by the group's consumers behind it"
+                "what a rule skips counts as done: neither this drain nor the group's consumers"
+                " will handle it"
             )
         return found
 
@@ -54,14 +54,14 @@ class Policy:
         if topic is not None and topic.hidden:
             seeing = granting("DESCRIBE_CONFIGS", f"topic {topic.name}")
             return [
-                f"dead letters in {topic.name} may vanish: this user may not see whether it is"
-                f" compacted, or how long it keeps records; {seeing}"
+                f"dead letters in {topic.name} may vanish: this user may not see its retention and"
+                f" compaction. {seeing}"
             ]
         if topic is None or topic.retention_ms is None:
             return []
         days = topic.retention_ms / DAY_MS
         after = "a day" if days == 1 else f"{days:.3g} days"
-        return [f"dead letters in {topic.name} vanish after {after}: its retention.ms"]
+        return [f"dead letters in {topic.name} vanish after {after} (retention.ms)"]
 
     @property
     def makes(self) -> str | None:
@@ -93,9 +93,8 @@ def settle_policy(
     RuleFilter(rules)
     if classes.next is not None and rules.max_per_key is not None:
         raise UsageError(
-            "--max-per-key counts in the order of the backlog, which a class that comes first is"
-            " taken out of",
-            hint="Leave one of them out.",
+            "--max-per-key counts in backlog order, which --first and --only change",
+            hint="Remove one of them.",
         )
     if failures.on_failure is not OnFailure.DEAD_LETTER:
         # A topic that was named before is kept: letters are in it.
@@ -103,9 +102,9 @@ def settle_policy(
     name = failures.dead_letter_topic or default_dead_letter_topic(topic, group)
     if redrives and name == topic and failures.after_dead is AfterDead.PARK:
         raise Refused(
-            "--after-dead park can't keep the order of letters that are redriven: one that dies"
-            " again comes behind those that waited for it",
-            hint="--on-failure park leaves it where it is, and its lane pending behind it",
+            "--after-dead park can't keep the order of redriven letters: a letter that dies again"
+            " moves behind those that waited for it",
+            hint="Use --on-failure park: the letter stays in place, and its lane stays pending.",
         )
     info = look_at_dead_letter_topic(
         cluster,

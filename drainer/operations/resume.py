@@ -164,26 +164,26 @@ def _insist_on_same_split(plan: OffsetPlan, handler: LoadedHandler) -> None:
     for where in filter(None, map(class_of, plan.others)):
         if not Selection(where).of_message:
             raise PlanRefused(
-                f"the code of {plan.handler} has changed, and what is finished of the class {where}"
-                " goes by what its split gave before",
-                hint="add --same-split if split gives the same sub-messages as before; if not,"
-                " `drainer run` with another --plan goes on from the group's committed offset, and"
-                " handles the class again",
+                f"the code of {plan.handler} has changed, but the class {where} is done in part by"
+                " what the old split gave",
+                hint="If split gives the same as before, add --same-split. If not, start again"
+                " from the committed offset with `drainer run` and another --plan: that handles the"
+                " class again.",
             )
 
 
 def _gap_warning(gaps: Mapping[int, Sequence[Range]]) -> list[str]:
     if not gaps:
         return []
-    return [f"retention deleted records before they were handled: {name_lost(gaps)}, are lost"]
+    return [f"retention deleted records before the drain handled them: {name_lost(gaps)}, are lost"]
 
 
 def _code_warning(plan: OffsetPlan, code: str | None) -> list[str]:
     if plan.handler_code in (None, code):
         return []
     return [
-        f"the code of {plan.handler} has changed since this drain last began: what is pending is"
-        " split and handled by it as it is now"
+        f"the code of {plan.handler} has changed since the last run: the new code handles what is"
+        " pending"
     ]
 
 
@@ -195,4 +195,4 @@ def _parked_warning(parked: Sequence[str]) -> list[str]:
     else:
         among = mask_text(parked[0])
         lanes = f"{len(parked):,} lanes stay parked behind dead letters, {among} among them"
-    return [f"{lanes}; --after-dead continue goes on"]
+    return [f"{lanes}; to continue them, add --after-dead continue"]

@@ -134,19 +134,21 @@ def prepare(
     )
     warnings = [*backlog.remarks, *_leap_warning(backlog)]
     if cluster.group(lock_group(request.group)).members:
-        warnings.append("another drain of this group seems to be running; this one would wait")
+        warnings.append("another drain of this group seems to run; this one would wait")
     if seen is not None:
         finished = seen.plan.drain_id
-        warnings.append(f"the plan of the finished drain {finished} has this name: it is set aside")
+        warnings.append(
+            f"drainer sets the plan of the finished drain {finished} aside: it has this name"
+        )
     members = "does not exist yet" if group_state == "dead" else "has no members"
     checks = [
-        f"topic {request.topic} is there, with id {topic.topic_id}",
-        f"group {request.group} {members}: no consumer would race with the drain",
+        f"topic {request.topic} exists, with id {topic.topic_id}",
+        f"group {request.group} {members}: no consumer competes with the drain",
         "the whole backlog is still in the log",
         can_be_written,
     ]
     if from_ in OF_GROUPS:
-        checks.append("it begins at the committed offset, and repeats what was finished above it")
+        checks.append("it starts at the committed offset, and repeats what is done above it")
     return safe(
         _new_plan(cluster, request, topic, backlog, policy.failures, running.reason, runtime),
         request.handler,
@@ -220,7 +222,7 @@ def _leap_warning(backlog: Backlog) -> list[str]:
         for number, part in backlog.partitions.items()
         if part.committed is not None and part.skipped_before
     ]
-    return [f"offsets are passed over unhandled, as --from says: {listed(leaps)}"] if leaps else []
+    return [f"--from skips offsets: {listed(leaps)}"] if leaps else []
 
 
 def _new_plan(
@@ -281,13 +283,13 @@ def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan 
         raise PlanRefused(
             f"{path} is the plan of another drain: topic {known.topic} ({known.topic_id}),"
             f" group {known.group}",
-            hint="name another file with --plan",
+            hint="Name another file with --plan.",
         )
     if not known.complete:
         file.insist_free()
         raise PlanRefused(
             f"{path} is the plan of an unfinished drain of this topic and group",
-            hint=f"go on with it: {command('resume', path)}",
+            hint=f"Resume it: {command('resume', path)}",
         )
     return seen
 
@@ -299,11 +301,11 @@ def _check_committed(cluster: Cluster, path: PlanPlace, seen: LoadedPlan) -> Non
     for number, offset in found.items():
         if (offset is None or offset < plan.watermark(number)) and plan.partitions[number].end > 0:
             raise PlanRefused(
-                f"{path} is the plan of a drain that finished partition {number} up to offset"
-                f" {plan.watermark(number)}, and group {plan.group} is at"
+                f"{path} is the plan of a drain that is done with partition {number} up to offset"
+                f" {plan.watermark(number)}, but group {plan.group} is at"
                 f" {'no offset' if offset is None else offset}",
-                hint=f"to move the group there: {command('resume', path)}; to handle it all"
-                " again, name another file with --plan",
+                hint="To handle it all again, name another file with --plan. To move the group"
+                f" there: {command('resume', path)}",
             )
 
 

@@ -152,11 +152,11 @@ class Letter(Provenance):
     def why_not_redriven(self) -> str | None:
         """Why the sub-message can't be recreated from this letter alone; None when it can."""
         if self.kind not in (_SUB_MESSAGE, _BARRIER):
-            return f"it was a {self.kind}, a class of the handler's own"
+            return f"it was a {self.kind}, a class of the handler"
         if not self.sub_key_exact:
-            return "its sub-key can't be written down exactly"
+            return "drainer can't write its sub-key exactly"
         if self.payload_encoding is Encoding.REPR:
-            return "its payload can't be written down exactly"
+            return "drainer can't write its payload exactly"
         if self.payload_encoding is Encoding.LEFT_OUT:
             return "its payload was too large for the dead-letter topic"
         return None
@@ -317,7 +317,7 @@ def read_letter(message: Message) -> Letter:
     except (ValueError, TypeError, RecursionError, MemoryError) as error:
         raise NotADeadLetter(
             f"the dead letter at {message} is damaged: {_text_of(error)}",
-            hint="look at the record with another tool; it is left alone",
+            hint="Check the record with another tool. drainer leaves it alone.",
         ) from None
 
 
@@ -360,13 +360,13 @@ def _split_headers(message: Message) -> tuple[Provenance, tuple[Header, ...]]:
             return told, tuple(headers[first + 1 : behind])
         if name.startswith(_FORMATS):
             raise NotADeadLetter(
-                f"the dead letter at {message} has the format {name}, and this version reads"
+                f"the dead letter at {message} has the format {name}, but this version reads"
                 f" {FORMAT}",
-                hint="read it with the version that wrote it",
+                hint="Read it with the drainer version that wrote it.",
             )
     raise NotADeadLetter(
-        f"the record at {message} is not a dead letter of drainer's",
-        hint="somebody else writes to this topic too; such records are left alone",
+        f"the record at {message} is not a dead letter that drainer wrote",
+        hint="Check which other program writes to this topic. drainer leaves such records alone.",
     )
 
 

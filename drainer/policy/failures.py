@@ -167,8 +167,8 @@ _FATES = {
 
 
 NOTHING_SUCCEEDED = (
-    "nothing has succeeded yet in this run: the handler or its downstream is broken, and not one"
-    " message (--no-breaker gives up all the same)"
+    "nothing has succeeded in this run: the handler or its downstream is broken, not one message"
+    " (--no-breaker gives up anyway)"
 )
 
 
@@ -321,7 +321,7 @@ class FailurePolicy:
         if not self.settings.max_failures.passed(given_up, finished):
             return None
         return (
-            f"{given_up:,} sub-messages were given up, in all runs, more than --max-failures"
+            f"drainer gave up {given_up:,} sub-messages in all runs, more than --max-failures"
             f" {self.settings.max_failures}"
         )
 
@@ -330,6 +330,6 @@ def _why(waited_s: float, patience_s: float) -> str | None:
     if not 0 < patience_s <= waited_s:
         return None
     return (
-        f"nothing has succeeded for {waited_s:.0f} s, and no other lane could tell whether it is"
-        " the downstream (--max-doubt)"
+        f"nothing has succeeded for {waited_s:.0f} s, and no other lane shows whether the"
+        " downstream is the cause (--max-doubt)"
     )

@@ -75,8 +75,7 @@ class CapCurve(JsonRecord):
             if point.messages_per_s <= 0:
                 raise LimitsRefused(
                     f"no traffic was safe with messages of {point.message_bytes:,} bytes",
-                    hint="the cluster has no room for a drain as it was measured; "
-                    "`drainer limits` again, when it has",
+                    hint="Measure again with `drainer limits` when the cluster has less load.",
                 )
         return Cap(message_bytes, self.safe_share * _rate(used, message_bytes))
 

@@ -43,7 +43,7 @@ class RedriveSettings(JsonRecord):
         if not self.letters.matches(letter):
             return "not asked for"
         if letter.redrives >= self.max_redrives:
-            return f"redriven {self.max_redrives} times already, or more often"
+            return f"already redriven {self.max_redrives} times or more"
         return letter.why_not_redriven
 
 

@@ -14,7 +14,7 @@ from drainer.view.terminal import Terminal
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="A real Kafka on this machine. Needs Java 17 or newer.",
+    help="Run a real Kafka on this machine. Needs Java 17 or newer.",
 )
 
 Folder: TypeAlias = Annotated[
@@ -23,7 +23,7 @@ Folder: TypeAlias = Annotated[
         "--folder",
         default=None,
         envvar="DRAINER_SANDBOX",
-        help="Where its data is kept; `down` removes it.",
+        help="Folder for its data; `down` removes it.",
     ),
 ]
 
@@ -36,7 +36,7 @@ BrokerCount: TypeAlias = Annotated[
         envvar="DRAINER_SANDBOX_BROKERS",
         min=1,
         max=BROKERS_MOST,
-        help="How many; topics have up to three replicas. Default: 1.",
+        help="Number of brokers; topics get up to three replicas. Default: 1.",
     ),
 ]
 
@@ -46,7 +46,7 @@ Metrics: TypeAlias = Annotated[
         "--jmx",
         default=False,
         envvar="DRAINER_SANDBOX_JMX",
-        help="Open the brokers' metrics, behind a login.",
+        help="Expose the brokers' JMX metrics, behind a login.",
     ),
 ]
 
@@ -56,7 +56,7 @@ Metrics: TypeAlias = Annotated[
 def up(folder: Folder, brokers: BrokerCount, jmx: Metrics, terminal: Terminal) -> None:
     """Start the sandbox, or print where it runs.
 
-    The first time it fetches Kafka (43 MB) into your cache folder.
+    The first start downloads Kafka (43 MB) into your cache folder.
 
     Examples:
 
@@ -89,4 +89,4 @@ def down(folder: Folder, terminal: Annotated[Terminal, without("json")]) -> None
     Example: `drainer sandbox down`
     """
     if not sandbox.down(folder, say=terminal.say):
-        terminal.say("there was no sandbox")
+        terminal.say("no sandbox was running")

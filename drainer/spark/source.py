@@ -67,12 +67,11 @@ PUSHDOWN_SINCE = 5
 # The same advice, for someone who has options and no command line, and no plan to resume.
 _WORDS = (
     ("-b HOST:PORT, DRAINER_BOOTSTRAP_SERVER,", "the option bootstrap.servers,"),
-    ("leave --until out", "leave until out"),
+    ("Remove --until", "Remove until"),
     ("--from ", "from="),
     ("--until ", "until="),
     ("with --partition", "with partitions="),
-    ("; this drain can't go on", ""),
-    ("where shall the drain start", "where shall it start"),
+    (" Start a new drain with another --plan.", ""),
 )
 
 
@@ -170,15 +169,15 @@ def _check(schema: StructType) -> None:
     for field in schema:
         if field.name not in known:
             raise UsageError(
-                f"the schema names a column {field.name}, and a topic has none",
-                hint=f"there are {', '.join(known)}",
+                f"the schema has a column {field.name}, which no topic has",
+                hint=f"Use {', '.join(known)}.",
             )
         wanted = known[field.name].dataType
         if field.dataType != wanted:
             raise UsageError(
-                f"the schema has {field.name} as {field.dataType.simpleString()}, and it is"
+                f"the schema has {field.name} as {field.dataType.simpleString()}, but it is"
                 f" {wanted.simpleString()}",
-                hint="leave columns out that you don't need, and cast the others after reading",
+                hint="Remove columns that you don't need, and cast the others after reading.",
             )
 
 
@@ -196,7 +195,7 @@ def explained() -> Iterator[None]:
     except DrainerError as error:
         hint = error.hint
         if isinstance(error, RecordsDeleted) and "--accept-gap" in (hint or ""):
-            hint = "give the topic more retention; from=earliest reads what is left"
+            hint = "Raise the topic's retention. To read what is left, use from=earliest."
         text = _reworded(str(error) if hint is None else f"{error}\nhint: {hint}")
         raise type(error)(text, hint=hint) from None
 

@@ -112,9 +112,9 @@ def read_journal(path: Path, read: Callable[[Path], bytes] = read_own) -> Journa
         lines = []
     except OSError as error:
         raise PlanRefused(
-            f"the journal {path} can't be read: {error.strerror or error}",
-            hint="make it readable; without it, what finished since the plan was written would be"
-            " handled again",
+            f"can't read the journal {path}: {error.strerror or error}",
+            hint="Make it readable. Without it, drainer would repeat what is done since the last"
+            " plan.",
         ) from None
     head: JournalHead | None = None
     records: list[Record] = []
@@ -159,6 +159,6 @@ def record_body(record: Record) -> dict[str, Any]:
 
 def _not_written(path: Path, error: OSError) -> PlanNotWritten:
     return PlanNotWritten(
-        f"the journal {path} can't be written: {error.strerror or error}",
-        hint="what is in the plan and the journal stays true; make room, then resume",
+        f"can't write the journal {path}: {error.strerror or error}",
+        hint="Make room, then resume. The plan and its journal are valid.",
     )

@@ -178,8 +178,8 @@ class SavedPlan(ABC):
             return  # tasks of a dead driver wrote on; they are yet to be fenced off
         what = "has appeared" if seen is None else "is gone" if found is None else "has changed"
         raise PlanRefused(
-            f"{self.path} {what} since it was looked at: another process works with it",
-            hint="say the same again, to see what is there now",
+            f"{self.path} {what} meanwhile: another process uses it",
+            hint="Repeat the command to see the new state.",
         )
 
     def take_back(self, first: OffsetPlan, aside: PlanPlace | None) -> None:
@@ -221,10 +221,9 @@ class SavedPlan(ABC):
             told: list[Told] = wings.load(wings.Hook.TOLD_SINCE)(written.state, written.drain_id)
         except (UsageError, StateRefused, StateLost) as error:
             raise PlanRefused(
-                f"{self.path} says that tasks wrote what they finished elsewhere: {error}",
-                hint="let this machine reach it, as the drain did; if it is lost, so is what"
-                " finished since the plan was written: `drainer run` with another --plan goes on"
-                " from the group's committed offset, and handles that again",
+                f"{self.path} names a state of its Spark tasks, but drainer can't read it: {error}",
+                hint="Give this machine access to the state. If it is lost, start again from the"
+                " committed offset with `drainer run` and another --plan.",
             ) from error
         return told
 
@@ -265,10 +264,10 @@ class PlanFile(SavedPlan):
         folder = self._path.absolute().parent
         if not (os.access(folder, os.W_OK | os.X_OK) and folder.is_dir()):
             raise PlanRefused(
-                f"the plan can't be written in {folder}: not a folder, or no permission",
-                hint="name a folder that you can write to with --plan",
+                f"can't write the plan in {folder}: not a folder, or no permission",
+                hint="Name a writable folder with --plan.",
             )
-        return f"{folder} can be written"
+        return f"{folder} is writable"
 
     def hold(self) -> None:
         """Keeps other processes of this machine off the plan, until ``release`` or death.
@@ -281,21 +280,20 @@ class PlanFile(SavedPlan):
             self._lock.acquire(blocking=False)
         except NotOwn as error:
             raise PlanRefused(
-                f"a plan can't be kept private where a new file {str(error).partition(' ')[2]}:"
-                f" {self._path.parent}",
-                hint="name a folder on another file system with --plan",
+                f"can't keep a plan private in {self._path.parent}: a new file there"
+                f" {str(error).partition(' ')[2]}",
+                hint="Name a folder on another file system with --plan.",
             ) from None
         except filelock.Timeout:
             raise PlanRefused(
-                f"another drainer process is working with {self.path}",
-                hint="wait for it, or stop it with Ctrl-C: it will print how to resume",
+                f"another drainer process uses {self.path}",
+                hint="Wait for it, or stop it with Ctrl-C. It then prints how to resume.",
             ) from None
         except OSError as error:
             raise PlanRefused(
-                f"{error.filename or self._path.parent} can't be written:"
-                f" {error.strerror or error}",
-                hint="name a folder that you can write to with --plan; a lock that another user's"
-                " drain left can be removed once that was stopped",
+                f"can't write {error.filename or self._path.parent}: {error.strerror or error}",
+                hint="Name a writable folder with --plan. If the lock is of another user's drain"
+                " that has ended, remove the lock.",
             ) from None
 
     @property
@@ -333,8 +331,8 @@ class PlanFile(SavedPlan):
             write_to_last(self._path, plan.encode())
         except OSError as error:
             raise PlanNotWritten(
-                f"the plan {self.path} can't be written: {error.strerror or error}",
-                hint="the plan on disk stays true with its journal; make room, then resume",
+                f"can't write the plan {self.path}: {error.strerror or error}",
+                hint="Make room, then resume. The plan and its journal are valid.",
             ) from error
         self._written = plan.generation
         self._remove_journals(below=plan.generation)
@@ -380,11 +378,11 @@ class PlanFile(SavedPlan):
             self.write(plan)
             self._path.rename(aside)
         except PlanNotWritten as error:
-            raise PlanRefused(str(error), hint="name another file with --plan") from error
+            raise PlanRefused(str(error), hint="Name another file with --plan.") from error
         except OSError as error:
             raise PlanRefused(
-                f"the plan {self.path} can't be set aside as {aside.name}: {error.strerror}",
-                hint="name another file with --plan",
+                f"can't rename the plan {self.path} to {aside.name}: {error.strerror}",
+                hint="Name another file with --plan.",
             ) from None
         self._remove_journals()
         return aside
@@ -408,8 +406,8 @@ class PlanFile(SavedPlan):
             raise no_plan(self.path) from None
         except OSError as error:
             raise PlanRefused(
-                f"the plan {self.path} can't be read: {error.strerror}",
-                hint="a plan is a file that you can read and write",
+                f"can't read the plan {self.path}: {error.strerror}",
+                hint="Make it a file that you can read and write.",
             ) from None
 
     def _records_since(
@@ -439,10 +437,10 @@ class PlanFile(SavedPlan):
                 continue  # never begun
             if head.plan > written.generation:
                 raise PlanRefused(
-                    f"{self.path} is older than its journal: it is of generation"
-                    f" {written.generation}, and {path.name} goes on from {head.plan}",
-                    hint="put the newer plan back; if it is lost, remove the journal, and what"
-                    " finished since this plan was written is handled again",
+                    f"{self.path} is older than its journal: it has generation"
+                    f" {written.generation}, but {path.name} continues from {head.plan}",
+                    hint="Put the newer plan back. If it is lost, remove the journal: drainer then"
+                    " repeats what is done since this plan.",
                 )
             if generation > written.generation and head.follows > reached:
                 return records, True, last
@@ -493,9 +491,9 @@ def this_machine() -> str:
 
 def no_plan(path: PlanPlace) -> PlanRefused:
     return PlanRefused(
-        f"there is no plan at {path}",
-        hint="if it is lost, begin anew with `drainer run`: it starts at the group's"
-        " committed offset, and repeats what was finished above it",
+        f"the plan {path} does not exist",
+        hint="If it is lost, start again with `drainer run`. It starts at the committed offset, and"
+        " repeats what is done above it.",
     )
 
 
@@ -509,7 +507,7 @@ def _named(path: PlanPlace) -> Iterator[None]:
 
 def _not_own(path: PlanPlace, error: NotOwn) -> NotOwnPlan:
     return NotOwnPlan(
-        f"{error}; and a plan says where to connect and which code to run",
-        hint=f"look at it with `{command('plan show', path)}`; if it is right,"
-        f" `{command('plan take', path)}` makes it yours",
+        f"{error}, and a plan names the brokers to connect to and the code to run",
+        hint=f"Check it with `{command('plan show', path)}`. If it is right, make it yours with"
+        f" `{command('plan take', path)}`.",
     )

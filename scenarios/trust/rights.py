@@ -199,7 +199,7 @@ def try_rights(stage: Stage, attempt: Attempt) -> str:
         insist(code == 3, f"without {right}: exit {code}, {said}")
         insist(f"{right} is missing" in refused.stderr, f"without {right}: {refused.stderr}")
         insist("hint: " in refused.stderr, f"without {right}: no hint")
-        insist(f"grant {right.operation}" in refused.stderr, f"without {right}: {refused.stderr}")
+        insist(f"Grant {right.operation}" in refused.stderr, f"without {right}: {refused.stderr}")
         if "is still there" in said:  # a topic that may not be deleted shows once it is made
             _give(stage, "limits cleanup --yes", names, None)
         insist(_kept(stage, names) == before, f"without {right}: something was touched")

@@ -58,10 +58,10 @@ def test_a_profile_is_begun_with_all_that_it_may_say(home: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     text = path.read_text()
     assert '\n# concurrency = "100"\n' in text
-    assert "Sub-messages in the handler at once" in text
+    assert "Most calls in flight" in text
     assert "# yes" not in text
     assert drainer("run", "--help")[0], "as it is, it says nothing"
-    assert "is there already" in drainer("config", "init", code=3)[1]
+    assert "already exists" in drainer("config", "init", code=3)[1]
 
 
 def test_what_is_typed_comes_before_a_variable_before_a_profile(home: Path) -> None:
@@ -78,7 +78,7 @@ def test_what_is_typed_comes_before_a_variable_before_a_profile(home: Path) -> N
     assert values()["--buffer"] == ("256MiB", "default")
     file.write_text('[run]\nconcurrency = "many"\n')
     assert "--concurrency 'many'" in drainer("run", *HANDLER, code=2)[1], "it is taken"
-    assert "which cluster" in drainer("run", *HANDLER, "--concurrency", "4", code=2)[1]
+    assert "no bootstrap servers" in drainer("run", *HANDLER, "--concurrency", "4", code=2)[1]
 
 
 def test_a_variable_is_shown_only_if_it_is_read(
@@ -93,10 +93,10 @@ def test_a_variable_is_shown_only_if_it_is_read(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[run]\nconcurency = 5\n", "is it concurrency?"),
-        ("yes = true\n", "can't say yes"),
-        ("run = 5\n", "not a table"),
-        ("nonsense\n", "can't be read"),
+        ("[run]\nconcurency = 5\n", "Did you mean concurrency?"),
+        ("yes = true\n", "can't set yes"),
+        ("run = 5\n", "must be a table"),
+        ("nonsense\n", "can't read"),
     ],
 )
 def test_what_makes_no_sense_in_a_profile_is_a_usage_error(
@@ -111,7 +111,7 @@ def test_a_profile_that_was_named_has_to_be_there_and_be_ones_own(home: Path) ->
     assert "config init --profile prod" in drainer("--profile", "prod", "run", *HANDLER, code=2)[1]
     file = Path(drainer("config", "init", "--profile", "prod")[0].strip())
     file.chmod(0o666)
-    assert "anybody" in drainer("--profile", "prod", "run", *HANDLER, code=3)[1]
+    assert "everyone" in drainer("--profile", "prod", "run", *HANDLER, code=3)[1]
 
 
 @pytest.mark.parametrize("command", ["run", "resume", "redrive"])

@@ -81,7 +81,7 @@ def test_a_split_that_breaks_a_law_ends_with_7_and_a_hint(certify: Certify, topi
 def test_handle_is_not_called_without_a_yes(certify: Certify, topic: Topic) -> None:
     outcome = certify("Documents", topic, "--handle", code=3)
 
-    assert "handle will be called for real" in outcome.err
+    assert "drainer will call handle for real" in outcome.err
     assert "--yes" in outcome.hint
     assert not certify.calls.exists()
 

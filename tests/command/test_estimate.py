@@ -118,13 +118,13 @@ def test_the_latency_of_an_earlier_drain_is_taken(command: Command, make_topic: 
 
 
 WRONG: list[tuple[list[str], str, str]] = [
-    ([], "how long does the handler take", "--latency 10ms"),
+    ([], "the time that the handler takes", "--latency 10ms"),
     (["--latency", "10ms", "--canary", "5"], "--canary measures", "say one"),
     (["--latency", "10ms", "--deadline", "tomorrow"], "is not a time", "6h"),
-    (["--latency", "10ms", "--latency-from", "x"], "both say", "one"),
+    (["--latency", "10ms", "--latency-from", "x"], "excludes", "one"),
     (
         ["--latency", "10ms", "--engine", "spark", "--master", "spark://h:1"],
-        "how many cores",
+        "the cluster's cores",
         "--tasks N",
     ),
     (["--canary", "5", "--engine", "spark"], "a canary runs in this process", "--engine"),

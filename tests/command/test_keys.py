@@ -34,7 +34,7 @@ def test_keys_steer_and_the_terminal_is_given_back(
     session.shows("p pause  + - concurrency  s stop  ? help")
     assert session.modes != before
     session.types("?x")
-    session.shows("s stops as Ctrl-C does")
+    session.shows("s stops like Ctrl-C")
     session.types("+")
     session.shows("concurrency 4 → 5")
     session.types("-")
@@ -82,7 +82,7 @@ def test_what_is_to_run_at_the_end_gets_the_summary(command: Command, topic: Top
     hooks = ("--on-end", f"cat > {told}; echo hook-says; exit 3", "--on-halt", f"touch {halted}")
     outcome = command.drain(topic, *hooks, "--json")
     assert json.loads(told.read_text())["sub_messages"]["done"] == 600
-    assert "--on-end failed, with exit code 3" in outcome.err
+    assert "--on-end failed with exit code 3" in outcome.err
     assert "hook-says" in outcome.err
     assert outcome.answer["exit_code"] == 0
     assert not halted.exists()

@@ -98,11 +98,11 @@ def test_without_its_plan_a_killed_drain_repeats_from_the_committed_offset(
     for path in command.folder.iterdir():
         path.unlink()
     refused = command("resume", str(command.plan(topic)), "--yes", *command.options(), code=3)
-    assert "starts at the group's committed offset, and repeats" in refused.hint
+    assert "starts at the committed offset, and repeats" in refused.hint
 
     said = command("run", *command.what(topic), "--yes", *command.options()).err
 
-    assert "repeats what was finished above it" in " ".join(said.split())
+    assert "repeats what is done above it" in " ".join(said.split())
 
     assert set(command.record.done()) == places
     assert set(command.record.repeats()) == places - {(0, 0, 0)}

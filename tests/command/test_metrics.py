@@ -53,7 +53,7 @@ def test_a_scrape_during_the_drain_and_one_after_it_agree_with_the_account(
     assert during("state", state="running") == 1
 
     command.gate.touch()
-    running.says("metrics stay for 60s")
+    running.says("metrics stay up for 60s")
     after = Scrape(running)
     running.signal(signal.SIGTERM)
     answer = running.ends(0).answer

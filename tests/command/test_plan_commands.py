@@ -149,7 +149,7 @@ def test_a_plan_that_is_not_there_is_refused(command: Command) -> None:
     names = ("plan show", *ACTING)
     for running in [command.start(*name.split(), "missing.plan.json") for name in names]:
         outcome = running.ends(3)
-        assert "there is no plan at missing.plan.json" in outcome.error
+        assert "the plan missing.plan.json does not exist" in outcome.error
         assert "drainer run" in outcome.hint
 
 
@@ -186,7 +186,7 @@ def test_undo_puts_the_group_back_and_a_resume_goes_on_from_there(
     assert f"partition 0: {HELD} -> {BEGAN}" in refused.err
     assert "--yes" in refused.hint
     assert command("plan", "undo", plan, "--yes", "--json").answer["status"] == "moved"
-    assert "stands where it stood before" in command("plan", "undo", plan).err
+    assert "already at its offsets from before" in command("plan", "undo", plan).err
     assert committed(cluster, interrupted) == {0: BEGAN}
     command("plan", "verify", plan)
     command.resume(interrupted)

@@ -127,7 +127,7 @@ def test_a_handler_that_has_changed_is_told_once(
 ) -> None:
     topic = killed_amid(command, make_topic)
     words = ["resume", str(command.plan(topic)), *command.options()]
-    changed = "has changed since this drain last began"
+    changed = "has changed since the last run"
 
     assert changed not in command(*words, "--yes", "--until-never", code=2).err
     with command.handlers.open("a") as file:
@@ -168,7 +168,7 @@ def test_the_plan_of_another_user_is_looked_at_taken_and_gone_on_with(
 
     copy = command.folder / "my copy.json"
     told = command("plan", "take", str(plan), "--to", str(copy), "--yes")
-    assert told.hint == f"go on with it: drainer resume '{copy}'"
+    assert told.hint == f"Resume it: drainer resume '{copy}'"
     assert plan.stat().st_uid == SOMEBODY
     shutil.copy(command.handlers, command.folder / "mine.py")
     command("plan", "take", str(plan), "--handler", "mine.py:OnTheLoop", "--yes")

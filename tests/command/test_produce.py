@@ -179,8 +179,8 @@ def test_a_resume_is_told_the_topic_again(
     assert "there is no topic nowhere" in missing.error
     assert command.left_behind == []
     bad = begin(command, topic, target.name, "--set", "list=docs", "--set", "key=id").ends(5)
-    assert "is it another path?" in bad.error
+    assert "there is nothing at the path" in bad.error
     plan = str(command.plan(topic))
-    assert "to a resume again" in command("resume", plan, "--yes", code=2).hint
+    assert "also to a resume" in command("resume", plan, "--yes", code=2).hint
     command("resume", plan, "--yes", "--set", f"topic={target.name}", *DOCUMENTS)
     assert end_of(cluster, target) == 15

@@ -144,7 +144,7 @@ def test_letters_of_different_drains_are_not_redriven_together_unless_told(
     outcome = redrive(command, dead.name, *one, "--plan", "mine.json")
     assert command.left_behind == ["mine.json"]
     assert "all letters come from topic orders, group indexer" in outcome.err
-    assert "warning: these letters were given up by the handler shop:Reindex" in outcome.err
+    assert "warning: the handler shop:Reindex gave these letters up" in outcome.err
     assert "those with source indexer, shop:Reindex" in outcome.err
     assert offsets(command) == [0]
 

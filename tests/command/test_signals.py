@@ -108,7 +108,7 @@ def test_a_handler_that_holds_the_loop_is_left_behind_with_an_answer(
     running.signal(signal.SIGINT)
     running.signal(signal.SIGTERM)  # the kernel makes one of two that are the same
     outcome = running.ends(4, within_s=AT_ONCE_S)
-    assert "held the event loop" in outcome.error
+    assert "blocked the event loop" in outcome.error
     assert "def handle" in outcome.hint
     assert outcome.answer == {
         "status": "interrupted",
@@ -133,5 +133,5 @@ def test_a_handler_that_holds_the_loop_leaves_the_screen_as_it_was(
         seen = session.ends(4)
     end = seen[seen.rindex("Draining") :]
     assert SHOW_CURSOR in end
-    assert "held the event loop" in end
+    assert "blocked the event loop" in end
     assert f"drainer resume {command.plan(topic).name}" in end

@@ -168,7 +168,7 @@ def test_watchers_hear_how_it_ended_and_those_who_come_later_that_none_runs() ->
         assert next(answers).status is not None
         server.end(samples.summary())
     assert [each.ended for each in answers if each.ended][-1]["status"] == "done"
-    with pytest.raises(Refused, match="no drain"):
+    with pytest.raises(Refused, match="none of your drains"):
         client.ask(PLAN, Question("pause"))
 
 

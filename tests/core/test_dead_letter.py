@@ -127,8 +127,8 @@ def test_each_payload_is_written_in_the_plainest_way_that_gives_it_back(
         assert same(letter.sub_message().payload, payload)
         return
     assert letter.payload == (value or b"").decode()
-    assert letter.why_not_redriven == "its payload can't be written down exactly"
-    with pytest.raises(ValueError, match="payload can't be written"):
+    assert letter.why_not_redriven == "drainer can't write its payload exactly"
+    with pytest.raises(ValueError, match="can't write its payload"):
         letter.sub_message()
 
 
@@ -174,8 +174,8 @@ def test_a_letter_has_the_message_and_all_that_is_known_of_its_failure(
         (SubMessage(keys=["b", "a"]), b"b", None),
         (SubMessage("half \ud800"), b"'half \\ud800'", None),
         (Barrier(), b"barrier", None),
-        (SubMessage((DocId("a"),)), b"('a',)", "its sub-key can't be written down exactly"),
-        (Tagged("a"), b"a", "it was a Tagged, a class of the handler's own"),
+        (SubMessage((DocId("a"),)), b"('a',)", "drainer can't write its sub-key exactly"),
+        (Tagged("a"), b"a", "it was a Tagged, a class of the handler"),
     ],
 )
 def test_a_record_has_the_sub_key_as_key_and_says_what_can_not_be_made_again(

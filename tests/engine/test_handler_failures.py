@@ -166,7 +166,7 @@ def test_a_handle_that_gives_back_what_nobody_waits_for_halts(
 
     assert (summary.status, summary.exit_code) == ("halted", 5)
     assert "orders/0/0[0]" in (summary.error or "")
-    assert "is not awaited" in (summary.error or "")
+    assert "that nothing awaits" in (summary.error or "")
     assert summary.sub_messages.done == 0
     assert rehearsal.finished_by_the_plan() == set()
     assert rehearsal.group.committed[0] in (None, 0)

@@ -110,7 +110,7 @@ def test_a_pause_begins_nothing_and_goes_on_where_it_was(kind: Kind, tmp_path: P
         time.sleep(5 * HALF_A_MOMENT_S)
         assert person.begun == begun < 4000
         assert person.asks(Continue()) == ("goes on",)
-        assert person.asks(Continue()) == ("it is not paused",)
+        assert person.asks(Continue()) == ("the drain is not paused",)
 
     summary = drained(rehearsal, handler, pause_and_continue)
     assert summary.exit_code == 0
@@ -144,7 +144,7 @@ def test_the_concurrency_is_what_was_set_last(kind: Kind, tmp_path: Path) -> Non
         begun = person.begun
         person.waits_for(begun + 30)
         assert person.in_flight <= 3
-        assert person.sets(concurrency=3) == ("nothing changes by that",)
+        assert person.sets(concurrency=3) == ("nothing changed",)
         automatic = {"first": 20, "most": 40, "most_threads": 40, "is_auto": True}
         assert person.sets(concurrency=automatic) == ("concurrency 3 → auto:40",)
         eventually(lambda: person.in_flight > 3, "it looks for more")
@@ -332,7 +332,7 @@ def test_a_stop_is_as_ctrl_c_by_whoever_asked(tmp_path: Path, paused: bool) -> N
     ended = summary.history[-1]
     assert (ended.by, ended.reason) == (ANA, "wrong handler")
     assert ended.offsets == {0: rehearsal.group.committed[0]}
-    with pytest.raises(Refused, match="coming to rest"):
+    with pytest.raises(Refused, match="this drain is stopping"):
         rehearsal.control.ask(Pause(), ANA).result(1)
     rehearsal.resumes_exactly(handler)
 
@@ -406,7 +406,7 @@ def test_a_change_that_waits_for_the_brokers_holds_up_nothing_else(tmp_path: Pat
         assert asked.wait(10)
         assert "paused" in person.asks(Pause())[0]
         person.asks(Stop())
-        with pytest.raises(Refused, match="coming to rest"):
+        with pytest.raises(Refused, match="this drain is stopping"):
             change.result(10)
         answers.set()
 

@@ -102,7 +102,7 @@ def test_without_a_committed_offset_the_start_is_never_guessed(
         freeze(cluster, topic_name, group)
     assert "committed-or-earliest" in (raised.value.hint or "")
     cluster.alter_committed(f"{group}-v2", topic_name, {0: 1})
-    with pytest.raises(OffsetMissing, match=f"groups of a like name: {group}-v2"):
+    with pytest.raises(OffsetMissing, match=f"similar groups: {group}-v2"):
         freeze(cluster, topic_name, group)
 
     cluster.alter_committed(group, topic_name, {0: 1})
@@ -158,7 +158,7 @@ def test_an_offset_beyond_the_log_is_of_another_topic(
     cluster: Cluster, topic: Topic, group: str
 ) -> None:
     cluster.alter_committed(group, topic.name, {0: 11})
-    with pytest.raises(Refused, match="truncated, or recreated"):
+    with pytest.raises(Refused, match="truncated or recreated"):
         freeze(cluster, topic.name, group)
 
 
@@ -204,6 +204,6 @@ def test_that_no_record_is_so_late_is_not_believed_on_a_compacted_topic(
     for bounds in ((late, parse_until("end")), (EARLIEST, late)):
         with pytest.raises(Refused, match="is compacted") as raised:
             freeze(cluster, topic_name, None, None, *bounds)
-        assert "name an offset" in (raised.value.hint or "")
+        assert "Give an offset" in (raised.value.hint or "")
     assert freeze(cluster, topic_name, None, None, between).partitions[0].start == 1
     assert freeze(cluster, topic_name, None, None, EARLIEST, between).partitions[0].end == 1

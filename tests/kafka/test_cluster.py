@@ -37,7 +37,7 @@ def test_why_no_broker_answers_is_reported_within_seconds(broker: Broker) -> Non
     cases: dict[tuple[str, ...], tuple[str, str]] = {
         ("127.0.0.1:1",): ("nothing listens on 127.0.0.1:1", "port"),
         ("no-such-host.invalid:9092",): ("unknown host", "DNS"),
-        (with_login, *SASL, "sasl.password=wrong-hush"): ("not accept the login", "sasl.password"),
+        (with_login, *SASL, "sasl.password=wrong-hush"): ("rejected the login", "sasl.password"),
         (with_login,): ("closes", "security.protocol"),
         (plain, "security.protocol=SSL"): ("no TLS", "ssl.ca.location"),
     }

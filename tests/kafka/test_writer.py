@@ -88,7 +88,7 @@ def test_a_topic_that_is_not_there_is_refused_with_the_way_out(
     with pytest.raises(TopicMissing, match=topic_name) as raised:
         TopicWriter(settings, topic_name)
     assert raised.value.hint is not None
-    assert "make it first" in raised.value.hint
+    assert "Create it first" in raised.value.hint
 
 
 def test_a_topic_that_is_deleted_meanwhile_ends_the_drain(

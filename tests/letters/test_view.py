@@ -59,7 +59,7 @@ def test_a_payload_is_shown_as_a_person_reads_it(payload: Any, text: str) -> Non
 def test_why_a_letter_can_not_be_redriven_is_shown() -> None:
     assert "no redrive" not in shown(Sample())
     text = shown(Sample(payload=object()))
-    assert "its payload can't be written down exactly" in text
+    assert "drainer can't write its payload exactly" in text
     terminal, _, err = samples.terminal()
     show_letter(terminal, read_letter(as_record(Sample(payload="p").letter().without_payload())))
     assert "too large for the dead-letter topic" in err.getvalue()

@@ -50,9 +50,9 @@ def test_the_split_of_another_handler_can_be_had(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ({}, "there is nothing at 'documents'"),
-        ({"documents": "none"}, "'documents' is no list"),
-        ({"documents": [{"id": [1]}]}, "a key is text or a whole number"),
+        ({}, "there is nothing at the path 'documents'"),
+        ({"documents": "none"}, "'documents' is not a list"),
+        ({"documents": [{"id": [1]}]}, "a key must be text or an integer"),
     ],
 )
 def test_a_message_without_what_is_asked_for_is_an_error(value: Any, says: str) -> None:
@@ -63,13 +63,13 @@ def test_a_message_without_what_is_asked_for_is_an_error(value: Any, says: str) 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"topic": ""}, "to which topic"),
-        ({"topic": "orders"}, "the topic that is drained"),
+        ({"topic": ""}, "needs a topic"),
+        ({"topic": "orders"}, "the drained topic"),
         ({"tpic": "x"}, "no option tpic"),
-        ({"list": "documents"}, "is the key"),
-        ({"list": "a..b", "key": "id"}, "no path"),
-        ({"split": "count"}, "no split of its own"),
-        ({"split": "count", "key": "id"}, "so do list= and key="),
+        ({"list": "documents"}, "needs the key"),
+        ({"list": "a..b", "key": "id"}, "is not a path"),
+        ({"split": "count"}, "has no split"),
+        ({"split": "count", "key": "id"}, "split= excludes list= and key="),
         ({"timestamp": "then"}, "timestamp"),
     ],
     ids=str,

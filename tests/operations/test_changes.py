@@ -22,7 +22,7 @@ def test_partitions_that_the_topic_has_got_since_are_named(story: Story) -> None
 
     prepared = story.prepared_to_resume()
 
-    told = "has got partitions 1 to 2 since the plan was made"
+    told = "got partitions 1 to 2 after the plan was made"
     assert [text for text in prepared.action.warnings if told in text]
 
 

@@ -166,7 +166,7 @@ def test_records_that_retention_took_already_are_told_and_the_rest_is_inspected(
     found = inspect(cluster, InspectRequest(topic_name, "g"))
 
     assert (found.lost, found.messages) == (5, 3)
-    assert warnings(found)[0].startswith("retention has deleted up to 5 records that group g")
+    assert warnings(found)[0].startswith("retention deleted up to 5 records that group g")
 
 
 def test_a_partition_without_a_leader_is_told_and_the_others_are_inspected(

@@ -73,7 +73,7 @@ def test_options_for_spark_without_a_master_are_refused() -> None:
 
 @pytest.mark.parametrize("said", [Engines(), Engines(engine=EngineName.PROCESS, master="yarn")])
 def test_a_plan_at_a_uri_is_for_spark(said: Engines) -> None:
-    with pytest.raises(UsageError, match="keeps a journal beside its plan"):
+    with pytest.raises(UsageError, match="a drain in this process needs a file"):
         said.spark("s3://bucket/orders.plan.json")
 
 

@@ -208,7 +208,7 @@ def test_large_records_come_in_several_batches_of_bounded_bytes_and_the_columns_
         ({"tsks": "4"}, "the option tsks is unknown\nhint: is it tasks?"),
         (
             {"until": "5", "partitions": "0"},
-            "hint: a backlog is what is there now: leave until out",
+            "hint: Remove until to read to the end.",
         ),
         ({"endingOffsets": '{"TOPIC": {"0": 9, "1": 0}}'}, "and it holds [1, 3)\nhint: only"),
         ({"startingOffsets": '{"TOPIC": {"1": 0, "2": 0}}'}, "no others: TOPIC/0, TOPIC/2\nhint"),

@@ -261,7 +261,7 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(StateRefused, match="can be written by anybody"):
+    with pytest.raises(StateRefused, match="is writable by everyone"):
         Objects.open(str(folder))
     folder.chmod(0o1777)
     objects = Objects.open(str(folder))

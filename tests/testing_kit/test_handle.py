@@ -97,7 +97,7 @@ def test_a_handler_that_raises_is_named_with_the_place_and_nothing_else_is_check
 
 
 def test_a_plain_handle_that_returns_a_coroutine_has_done_nothing() -> None:
-    assert "that is not awaited" in broken(handlers.ReturnsACoroutine)["handle"]
+    assert "that nothing awaits" in broken(handlers.ReturnsACoroutine)["handle"]
 
 
 def test_a_state_function_that_sees_nothing_is_told() -> None:

@@ -42,8 +42,8 @@ def test_a_handler_that_keeps_the_laws_passes_in_other_processes_too() -> None:
 @pytest.mark.parametrize(
     ("handler", "told"),
     [
-        (handlers.GivesOneTwice, "had given before"),
-        (handlers.Unhashable, "not the same everywhere: dict"),
+        (handlers.GivesOneTwice, "gave the same SubMessage object"),
+        (handlers.Unhashable, "of an unstable type: dict"),
     ],
 )
 def test_what_a_drain_would_halt_at_is_bad(handler: type[Handler], told: str) -> None:

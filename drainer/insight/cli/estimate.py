@@ -57,7 +57,7 @@ from drainer.view.report.file import ReportFile, write_page
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
-NO_CORES = "how many cores the cluster gives is not known before Spark starts there"
+NO_CORES = "drainer knows the cluster's cores only once Spark runs there"
 ASSUMED, ASSUMED_SOURCE = "10ms", "assumed"  # for a dry run that says no latency
 
 
@@ -75,7 +75,7 @@ def estimate(
             panel="Estimate",
             metavar="N",
             min=1,
-            help="Handle the first N messages for real, and measure.",
+            help="Handle the first N messages for real, and measure them.",
         ),
     ],
     how: Annotated[How, without("plan_interval_s", "grace_s")],
@@ -87,11 +87,11 @@ def estimate(
     yes: Yes,
     terminal: TableTerminal,
 ) -> int | None:
-    """Say how long a drain will take, and what binds, before it is begun.
+    """Estimate how long a drain takes and what limits it.
 
-    Reads a sample of the backlog, splits it, and runs the real lanes on it on a virtual clock; for
-    other orders and concurrencies, too. Nothing is handled and no group is touched, unless --canary
-    is asked for.
+    drainer reads a sample of the backlog, splits it, and runs the real lanes on a virtual clock. It
+    also compares other orders and concurrencies. Without --canary, it handles nothing and touches
+    no group.
 
     Examples:
 
@@ -102,30 +102,30 @@ def estimate(
     running = how.settings()
     if not how_long.is_given and canary is None:
         raise UsageError(
-            "how long does the handler take for one sub-message?",
-            hint="say --latency 10ms (or p50=8ms,p99=120ms), --latency-from PLAN of an earlier"
-            " drain, or --canary 1000 to find out with the first 1,000 messages",
+            "an estimate needs the time that the handler takes for one sub-message",
+            hint="Add --latency 10ms, --latency-from PLAN of an earlier drain, or --canary 1000 to"
+            " measure it on the first 1,000 messages.",
         )
     if how_long.is_given and canary is not None:
         raise UsageError(
-            "--canary measures the latency that --latency or --latency-from give",
-            hint="say one of them",
+            "--canary measures the latency, so --latency and --latency-from don't apply",
+            hint="Give one of them.",
         )
     if canary is not None and (first.firsts or first.onlys):
         raise UsageError(
-            "--canary handles the first messages, whatever comes first later",
-            hint="Leave --first out, or name a --latency.",
+            "--canary handles the first messages of the backlog, so --first and --only don't apply",
+            hint="Remove them, or replace --canary with --latency.",
         )
     question = ask(how_long, running, engines)
     on_spark = engines.engine is EngineName.SPARK
     if canary is not None:
         if on_spark:
-            raise UsageError("a canary runs in this process", hint="Leave --engine out.")
+            raise UsageError("--canary runs in this process", hint="Remove --engine.")
         question = replace(question, engine=EngineName.PROCESS, cores=None)
     elif engines.may_be_spark and question.cores is None:
         if on_spark:
-            raise UsageError(NO_CORES, hint="Say for how many the estimate is: --tasks N.")
-        terminal.warn(f"the estimate is for this process: {NO_CORES}; --tasks says it")
+            raise UsageError(NO_CORES, hint="Add --tasks N.")
+        terminal.warn(f"the estimate is for this process: {NO_CORES}; add --tasks N")
     settings = kafka.settings()
     request = request_of(what, first, how, kafka, failing, rules, limits)
     with connect(settings) as cluster:
@@ -144,8 +144,8 @@ def ask(said: HowLong, running: LocalSettings, engines: Engines) -> Question:
     both latencies were given, or one can't be understood."""
     if said.latency is not None and said.latency_from is not None:
         raise UsageError(
-            "--latency and --latency-from both say how long the handler takes",
-            hint="Give one of them.",
+            "--latency excludes --latency-from",
+            hint="Remove one of them.",
         )
     text, file = said.latency or ASSUMED, said.latency_from
     if file is not None:
@@ -217,12 +217,12 @@ def estimate_dry_run(
     terminal.present(preview_page(action))
     terminal.say("")
     if action.engine.is_spark and question.cores is None:
-        terminal.warn(f"the times below are those of this process: {NO_CORES}; --tasks says it")
+        terminal.warn(f"the times below are for this process: {NO_CORES}; add --tasks N")
     terminal.present(replace(page, warnings=()))
     if question.source == ASSUMED_SOURCE:
         terminal.hint(
-            f"{ASSUMED} a call is assumed: say how long the handler takes, with --latency or"
-            " --latency-from PLAN"
+            f"drainer assumes {ASSUMED} per call: give the real latency with --latency or"
+            " --latency-from PLAN."
         )
     _write_report(terminal, report, page)
     return action, {"estimate": found.as_json()}
@@ -237,7 +237,7 @@ def choose_engine(
     try:
         return _chosen(terminal, cluster, prepared, request, question)[0]
     except Refused as error:
-        terminal.warn(f"no estimate to choose the engine by: {error}")
+        terminal.warn(f"no estimate, so drainer can't choose the engine by it: {error}")
         return prepared
 
 
@@ -300,7 +300,7 @@ def send_canary_and_estimate(
     if summary.cause is not None:
         show_summary(terminal, summary)
         if report is not None:
-            terminal.warn("no report was written: the canary was stopped before its end")
+            terminal.warn("no report was written: the canary stopped early")
         return summary.exit_code
     show_canary(terminal, summary)
     plan = plan_at(action.plan_path).load().plan

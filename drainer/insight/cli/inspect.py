@@ -30,11 +30,12 @@ READING_S = 2.0  # between two lines that say how far it is, where nothing is re
 class Looked(What):
     """The backlog that is looked at."""
 
-    group: str = option(help="Consumer group whose backlog it is; it may be active.")
+    group: str = option(metavar="NAME", help="Consumer group of the backlog; it may be active.")
     handler: str | None = option(  # type: ignore[assignment]
         "--handler",
         default=None,
-        help="Whose split tells how the work is spread; nothing is handled.",
+        metavar="REFERENCE",
+        help="Split with this handler to show the spread; handles nothing.",
     )
 
 
@@ -46,13 +47,13 @@ class Reading:
         default=SAMPLE_MESSAGES,
         min=1,
         max=SAMPLE_MOST,
-        help="Messages to read, evenly over the backlog.",
+        help="Messages to read, spread evenly over the backlog.",
     )
     full: bool = option(
         default=False,
         help="Read the whole backlog instead of a sample. Ctrl-C ends it.",
     )
-    seed: int = option(default=0, help="Another one, other places to read.")
+    seed: int = option(default=0, help="Seed that selects the places to read.")
 
 
 @options("Spark")
@@ -61,12 +62,12 @@ class Readers(Engines):
 
     engine: EngineName = option(
         default=EngineName.AUTO,
-        help="Who reads with --full; auto takes Spark if a master is named.",
+        help="Where --full reads. auto: on Spark if you name a master.",
     )
     tasks: int | None = option(
         default=None,
         metavar="N",
-        help="How many of Spark's tasks read. Default: as many as pay.",
+        help="Spark tasks that read. Default: drainer chooses.",
     )
 
     def look(self, *, full: bool) -> SparkLook | None:
@@ -94,11 +95,11 @@ def inspect(
     report: Report,
     terminal: TableTerminal,
 ) -> None:
-    """Look at a backlog: how bad it is, why, and how long it will be there.
+    """Show how large a backlog is, why, and when records expire.
 
-    Reads only: nothing is handled or committed, and the group may be active. With a handler, whose
-    split is called and nothing else, it tells how the work is spread over sub-keys, and names a hot
-    one; and what rules would leave out.
+    This only reads: drainer handles and commits nothing, and the group may be active. If you name a
+    handler, drainer calls its split and nothing else. It then shows the spread over sub-keys, a hot
+    sub-key, and what rules would skip.
 
     Examples:
 

@@ -19,7 +19,7 @@ from drainer.view.terminal import Terminal
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Look at dead letters: sub-messages that a drain gave up on.",
+    help="List and show dead letters, which a drain gave up on.",
 )
 
 
@@ -30,25 +30,25 @@ def list_(
     letters: Letters,
     all_: Annotated[
         bool,
-        option(default=False, help="List those too that were redriven already."),
+        option(default=False, help="List redriven letters too."),
     ],
     limit: Annotated[
         int,
         option(
             default=20,
             min=0,
-            help="How many letters to list, the newest first. All are counted.",
+            help="Letters to list, newest first. The count covers all.",
         ),
     ],
     redrives: Redrives,
     kafka: Kafka,
     terminal: Annotated[TableTerminal, without("quiet")],
 ) -> None:
-    """Count the outstanding dead letters of a topic, and list the newest.
+    """Count a topic's outstanding dead letters and list the newest.
 
-    Reads the whole topic and touches nothing. Letters stay in it when they were redriven: the
-    group of the redrive, and its plan if it is here, say which are outstanding. One that died
-    again is another letter.
+    This reads the whole topic and touches nothing. A redriven letter stays in the topic. The
+    redrive's group, and its plan if it is here, tell which letters are outstanding. A letter that
+    dies again is a new letter.
 
     Example: `drainer dead list --dead-letter-topic orders.indexer.dead -b localhost:9092`
     """
@@ -70,13 +70,13 @@ def list_(
 def show(
     place: Annotated[
         str,
-        argument("PARTITION:OFFSET", help="Where the letter lies, as `dead list` tells it."),
+        argument("PARTITION:OFFSET", help="Place of the letter, as `dead list` prints it."),
     ],
     where: LetterTopic,
     kafka: Kafka,
     terminal: Annotated[Terminal, without("quiet")],
 ) -> None:
-    """Show one dead letter whole: where it came from, why it was given up, and its payload.
+    """Show one dead letter: its origin, error and payload.
 
     Example: `drainer dead show 0:17 --dead-letter-topic orders.indexer.dead -b localhost:9092`
     """
@@ -94,6 +94,7 @@ def _parse_place(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d{1,9}):(\d{1,18})", text, re.ASCII)
     if found is None:
         raise UsageError(
-            f"{text!r} is no PARTITION:OFFSET", hint="as in 0:17; `drainer dead list` tells them"
+            f"{text!r} is not PARTITION:OFFSET",
+            hint="Give one that `drainer dead list` prints, such as 0:17.",
         )
     return int(found[1]), int(found[2])

@@ -16,7 +16,7 @@ class LetterTopic:
     """Where dead letters are."""
 
     dead_letter_topic: str = option(
-        help="Topic of the letters; by default a drain's TOPIC.GROUP.dead.",
+        help="Topic of the letters. A drain's default is TOPIC.GROUP.dead.",
     )
 
 
@@ -28,27 +28,29 @@ class Letters:
         "--letter-reason",
         default=(),
         many=str,
-        help="Only those given up for this reason; repeatable.",
+        metavar="REASON",
+        help="Only letters with this reason; repeatable.",
     )
     sub_keys: tuple[str, ...] = option(
         "--sub-key",
         default=(),
         many=str,
-        help="Only those of this sub-key, as the list prints it; repeatable.",
+        metavar="KEY",
+        help="Only letters of this sub-key, as the list prints it; repeatable.",
     )
     errors: tuple[str, ...] = option(
         "--error",
         default=(),
         many=str,
         metavar="TEXT",
-        help="Only those with this text in their error; repeatable.",
+        help="Only letters with this text in their error; repeatable.",
     )
     sources: tuple[str, ...] = option(
         "--source",
         default=(),
         many=str,
         metavar="TEXT",
-        help="Only those of this topic, group or handler; repeatable.",
+        help="Only letters from this topic, group or handler; repeatable.",
     )
 
     def filter(self) -> LetterFilter:
@@ -62,10 +64,11 @@ class Redrives:
     group: str | None = option(
         default=None,
         envvar="DRAINER_REDRIVE_GROUP",
-        help="Group that keeps track of redrives. Default: drainer.redrive.TOPIC.",
+        help="Group that tracks redrives. Default: drainer.redrive.TOPIC.",
     )
     plan: Path | None = option(
         default=None,
         envvar="DRAINER_REDRIVE_PLAN",
+        metavar="FILE",
         help="The redrive's offset plan. Default: TOPIC.redrive.plan.json in this folder.",
     )

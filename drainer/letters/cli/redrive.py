@@ -50,7 +50,7 @@ def redrive(
         bool,
         option(
             default=False,
-            help="Redrive letters of several topics, groups or handlers at once.",
+            help="Allow letters of several topics, groups or handlers.",
         ),
     ],
     max_redrives: Annotated[
@@ -58,7 +58,7 @@ def redrive(
         option(
             default=3,
             min=1,
-            help="Leave letters alone that were redriven so often already.",
+            help="Leave letters that were redriven this often.",
         ),
     ],
     redrives: Redrives,
@@ -75,13 +75,13 @@ def redrive(
     yes: Yes,
     terminal: Terminal,
 ) -> int:
-    """Run dead letters through a handler again, in the order of their lanes.
+    """Run dead letters through a handler again, in lane order.
 
-    It is a drain of the dead-letter topic, up to its end now: resumable, committed, with a plan of
-    its own. The handler gets each sub-message as it was, under the id that it had. Letters that
-    the filters leave out stay for another redrive, and so does what is not a dead letter. One that
-    fails again is written again, and left alone after --max-redrives. Letters of several topics,
-    groups or handlers are refused without --mixed.
+    A redrive is a drain of the dead-letter topic, with its own plan. It can be resumed. The
+    handler gets each sub-message unchanged, with its old id. Letters that the filters leave out
+    stay for another redrive. Records that are not dead letters stay, too. If a letter fails again,
+    drainer writes a new one, until --max-redrives. Without --mixed, drainer refuses letters of
+    several topics, groups or handlers.
 
     Examples:
 

@@ -29,7 +29,7 @@ FUNCTIONS = (  # of rule-engine's; its $now and $random give another answer at e
     *("abs", "all", "any", "filter", "map", "max", "min", "split", "sum"),
     *("parse_datetime", "parse_float", "parse_timedelta", "re_groups"),
 )
-EXAMPLE = "as in: payload.kind == 'set_email' and not key =~ 'app-.*'"
+EXAMPLE = "Write it like: payload.kind == 'set_email' and not key =~ 'app-.*'"
 
 _Node = Any  # of rule-engine's tree
 
@@ -95,20 +95,20 @@ def _parse(text: str) -> tuple[Any, frozenset[str]]:
     except errors.RuleSyntaxError as error:
         at = len(text) if error.token is None else error.token.lexpos
         raise BadExpression(
-            f"it can't be understood from character {at + 1} on, {text[at : at + 30]!r}: {text}",
+            f"syntax error from character {at + 1} on, {text[at : at + 30]!r}: {text}",
             hint=EXAMPLE,
         ) from None
     except errors.SymbolResolutionError as error:
         known, sign = (FUNCTIONS, "$") if error.symbol_scope else (NAMES, "")
         raise BadExpression(
             f"there is no {sign}{error.symbol_name}: {text}",
-            hint=f"there are {', '.join(sign + name for name in known)}; a field of the payload is"
-            f" payload.{error.symbol_name}, and text stands in quotes",
+            hint=f"Use {', '.join(sign + name for name in known)}, a field of the payload as"
+            f" payload.{error.symbol_name}, or text in quotes.",
         ) from None
     except Exception as error:  # a constant that can't be computed, types that don't fit, …
         raise BadExpression(
             f"{_reason(error)}, in: {text}",
-            hint="text, numbers and times are only compared with their like",
+            hint="Compare text with text, numbers with numbers, and times with times.",
         ) from None
     _check(text, rule.statement.expression)
     return rule, frozenset(context.symbols)
@@ -123,9 +123,9 @@ def _check(text: str, tree: _Node) -> None:
     from rule_engine import ast, types  # noqa: PLC0415
 
     refused = {
-        ast.BytesExpression: "bytes are shown as text, and never equal b'...'",
-        ast.MappingExpression: "a whole mapping can't be compared, only its fields",
-        ast.BitwiseShiftExpression: "there is no << and >>: a payload could ask for any memory",
+        ast.BytesExpression: "bytes are text here, and never equal b'...'",
+        ast.MappingExpression: "rules compare fields, not a whole mapping",
+        ast.BitwiseShiftExpression: "rules have no << and >>",
     }
     sees = False
     for node in _nodes(tree):
@@ -140,16 +140,16 @@ def _check(text: str, tree: _Node) -> None:
                     node._right = _linear(pattern)
                 except ValueError as error:
                     raise BadExpression(
-                        f"{pattern!r} is not a regular expression of RE2: {error}",
-                        hint="there are no look-arounds and backreferences; see"
+                        f"{pattern!r} is not an RE2 regular expression: {error}",
+                        hint="Use no look-arounds or backreferences; see"
                         " https://github.com/google/re2/wiki/Syntax",
                     ) from None
     if tree.result_type not in (types.DataType.UNDEFINED, types.DataType.BOOLEAN):
-        raise BadExpression(f"it is neither true nor false, whatever comes: {text}", hint=EXAMPLE)
+        raise BadExpression(f"the expression is neither true nor false: {text}", hint=EXAMPLE)
     if not sees:
         raise BadExpression(
-            f"it looks at nothing of the sub-message, so it would take all or none: {text}",
-            hint=f"{EXAMPLE}; the names are {', '.join(NAMES)}",
+            f"the expression uses nothing of the sub-message, so it matches all or none: {text}",
+            hint=f"{EXAMPLE}. Use one of {', '.join(NAMES)}.",
         )
 
 

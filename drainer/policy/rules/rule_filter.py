@@ -27,7 +27,9 @@ from drainer.policy.rules.settings import (
 REASONS_MOST = 50  # told apart
 OTHER_REASONS = "other reasons"
 LIMITED_KEYS_MOST = 100_000  # that a limit counts: 20 MB, and 3 MB of the plan (0.1 s to write)
-TOO_MANY_KEYS = f"--max-per-key has more than {LIMITED_KEYS_MOST:,} sub-keys to count"
+TOO_MANY_KEYS = (
+    f"--max-per-key can count {LIMITED_KEYS_MOST:,} sub-keys at most, and there are more"
+)
 KEY_TEXT_MOST = 80  # characters; of a longer sub-key a digest is remembered
 
 

@@ -54,7 +54,7 @@ class RuleSettings(JsonRecord):
         names = Counter([LIMIT, *(rule.name for rule in self.skip)])
         twice = next((name for name, times in names.items() if times > 1), None)
         if twice is not None:
-            raise ValueError(f"there are two rules named {twice!r}")
+            raise ValueError(f"two rules have the name {twice!r}")
         for rule in self.skip:
             if not rule.name.strip():
                 raise ValueError("a rule has no name")
@@ -89,7 +89,7 @@ class RuleSettings(JsonRecord):
         try:
             return cls.from_json(table)
         except ValueError as error:
-            raise UsageError(f"the rules make no sense: {error}", hint=_TABLE_HINT) from None
+            raise UsageError(f"the rules are not valid: {error}", hint=_TABLE_HINT) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,8 @@ def greater(one: Mapping[Any, int], other: Mapping[Any, int]) -> dict[Any, int]:
 
 
 _TABLE_HINT = (
-    'as in: [[skip]], name = "e-mails", when = "payload.kind == \'set_email\'", or keys = ["app"]'
+    'Write it like: [[skip]], name = "e-mails", when = "payload.kind == \'set_email\'"'
+    ' or keys = ["app"]'
 )
 
 
@@ -184,6 +185,6 @@ def _insist_on_names(where: str, table: Mapping[str, Any], kind: type) -> None:
     unknown = sorted(set(table) - set(known))
     if unknown:
         raise UsageError(
-            f"{where} has {unknown[0]!r}, which means nothing here",
-            hint=f"it may have {', '.join(known)}",
+            f"{where} has an unknown field {unknown[0]!r}",
+            hint=f"Use {', '.join(known)}.",
         )
