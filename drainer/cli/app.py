@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from drainer import __version__, wings
-from drainer.cli.help import Command, proposing
+from drainer.cli.help import Command, Group, proposing
 
 # The callback or group of each command of the house.
 COMMANDS = {
@@ -76,7 +76,7 @@ def _made(name: str, found: Any) -> Any:
     if isinstance(found, typer.Typer):
         for each in found.registered_commands:
             each.cls = Command
-        holder.add_typer(found, name=name)
+        holder.add_typer(found, name=name, cls=Group)
     else:
         holder.command(name, cls=Command)(found)
     return typer.main.get_group(holder).commands[name]

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
 import typer
@@ -25,6 +26,7 @@ from drainer.view.terminal import Form, Terminal
 Group = TypeVar("Group")
 
 _BY_NAME = "by its name"
+_WORDS = ((int, "N"), (float, "N"), (Path, "PATH"), (str, "TEXT"))  # for values of a type
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,8 +87,14 @@ class Option:
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=inspect.Parameter.empty if self.default is ... else self.default,
-            annotation=Annotated[kind, self.make(self.names, panel)],
+            annotation=Annotated[kind, self._made(panel, kind)],
         )
+
+    def _made(self, panel: str | None, kind: Any) -> Any:
+        made = self.make(self.names, panel)
+        kinds = {self.many} if self.many else {kind, *get_args(kind)}
+        made.metavar = made.metavar or next((word for of, word in _WORDS if of in kinds), None)
+        return made
 
     def value(self, given: Any) -> Any:
         """Raises UsageError, with the option's name."""

@@ -7,42 +7,41 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 ALL = "--help-all"
 SHORT_OF = 20  # options; of fewer, all are shown
 _PROPOSED = ("--topic", "--dead-letter-topic", "--group", "--handler", "--profile", "PLAN")
 
 
-class Command(TyperCommand):
-    """A command whose ``--help`` shows the options declared as ``basic``, if it has many others."""
+class _TwoLengths:
+    """A command whose ``--help`` names no variables, and of many options the ``basic`` ones."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
+    def format_help(self: Any, ctx: Any, formatter: Any) -> None:
         with self._short(ctx) as left_out:
-            super().format_help(ctx, formatter)
+            super().format_help(ctx, formatter)  # type: ignore[misc]
         if left_out:
             typer.echo(f" {left_out} more options: {ctx.command_path} {ALL}\n", color=ctx.color)
 
     @contextmanager
-    def _short(self, ctx: Any) -> Iterator[int]:
-        """Without variables and the types of flags; of many options, those that are basic in one
-        panel."""
+    def _short(self: Any, ctx: Any) -> Iterator[int]:
         declared = getattr(self.callback, "options", {})
         basic = {name for name, each in declared.items() if each.basic}
         is_short = bool(basic) and len(self.params) > SHORT_OF and ALL not in ctx.meta
-        before = [(each, dict(vars(each))) for each in self.params]
+        params = [each for each in self.get_params(ctx) if isinstance(each, _SHOWN)]
+        before = [(each, dict(vars(each))) for each in params]
         left_out = 0
-        for each in self.params:
-            if not isinstance(each, TyperOption):
-                continue
-            if is_short and each.name not in basic:
+        for each in params:
+            if is_short and each.name not in {*basic, "help"} and isinstance(each, TyperOption):
                 left_out += not each.hidden
                 each.hidden = True
             elif is_short:
-                vars(each).update(show_envvar=False, rich_help_panel=None)
+                vars(each)["rich_help_panel"] = None
             elif each.opts == [ALL]:
                 each.hidden = ALL not in ctx.meta
-            if each.is_flag:
+            vars(each)["show_envvar"] = ALL in ctx.meta
+            vars(each)["_get_number_range_help_str"] = lambda: None  # how Python would say it
+            if isinstance(each, TyperArgument) or each.is_flag:
                 vars(each)["display_type_rich"] = lambda ctx: None
         try:
             yield left_out
@@ -50,6 +49,17 @@ class Command(TyperCommand):
             for each, known in before:
                 vars(each).clear()
                 vars(each).update(known)
+
+
+_SHOWN = (TyperArgument, TyperOption)
+
+
+class Command(_TwoLengths, TyperCommand):
+    pass
+
+
+class Group(_TwoLengths, TyperGroup):
+    """Commands, of which it may be one itself."""
 
 
 def show_all(context: typer.Context, wanted: bool) -> None:

@@ -96,7 +96,7 @@ class What(Records):
         basic=True,
         default="committed",
         metavar="START",
-        help="Where to start: committed[-or-earliest|-or-end], earliest, OFFSET or @ISO-TIME.",
+        help="committed, committed-or-earliest, committed-or-end, earliest, OFFSET or @ISO-TIME.",
     )
     until: str = option(
         default="end",
@@ -174,9 +174,10 @@ class HowLong:
     """What an estimate is made from, and held to."""
 
     latency: str | None = option(
+        basic=True,
         default=None,
-        metavar="10ms|p50=8ms,p99=120ms",
-        help="Time that the handler takes for one sub-message.",
+        metavar="DURATION",
+        help="Time the handler takes for one sub-message: 10ms, or p50=8ms,p99=120ms.",
     )
     latency_from: Path | None = option(
         default=None,
@@ -225,7 +226,8 @@ class Failing:
     on_failure: OnFailure | None = option(
         basic=True,
         default=None,
-        help="Action when all retries have failed. Default: halt.",
+        metavar="ACTION",
+        help="halt, dead-letter, park or skip when all retries failed. Default: halt.",
     )
     after_dead: AfterDead | None = option(
         default=None,

@@ -132,7 +132,7 @@ METAVARS: dict[Any, str] = {
     parse_duration: "DURATION",
     parse_address: "[HOST:]PORT",
     parse_rate: "N/s",
-    parse_concurrency: "N|auto|auto:MAX",
+    parse_concurrency: "N|auto",
     parse_deadline: "08:00|6h",
     parse_pairs: "NAME=VALUE",
 }

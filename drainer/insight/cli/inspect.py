@@ -30,9 +30,12 @@ READING_S = 2.0  # between two lines that say how far it is, where nothing is re
 class Looked(What):
     """The backlog that is looked at."""
 
-    group: str = option(metavar="NAME", help="Consumer group of the backlog; it may be active.")
+    group: str = option(
+        basic=True, metavar="NAME", help="Consumer group of the backlog; it may be active."
+    )
     handler: str | None = option(  # type: ignore[assignment]
         "--handler",
+        basic=True,
         default=None,
         metavar="REFERENCE",
         help="Split with this handler to show the spread; handles nothing.",
@@ -44,12 +47,14 @@ class Reading:
     """How much of it is read."""
 
     sample: int = option(
+        basic=True,
         default=SAMPLE_MESSAGES,
         min=1,
         max=SAMPLE_MOST,
         help="Messages to read, spread evenly over the backlog.",
     )
     full: bool = option(
+        basic=True,
         default=False,
         help="Read the whole backlog instead of a sample. Ctrl-C ends it.",
     )

@@ -16,6 +16,8 @@ class LetterTopic:
     """Where dead letters are."""
 
     dead_letter_topic: str = option(
+        basic=True,
+        metavar="TOPIC",
         help="Topic of the letters. A drain's default is TOPIC.GROUP.dead.",
     )
 
@@ -26,6 +28,7 @@ class Letters:
 
     reasons: tuple[str, ...] = option(
         "--letter-reason",
+        basic=True,
         default=(),
         many=str,
         metavar="REASON",
@@ -33,6 +36,7 @@ class Letters:
     )
     sub_keys: tuple[str, ...] = option(
         "--sub-key",
+        basic=True,
         default=(),
         many=str,
         metavar="KEY",
