@@ -1,7 +1,8 @@
 """Every metric that a drain serves: its name, kind, labels, meaning and value, in this one place.
 
-The collector and docs/metrics.md are made of these. Names are Prometheus' way: base units, and
-``_total`` for what only rises. Each metric has the labels ``topic`` and ``group`` beside its own.
+The collector and docs/reference/metrics.md are made of these. Names are Prometheus' way: base
+units, and ``_total`` for what only rises. Each metric has the labels ``topic`` and ``group`` beside
+its own.
 """
 
 from __future__ import annotations
@@ -56,36 +57,33 @@ def _by_collector(name: str, meaning: str, *labels: str, kind: str = "gauge") ->
     return Metric(f"drainer_{name}", kind, meaning, lambda status: (), labels)
 
 
-INFO = _by_collector(
-    "info", "1; which drain this is, and drainer's version.", "drain_id", "version"
-)
+INFO = _by_collector("info", "1, with the drain's id and drainer's version.", "drain_id", "version")
 STATE = _by_collector(
-    "state", f"1 for the state that it is in, 0 for the others: {', '.join(STATES)}.", "state"
+    "state", f"1 for the current state, 0 for the others: {', '.join(STATES)}.", "state"
 )
-EXIT_CODE = _by_collector("exit_code", "The exit code, once it has ended.")
+EXIT_CODE = _by_collector("exit_code", "Exit code, once the drain has ended.")
 STATUS_AGE = _by_collector(
     "status_age_seconds",
-    "Since the drain reported all this, twice a second. Grows while a handler blocks the event"
-    " loop.",
+    "Age of the status, due twice a second. Grows while a handler blocks the event loop.",
 )
 LATENCY = _by_collector(
     "handler_latency_seconds",
-    "How long handle takes when it returns: quantiles of the last ten seconds or so; count and sum"
-    " of this run. A sample while there are more than 5,000 a second.",
+    "Latency of calls that returned: quantiles over ten seconds, count and sum over this run."
+    " Sampled above 5,000 per second.",
     kind="summary",
 )
-READ = "delivered, over all runs of this drain."
-DONE = "done, over all runs, by outcome: done, dead, failed, skipped."
+READ = "delivered, over all runs."
+DONE = "by outcome, over all runs: done, dead, failed, skipped."
 PENDING = "delivered and not done."
 OF_STATUS = (
     _gauge("elapsed_seconds", "elapsed_s", "Since this run began."),
-    _gauge("trouble", "in_trouble", "1 while it waits: for a broker, a commit, the downstream."),
-    _by_partition("start_offset", "start", "Where the frozen backlog begins."),
-    _by_partition("end_offset", "end", "Where the frozen backlog ends."),
-    _by_partition("position_offset", "position", "Nothing below it remains to be delivered."),
+    _gauge("trouble", "in_trouble", "1 while it waits for a broker, a commit, the downstream."),
+    _by_partition("start_offset", "start", "Start of the backlog."),
+    _by_partition("end_offset", "end", "End of the backlog."),
+    _by_partition("position_offset", "position", "Everything below it is delivered."),
     _by_partition("watermark_offset", "watermark", "Everything below it is done."),
-    _by_partition("committed_offset", "committed", "The group's offset; missing if it has none."),
-    _by_partition("backlog_offsets", "left", "From the watermark to the end of the backlog."),
+    _by_partition("committed_offset", "committed", "The group's offset; absent if there is none."),
+    _by_partition("backlog_offsets", "left", "Offsets from the watermark to the end."),
     _counter("messages_read", "messages.read", f"Messages {READ}"),
     _by_outcome("messages", "messages", f"Messages {DONE}"),
     _gauge("messages_pending", "messages.pending", f"Messages {PENDING}"),
@@ -95,55 +93,57 @@ OF_STATUS = (
     Metric(
         "drainer_sub_messages_ruled_out_total",
         "counter",
-        "Of these, what a rule skipped, by the rule's name.",
+        "Sub-messages that a rule took out, over all runs.",
         _ruled_out,
         ("rule",),
     ),
     Metric(
         "drainer_sub_messages_undecided_total",
         "counter",
-        "Sub-messages that a rule could not decide on, and did not take out, in this run.",
+        "Undecided by a rule and kept, in this run.",
         _undecided,
         ("rule",),
     ),
-    _gauge("sub_messages_per_second", "rate_now", "Sub-messages done, over the last five seconds."),
     _gauge(
-        "eta_seconds", "eta_s", "Until the end at the rate of now; missing while nothing moves."
+        "sub_messages_per_second", "rate_now", "Rate of sub-messages over the last five seconds."
+    ),
+    _gauge(
+        "eta_seconds", "eta_s", "Until the end at the current rate; absent while nothing moves."
     ),
     _gauge(
         "deadline_seconds",
         "deadline.left_s",
-        "Until --deadline; below zero when it has passed.",
+        "Until --deadline; negative once it has passed.",
     ),
     _gauge(
         "deadline_margin_seconds",
         "deadline.margin_s",
-        "By how much --deadline will be met at the rate of now; below zero if it will be missed.",
+        "Time to spare before --deadline at the current rate; negative if it will be missed.",
     ),
-    _gauge("in_flight", "running", "Sub-messages in the handler."),
-    _gauge("concurrency", "concurrency", "How many may be in the handler at once."),
-    _gauge("lanes", "lanes", "Sub-keys with something waiting or running."),
+    _gauge("in_flight", "running", "Sub-messages in flight."),
+    _gauge("concurrency", "concurrency", "Most sub-messages in flight at once."),
+    _gauge("lanes", "lanes", "Lanes with anything waiting or in flight."),
     _gauge("lanes_ready", "lanes_ready", "Lanes that only wait for a worker."),
     _gauge("lanes_parked", "failures.parked_lanes", "Lanes parked behind a failure."),
     Metric(
         "drainer_lane_depth_max", "gauge", "Sub-messages waiting in the hottest lane.", _deepest
     ),
-    _counter("failures", "failures.failures", "Attempts that failed in this run, or timed out."),
+    _counter("failures", "failures.failures", "Failed attempts in this run, timeouts included."),
     Metric(
         "drainer_errors_total",
         "counter",
-        "The same by the name of the error's class, 50 at most, then `other`.",
+        "The same by error class: 50 at most, then `other`.",
         _errors,
         ("error",),
     ),
-    _counter("timeouts", "failures.timeouts", "Attempts longer than --timeout, in this run."),
-    _counter("retries", "failures.retries", "Further attempts that were granted, in this run."),
-    _gauge("retries_waiting", "failures.waiting", "Sub-messages whose next attempt is not due."),
-    _gauge("threads_late", "failures.late", "Sub-messages whose thread goes on after its time."),
+    _counter("timeouts", "failures.timeouts", "Attempts that exceeded --timeout, in this run."),
+    _counter("retries", "failures.retries", "Retries granted in this run."),
+    _gauge("retries_waiting", "failures.waiting", "Sub-messages that wait for a retry."),
+    _gauge("threads_late", "failures.late", "Timed-out sub-messages whose thread still runs."),
     _gauge("breaker_open", "failures.in_outage", "1 during an outage downstream."),
     _counter("outages", "failures.outages", "Outages in this run: openings of the breaker."),
-    _gauge("buffered_bytes", "buffered_bytes", "Memory of what is pending, estimated."),
-    _gauge("buffer_limit_bytes", "buffer_bytes", "What --buffer allows."),
-    _gauge("plan_age_seconds", "plan_age_s", "Since the offset plan was last written."),
+    _gauge("buffered_bytes", "buffered_bytes", "Memory of pending messages, estimated."),
+    _gauge("buffer_limit_bytes", "buffer_bytes", "Limit by --buffer."),
+    _gauge("plan_age_seconds", "plan_age_s", "Age of the offset plan."),
 )
 METRICS = (INFO, STATE, EXIT_CODE, STATUS_AGE, *OF_STATUS, LATENCY)

@@ -84,7 +84,7 @@ class Slice(InputPartition):
 
 
 class DrainerSource(DataSource):
-    """``spark.read.format("drainer")``; docs/spark.md has the options.
+    """``spark.read.format("drainer")``; docs/reference/data-source.md has the options.
 
     What it reads is settled when it is made, by ``load()``: all queries that begin there read the
     same.

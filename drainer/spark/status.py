@@ -98,14 +98,20 @@ def _tasks(found: SparkStatus) -> Iterable[Row]:
 
 _gauge = Metric[SparkStatus].gauge
 METRICS = (
-    _gauge("wave", "wave", "On Spark: the wave that is handled, from 1."),
-    _gauge("waves", "waves", "On Spark: about how many waves there are; missing while unknown."),
-    _gauge("wave_age_seconds", "wave_s", "On Spark: since the wave began that is handled."),
-    Metric("drainer_tasks", "gauge", "On Spark: tasks by what they do.", _tasks, ("state",)),
+    _gauge("wave", "wave", "On Spark: the current wave, from 1."),
+    _gauge("waves", "waves", "On Spark: estimated number of waves; absent while unknown."),
+    _gauge("wave_age_seconds", "wave_s", "On Spark: age of the current wave."),
+    Metric(
+        "drainer_tasks",
+        "gauge",
+        f"On Spark: tasks by state: {', '.join(STATES)}.",
+        _tasks,
+        ("state",),
+    ),
     _gauge("stragglers", "straggling", "On Spark: tasks that the others wait for."),
     _gauge(
         "task_quiet_seconds_max",
         "quiet_s",
-        "On Spark: the longest that a task that has not ended said nothing.",
+        "On Spark: longest silence of a running task.",
     ),
 )

@@ -1,4 +1,4 @@
-"""docs/metrics.md and the dashboard tell of the metrics that there are, and of no other."""
+"""The pages on metrics and the dashboard name the metrics that there are, and no other."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 from typer.testing import CliRunner
 
 from drainer.cli.metrics import app
@@ -14,7 +15,9 @@ from drainer.engine.status import Metric
 from drainer.metrics.names import METRICS
 from drainer.spark.status import METRICS as SPARKS
 
-DOCUMENT = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+REFERENCE = (DOCS / "reference/metrics.md").read_text()
+HOW_TO = (DOCS / "howto/monitor.md").read_text()
 DASHBOARD: dict[str, Any] = orjson.loads(CliRunner().invoke(app, []).stdout)
 ALL: tuple[Metric[Any], ...] = (*METRICS, *SPARKS)
 SUFFIXES = {"summary": ("", "_sum", "_count")}
@@ -23,8 +26,8 @@ COLUMNS = 24  # of Grafana's grid
 
 
 def row(metric: Metric[Any]) -> str:
-    labels = ", ".join(f"`{label}`" for label in metric.labels)
-    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.meaning} |"
+    labels = f"{{{','.join(metric.labels)}}}" if metric.labels else ""
+    return f"| `{metric.name}{labels}` | {metric.meaning} |"
 
 
 def panels() -> list[dict[str, Any]]:
@@ -32,13 +35,26 @@ def panels() -> list[dict[str, Any]]:
 
 
 def test_the_table_of_metrics_is_what_the_code_serves() -> None:
-    rows = [line for line in DOCUMENT.splitlines() if line.startswith("| `drainer_")]
+    rows = [line for line in REFERENCE.splitlines() if line.startswith("| `drainer_")]
 
     assert rows == [row(metric) for metric in ALL]
 
 
-def test_whatever_else_the_document_names_is_a_metric() -> None:
-    named = set(re.findall(r"\bdrainer_[a-z_]+\b", DOCUMENT))
+def test_the_kind_of_a_metric_is_what_the_reference_says_of_its_name() -> None:
+    assert (
+        "Counters end in `_total`, `drainer_handler_latency_seconds` is a summary, all others are"
+        " gauges."
+    ) in REFERENCE
+    for metric in ALL:
+        kind = "counter" if metric.name.endswith("_total") else "gauge"
+        if metric.name == "drainer_handler_latency_seconds":
+            kind = "summary"
+        assert metric.kind == kind, metric.name
+
+
+@pytest.mark.parametrize("document", [REFERENCE, HOW_TO], ids=["reference", "how-to"])
+def test_whatever_else_a_document_names_is_a_metric(document: str) -> None:
+    named = set(re.findall(r"\bdrainer_[a-z_]+\b", document))
 
     assert named
     assert named <= set(SERIES)
