@@ -506,7 +506,9 @@ Report: TypeAlias = Annotated[
         help="Write an HTML report with charts to this file.",
     ),
 ]
-HandlerOption: TypeAlias = Annotated[str, option("--handler", panel=_WHAT, help=_HANDLER)]
+HandlerOption: TypeAlias = Annotated[
+    str, option("--handler", basic=True, panel=_WHAT, metavar="REFERENCE", help=_HANDLER)
+]
 PlanArgument: TypeAlias = Annotated[
     PlanPlace,
     argument("PLAN", parse=parse_place, help="Offset plan of a drain: file or URI."),
