@@ -387,7 +387,8 @@ def _read_rules(path: Path) -> RuleSettings:
         return RuleSettings.from_table(tomllib.loads(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise UsageError(
-            f"the rules file {path} can't be read: {error}", hint="It is TOML: see docs/rules.md."
+            f"the rules file {path} can't be read: {error}",
+            hint="It is TOML: see docs/reference/rules.md.",
         ) from None
     except UsageError as error:
         raise UsageError(f"{path}: {error}", hint=error.hint) from None
