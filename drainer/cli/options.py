@@ -390,7 +390,7 @@ def _read_rules(path: Path) -> RuleSettings:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise UsageError(
             f"can't read the rules file {path}: {error}",
-            hint="Write it in TOML: see docs/rules.md.",
+            hint="Write it in TOML: see docs/reference/rules.md.",
         ) from None
     except UsageError as error:
         raise UsageError(f"{path}: {error}", hint=error.hint) from None

@@ -45,7 +45,7 @@ def told(expression: str, sub: SubMessage | None = None) -> bool:
     return Predicate(expression).matches(sub or sub_of())
 
 
-@pytest.mark.parametrize(  # docs/rules.md has more, which tests/docs tries
+@pytest.mark.parametrize(  # docs/reference/rules.md has more, which tests/docs tries
     ("expression", "answer"),
     [
         ("payload.kind.starts_with('set')", True),

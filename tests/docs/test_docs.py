@@ -15,7 +15,6 @@ from typer.main import get_command
 
 from drainer.cli.app import app
 from drainer.loader import load_handler
-from drainer.message import SubMessage
 from scenarios.trust.rights import ATTEMPTS, rights_by_command
 
 ROOT = Path(__file__).parents[2]
@@ -115,41 +114,3 @@ def test_the_first_handler_works_as_it_is_printed(tmp_path: Path) -> None:
 
     assert handler.is_async
     assert handler.split is not None
-
-
-def test_the_handlers_for_a_hot_row_work_as_they_are_printed(tmp_path: Path) -> None:
-    section = README.split("## When one row holds the work")[1].split("\n## ")[0]
-    code = "import drainer\n\n" + "\n".join(re.findall(r"```python\n(.+?)```", section, re.DOTALL))
-    file = tmp_path / "hot_row_of_the_readme.py"
-    file.write_text(code)
-
-    totals, bulk = (load_handler(f"{file}:{name}") for name in ("Totals", "Bulk"))
-
-    assert totals.bundling is not None
-    assert totals.bundling.coalesce is not None
-    folded = totals.bundling.coalesce(SubMessage("app-admin", 3), SubMessage("app-admin", 4))
-    assert folded is not None
-    assert (folded.key, folded.payload) == ("app-admin", 7)
-    assert bulk.bundling is not None
-    assert bulk.bundling.most == 500
-
-
-@pytest.mark.long
-def test_the_tests_of_a_handler_work_as_they_are_printed(tmp_path: Path) -> None:
-    correctness = (ROOT / "docs/correctness.md").read_text()
-    section = correctness.split("## Checking a handler")[1]
-    (code,) = re.findall(r"```python\n(import json.+?)```", section, re.DOTALL)
-    (told,) = re.findall(
-        r"fails the second of these, with\n\n```text\n(.+?)```", section, re.DOTALL
-    )
-    line = "        self.index[sub.key] = sub.payload\n"
-    broken = code.replace(line, line + '        self.index["newest"] = sub.key\n')
-    for name, text in (("test_reindex.py", code), ("test_newest.py", broken)):
-        (tmp_path / name).write_text(text)
-
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    outcome = ended.stdout
-
-    assert "1 failed, 5 passed" in outcome
-    assert " ".join(told.split()) in " ".join(outcome.replace("\nE ", " ").split())

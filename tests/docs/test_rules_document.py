@@ -1,4 +1,4 @@
-"""What docs/rules.md says of expressions and files is what they do."""
+"""What docs/reference/rules.md says of expressions and files is what they do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from drainer.policy.rules.predicate import FUNCTIONS, NAMES, CannotTell, Predica
 from drainer.policy.rules.rule_filter import LIMITED_KEYS_MOST, RuleFilter
 from drainer.policy.rules.settings import RuleSettings
 
-TEXT = (Path(__file__).parents[2] / "docs/rules.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs/reference/rules.md").read_text()
 PAYLOAD = json.loads(re.findall(r"```json\n(.+?)```", TEXT, re.DOTALL)[0])
 
 
@@ -27,7 +27,7 @@ def rows_after(words: str) -> list[tuple[str, str]]:
     ]
 
 
-TRUE, UNDECIDED = rows_after("all of these are true:"), rows_after("none of these can be told:")
+TRUE, UNDECIDED = rows_after("all of these are true:"), rows_after("none of these can be decided:")
 
 
 def sub() -> SubMessage:
@@ -49,7 +49,7 @@ def test_what_is_said_to_be_true_is(expression: str) -> None:
 
 
 @pytest.mark.parametrize(("expression", "why"), UNDECIDED)
-def test_what_is_said_not_to_be_told_is_not(expression: str, why: str) -> None:
+def test_what_is_said_not_to_be_decided_is_not(expression: str, why: str) -> None:
     with pytest.raises(CannotTell) as raised:
         Predicate(expression).matches(sub())
     assert why.startswith("the same") or why in str(raised.value)
