@@ -434,7 +434,7 @@ overload-not-ended (limits: on a shared cluster overload ends a trial): operatio
 -            return now_s - since_s >= SURE_S
 +            return False
 drainer/limits/search/boundary.py
-most-exceeded (limits: --max-mb-per-s): operations/test_trials.py
+most-exceeded (limits: --max-rate): operations/test_trials.py
 -        pace = self.bytes_per_s_most / self.settings.max_producers / message_bytes
 +        pace = 2 * self.bytes_per_s_most / self.settings.max_producers / message_bytes
 drainer/limits/kafka/topic.py

@@ -15,12 +15,12 @@ import typer
 
 from drainer.cli.profile import folder, read_profile, values_for
 from drainer.control import client
-from drainer.kafka.cluster import Cluster
+from drainer.kafka.cluster import LOCK, Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import ENTRY_POINTS
 
 WAIT_S = 2.0  # for the cluster
-_PRIVATE = ("__", "drainer.lock.")  # names that are proposed only to who begins them
+_PRIVATE = ("__", LOCK)  # names that are proposed only to who begins them
 
 
 def propose(name: str, context: typer.Context, incomplete: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -48,7 +49,7 @@ class Option:
         envvar: the variable as it was declared.
     """
 
-    make: Callable[[tuple[str, ...], str | None], Any]
+    make: Callable[[tuple[str, ...], str | None, str], Any]
     names: tuple[str, ...]
     default: Any = ...
     parse: Callable[[Any], Any] | None = None
@@ -91,7 +92,7 @@ class Option:
         )
 
     def _made(self, panel: str | None, kind: Any) -> Any:
-        made = self.make(self.names, panel)
+        made = self.make(self.names, panel, self.help)
         kinds = {self.many} if self.many else {kind, *get_args(kind)}
         made.metavar = made.metavar or next((word for of, word in _WORDS if of in kinds), None)
         return made
@@ -138,7 +139,7 @@ def option(
     ``parse``. Whatever else typer.Option takes goes through.
     """
 
-    def make(names: tuple[str, ...], of_group: str | None) -> Any:
+    def make(names: tuple[str, ...], of_group: str | None, help: str) -> Any:
         settings = {"metavar": METAVARS.get(parse), "autocompletion": proposing(names[0])} | more
         return typer.Option(
             *names,
@@ -166,11 +167,11 @@ def argument(
 ) -> Any:
     """Declares an argument; as ``option``."""
 
-    def make(names: tuple[str, ...], of_group: str | None) -> Any:
+    def make(names: tuple[str, ...], of_group: str | None, help: str) -> Any:
         proposed = proposing(metavar.strip("[]"))
         return typer.Argument(metavar=metavar, help=help, autocompletion=proposed, **more)
 
-    return Option(make, (metavar,), default, parse, many=many, envvar=None)
+    return Option(make, (metavar,), default, parse, many=many, help=help, envvar=None)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
@@ -213,6 +214,25 @@ def only(*names: str) -> Only:
 
 def without(*names: str) -> Only:
     return Only(lambda name: name not in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """Metadata of a parameter: what this command's help calls the defaults of a group's options."""
+
+    by_name: Mapping[str, str]
+    others: str | None = None
+
+    def shown(self, name: str, declared: Option) -> Option:
+        if (default := self.by_name.get(name, self.others)) is None:
+            return declared
+        return replace(
+            declared, help=re.sub("Default: .+", f"Default: {default}.", declared.help)
+        )
+
+
+def defaults(others: str | None = None, **by_name: str) -> Defaults:
+    return Defaults(by_name, others)
 
 
 @options("Output")
@@ -286,7 +306,12 @@ def command(
         elif kind is Terminal or hasattr(kind, "__options__"):
             spoken = Tables if Tables in metadata else Talk
             group: Any = spoken if kind is Terminal else kind
-            found = {each: of for each, of in group.__options__.items() if takes(each)}
+            said = next((each for each in metadata if isinstance(each, Defaults)), Defaults({}))
+            found = {
+                each: said.shown(each, of)
+                for each, of in group.__options__.items()
+                if takes(each)
+            }
             panel, hints = group.__panel__, get_type_hints(group)
             makers[name] = _all_of(group, found)
         else:

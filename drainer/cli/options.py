@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import datetime
 from math import inf
@@ -14,6 +15,7 @@ from drainer import wings
 from drainer.cli.connecting import Kafka
 from drainer.cli.groups import argument, option, options
 from drainer.cli.values import (
+    parse_byte_rate,
     parse_concurrency,
     parse_deadline,
     parse_duration,
@@ -62,7 +64,9 @@ def parse_limit(text: str) -> Limit:
 
 
 def load_limits(text: str) -> CapCurve:
-    """The curve of a file of limits. Raises LimitsRefused."""
+    """The curve of a file of limits, or of a rate such as 50MB/s. Raises LimitsRefused."""
+    with suppress(UsageError):
+        return CapCurve.bound(parse_byte_rate(text))
     curve: CapCurve = wings.load(wings.Hook.LOAD_LIMITS)(Path(text))
     return curve
 
@@ -445,8 +449,8 @@ Limits: TypeAlias = Annotated[
         default=None,
         parse=load_limits,
         panel=_LIMITS,
-        metavar="FILE",
-        help="Stay within these limits, measured by `drainer limits`.",
+        metavar="FILE|SIZE/s",
+        help="Stay within limits that `drainer limits` measured, or within 50MB/s, say.",
     ),
 ]
 OtherLimits: TypeAlias = Annotated[
@@ -455,7 +459,7 @@ OtherLimits: TypeAlias = Annotated[
         "--broker-limits",
         default=None,
         panel=_LIMITS,
-        metavar="FILE|none",
+        metavar="FILE|SIZE/s|none",
         help="Replace the plan's limits; none: remove them.",
     ),
 ]

@@ -10,7 +10,7 @@ import typer
 from drainer.cli.connecting import Kafka
 from drainer.cli.draining import preview_and_drain, settle_cap
 from drainer.cli.engines import Engines
-from drainer.cli.groups import changing, only, without
+from drainer.cli.groups import changing, defaults, only, without
 from drainer.cli.hooks import Hooks
 from drainer.cli.metrics import Watching
 from drainer.cli.options import (
@@ -46,7 +46,7 @@ def resume(
     same_split: SameSplit,
     dry_run: DryRun,
     how: Annotated[How, without("plan")],
-    failing: Failing,
+    failing: Annotated[Failing, defaults("the plan's")],
     rules: Rules,
     no_rules: NoRules,
     how_long: Annotated[HowLong, only("deadline")],

@@ -61,6 +61,15 @@ def parse_rate(text: str) -> float:
     return float(match[1]) * times / per
 
 
+def parse_byte_rate(text: str) -> float:
+    """``50MB/s`` or ``3G/m`` as bytes per second. Raises UsageError."""
+    size, _, unit = text.strip().partition("/")
+    per = _DURATIONS.get(unit.strip().lower())
+    if not unit or per is None or not parse_size(size):
+        raise UsageError(f"{text!r} is not a rate like 50MB/s", hint="Use /s, /m or /h.")
+    return parse_size(size) / per
+
+
 def parse_concurrency(text: str) -> Concurrency:
     """``200``, ``auto`` or ``auto:MAX``. Raises UsageError."""
     text = text.strip()
@@ -132,6 +141,7 @@ METAVARS: dict[Any, str] = {
     parse_duration: "DURATION",
     parse_address: "[HOST:]PORT",
     parse_rate: "N/s",
+    parse_byte_rate: "SIZE/s",
     parse_concurrency: "N|auto",
     parse_deadline: "08:00|6h",
     parse_pairs: "NAME=VALUE",

@@ -46,6 +46,7 @@ LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 MISSING_CONFIRM_S = 0.3
 NEAR_NAMES = 3
 HINT_TIMEOUT_S = 2.0
+LOCK = "drainer.lock."  # and a group's name: the group by which a drain keeps others away
 
 _ISOLATION = {
     "read_committed": IsolationLevel.READ_COMMITTED,
@@ -270,7 +271,11 @@ class Cluster(Connection):
 
     def near_groups(self, name: str) -> list[str]:
         """Groups with names like this one."""
-        others = [each for each in self.group_names() if each != name]
+        others = [
+            each
+            for each in self.group_names()
+            if each != name and not each.startswith(LOCK)
+        ]
         return get_close_matches(name, others, n=NEAR_NAMES)
 
     def committed(

@@ -45,7 +45,7 @@ MAX_SESSION_MS = "session.timeout.ms"
 
 def lock_group(group: str) -> str:
     """The group whose only member holds the lock."""
-    return f"drainer.lock.{group}"
+    return f"{LOCK}{group}"
 
 
 class GroupLock:

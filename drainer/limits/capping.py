@@ -40,7 +40,7 @@ def settle_cap(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> 
     if curve is None:
         return prepared.with_plan(plan)
     action = replace(prepared.action, plan=plan)
-    if curve.cluster_id != plan.cluster_id:
+    if curve.cluster_id not in ("", plan.cluster_id):
         warning = (
             f"the limits were measured on another cluster, {curve.cluster_id}: can it do as much as"
             " this one?"

@@ -13,7 +13,7 @@ from drainer.cli.connecting import Kafka, connect
 from drainer.cli.engines import Engines
 from drainer.cli.groups import TableTerminal, argument, changing, command, only, option, options
 from drainer.cli.options import Report, Yes
-from drainer.cli.values import parse_duration, parse_size
+from drainer.cli.values import parse_byte_rate, parse_duration, parse_size
 from drainer.errors import UsageError
 from drainer.limits.compare import comparison_page, curves
 from drainer.limits.file import LimitsFile
@@ -53,11 +53,9 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     return sizes
 
 
-def parse_megabytes(number: float) -> float:
-    """A bound. Raises UsageError."""
-    if not isfinite(number):
-        raise UsageError(f"{number} is not a finite number", hint="Give a number, such as 50.")
-    return number
+def parse_megabytes(text: str) -> float:
+    """A bound such as ``50MB/s``, in MB/s. Raises UsageError."""
+    return parse_byte_rate(text) / 1e6
 
 
 def parse_share(text: str) -> float:
@@ -110,6 +108,7 @@ class Sent:
 
     message_bytes: tuple[int, ...] = option(
         "--bytes",
+        basic=True,
         default="100,1KiB,10KiB,100KiB",
         parse=parse_sizes,
         metavar="SIZES",
@@ -135,12 +134,12 @@ class Sent:
         help="Groups that read old messages, each at the send rate.",
     )
     max_mb_per_s: float | None = option(
-        "--max-mb-per-s",
+        "--max-rate",
+        basic=True,
         default=None,
-        given=float,
         parse=parse_megabytes,
-        min=0.001,
-        help=f"Most MB/s (10^6 bytes) of all producers. Default: {MB_PER_S_A_BROKER:g} per broker.",
+        metavar="SIZE/s",
+        help=f"Most that all producers send. Default: {MB_PER_S_A_BROKER:g}MB/s per broker.",
     )
     max_producers: int = option(
         "--max-producers",
@@ -209,11 +208,13 @@ class Hosts(Engines):
     )
     shared_cluster: bool = option(
         "--shared-cluster",
+        basic=True,
         default=False,
         help="Allow other traffic. On overload, a trial ends within a second.",
     )
     out: Path = option(
         "--out",
+        basic=True,
         default=Path("limits.json"),
         envvar="DRAINER_LIMITS_OUT",
         metavar="FILE.json",
@@ -243,7 +244,7 @@ def limits(
 
     Producers and consumers on Spark write to and read from a test topic. Each trial runs another
     number of them, until drainer finds the highest load without overload. Without --jmx, drainer
-    judges overload by what the clients see. Without --max-mb-per-s, it starts at the default bound
+    judges overload by what the clients see. Without --max-rate, it starts at the default bound
     and raises it while brokers and clients keep up. The default --safe-share tolerates the loss of
     a fifth of the brokers. Ctrl-C ends all traffic at once; the same command resumes from the
     finished trials. At the end drainer removes the test topic. After a crash, remove it with
@@ -253,7 +254,7 @@ def limits(
 
     - `drainer limits -b localhost:9092 --bytes 100,1KiB,10KiB --out limits.json --report limits.html`
     - `drainer limits -b broker-1:9092 --jmx broker-1:9999 --jmx broker-2:9999 --master spark://spark:7077`
-    - `drainer limits -b broker-1:9092 --shared-cluster --max-mb-per-s 50`
+    - `drainer limits -b broker-1:9092 --shared-cluster --max-rate 50MB/s`
     """  # noqa: E501 - an example has to be on one line to be copied
     asked = LimitSettings(**vars(sent), **vars(searching), jmx=bool(hosts.jmx))
     place = hosts.place()

@@ -110,7 +110,7 @@ def prepare_limits(
             raise Refused(
                 f"others use this cluster: {listed(live)}",
                 hint="overload would hit them. Stop them, or say --shared-cluster: then a trial"
-                " ends within about a second of overload; bound it with --max-mb-per-s, too",
+                " ends within about a second of overload; bound it with --max-rate, too",
             )
     left_behind = find_test_topics(cluster)
     return PreparedLimits(file, limits, on_disk, places, shared, live, left_behind)

@@ -29,7 +29,7 @@ from drainer.view.terminal import Terminal
 
 _VERDICTS = {Verdict.CLIENTS: "clients were the limit"}
 _ENDS = {
-    End.MOST: "lower bound: the most that was tried; raise --max-mb-per-s to find out more",
+    End.MOST: "lower bound: the most that was tried; raise --max-rate to find out more",
     End.CLIENTS: "lower bound: clients could do no more; add executors, or cores",
     End.NONE: "no traffic was safe",
     End.UNCLEAR: "unclear: trials said nothing",
@@ -53,9 +53,9 @@ def show_limits_action(
         return
     partitions = figures.counted(prepared.places.partitions, "partition")
     sizes = ", ".join(map(figures.size, settings.message_bytes))
-    why = "by --max-mb-per-s"
+    why = "by --max-rate"
     if settings.max_mb_per_s is None:
-        why = "at first, and twice as much whenever that is safe; --max-mb-per-s bounds it"
+        why = "at first, and twice as much whenever that is safe; --max-rate bounds it"
     producers = figures.counted(settings.max_producers, "producer")
     pace = limits.bytes_per_s_most / settings.max_producers / 1e3
     terminal.items(

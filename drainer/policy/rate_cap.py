@@ -40,7 +40,7 @@ class CapCurve(JsonRecord):
     """Safe messages/s by message size, from what was measured of a cluster.
 
     Attributes:
-        cluster_id: of the cluster that was measured.
+        cluster_id: of the cluster that was measured; "" of a bound that somebody chose.
         measured_at: when that began, in seconds since the epoch.
         safe_share: of what was measured, that a drain may use.
         points: what was measured, by rising size; one at least.
@@ -57,6 +57,11 @@ class CapCurve(JsonRecord):
             raise ValueError(f"a curve of caps has rising sizes above 0, not {sizes}")
         if any(point.messages_per_s < 0 for point in self.points) or not 0 < self.safe_share <= 1:
             raise ValueError("a curve of caps has rates from 0 on, and a share of them up to 1")
+
+    @classmethod
+    def bound(cls, bytes_per_s: float) -> CapCurve:
+        """So many bytes/s at every size, which nobody measured."""
+        return cls("", 0.0, 1.0, (CapPoint(1, bytes_per_s),))
 
     def cap(self, message_bytes: float) -> Cap:
         """What is safe at this mean size of a message.

@@ -91,7 +91,7 @@ def _run(case: Case, name: str, capacity: float, brokers: int, given: argparse.N
             *words,
             *("--yes", *case.words),
             *("--bytes", case.message_bytes, "--consumer-groups", str(given.consumer_groups)),
-            *("--max-mb-per-s", f"{case.mb_per_s * times * MOST:g}"),
+            *("--max-rate", f"{case.mb_per_s * times * MOST:g}MB/s"),
             *("--max-producers", str(round(PRODUCERS * MOST * times / case.brokers))),
             *("--precision", given.precision, "--trials", str(given.trials)),
             *("--warm-up", given.warm_up, "--window", given.window),

@@ -139,7 +139,7 @@ _ON_SPARK = (
     " --spark-conf spark.eventLog.compress=false --spark-conf spark.eventLog.dir=file:FOLDER"
 )
 _SMALL = (
-    "--consumer-groups 1 --partitions 2 --max-mb-per-s 0.2 --max-producers 4 --trials 2"
+    "--consumer-groups 1 --partitions 2 --max-rate 0.2MB/s --max-producers 4 --trials 2"
     " --bytes 1KiB --warm-up 1s --window 6s"
 )
 

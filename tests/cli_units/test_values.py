@@ -45,6 +45,7 @@ MIB = 1024**2
             },
         ),
         (parse_rate, {"5000/s": 5000, "300/m": 5, "7": 7, "5k/s": 5000}),
+        (parse_byte_rate, {"50MB/s": 50e6, "3M/m": 3 * 2**20 / 60, "1GiB/s": 2**30}),
     ],
 )
 def test_a_number_has_a_unit(parse: Callable[[str], Any], values: dict[str, float]) -> None:

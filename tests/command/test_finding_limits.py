@@ -30,7 +30,7 @@ PATIENCE_S = 180.0
         (("--safe-share", "120%"), "--safe-share '120%' is not a share"),
         (("--window", "2s"), "--window 2s is too short"),
         (("--jmx-login", "/dev/null"), "--jmx-login /dev/null does not hold a login"),
-        (("--max-mb-per-s", "inf"), "--max-mb-per-s inf is not a finite number"),
+        (("--max-rate", "inf"), "--max-rate 'inf' is not a rate like 50MB/s"),
         (("--master", "sc://here"), "Spark Connect"),
         (("--spark-conf", "spark.speculation=true"), "spark.speculation"),
     ],
@@ -66,7 +66,7 @@ def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(
     words = (
         *("limits", "-b", command.bootstrap, "--shared-cluster", "--yes", "--master", "local[2]"),
         *("--bytes", "1KiB", "--consumer-groups", "1", "--partitions", "2"),
-        *("--max-mb-per-s", "0.2", "--max-producers", "4", "--trials", "2"),
+        *("--max-rate", "0.2MB/s", "--max-producers", "4", "--trials", "2"),
         *("--warm-up", "1s", "--window", "6s"),
         *("--report", "limits.html"),
     )

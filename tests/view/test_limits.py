@@ -68,7 +68,7 @@ def test_the_topic_is_named_before_anything_is_touched() -> None:
     assert f"test topic {TOPIC}, {TOPIC[:-1]}e (10 partitions, deleted at the end)" in text
     assert "messages of 100 B, 1 KiB, 10 KiB (5 groups reading, 10 partitions a broker," in text
     assert "2 topics, 1 reader of old messages of orders)" in text
-    assert "at most 100.0 MB/s (by --max-mb-per-s; 400 producers of 250.0 kB/s each)" in text
+    assert "at most 100.0 MB/s (by --max-rate; 400 producers of 250.0 kB/s each)" in text
     assert "warning: others use this cluster, and will notice: orders is written to" in text
     assert "warning: there are 1 test topic of other runs" in text
 
@@ -108,7 +108,7 @@ def test_nothing_is_offered_of_a_search_that_found_nothing_yet() -> None:
 
 def test_a_lower_bound_says_that_it_is_one_and_why(limits: Limits) -> None:
     for end, why in (
-        (End.MOST, "lower bound: the most that was tried; raise --max-mb-per-s"),
+        (End.MOST, "lower bound: the most that was tried; raise --max-rate"),
         (End.TRIALS, "lower bound: nothing that was tried overloaded the brokers"),
         (End.CLIENTS, "lower bound: clients could do no more; add executors, or cores: round trip"),
     ):

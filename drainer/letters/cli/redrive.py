@@ -10,7 +10,7 @@ import typer
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import preview_and_drain, settle_cap
 from drainer.cli.engines import Engines
-from drainer.cli.groups import changing, option, without
+from drainer.cli.groups import changing, defaults, option, without
 from drainer.cli.hooks import Hooks
 from drainer.cli.metrics import Watching
 from drainer.cli.options import (
@@ -64,7 +64,9 @@ def redrive(
     redrives: Redrives,
     dry_run: DryRun,
     how: Annotated[How, without("plan")],
-    failing: Annotated[Failing, without("dead_letter_topic")],
+    failing: Annotated[
+        Failing, without("dead_letter_topic"), defaults(on_failure="dead-letter")
+    ],
     rules: Rules,
     engines: Engines,
     limits: Limits,
