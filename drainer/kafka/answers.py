@@ -97,8 +97,8 @@ def may_not(what: str, right: str, resource: str) -> RightMissing:
     """The error for a missing right; ``what`` is what the user may not do without it."""
     return RightMissing(
         f"this user may not {what}: {right} on {resource} is missing",
-        hint=f"if the name is right, {granting(right, resource)}; docs/security.md lists what each"
-        " command needs",
+        hint=f"if the name is right, {granting(right, resource)}; docs/howto/permissions.md lists"
+        " what each command needs",
     )
 
 
