@@ -1,4 +1,4 @@
-"""Kafka rights: the table of docs/security.md, and each command tried with exactly what it says.
+"""Kafka rights: the table of docs/howto/permissions.md, each command tried with exactly that.
 
 For each right of a command there is a user who has all of them but that one, and one who has no
 more than is needed. No command says or leaves the password that they all log in with.
@@ -34,7 +34,7 @@ from drainer.limits.kafka.topic import find_test_topics, new_topic_name
 from drainer.sandbox import Broker
 from scenarios.trust.case import TRY_S, Stage, insist
 
-DOCUMENT = Path(__file__).parents[2] / "docs/security.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/howto/permissions.md"
 PASSWORD = "rights-hush"
 LEAST, LACKING = "least", "lacking"
 WAIT_S = 30.0

@@ -1,0 +1,185 @@
+"""What docs/reference/formats.md says of plans, dead letters and summaries is what they have."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from core.letters import Sample
+from core.messages import plan_of
+from drainer.core.claims import ALL
+from drainer.core.classes import Classes, DrainClass
+from drainer.core.event import Deed, Event
+from drainer.core.joins import Joins
+from drainer.core.latency import Latency
+from drainer.core.merge import Record, StateReference
+from drainer.core.parked import ParkedLane, ParkedLanes
+from drainer.core.plan import PartitionPlan
+from drainer.core.progress import Counts, Outcome, Progress
+from drainer.core.transaction import HeldBack
+from drainer.engine.status import (
+    AutoStatus,
+    CapStatus,
+    ClassStatus,
+    FailureStatus,
+    PartitionResult,
+    RuleStatus,
+    Summary,
+)
+from drainer.policy.dead_letter import FORMAT as LETTER_FORMAT
+from drainer.policy.rate_cap import CapCurve, CapPoint
+from drainer.policy.redrive import RedriveSettings
+from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
+from drainer.store.journal import JournalHead, record_body
+
+PAGE = (Path(__file__).parents[2] / "docs/reference/formats.md").read_text()
+EVENT = Event("2026-11-21T18:00:00+00:00", Deed.CHANGED, "ana@db1", "slow", ("rate none",), {0: 1})
+LATENCY = Latency.of(4_711, 0.0105, [n / 5_000 for n in range(101)])
+PARKED = ParkedLanes(1, (ParkedLane("'doc-17'", "orders/0/118[2]", "ValueError: no"),))
+FULL_PLAN = plan_of(
+    partitions={0: PartitionPlan(100, 200, prior=100, committed=120)},
+    claims={ALL: {0: Progress(120, fates={Outcome.DEAD: ((121, 122),)})}},
+    joins={1: Joins({5: 2})},
+    parked_lanes=PARKED,
+    redrive=RedriveSettings(),
+    latency=LATENCY,
+    rules=RuleSettings((SkipRule("e-mails", when="payload.kind == 'set_email'"),)),
+    state=StateReference("file:///state", 1, 1, counted={0: Counts()}),
+    limits=CapCurve("c", 1.0, 0.8, (CapPoint(1_000, 5_000.0),)),
+    history=(EVENT,),
+    classes=Classes((DrainClass("payload.customer == 42"),)),
+)
+CAP = CapStatus(1.0, 1.0, 1.0, 1.0, binds=False)
+FULL_SUMMARY = Summary(
+    "done",
+    0,
+    1.0,
+    Counts(),
+    Counts(),
+    {0: PartitionResult(0, 1, 1, 1)},
+    "plan.json",
+    1.0,
+    failures=FailureStatus(),
+    parked=PARKED,
+    left_alone={"not asked for": 1},
+    latency=LATENCY,
+    auto=AutoStatus(1, 1, None, searching=True, why=""),
+    rules=RuleStatus(),
+    read_cap=CAP,
+    write_cap=CAP,
+    held=(HeldBack("orders", 0, 1, 1),),
+    history=(EVENT,),
+    classes=(ClassStatus("payload.customer == 42", Counts()),),
+)
+
+# Objects whose names are no fields, by what the page calls such a name; None for one whose values
+# have no fields of their own.
+NAMED = {
+    "partitions": "N",
+    "claims": "SELECTOR",
+    "claims.SELECTOR": "N",
+    "claims.SELECTOR.N.partial": None,
+    "claims.SELECTOR.N.fates": None,
+    "joins": None,
+    "ruled.skipped_by": None,
+    "ruled.skipped_for": None,
+    "ruled.asked_below": None,
+    "ruled.asked_by": None,
+    "ruled.counts": None,
+    "state.counted": None,
+    "history.offsets": None,
+    "left_alone": None,
+    "engine_counts": None,
+    "skipped_by": None,
+    "skipped_for": None,
+    "undecided": None,
+    "why": None,
+}
+ACCOUNT = {each.name for each in fields(Counts)}
+
+
+def section(title: str) -> str:
+    return PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def documented(title: str) -> list[str]:
+    """The names in the first column of its table, ``.name`` with the path before it."""
+    names: list[str] = []
+    for cell in re.findall(r"^(`.+?) \| ", section(title), re.MULTILINE):
+        for name in re.findall(r"`([^`]+)`", cell):
+            before = names[-1].rpartition(".")[0] if name.startswith(".") else ""
+            names.append(before + name)
+    return names
+
+
+def paths(body: Any, known: frozenset[str] = frozenset(), at: str = "") -> Iterator[str]:
+    """All fields of an object; accounts, and objects by a name in ``known``, are not gone into."""
+    if isinstance(body, list):
+        for each in body:
+            yield from paths(each, known, at)
+    if not isinstance(body, Mapping) or set(body) == ACCOUNT:
+        return
+    if at in NAMED:
+        if (name := NAMED[at]) is not None:
+            for value in body.values():
+                yield from paths(value, known, f"{at}.{name}")
+        return
+    for field, value in body.items():
+        path = f"{at}.{field}" if at else field
+        yield path
+        if path not in known:
+            yield from paths(value, known, path)
+
+
+def insist_same(said: list[str], found: set[str]) -> None:
+    assert len(set(said)) == len(said), "a field is there twice"
+    objects = {each for each in found if any(path.startswith(f"{each}.") for path in found)}
+    assert found - set(said) - objects == set(), "fields that the page does not have"
+    assert set(said) - found == set(), "fields that there are not"
+
+
+def test_each_field_of_a_plan_is_on_the_page_and_no_other() -> None:
+    body = json.loads(FULL_PLAN.encode())
+    body["state"]["ruled"] = {}  # as that of the plan
+
+    insist_same(documented("Offset plan"), set(paths(body)))
+    assert f"`{body['format']}`" in section("Offset plan")
+    for field in (*ACCOUNT, *(each.value for each in Outcome)):
+        assert re.search(rf"\b{field}\b", section("Offset plan")), field
+
+
+def test_each_field_of_a_dead_letter_is_on_the_page_and_no_other() -> None:
+    name, value = Sample().letter().headers[0]
+
+    assert name == LETTER_FORMAT
+    assert f"`{name}`" in section("Dead letter")
+    insist_same(documented("Dead letter"), set(json.loads(value or b"")))
+
+
+def test_each_field_of_a_summary_is_on_the_page_and_no_other() -> None:
+    body = json.loads(json.dumps(FULL_SUMMARY.as_json()))
+    known = frozenset({"history", "latency", "parked_first", "read_cap"})  # once is enough
+    found = set(paths(body, known))
+    of_plan = {each.name for each in fields(DrainClass)}
+    found -= {f"classes.{name}" for name in of_plan}
+
+    insist_same(documented("JSON summary"), found)
+
+
+def test_each_field_of_a_journal_is_on_the_page() -> None:
+    body = record_body(Record({}, ("'doc-17'",), RuleAccount(), "1/2"))
+
+    for field in (*(each.name for each in fields(JournalHead)), *body):
+        assert f"`{field}`" in section("Files beside a plan"), field
+
+
+def test_the_excerpt_and_what_is_said_of_it_fit() -> None:
+    (excerpt,) = re.findall(r"```json\n(.+?),?\n```", PAGE, re.DOTALL)
+    partial = json.loads(f"{{{excerpt}}}")["partial"]
+
+    count, _, bits = partial["421"].split(":")
+    assert (count, f"{int(bits, 16):b}") == ("4", "1011")
