@@ -226,9 +226,7 @@ class Defaults:
     def shown(self, name: str, declared: Option) -> Option:
         if (default := self.by_name.get(name, self.others)) is None:
             return declared
-        return replace(
-            declared, help=re.sub("Default: .+", f"Default: {default}.", declared.help)
-        )
+        return replace(declared, help=re.sub("Default: .+", f"Default: {default}.", declared.help))
 
 
 def defaults(others: str | None = None, **by_name: str) -> Defaults:
@@ -308,9 +306,7 @@ def command(
             group: Any = spoken if kind is Terminal else kind
             said = next((each for each in metadata if isinstance(each, Defaults)), Defaults({}))
             found = {
-                each: said.shown(each, of)
-                for each, of in group.__options__.items()
-                if takes(each)
+                each: said.shown(each, of) for each, of in group.__options__.items() if takes(each)
             }
             panel, hints = group.__panel__, get_type_hints(group)
             makers[name] = _all_of(group, found)

@@ -147,7 +147,8 @@ class Failures:
         most_s = settings.max_outage_s if outage else settings.max_doubt_s
         return (
             f"{what}: drainer tries one sub-message at a time, for {most_s:g} s at most"
-            f" ({'--max-outage' if outage else '--max-doubt'}): {self._outage}"
+            f" ({'--max-outage' if outage else '--max-doubt'}): {self._outage}. If only these"
+            " messages are bad, `drainer set PLAN breaker=off` gives them up"
         )
 
     def status(self) -> FailureStatus:

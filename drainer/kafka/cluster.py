@@ -271,11 +271,7 @@ class Cluster(Connection):
 
     def near_groups(self, name: str) -> list[str]:
         """Groups with names like this one."""
-        others = [
-            each
-            for each in self.group_names()
-            if each != name and not each.startswith(LOCK)
-        ]
+        others = [each for each in self.group_names() if each != name and not each.startswith(LOCK)]
         return get_close_matches(name, others, n=NEAR_NAMES)
 
     def committed(

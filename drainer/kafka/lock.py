@@ -25,7 +25,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from drainer.engine.runtime import uptime_s
 from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreachable
-from drainer.kafka.cluster import Cluster, Member
+from drainer.kafka.cluster import LOCK, Cluster, Member
 from drainer.kafka.log import ClientLog
 
 SESSION_TIMEOUT_MS = 6000  # the least that brokers allow by default

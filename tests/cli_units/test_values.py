@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from drainer.cli.values import (
+    parse_byte_rate,
     parse_concurrency,
     parse_deadline,
     parse_duration,

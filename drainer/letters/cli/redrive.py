@@ -64,9 +64,7 @@ def redrive(
     redrives: Redrives,
     dry_run: DryRun,
     how: Annotated[How, without("plan")],
-    failing: Annotated[
-        Failing, without("dead_letter_topic"), defaults(on_failure="dead-letter")
-    ],
+    failing: Annotated[Failing, without("dead_letter_topic"), defaults(on_failure="dead-letter")],
     rules: Rules,
     engines: Engines,
     limits: Limits,
