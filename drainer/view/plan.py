@@ -8,6 +8,7 @@ from pathlib import Path
 
 from drainer.core.listed import name_lost
 from drainer.core.plan import OffsetPlan
+from drainer.errors import DrainerError
 from drainer.escape import command
 from drainer.view import figures
 from drainer.view.history import events
@@ -25,17 +26,17 @@ def plan_page(plan: OffsetPlan, path: Path | str | None = None) -> Page:
     ways = []
     if path is not None:
         if plan.conserved and not plan.complete:
-            ways.append(Field("to resume", command("resume", path)))
-        ways.append(Field("to undo", command("plan undo", path)))
+            ways.append(Field("resume", command("resume", path)))
+        ways.append(Field("undo", command("plan undo", path)))
     return Page(
         Line("drained", Tone.GOOD, OK) if plan.complete else head,
         (
             section("Its partitions", _partitions(plan)),
             account(*plan.counts()),
             section("What is in it", _fields(plan)),
-            section("How to go on", ways),
         ),
         subject=subject,
+        ways_on=tuple(ways),
     )
 
 
@@ -67,18 +68,32 @@ def show_before_connecting(
     )
 
 
-def show_checks(terminal: Terminal, checks: Sequence[tuple[str, Exception | None]]) -> None:
-    """Each name, and why it does not hold; what fails is shown even when quiet."""
+def show_checks(
+    terminal: Terminal,
+    checks: Sequence[tuple[str, DrainerError | None]],
+    warnings: Sequence[str] = (),
+) -> None:
+    """The verdict, then each check and why it failed; failures are shown even when quiet."""
     failed = sum(error is not None for _, error in checks)
     of = figures.counted(len(checks), "check")
-    for name, error in checks:
-        terminal.items(
-            Line(name, mark=OK) if error is None else Line(f"{name}: {error}", Tone.BAD, BAD)
+    head = Line(f"{failed} of {of} failed", Tone.BAD, BAD)
+    terminal.present(
+        Page(
+            head if failed else Line(f"{of} passed", Tone.GOOD, OK),
+            (
+                section(
+                    "Checks",
+                    (
+                        Line(name, mark=OK)
+                        if error is None
+                        else Line(f"{name}: {error}", Tone.BAD, BAD)
+                        for name, error in checks
+                    ),
+                ),
+            ),
+            warnings=tuple(warnings),
+            hints=tuple(error.hint for _, error in checks if error is not None and error.hint),
         )
-    terminal.items(
-        Line(f"{BAD} {failed} of {of} failed", Tone.BAD)
-        if failed
-        else Line(f"{OK} {of} passed", Tone.GOOD)
     )
 
 

@@ -1,4 +1,4 @@
-"""The page of a drain that ended: the account, where the group stands, and how to go on."""
+"""The page of a drain that ended: how it ended, how to go on, and the account that proves it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PARKED_WIDTH = 60  # characters of a key
 
 
 def show_summary(terminal: Terminal, summary: Summary) -> None:
-    """What happened first, then the account that proves it, last the way on.
+    """How it ended and how to go on, then what happened and the account that proves it.
 
     With ``terminal.json`` the summary goes to stdout as data as well.
     """
@@ -106,7 +106,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
 
 
 def summary_page(summary: Summary) -> Page:
-    """The account, what happened, where the group stands, and the commands to go on with."""
+    """How it ended, the commands to go on with, the account, and where the group stands."""
     head = _headline(summary)
     stands = section("Where the group stands", _partitions(summary))
     happened = section(

@@ -182,9 +182,10 @@ class Terminal:
         return answer.strip().lower() in ("y", "yes")
 
     def present(self, page: Page) -> None:
-        """A page: warnings, the answer, why, and last the way on.
+        """A page: warnings, the verdict, how to go on, facts, and tables last.
 
-        Quiet shows only what is wrong, and the way on from there.
+        This is the order of every page: what to do next never scrolls away behind a table.
+        Quiet shows only what is wrong, and how to go on from there.
         """
         for warning in page.warnings:
             self.warn(warning)
@@ -194,24 +195,22 @@ class Terminal:
         self.show(headline(page), urgent=unhappy)
         for line in page.details:
             self.show(sentence(line), urgent=unhappy)
-        for section in page.sections:
-            if shown := [item for item in section.items if not isinstance(item, Plot | Curves)]:
-                self.say("")
-            self.items(*shown)
-        if page.cause is not None or page.ways_on:
-            self.say("")
         if page.cause is not None:
             self.fail(page.cause)
         for hint in page.hints:
             self.hint(hint)
         for way in page.ways_on:
-            self.go_on(way)
+            self.go_on(way, urgent=unhappy)
+        for section in page.tables_last:
+            if shown := [item for item in section.items if not isinstance(item, Plot | Curves)]:
+                self.say("")
+            self.items(*shown)
 
-    def go_on(self, way: Field) -> None:
-        """The command to go on with, to be copied; shown even when quiet."""
-        self.show(words((f"{way.label}: ", Tone.STRONG), way.value), urgent=True)
+    def go_on(self, way: Field, *, urgent: bool = True) -> None:
+        """A command to go on with, to be copied; ``urgent`` shows it even when quiet."""
+        self.show(words((f"{way.label}: ", Tone.STRONG), way.value), urgent=urgent)
         if way.note:
-            self.show(words(f"  {way.note}"), urgent=True)
+            self.show(words(f"  {way.note}"), urgent=urgent)
 
     def items(self, *items: Item, urgent: bool = False) -> None:
         """Parts of a page, one below the other; what is bad is shown even when quiet."""

@@ -73,7 +73,7 @@ def test_the_topic_is_named_before_anything_is_touched() -> None:
     assert "warning: there are 1 test topic of other runs" in text
 
 
-def test_the_page_begins_with_the_boundaries_and_ends_with_the_way_to_use_them(
+def test_the_page_begins_with_the_verdict_and_the_way_to_use_it_and_ends_with_the_boundaries(
     limits: Limits,
 ) -> None:
     terminal, _, err = samples.terminal(width=200)
@@ -83,10 +83,11 @@ def test_the_page_begins_with_the_boundaries_and_ends_with_the_way_to_use_them(
     boundary = limits.boundaries[1]
     rate, mb = boundary.messages_per_s, boundary.bytes_per_s / 1e6
     (line,) = [line for line in lines if line.startswith("1 KiB")]
+    assert line in lines[-3:]
     assert line.startswith(f"1 KiB {rate:,.0f} {mb:,.1f} {boundary.low:,.0f} to ")
     assert f"{0.8 * rate:,.0f} messages/s" in line
     assert "round trip 80 ms" in line
-    assert lines[-1] == "use them: drainer run … --broker-limits 'my limits.json'"
+    assert lines[1] == "use them: drainer run … --broker-limits 'my limits.json'"
 
 
 def test_the_report_has_the_findings_for_programs(limits: Limits) -> None:

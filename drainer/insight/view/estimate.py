@@ -44,11 +44,11 @@ _BINDING = {
 }
 
 
-def estimate_page(found: Estimate) -> Page:
+def estimate_page(found: Estimate, plan: Path | str | None = None) -> Page:
     """How long a drain will take, what binds, and what could be done.
 
     The answer first, then why, by order and by concurrency, and what it rests on. Before all of it,
-    that retention would be quicker than the drain.
+    that retention would be quicker than the drain. ``plan`` is what a drain would resume from.
     """
     too_near = expiry_warning(found.measured.expiry, found.seconds)
     empty = not found.workload.messages
@@ -71,6 +71,7 @@ def estimate_page(found: Estimate) -> Page:
         ),
         subject=f"Draining {found.request.topic} for group {found.request.group}",
         warnings=() if too_near is None else (too_near,),
+        ways_on=() if plan is None else (Field("resume", command("resume", plan)),),
         data={"estimate": found.as_json()},
     )
 
@@ -136,12 +137,6 @@ def show_canary(terminal: Terminal, summary: Summary) -> None:
     )
     terminal.items(Line(text, mark=OK), *account(summary.messages, summary.sub_messages).items)
     terminal.say("")
-
-
-def show_way_on(terminal: Terminal, plan: Path | str) -> None:
-    """How to drain the rest."""
-    terminal.say("")
-    terminal.items(Field("to go on", command("resume", plan)))
 
 
 def binding(estimate: Estimate, found: Forecast) -> str:
