@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from math import nan
 
 from drainer.core.latency import Latency
-from drainer.engine.history import History, rates
+from drainer.engine.history import History, Interval, rates
 from drainer.view import figures
 from drainer.view.page import Column, Plot, Series, Table, bars
 
@@ -26,7 +27,7 @@ _COUNTS = (
         "In the handler",
         "Sub-messages in the handler at once, and what concurrency allows: calls, if a call takes"
         " several.",
-        {"in the handler": "running", "concurrency": "concurrency"},
+        {"in the handler": "running_s", "concurrency": "concurrency"},
     ),
     (
         "lanes",
@@ -65,12 +66,12 @@ def plots(history: History, begun: datetime, whole: Latency | None) -> list[Plot
         seconds=[each.ends_s for each in found],
         troubles=[(trouble.begins_s, trouble.ends_s) for trouble in history.troubles],
     )
-    speed = rates(found, [each.finished for each in found])
+    speed = _rates(found, "finished")
     done = f"Sub-messages done per second, {figures.rate(max(speed))} at most."
-    lines = [Series("sub-messages per second", [speed[0], *speed])]
+    lines = [Series("sub-messages per second", speed)]
     made = [plot("throughput", "Throughput", done, series=lines)]
     for name, title, tells, fields in _COUNTS:
-        counts = {label: [getattr(each, name) for each in found] for label, name in fields.items()}
+        counts = {label: _values(found, name) for label, name in fields.items()}
         lines = [
             Series(label, values, f"c{number}")
             for number, (label, values) in enumerate(counts.items(), 1)
@@ -90,6 +91,19 @@ def plots(history: History, begun: datetime, whole: Latency | None) -> list[Plot
         )
         made.append(plot("latency", "Latency of the handler", tells, series=lines, unit="s"))
     return made
+
+
+def _values(found: Sequence[Interval], name: str) -> list[float]:
+    """A field at the end of each interval; of time added up, how many there were in it."""
+    if name == "running_s":
+        return _rates(found, name)
+    return [getattr(each, name) for each in found]
+
+
+def _rates(found: Sequence[Interval], name: str) -> list[float]:
+    """How fast a field rose in each interval; the first one is the beginning, and has no length."""
+    known = rates(found, [getattr(each, name) for each in found])
+    return [known[0], *known]
 
 
 def troubles(history: History, begun: datetime) -> Table | None:
