@@ -112,9 +112,11 @@ def latency(told: Latency) -> str:
 
 
 def _moment(seconds: float) -> str:
-    if 0 < seconds < 0.0005:
+    if seconds <= 0:
+        return "0s"
+    if seconds < 0.0005:
         return "<1ms"
-    return f"{seconds * 1000:.0f}ms" if 0 < seconds < 0.9995 else f"{seconds:.1f}s"
+    return f"{seconds * 1000:.0f}ms" if seconds < 0.9995 else f"{seconds:.1f}s"
 
 
 def rate(per_s: float) -> str:

@@ -22,7 +22,7 @@ def plan_page(plan: OffsetPlan, path: Path | str | None = None) -> Page:
     """How far a drain has come, what it was to do, and with a path how to go on from it."""
     subject = f"{plan.topic}, for group {plan.group}"
     left = sum(map(plan.to_go, plan.partitions))
-    head = Line(f"at most {figures.counted(left, 'offset')} to go", Tone.WARN)
+    head = Line(f"at most {figures.counted(left, 'offset')} left", Tone.WARN)
     ways = []
     if path is not None:
         if plan.conserved and not plan.complete:
@@ -31,9 +31,9 @@ def plan_page(plan: OffsetPlan, path: Path | str | None = None) -> Page:
     return Page(
         Line("drained", Tone.GOOD, OK) if plan.complete else head,
         (
-            section("Its partitions", _partitions(plan)),
+            section("Partitions", _partitions(plan)),
             account(*plan.counts()),
-            section("What is in it", _fields(plan)),
+            section("Details", _fields(plan)),
         ),
         subject=subject,
         ways_on=tuple(ways),
@@ -41,10 +41,10 @@ def plan_page(plan: OffsetPlan, path: Path | str | None = None) -> Page:
 
 
 def history_page(plan: OffsetPlan) -> Page:
-    """What was done with a drain, the first thing first."""
+    """The events of a drain, the first one first."""
     subject = f"{plan.topic}, for group {plan.group}"
     told = figures.counted(len(plan.history), "event")
-    return Page(Line(told), (section("Its history", events(plan.history)),), subject=subject)
+    return Page(Line(told), (section("History", events(plan.history)),), subject=subject)
 
 
 def show_before_connecting(
@@ -63,7 +63,7 @@ def show_before_connecting(
         Field("topic", plan.topic, f"for group {plan.group}"),
         Field("connects to", brokers, said),
         Field("with", str(client_config) if client_config else "no client properties"),
-        *([Field("loads", plan.handler, "which runs its code")] if loads else []),
+        *([Field("loads", plan.handler, "this runs its code")] if loads else []),
         urgent=True,
     )
 
@@ -103,11 +103,11 @@ def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
     yield Field("client config", plan.client_config or "none")
     yield from task_fields(plan)
     yield from rule_lines(plan.ruled)
-    behind = "behind dead letters: --after-dead continue goes on with them" if plan.parked else ""
+    behind = "behind dead letters; --after-dead continue drains them" if plan.parked else ""
     parked = plan.parked_lanes
     yield parked_field(replace(parked, total=max(parked.total, len(plan.parked))), behind)
     if plan.lost:
-        yield Field("lost", name_lost(plan.lost), "to retention, unread")
+        yield Field("lost", name_lost(plan.lost), "retention deleted them unread")
 
 
 def _partitions(plan: OffsetPlan) -> Table:
@@ -120,7 +120,7 @@ def _partitions(plan: OffsetPlan) -> Table:
             "committed",
             "watermark",
             "done above",
-            "to go",
+            "left",
         ),
         tuple(
             (

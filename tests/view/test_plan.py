@@ -52,4 +52,4 @@ def test_what_claims_say_above_the_watermark_is_told() -> None:
     others = {f"{n}/4": {0: Progress(progress.watermark + n)} for n in range(4)}
     page = plan_page(replace(plan, claims={**plan.claims, **others}), PATH)
     assert row(tables(page)[0], 0)[5] == "some"
-    assert page.headline.text == "at most 4,000 offsets to go"
+    assert page.headline.text == "at most 4,000 offsets left"

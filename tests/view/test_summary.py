@@ -108,7 +108,7 @@ def test_the_command_to_resume_has_what_was_given_and_names_what_may_be_secret()
     resuming = Resuming(("--set", "index=my orders", "-c", "500"), ("--set api_token=…",))
     assert (
         f"resume: {RESUME} --set 'index=my orders' -c 500\n"
-        "  with --set api_token=… as before: what may be secret is not shown\n"
+        "  add --set api_token=… as before: drainer does not print what may be secret\n"
     ) in shown(summary_page(replace(STOPPED, resuming=resuming)))
 
 
@@ -140,7 +140,7 @@ def test_a_committed_offset_that_is_not_the_watermark_comes_first() -> None:
     assert rows[1].split()[0] == "150"
     assert "✗ committed past the watermark" in rows[1]
     assert "none  ✗ committed is not the watermark" in rows[2]
-    assert "50 offsets to go" in rows[3]
+    assert "50 offsets left" in rows[3]
     assert "and 188 more" in text
 
 
