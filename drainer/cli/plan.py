@@ -144,12 +144,7 @@ def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> in
                 "warnings": found,
             }
         )
-    show_checks(terminal, checks)
-    for text in found:
-        terminal.warn(text)
-    for error in failed:
-        if error.hint:
-            terminal.hint(error.hint)
+    show_checks(terminal, checks, warnings=found)
     return code
 
 

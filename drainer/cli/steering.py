@@ -246,7 +246,7 @@ def _tell_end(terminal: Terminal, ended: Mapping[str, Any]) -> None:
     how = ended.get("error") or ended.get("status")
     terminal.say("the drain has ended" if how is None else f"the drain has ended: {how}")
     if ended.get("resume"):
-        terminal.go_on(Field("to resume", ended["resume"]))
+        terminal.go_on(Field("resume", ended["resume"]))
 
 
 def _show(terminal: Terminal, answers: Iterator[Answer]) -> None:

@@ -160,7 +160,7 @@ def test_a_dry_run_has_the_estimate_too(command: Command, make_topic: MakeTopic)
     assert answer["estimate"]["deadline"]["met"] is True
     told = command("run", *what, "--json")
     typical = told.answer
-    assert "10ms a call is assumed" in told.hint
+    assert "now 10ms per call is assumed" in told.hint
     assert typical["estimate"]["latency"]["source"] == "assumed"
     assert typical["estimate"]["latency"]["mean_s"] == pytest.approx(0.01, rel=0.1)
 
