@@ -115,7 +115,7 @@ def test_limits_of_another_cluster_are_warned_of(command: Command, topic: Topic)
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (None, "there are no limits at"),
+        (None, "does not exist"),
         (json.dumps(measured({SIZE: 0.0}).as_json()), "no traffic was safe"),
     ],
 )

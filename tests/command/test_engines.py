@@ -53,12 +53,12 @@ def test_the_plan_of_action_says_what_spark_is_given(command: Command, topic: To
 
 def test_what_makes_no_sense_on_spark_is_a_usage_error(command: Command, topic: Topic) -> None:
     for *options, word in (
-        ("--master", "yarn", "a place to say what they finished"),
+        ("--master", "yarn", "a place to record what is done"),
         ("--master", "sc://h", "Spark Connect"),
         ("--spark-conf", "spark.speculation=true", "twice"),
         ("--spark-conf", "hidden", "takes name=value"),
         ("--wave", "2 pages", "not a size"),
-        ("--archive", "none.zip", "no such file"),
+        ("--archive", "none.zip", "does not exist"),
     ):
         outcome = command("run", *command.what(topic), "--engine", "spark", *options, code=2)
         assert word in outcome.error
