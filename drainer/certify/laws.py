@@ -97,8 +97,8 @@ def overlaps(trial: HandlerTrial, work: SampleWork, effort: Effort, *, is_async:
     found, choice = _find(search, work)
     if found is not None:
         text = _overlap_in_words(found)
-        hint = "Don't await between reading and writing what other sub-keys write, or name it"
-        return Finding("overlaps", Level.BAD, text, f"{hint} in `keys`")
+        hint = "Don't await between reading and writing a shared value, or name it in `keys`."
+        return Finding("overlaps", Level.BAD, text, hint)
     if not choice:
         return _no_choice("overlaps")
     return Finding(

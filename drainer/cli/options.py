@@ -104,7 +104,7 @@ class What(Records):
         help="Where to end (exclusive): end, OFFSET or @ISO-TIME.",
     )
     order: Order = option(
-        default=Order.SUB_KEY, help="Order to keep. Use others than sub-key only to compare."
+        default=Order.SUB_KEY, help="Order to keep. All but sub-key are only for comparison."
     )
 
 
@@ -262,8 +262,8 @@ class Failing:
     rate: float | None = option(
         default=None,
         parse=parse_rate,
-        metavar="RATE|none",
-        help="Most calls started per second, retries included. Default: none.",
+        metavar="N/s|none",
+        help="Most sub-messages started per second, retries included. Default: none.",
     )
 
     @property
@@ -504,7 +504,9 @@ Report: TypeAlias = Annotated[
         help="Write an HTML report with charts to this file.",
     ),
 ]
-HandlerOption: TypeAlias = Annotated[str, option("--handler", panel=_WHAT, help=_HANDLER)]
+HandlerOption: TypeAlias = Annotated[
+    str, option("--handler", panel=_WHAT, metavar="REFERENCE", help=_HANDLER)
+]
 PlanArgument: TypeAlias = Annotated[
     PlanPlace,
     argument("PLAN", parse=parse_place, help="Offset plan of a drain: file or URI."),

@@ -16,6 +16,7 @@ class LetterTopic:
     """Where dead letters are."""
 
     dead_letter_topic: str = option(
+        metavar="NAME",
         help="Topic of the letters. A drain's default is TOPIC.GROUP.dead.",
     )
 
@@ -64,6 +65,7 @@ class Redrives:
     group: str | None = option(
         default=None,
         envvar="DRAINER_REDRIVE_GROUP",
+        metavar="NAME",
         help="Group that tracks redrives. Default: drainer.redrive.TOPIC.",
     )
     plan: Path | None = option(
