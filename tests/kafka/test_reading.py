@@ -158,7 +158,7 @@ def test_what_is_deleted_before_it_is_read_is_an_error_and_no_gap(
 
     with pytest.raises(RecordsDeleted, match="deleted offsets 0 to 1 of"):
         messages(cluster, topic, 0, 3)
-    with pytest.raises(Refused, match=f"{topic.name}/0 before they were read") as raised:
+    with pytest.raises(Refused, match=f"of {topic.name}/0 before the drain read them") as raised:
         by_span(cluster, topic, [Span(0, 0, 3)])
     assert "resume" not in (raised.value.hint or "")
 
