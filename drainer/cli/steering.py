@@ -85,7 +85,10 @@ def _value(name: str, declared: Option, kind: Any, text: str) -> Any:
     try:
         return msgspec.convert(text, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{text!r} is not a valid value: {error}") from None
+        raise UsageError(
+            f"{text!r} is not valid: {error}",
+            hint=f"See {declared.word} in `drainer resume --help-all`.",
+        ) from None
 
 
 @command

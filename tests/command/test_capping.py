@@ -123,7 +123,7 @@ def test_a_rate_in_bytes_will_do(command: Command, topic: Topic) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (None, "there are no limits at"),
+        (None, "does not exist"),
         (json.dumps(measured({SIZE: 0.0}).as_json()), "no traffic was safe"),
     ],
 )

@@ -217,7 +217,7 @@ def test_a_class_can_be_given_up(command: Command, make_topic: MakeTopic) -> Non
     [
         (("--first", "payload.customer ="), "--first"),
         (("--only", "nonsense == 1"), "--only: there is no nonsense"),
-        ((*FIRST, *ONLY), "contradict"),
+        ((*FIRST, *ONLY), "excludes"),
         ((*FIRST, "--max-per-key", "3"), "--max-per-key"),
     ],
 )
