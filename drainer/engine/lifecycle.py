@@ -261,12 +261,14 @@ class Lifecycle:
         stopping = None
         if cause is not None:
             stopping = str(cause) if isinstance(cause, DrainerError) else describe(cause)
+        failures = self._work.failure_status()
         status = replace(
             status,
             plan_age_s=self._runtime.monotonic() - checkpointer.written_at,
             stopping=stopping,
             trouble=status.trouble or checkpointer.trouble,
-            failures=self._work.failure_status(),
+            failures=failures,
+            eta_s=None if failures.in_outage else status.eta_s,
             classes=status.classes or ClassStatus.of(checkpointer.plan),
         )
         return self._steering.shown(status)

@@ -287,6 +287,7 @@ def test_without_a_breaker_an_outage_is_no_longer_waited_out(tmp_path: Path) -> 
         assert person.sets(breaker=False, max_failures="none")
 
     summary = drained(rehearsal, handler, give_up)
+    assert {each.eta_s for each in rehearsal.statuses if each.failures.in_outage} == {None}
     assert summary.sub_messages.failed == 200
     assert summary.exit_code == 6
 
