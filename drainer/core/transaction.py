@@ -32,7 +32,7 @@ def describe_held(held: Sequence[HeldBack]) -> str:
     """All of it in a sentence, with how to find the producer: a client is not told that."""
     count = sum(each.offsets for each in held)
     return (
-        f"an open transaction hides {count:,} offset{'' if count == 1 else 's'}, which are not"
+        f"an open transaction holds back {count:,} offset{'' if count == 1 else 's'}, which are not"
         f" part of this backlog: {listed(held)}. To find its producer, run kafka-transactions.sh"
         " describe-producers"
     )

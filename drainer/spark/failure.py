@@ -46,8 +46,8 @@ _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
         "Python worker exited unexpectedly",
         SparkBroke,
         "a Python worker of Spark died",
-        "Give each worker less work or more memory (spark.executor.memoryOverhead). Check that the"
-        " handler does not end it.",
+        "If it was out of memory, lower the load, or raise spark.executor.memoryOverhead (cluster)."
+        " Check that the handler does not end it.",
     ),
     (
         "Cannot run program|PYTHON_VERSION_MISMATCH",

@@ -94,8 +94,8 @@ def test_an_open_transaction_ends_the_backlog_and_what_it_holds_back_is_told(
 
     (held,) = drained.answer["held"]
     assert (held["partition"], held["offset"], held["offsets"]) == (0, 5, 50)
-    assert "warning: an open transaction hides 50 offsets" in looked.err
-    assert "warning: an open transaction hides 50 offsets" in drained.err  # the preview
+    assert "warning: an open transaction holds back 50 offsets" in looked.err
+    assert "warning: an open transaction holds back 50 offsets" in drained.err  # the preview
     assert "Nothing to drain" in again.err
     for told in (drained.err, again.err):
         assert re.search("held back +50 offsets behind an open transaction", told)

@@ -94,7 +94,7 @@ def test_what_a_drain_has_anyway_may_be_said() -> None:
 
 
 def test_what_is_no_setting_of_spark_s_would_do_nothing_and_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"fs\.s3a\.endpoint is no setting"):
+    with pytest.raises(UsageError, match=r"fs\.s3a\.endpoint is not a Spark setting"):
         SparkSettings("local[2]", {"fs.s3a.endpoint": "hidden"})
 
 

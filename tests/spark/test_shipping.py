@@ -14,7 +14,7 @@ from drainer.spark.shipping import Shipped
 def test_an_executor_with_another_version_of_drainer_is_refused() -> None:
     shipped = replace(Shipped("print"), version="0.0.9")
 
-    with pytest.raises(Refused, match=r"runs drainer \d.*, and the driver 0\.0\.9"):
+    with pytest.raises(Refused, match=r"runs drainer \d.*, but the driver runs 0\.0\.9"):
         shipped.load()
 
 

@@ -149,7 +149,7 @@ def test_more_tasks_than_run_at_once_are_refused(
 ) -> None:
     monkeypatch.setattr(traffic_module, "TASKS_S", 3.0)
 
-    with pytest.raises(Refused, match="0 of 3 tasks have begun"):
+    with pytest.raises(Refused, match="only 0 of 3 tasks started"):
         SparkTraffic(spark.sparkContext, settings, Places((topic,), 3, 0), 3).start()
 
 
