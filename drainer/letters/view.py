@@ -54,16 +54,16 @@ def letter_page(letter: Letter) -> Page:
     return Page(
         Line(head, Tone.STRONG),
         (
-            section("Its account", _fields(letter)),
+            section("Details", _fields(letter)),
             section(
-                "Its message",
+                "Message",
                 Line("message", Tone.STRONG),
                 Field("key", _as_text(letter.message_key)),
                 Field("timestamp", timestamp, "ms since 1970"),
                 (Field("header", f"{name}: {_as_text(value)}") for name, value in letter.headers),
             ),
             section(
-                "Its payload",
+                "Payload",
                 Line("payload", Tone.STRONG, more=f"  ({letter.payload_encoding})"),
                 (Line(each) for each in _pretty(letter).splitlines()),
             ),

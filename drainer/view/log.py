@@ -41,7 +41,7 @@ class LogTerminal(Terminal):
         return False
 
     def event(self, level: int, event: str, message: str, **fields: Any) -> None:
-        """One line of the log. Raises nothing when nobody reads it any more."""
+        """One line of the log. It raises nothing when its reader is gone."""
         if message:
             self._logger.log(level, {"event": event, "message": message, **fields})
 

@@ -154,7 +154,7 @@ def beside_verdict(status: Status) -> Iterator[tuple[str, Tone]]:
 
 
 def causes(status: Status) -> Iterator[Field]:
-    """What holds it up, what can be done, and what a stop would cost: in that order."""
+    """What limits it, what can be done, and what a kill would cost: in that order."""
     ending = share_finished(status.partitions) >= 1 or status.stopping is not None
     if not ending:
         yield Field("limited by", limit(status))

@@ -103,7 +103,7 @@ class Terminal:
 
     @property
     def keyboard(self) -> int | None:
-        """The descriptor to read keys from; None when nobody presses any."""
+        """The descriptor to read keys from; None without a terminal."""
         return self._stdin.fileno() if self.is_interactive else None
 
     @property

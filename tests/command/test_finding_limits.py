@@ -105,7 +105,7 @@ def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(
     assert command.left_behind == ["limits.html", "limits.json"]
 
     again = command(*words)  # all is known: nothing is asked of the brokers any more
-    assert "all of it, from 2 trials" in again.err
+    assert "all boundaries, from 2 trials" in again.err
     assert again.took_s < PATIENCE_S / 2
 
 

@@ -67,7 +67,7 @@ def estimate_page(found: Estimate, plan: Path | str | None = None) -> Page:
             section("What comes first", _first(found)),
             section("By order", _orders(found)),
             section("By concurrency", _table(found)),
-            section("What it rests on", _grounds(found)),
+            section("What it is based on", _grounds(found)),
         ),
         subject=f"Draining {found.request.topic} for group {found.request.group}",
         warnings=() if too_near is None else (too_near,),
