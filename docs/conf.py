@@ -10,6 +10,8 @@ project = "drainer"
 extensions = ["myst_parser"]
 html_theme = "furo"
 html_title = "drainer"
+html_static_path = ["img"]
+html_css_files = ["site.css"]
 html_show_copyright = html_show_sphinx = False
 html_copy_source = html_show_sourcelink = False
 myst_heading_anchors = 4

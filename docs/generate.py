@@ -70,8 +70,8 @@ def default_of(param: Any) -> str:
 
 
 def table(found: list[Row]) -> str:
-    lines = [f"| {names} | {said} |" for names, said in found]
-    return "\n".join(["| option | what it does |", "|---|---|", *lines])
+    lines = [f"{names} | {said}" for names, said in found]
+    return "\n".join(["option | what it does", "---|---", *lines])
 
 
 def anchor(panel: str) -> str:
@@ -94,7 +94,7 @@ def pages() -> dict[str, str]:
     times = Counter(one for _, options in found.values() for one, panel in options.items() if panel)
     panels: dict[Row, str] = {}
     for _, options in found.values():
-        panels = options | panels
+        panels |= {one: panel for one, panel in options.items() if one not in panels}
     shared: dict[str, list[Row]] = {}
     for one, panel in panels.items():
         if times[one] > 1:
@@ -121,8 +121,8 @@ def pages() -> dict[str, str]:
             )
             parts.append("Shared options:\n\n" + "\n".join(lines))
     summary = {name: root.commands[name] for name in made}
-    index = ["| command | what it does |", "|---|---|"]
-    index += [f"| [{name}]({name}.md) | {line_of(each)} |" for name, each in summary.items()]
+    index = ["command | what it does", "---|---"]
+    index += [f"[{name}]({name}.md) | {line_of(each)}" for name, each in summary.items()]
     made["index"] = [
         "# Commands",
         "Options that several commands take stand in [Shared options](options.md).",

@@ -25,7 +25,7 @@ def find_java() -> Path:
     home = os.environ.get("JAVA_HOME")
     found = (home and shutil.which("java", path=str(Path(home) / "bin"))) or shutil.which("java")
     if not found:
-        raise SandboxRefused("the sandbox needs Java, and none was found", hint=_HINT)
+        raise SandboxRefused("the sandbox needs Java, but there is none", hint=_HINT)
     try:
         answer = subprocess.run(
             [found, "-version"],
@@ -42,10 +42,10 @@ def find_java() -> Path:
     version = _VERSION.search(said)
     if answer.returncode != 0 or version is None:
         # macOS ships a `java` that only says where to get one.
-        raise SandboxRefused(f"{found} is no working Java: {said}", hint=_HINT)
+        raise SandboxRefused(f"{found} is not a working Java: {said}", hint=_HINT)
     if int(version[1]) < OLDEST_RELEASE:
         raise SandboxRefused(
-            f"the sandbox needs Java {OLDEST_RELEASE} or later, and {found} is Java {version[1]}",
+            f"the sandbox needs Java {OLDEST_RELEASE} or later, but {found} is Java {version[1]}",
             hint=_HINT,
         )
     return Path(found)

@@ -65,4 +65,4 @@ def error_text(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as worse:
-        return f"its text can't be had ({type(worse).__name__})"
+        return f"its text is not available ({type(worse).__name__})"

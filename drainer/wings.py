@@ -71,7 +71,7 @@ def insist_on(extra: Extra, what: str) -> None:
     missing = [name for name in PACKAGES[extra] if find_spec(name) is None]
     if missing:
         error = ExtraMissing(
-            f"{what} needs {', '.join(missing)}, which drainer was installed without",
+            f"{what} needs {', '.join(missing)}, which this installation lacks",
             hint=f"Install drainer[{extra}].",
         )
         error.add_note(error.hint or "")  # for those who import, and see a traceback

@@ -21,7 +21,7 @@ HANDLE_CHECKS = {
     "commutes": "different sub-keys commute",
     "overlaps": "different sub-keys may be handled at the same time",
     "idempotent": "lanes can be rewound, as after a kill",
-    "travels": "handle needs no more than Spark's tasks are sent",
+    "travels": "handle needs only what Spark tasks receive",
 }
 
 
@@ -47,9 +47,9 @@ def certify(
     certificate = split_report(subject, messages)
     handled = 0
     if state is None:
-        found = _unchecked("handle was not called: no state function was given")
+        found = _unchecked("handle was not called: there is no state function")
     elif certificate.broken:
-        found = _unchecked("not checked, because split breaks a law")
+        found = _unchecked("not checked: split breaks a law")
     else:
         found, handled = _handle_findings(subject, messages, state, effort)
     return replace(certificate, findings=certificate.findings + found, handled=handled)

@@ -20,12 +20,12 @@ from drainer.certify.trial import (
 from drainer.errors import Refused, SplitFailed
 
 _CLAIM = (
-    "name in `keys` all that an operation touches, or make it a Barrier; see"
-    " docs/explanation/correctness.md"
+    "Name in `keys` all that an operation touches, or make it a Barrier; see"
+    " docs/explanation/correctness.md."
 )
 _REPEAT = (
-    "write values that don't depend on what is there, only forward, or remember sub.id together"
-    " with the effect; see docs/explanation/correctness.md"
+    "Write values that don't depend on the stored ones, never go back, or store sub.id with the"
+    " effect; see docs/explanation/correctness.md."
 )
 
 
@@ -37,9 +37,9 @@ def baseline(trial: HandlerTrial, work: SampleWork) -> list[Finding]:
             Finding(
                 "handle",
                 Level.BAD,
-                f"in order, and one at a time, {serial.raised}",
-                "a drain halts there; if it needs messages before the sample, let open() provide"
-                " what they would have left",
+                f"in order and one at a time, {serial.raised}",
+                "Fix handle: a drain halts there. If it needs earlier messages, prepare their"
+                " effects in open().",
             )
         ]
     count = f"{len(work.specs):,} sub-message{'' if len(work.specs) == 1 else 's'}"
@@ -52,9 +52,9 @@ def baseline(trial: HandlerTrial, work: SampleWork) -> list[Finding]:
             Finding(
                 "state",
                 Level.BAD,
-                f"the same sub-messages in the same order left {first}, and then {second}",
-                "open() has to begin with the same state each time; leave times and random ids out"
-                " of what the state function gives",
+                f"the same sub-messages in the same order left {first}, then {second}",
+                "Start with the same state in each open(). Leave times and random ids out of the"
+                " state function.",
             ),
         ]
     if trial.run().same(serial):
@@ -63,8 +63,8 @@ def baseline(trial: HandlerTrial, work: SampleWork) -> list[Finding]:
             Finding(
                 "state",
                 Level.WARN,
-                "handling changes nothing that the state function sees: what follows proves little",
-                "let it give all that handle writes",
+                "the state function sees no change by handle: the next checks prove little",
+                "Return all that handle writes.",
             ),
         ]
     return [handles, Finding("state", Level.OK, "the same order ends in the same state")]
@@ -81,8 +81,7 @@ def commutes(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding:
     return Finding(
         "commutes",
         Level.OK,
-        f"different sub-keys commute: {search.tried:,} schedules end in the state of the serial"
-        " one",
+        f"different sub-keys commute: {search.tried:,} schedules end in the serial state",
     )
 
 
@@ -92,16 +91,15 @@ def overlaps(trial: HandlerTrial, work: SampleWork, effort: Effort, *, is_async:
         return Finding(
             "overlaps",
             Level.UNCHECKED,
-            "a plain handle runs on threads, which nobody can make take turns: that sub-messages"
-            " may overlap is not checked",
-            "guard what different sub-keys share in the process with a lock",
+            "not checked: a plain handle runs on threads, which drainer can't schedule",
+            "Guard what different sub-keys share in the process with a lock.",
         )
     search = Search(trial, effort, _all_at_once, _some_at_once)
     found, choice = _find(search, work)
     if found is not None:
         text = _overlap_in_words(found)
-        hint = "await nothing between reading and writing what other sub-keys write too, or name it"
-        return Finding("overlaps", Level.BAD, text, f"{hint} in `keys`")
+        hint = "Don't await between reading and writing a shared value, or name it in `keys`."
+        return Finding("overlaps", Level.BAD, text, hint)
     if not choice:
         return _no_choice("overlaps")
     return Finding(
@@ -137,17 +135,17 @@ def travels(trial: HandlerTrial, work: SampleWork) -> Finding:
     try:
         ended = trial.run_shipped(work.serial)
     except (SplitFailed, Refused):
-        text = "not checked, because payloads can't be sent to Spark's tasks"
+        text = "not checked: payloads can't travel to Spark tasks"
         return Finding("travels", Level.UNCHECKED, text)
     serial = trial.run(work.serial)
     if ended.same(serial):
-        return Finding("travels", Level.OK, "handle needs no more than Spark's tasks are sent")
+        return Finding("travels", Level.OK, "handle needs only what Spark tasks receive")
     there, here = ended.against(serial)
     return Finding(
         "travels",
         Level.WARN,
-        f"on Spark, where sub-messages come without message.value, {there}; in one process, {here}",
-        "put what handle needs into the payload, or set whole_messages = True; change no payload",
+        f"on Spark, where sub-messages have no message.value, {there}; in one process, {here}",
+        "Put what handle needs into the payload, or set whole_messages = True. Change no payload.",
     )
 
 
@@ -167,10 +165,10 @@ def together(trial: HandlerTrial, work: SampleWork) -> Finding | None:
                 Level.BAD,
                 f"{found.work.words(list(found.work.specs))} leave {there} as a drain folds and"
                 f" batches them; one by one, {here}",
-                "coalesce(earlier, later) has to do what both would, in this order, and leave"
-                " both as they are; handle_batch what handling each would",
+                "Make coalesce(earlier, later) do what both would in this order, and change"
+                " neither. Make handle_batch do what handling each would.",
             )
-    text = "folded and in batches, they end in the state of one by one"
+    text = "folded and in batches, they end in the same state as one by one"
     return Finding("together", Level.OK, text)
 
 
@@ -200,8 +198,8 @@ def _no_choice(check: str) -> Finding:
     return Finding(
         check,
         Level.UNCHECKED,
-        "no two of these sub-messages may change places: all share one sub-key",
-        "a drain gains nothing from one lane; take more messages, or split finer",
+        "not checked: all these sub-messages share one sub-key",
+        "Take more messages, or split finer: a drain gains nothing from one lane.",
     )
 
 

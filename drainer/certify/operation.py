@@ -23,8 +23,8 @@ def state_function(handler: LoadedHandler) -> StateOf:
     if not callable(getattr(handler.target, "state", None)):
         raise UsageError(
             f"the handler {handler.reference} has no method `state`",
-            hint="Give it one, or name a class derived from it that has one: it gives all that"
-            " handle has written, to be compared by ==.",
+            hint="Add one, or name a subclass with one. It returns all that handle has written, for"
+            " comparison with ==.",
         )
     return lambda target: target.state()
 
@@ -38,7 +38,7 @@ def sample_of(
     if not sample.messages:
         raise Refused(
             f"topic {topic} holds no messages to try the handler on",
-            hint="Take a topic, or partitions, with some. For made-up ones there is"
+            hint="Name a topic or partitions with messages. To try made-up messages, use"
             " drainer.testing.",
         )
     return sample

@@ -145,9 +145,7 @@ def dispatcher_of(sample: Sequence[Message]) -> Dispatcher:
     ends: dict[int, int] = {}
     for each in sample:
         if each.offset < ends.get(each.partition, 0):
-            raise ValueError(
-                f"{each} does not follow the message before it: give messages rising offsets"
-            )
+            raise ValueError(f"{each} does not follow the message before it: offsets must rise")
         ends[each.partition] = each.offset + 1
     return Dispatcher({partition: Ledger(0, end) for partition, end in ends.items()})
 

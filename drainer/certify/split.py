@@ -19,8 +19,8 @@ DAY_S = 24 * 3600.0
 # The other processes: the seed of hash(), for two elements of a set stand in one order in half of
 # all processes; and how far the clock is ahead: another date, day of the week, hour and minute.
 PROBES = ((1, 0.0), (2, 0.0), (3, 397 * DAY_S + 27_077))
-_PURE = "let split depend on the message alone: no clock, no chance, no state, no order of a set"
-_KEYS = "use str, bytes, int, or tuples of them, in one normal form"
+_PURE = "Make split depend on the message alone: no clock, no random, no state, no set order."
+_KEYS = "Use str, bytes, int, or tuples of them, in one normal form."
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ def split_report(
     # A sub-key that differs because of its own type is told as that, and only once.
     if keys.level is Level.BAD and findings[1].level is Level.BAD:
         findings[1] = Finding(
-            "deterministic", Level.UNCHECKED, "not checked, because its sub-keys are not stable"
+            "deterministic", Level.UNCHECKED, "not checked: its sub-keys are not stable"
         )
     findings += [keys, _writable(first), payloads(zip(sample, first.subs, strict=True))]
     return Certificate(findings, len(sample), sum(map(len, first.subs)))
@@ -88,7 +88,7 @@ def _takes(sample: Sequence[Message], first: _Pass) -> Finding:
     failed = [account for account in first.accounts if isinstance(account, str)]
     if failed:
         many = f" ({len(failed):,} of {len(sample):,} messages)" if len(failed) > 1 else ""
-        return Finding("split", Level.BAD, f"{failed[0]}{many}", "a drain halts there")
+        return Finding("split", Level.BAD, f"{failed[0]}{many}", "Fix split: a drain halts there.")
     return Finding("split", Level.OK, "split takes every message")
 
 
@@ -112,9 +112,8 @@ def _deterministic(
             return Finding(
                 "deterministic",
                 Level.WARN,
-                f"split gives the same again and again here; {where} it could not be asked:"
-                f" {reason}",
-                "define the handler at the top of a module that can be imported",
+                f"split gives the same each time here, but drainer can't call it {where}: {reason}",
+                "Define the handler at the top level of an importable module.",
             )
         if told := _first_difference(sample, first.accounts, elsewhere):
             return Finding("deterministic", Level.BAD, f"{told} {where}", _PURE)
@@ -134,9 +133,9 @@ def _first_difference(
             if isinstance(one, str) and isinstance(other, str):
                 continue  # both halt; an error's text is free to differ
             failure = one if isinstance(one, str) else other
-            return f"split works at {message}, and then does not: {failure},"
+            return f"split works at {message}, then fails: {failure},"
         if len(one) != len(other):
-            return f"split gives {len(one)} sub-messages at {message}, and {len(other)}"
+            return f"split gives {len(one)} sub-messages at {message}, then {len(other)}"
         index = next(n for n, pair in enumerate(zip(one, other, strict=True)) if len(set(pair)) > 1)
         before, after = one[index], other[index]
         if (before.kind, before.keys) == (after.kind, after.keys):
@@ -157,7 +156,7 @@ def _leaves_alone(sample: Sequence[Message], first: _Pass) -> Finding:
             "message",
             Level.BAD,
             f"split changes the message {first.changed[0]} itself",
-            "copy what split has to change: the same message may be split again",
+            "Copy what split changes: drainer may split the same message again.",
         )
     return Finding("message", Level.OK, "split leaves the message as it was")
 
@@ -188,8 +187,8 @@ def _writable(first: _Pass) -> Finding:
                 return Finding(
                     "dead-letters",
                     Level.WARN,
-                    f"the payload of {sub} ({type(sub.payload).__name__}) can't be written down"
-                    " and read back: as a dead letter it could not be handled again",
-                    "make payloads of dict, list, tuple, str, bytes, numbers, True, False and None",
+                    f"drainer can't write and read back the payload of {sub}"
+                    f" ({type(sub.payload).__name__}): a redrive could not handle its dead letter",
+                    "Use dict, list, tuple, str, bytes, numbers, True, False and None in payloads.",
                 )
-    return Finding("dead-letters", Level.OK, "payloads can be written down and read back")
+    return Finding("dead-letters", Level.OK, "payloads can be written and read back")

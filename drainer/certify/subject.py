@@ -103,7 +103,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         with asyncio.Runner() as runner:
             return runner.run(work)
     work.close()
-    raise RuntimeError("an event loop runs here: call this from a plain `def test_...`")
+    raise RuntimeError("an event loop is already running: call this from a plain `def test_...`")
 
 
 def _encoded(value: Value) -> bytes | None:

@@ -32,10 +32,10 @@ def payloads(split: Iterable[tuple[Message, Sequence[SubMessage]]]) -> Finding:
                 return Finding(
                     "payloads",
                     Level.WARN,
-                    f"on Spark, the payload of {sub} is another one where it is handled",
-                    "yield plain data: it is pickled on its way",
+                    f"on Spark, the payload of {sub} changes on its way to the task",
+                    "Yield plain data: Spark pickles it.",
                 )
-    return Finding("payloads", Level.OK, "payloads can be sent to Spark's tasks")
+    return Finding("payloads", Level.OK, "payloads can travel to Spark tasks")
 
 
 def _shipped(

@@ -27,8 +27,8 @@ def show_sample(terminal: Terminal, handler: str, sample: Sample, seed: int) -> 
             f"Certify {handler} on {counted(len(sample.messages), 'message')} of {sample.topic}",
             Tone.STRONG,
         ),
-        Field("taken from", logs, f"evenly, by --seed {seed}"),
-        Field("commits", "nothing", "no group is joined or moved"),
+        Field("taken from", logs, f"evenly, with --seed {seed}"),
+        Field("commits", "nothing", "drainer joins no group and moves none"),
     )
 
 
@@ -63,7 +63,7 @@ def _sample(found: Certificate) -> Iterator[Field]:
     yield Field("sample", figures.counted(found.messages, "message"))
     yield Field("split into", figures.counted(found.sub_messages, "sub-message"))
     if found.handled:
-        yield Field("handle", f"was called {figures.counted(found.handled, 'time')}")
+        yield Field("handle", f"called {figures.counted(found.handled, 'time')}")
 
 
 def _verdict(findings: list[Finding]) -> Line:

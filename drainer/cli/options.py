@@ -108,7 +108,7 @@ class What(Records):
         help="Where to end (exclusive): end, OFFSET or @ISO-TIME.",
     )
     order: Order = option(
-        default=Order.SUB_KEY, help="Order to keep. Use others than sub-key only to compare."
+        default=Order.SUB_KEY, help="Order to keep. All but sub-key are only for comparison."
     )
 
 
@@ -268,8 +268,8 @@ class Failing:
     rate: float | None = option(
         default=None,
         parse=parse_rate,
-        metavar="RATE|none",
-        help="Most calls started per second, retries included. Default: none.",
+        metavar="N/s|none",
+        help="Most sub-messages started per second, retries included. Default: none.",
     )
 
     @property

@@ -66,6 +66,7 @@ def take(
         option(
             default=None,
             envvar=None,
+            metavar="REFERENCE",
             help="The same handler at another path. Default: the plan's.",
         ),
     ],
@@ -106,7 +107,7 @@ def take(
 def history(plan: PlanArgument, terminal: TableTerminal) -> None:
     """Show who did what with a drain, when and why.
 
-    Each line ends with the group's offsets after it.
+    If an event moved the group, its line shows the new offsets.
 
     Example: `drainer plan history orders.indexer.plan.json`
     """
@@ -144,12 +145,7 @@ def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> in
                 "warnings": found,
             }
         )
-    show_checks(terminal, checks)
-    for text in found:
-        terminal.warn(text)
-    for error in failed:
-        if error.hint:
-            terminal.hint(error.hint)
+    show_checks(terminal, checks, warnings=found)
     return code
 
 

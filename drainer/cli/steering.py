@@ -85,7 +85,10 @@ def _value(name: str, declared: Option, kind: Any, text: str) -> Any:
     try:
         return msgspec.convert(text, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{text!r} is not a valid value: {error}") from None
+        raise UsageError(
+            f"{text!r} is not valid: {error}",
+            hint=f"See {declared.word} in `drainer resume --help-all`.",
+        ) from None
 
 
 @command
@@ -246,7 +249,7 @@ def _tell_end(terminal: Terminal, ended: Mapping[str, Any]) -> None:
     how = ended.get("error") or ended.get("status")
     terminal.say("the drain has ended" if how is None else f"the drain has ended: {how}")
     if ended.get("resume"):
-        terminal.go_on(Field("to resume", ended["resume"]))
+        terminal.go_on(Field("resume", ended["resume"]))
 
 
 def _show(terminal: Terminal, answers: Iterator[Answer]) -> None:

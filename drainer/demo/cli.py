@@ -39,6 +39,7 @@ def demo(
             "--record",
             default=None,
             envvar=None,
+            metavar="FILE.svg",
             help="Write a picture of the terminal to this SVG file.",
         ),
     ],

@@ -54,5 +54,5 @@ def fill(
     left = producer.flush(TIMEOUT_S)
     if failures or left:
         reason = failures[0] if failures else f"{left} still unsent after {TIMEOUT_S} s"
-        raise DrainerError(f"topic {topic} could not be filled: {reason}")
+        raise DrainerError(f"can't fill topic {topic}: {reason}")
     return count

@@ -147,7 +147,7 @@ class Demo:
         ]
         for sentence, holds in checks:
             if not holds:
-                raise DrainerError(f"the demo went wrong; this does not hold: {sentence}")
+                raise DrainerError(f"the demo failed: this is not true: {sentence}")
         return [sentence for sentence, _ in checks]
 
     def close(self, cluster: Cluster) -> None:

@@ -232,8 +232,8 @@ class Failures:
         if for_s > self._settings.max_outage_s:
             self._halt(
                 Halted(
-                    f"{counted(len(self.late), 'sub-message')} block all handler threads for"
-                    f" {for_s:.0f} s, longer than --max-outage",
+                    f"all handler threads are blocked by {counted(len(self.late), 'sub-message')}"
+                    f" for {for_s:.0f} s, longer than --max-outage",
                     hint=_STUCK_HINT,
                 )
             )

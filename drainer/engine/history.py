@@ -24,7 +24,9 @@ _LEAST_S = 0.45  # statuses come each half second; the last one comes when it co
 class Interval:
     """A stretch of a drain, from the end of the one before until ``ends_s``, as it was at its end.
 
-    Counts are over all runs of the drain. ``to_go`` are offsets from the watermark to the end.
+    Counts are over all runs of the drain. ``running_s`` is the time that sub-messages were in the
+    handler, added up over this run: between two stretches ``rates`` makes of it how many were in
+    it at once, on average. ``to_go`` are offsets from the watermark to the end.
     ``latency_s`` is None until an attempt returned.
     """
 
@@ -36,7 +38,7 @@ class Interval:
     failures: int  # attempts, of this run
     retries: int
     timeouts: int
-    running: int
+    running_s: float
     lanes: int
     lanes_ready: int
     concurrency: int
@@ -63,6 +65,7 @@ class History:
         self._newest: Interval | None = None  # unless it is kept
         self._deepest: dict[Hashable, int] = {}
         self._troubles: list[Trouble] = []
+        self._running_s = 0.0
         self.troubles_more = 0  # that were not kept
         self.last: Status | None = None
 
@@ -86,6 +89,8 @@ class History:
     def add(self, status: Status) -> None:
         self._add_trouble(status)
         self._add_hottest(status)
+        since_s = 0.0 if self.last is None else status.elapsed_s - self.last.elapsed_s
+        self._running_s += status.running * max(0.0, since_s)
         self.last = status
         new = self._stretch(status)
         # The first one is the beginning: rates count from it.
@@ -114,7 +119,7 @@ class History:
             failures=failures.failures,
             retries=failures.retries,
             timeouts=failures.timeouts,
-            running=status.running,
+            running_s=self._running_s,
             lanes=status.lanes,
             lanes_ready=status.lanes_ready,
             concurrency=status.concurrency,
@@ -142,7 +147,7 @@ class History:
             self._deepest = dict(self.hottest)
 
 
-def rates(stretches: Sequence[Interval], counts: Iterable[int]) -> list[float]:
+def rates(stretches: Sequence[Interval], counts: Iterable[float]) -> list[float]:
     """How fast a count rose in each stretch but the first, per second."""
     return [
         (count - before_count) / max(stretch.ends_s - before.ends_s, 1e-9)

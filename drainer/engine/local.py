@@ -63,6 +63,7 @@ class LocalDrain:
         self.calls: Callable[[], int] = lambda: 0  # in the handler; any thread may ask
         self.totals: Callable[[], Totals] = Totals  # of all tasks, where there are others
         self._settings = Settings(held.running, plan.failures)
+        self._paused = False
         self._letters: dict[str, DeadLetters] = {}  # by topic
         self._limiter: Limiter | None = None  # when the concurrency is not fixed
         self._limiting: asyncio.Task[None] | None = None
@@ -248,6 +249,7 @@ class LocalDrain:
         return self._letters[topic]
 
     def pause(self, paused: bool) -> None:
+        self._paused = paused
         self._failures.pause(paused)
         self._workers.pause(paused)
 
@@ -257,6 +259,7 @@ class LocalDrain:
             self._finish_what_came(trouble)
         elif trouble is not None:
             self._life.end(trouble)
+        self._meter.look(self._running)
         self._pump.poke()
 
     def stop(self) -> None:
@@ -291,15 +294,23 @@ class LocalDrain:
     def failure_status(self) -> FailureStatus:
         return self._failures.status()
 
+    @property
+    def _running(self) -> int:
+        """Sub-messages in the handler now."""
+        if self._handler.bundling is None:
+            return self.calls()
+        return max(0, self.dispatcher.lanes.running - self._workers.kept_back)
+
     def status(self, plan: OffsetPlan) -> Status:
-        status = self._meter.status(plan)
+        # While nothing new begins, what counts is how many are still to end.
+        exact = self._paused or self._life.is_ending
+        status = self._meter.status(plan, self._running if exact else self._meter.in_flight)
         if isinstance(self.dispatcher, FirstDispatcher) and self._held.first is not None:
             rate = self._settings.failures.rate
             first = self._held.first
             status = with_class(status, plan, self.dispatcher, first, rate)
         return replace(
             status,
-            running=max(0, status.running - self._workers.kept_back),
             trouble=self._source.trouble or self._failures.trouble,
             auto=None if self._limiter is None else self._limiter.status(),
             blocked_by=self._watchdog.blocked_by,

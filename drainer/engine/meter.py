@@ -18,6 +18,7 @@ from drainer.policy.rate_cap import Cap, RateLimiter
 HOTTEST = 5
 WINDOW_S = 5.0  # what "now" means for the rate
 ETA_WINDOW_S = 30.0  # calmer: an estimate that jumps is no help
+MEAN_S = 0.5  # what calls in flight are averaged over: the time between two statuses
 
 
 class Measures(ABC):
@@ -142,8 +143,27 @@ class Meter(Measures):
             plan_path=plan_path,
             clock=clock,
         )
+        self._in_flight: deque[tuple[float, int]] = deque()  # when, sub-messages in the handler
 
-    def status(self, plan: OffsetPlan) -> Status:
+    def look(self, in_flight: int) -> None:
+        """Notes how many sub-messages are in the handler, several times between two statuses."""
+        now = self._clock()
+        self._in_flight.append((now, in_flight))
+        while self._in_flight[0][0] <= now - MEAN_S:
+            self._in_flight.popleft()
+
+    @property
+    def in_flight(self) -> int:
+        """How many sub-messages are in the handler, on average since about the last status.
+
+        At a single moment there may be few, though there are many most of the time: once workers
+        have kept the event loop too long, they end what they are at before any takes another.
+        """
+        looks = self._in_flight
+        return round(sum(count for _, count in looks) / max(1, len(looks)))
+
+    def status(self, plan: OffsetPlan, running: int) -> Status:
+        """``running`` sub-messages are in the handler."""
         lanes, watermarks = self._dispatcher.lanes, self._dispatcher.watermarks
         parts = plan.partitions
         return self._status(
@@ -160,7 +180,7 @@ class Meter(Measures):
                 )
                 for number, ledger in self._dispatcher.ledgers.items()
             ),
-            running=lanes.running,
+            running=running,
             lanes=len(lanes),
             lanes_ready=lanes.ready,
             hottest=lanes.hottest(HOTTEST),

@@ -294,7 +294,7 @@ class Status:
     rate_now: float  # over the last few seconds
     rate_average: float  # since this run began
     eta_s: float | None  # None until there is something to tell it from
-    running: int  # sub-messages in the handler
+    running: int  # sub-messages in the handler, on average since the last status
     concurrency: int  # the limit now, when it is not fixed
     lanes: int  # sub-keys with something waiting or running
     lanes_ready: int  # lanes that only wait for a worker

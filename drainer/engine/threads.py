@@ -134,8 +134,8 @@ class ThreadWorkers:
 
     @property
     def kept_back(self) -> int:
-        """How many a pause keeps from being begun."""
-        return len(self._kept)
+        """How many are handed out, and in no thread's hands."""
+        return max(0, self._out - len(self._begun))
 
     def wake(self) -> None:
         take = self._starter.take

@@ -102,8 +102,8 @@ def send_canary(
     """
     if not isinstance(prepared.engine, InProcess):
         raise Refused(
-            "a canary runs in this process: the first messages are no work for Spark",
-            hint="the rest of it can be resumed on Spark",
+            "a canary runs in this process, not on Spark",
+            hint="Resume the rest on Spark.",
         )
     engine = InProcess(lambda source, dispatcher: FirstMessages(source, first, dispatcher))
 

@@ -235,7 +235,9 @@ def _setting(measured: Measured, request: Request, question: Question) -> Settin
 
 
 def _notes(workload: Workload, request: Request) -> list[str]:
-    notes = ["retries, failures and a downstream that slows down under load are not in it"]
+    notes = [
+        "the estimate leaves out retries, failures, and a downstream that slows down under load"
+    ]
     if not workload.whole:
         notes.append(
             f"from {workload.sampled_messages:,} messages read evenly over the backlog, a sample"

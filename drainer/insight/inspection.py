@@ -264,8 +264,8 @@ def inspect(
     """
     if look.rules and look.handler is None:
         raise UsageError(
-            "rules are asked about sub-messages, and only a handler's split makes them",
-            hint="name it with --handler; count has the default one, a sub-message a message",
+            "rules need sub-messages, and only a handler's split makes them",
+            hint="Add --handler. With `count`, each message is one sub-message.",
         )
     topic, group = cluster.topic(look.topic), cluster.group(look.group, right="DESCRIBE")
     asked = look.partitions or topic.partitions

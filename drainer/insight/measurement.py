@@ -218,7 +218,7 @@ def split_sample(
     try:
         return _split_sample(sample, handler, rules, dealing)
     except (SplitFailed, HandleFailed) as error:
-        hint = "Fix the handler; nothing was handled or committed."
+        hint = "Fix the handler. Nothing was handled or committed."
         raise Refused(str(error), hint=hint) from error
 
 
@@ -337,7 +337,7 @@ def _passed(
         else:
             skipped[name] += stands_for
     if rule_filter.full:
-        raise Refused(TOO_MANY_KEYS, hint="Leave it out: a drain with it would halt.")
+        raise Refused(TOO_MANY_KEYS, hint="Remove --max-per-key: a drain with it would halt.")
     return left
 
 

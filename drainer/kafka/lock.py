@@ -165,7 +165,7 @@ class GroupLock:
                 raise self._held([m for m in members if m.client_id != self.client_id])
             if late:
                 raise BrokerUnreachable(
-                    f"the lock group {lock_group(self._group)} lost this drain's membership",
+                    f"lock group {lock_group(self._group)} has no members, not even this drain",
                     hint="Try again: the cluster is reachable, but slow or not ready.",
                 )
             time.sleep(LOOK_EVERY_S)

@@ -106,7 +106,7 @@ class TopicLook:
                 time.sleep(ASK_AGAIN_S)  # a broker that came back may not know it yet
                 if self._is_missing(timeout_s):
                     raise TopicGone(
-                        f"someone deleted topic {self._topic} during the read",
+                        f"topic {self._topic} was deleted during the read",
                         hint="Its records are gone. Start a new drain with another --plan.",
                     )
             return {
@@ -128,7 +128,7 @@ class TopicLook:
 def recreated(topic: str) -> TopicGone:
     """The error for a topic of the same name with another id."""
     return TopicGone(
-        f"someone deleted and recreated topic {topic} during the read",
+        f"topic {topic} was deleted and recreated during the read",
         hint="The new topic holds other records. Start a new drain with another --plan.",
     )
 

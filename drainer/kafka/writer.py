@@ -164,7 +164,7 @@ class TopicWriter:
         code = answer.code()
         said = f"can't write a record to {self.topic}: " + self._settings.redact(answer.str())
         if code in NO_TOPIC:
-            raise Fatal(f"{said}. Create the topic again, then resume.")
+            raise Fatal(f"{said}. If someone deleted it, create it again, then resume.")
         if code in FORBIDDEN:
             raise Fatal(f"{said}. {granting('WRITE', f'topic {self.topic}')}, then resume.")
         if code in REJECTED or answer.fatal():

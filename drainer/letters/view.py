@@ -28,9 +28,9 @@ def overview_page(found: Overview, redriven: RedriveProgress) -> Page:
     warnings = []
     if found.foreign:
         records = figures.counted(found.foreign, "record")
-        warnings.append(f"{records} of {found.topic} can't be read as dead letters of drainer's")
+        warnings.append(f"{records} of {found.topic} are not dead letters that drainer wrote")
     plan = "" if redriven.plan is None else f" and {redriven.plan}"
-    source = f"redriven: according to group {redriven.group}{plan}"
+    source = f"redriven: as recorded by group {redriven.group}{plan}"
     return Page(
         _headline(found),
         (
@@ -135,7 +135,7 @@ def _fields(letter: Letter) -> Iterator[Field]:
     yield Field("drain", letter.drain_id, letter.time)
     yield Field("redriven", figures.counted(letter.redrives, "time"))
     if letter.why_not_redriven:
-        yield Field("no redrive", letter.why_not_redriven)
+        yield Field("not redriven", letter.why_not_redriven)
 
 
 def _origin(letter: Letter) -> str:
@@ -159,7 +159,7 @@ def _as_text(value: bytes | None) -> str:
 def _pretty(letter: Letter) -> str:
     payload: Any = letter.payload
     if letter.payload_encoding is Encoding.LEFT_OUT:
-        return "left out: it was too large for the dead-letter topic"
+        return "left out: too large for the dead-letter topic"
     if letter.payload_encoding is Encoding.LITERAL:
         return repr(payload)
     if isinstance(payload, bytes):

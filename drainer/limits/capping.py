@@ -42,8 +42,8 @@ def settle_cap(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> 
     action = replace(prepared.action, plan=plan)
     if curve.cluster_id not in ("", plan.cluster_id):
         warning = (
-            f"the limits were measured on another cluster, {curve.cluster_id}: can it do as much as"
-            " this one?"
+            f"the limits were measured on another cluster, {curve.cluster_id}; this one may"
+            " tolerate less"
         )
         action = replace(action, warnings=(*action.warnings, warning))
     sample = sample_backlog(cluster, remaining(cluster, plan), SAMPLED)

@@ -74,7 +74,7 @@ def parse_precision(text: str) -> float:
     found = parse_share(text)
     if not 0.01 <= found <= 0.5:
         raise UsageError(
-            f"the precision {text} is not between 1% and 50%",
+            f"{text} is not between 1% and 50%",
             hint="Give a share in that range, such as 5%.",
         )
     return found

@@ -67,7 +67,7 @@ def comparison_page(found: Sequence[tuple[Path, Limits]]) -> Page:
         for label, limits in named
         if (each := limits.boundary(size)) is not None
     ]
-    figured = ("messages/s", "MB/s a broker", "MB/s", "between", "of the first")
+    figured = ("messages/s", "MB/s per broker", "MB/s", "between", "of the first")
     columns = (Column(""), Column("limits"), *figured, Column("decided by", wide=True))
     return Page(
         Line(f"{figures.counted(len(named), 'file')} of limits, side by side", Tone.STRONG),

@@ -33,17 +33,17 @@ class LimitsFile:
         """
         try:
             if not self.path.parent.is_dir():  # which the lock would make
-                raise FileNotFoundError(errno.ENOENT, "there is no such folder")
+                raise FileNotFoundError(errno.ENOENT, "the folder does not exist")
             self._lock.acquire(blocking=False)
         except filelock.Timeout:
             raise LimitsRefused(
-                f"another drainer process is measuring into {self.path}",
-                hint="wait for it, or stop it with Ctrl-C: its trials are kept",
+                f"another drainer process writes to {self.path}",
+                hint="Wait for it, or stop it with Ctrl-C: it keeps its trials.",
             ) from None
         except OSError as error:
             raise LimitsRefused(
-                f"limits can't be written in {self.path.parent}: {error.strerror or error}",
-                hint="name a file in a folder that you can write to with --out",
+                f"can't write limits in {self.path.parent}: {error.strerror or error}",
+                hint="Name a file in a writable folder with --out.",
             ) from None
         try:
             yield
@@ -59,18 +59,18 @@ class LimitsFile:
 
     def load(self) -> Limits:
         """Raises LimitsRefused when there is no file, or it is damaged, newer or something else."""
-        other = "name another file, or measure again with `drainer limits --out FILE`"
+        other = "Name another file, or measure again with `drainer limits --out FILE`."
         try:
             if self.path.stat().st_size > _BYTES_MOST:
-                raise LimitsRefused("it is too large to be a file of limits", hint=other)
+                raise LimitsRefused("the file is too large for a limits file", hint=other)
             return Limits.from_json(orjson.loads(self.path.read_bytes()))
         except FileNotFoundError:
             raise LimitsRefused(
-                f"there are no limits at {self.path}",
-                hint="measure them with `drainer limits -b BROKER --out FILE`",
+                f"the limits file {self.path} does not exist",
+                hint="Measure the limits with `drainer limits -b BROKER --out FILE`.",
             ) from None
         except OSError as error:
-            why, hint = f"it can't be read: {error.strerror or error}", other
+            why, hint = f"can't read it: {error.strerror or error}", other
         except orjson.JSONDecodeError:
             why, hint = "it is not JSON", other
         except LimitsRefused as error:
@@ -87,6 +87,6 @@ class LimitsFile:
             write_to_last(self.path, data)
         except OSError as error:
             raise LimitsNotWritten(
-                f"the limits {self.path} can't be written: {error.strerror or error}",
-                hint="The trials before this one are kept: make room, and repeat the command.",
+                f"can't write the limits {self.path}: {error.strerror or error}",
+                hint="Make room, and repeat the command. It keeps the earlier trials.",
             ) from error

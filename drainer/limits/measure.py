@@ -109,8 +109,8 @@ def prepare_limits(
         if live and not shared:
             raise Refused(
                 f"others use this cluster: {listed(live)}",
-                hint="overload would hit them. Stop them, or say --shared-cluster: then a trial"
-                " ends within about a second of overload; bound it with --max-rate, too",
+                hint="Stop them. Or add --shared-cluster, which ends a trial within a second of"
+                " overload, and --max-rate.",
             )
     left_behind = find_test_topics(cluster)
     return PreparedLimits(file, limits, on_disk, places, shared, live, left_behind)
@@ -137,7 +137,7 @@ def measure_limits(
     with file.held():
         if file.find() != prepared.on_disk:
             raise LimitsRefused(
-                f"{file.path} has changed since it was looked at: another process works with it",
+                f"{file.path} has changed meanwhile: another process uses it",
                 hint="Repeat the command to resume from there.",
             )
         with host, _stop_signals():
@@ -173,7 +173,7 @@ def _was_refused(error: BaseException) -> bool:
 
 def _remove(cluster: Cluster, topics: Sequence[str]) -> DrainerError | None:
     still = f"test topic {listed(topics)} is still there"
-    hint = f"`drainer limits cleanup -b {cluster.settings.bootstrap_servers}` removes it"
+    hint = f"Remove it: drainer limits cleanup -b {cluster.settings.bootstrap_servers}"
     try:
         delete_test_topics(cluster, topics)
     except DrainerError as error:
@@ -206,25 +206,23 @@ def _saying_how_to_resume(file: LimitsFile) -> Iterator[None]:
         limits = file.find()
         kept = 0 if limits is None else len(limits.trials)
         raise Interrupted(
-            f"stopped by {error or 'Ctrl-C'}: no traffic runs any more, and"
-            f" {kept} trial{' is' if kept == 1 else 's are'} kept in {file.path}",
+            f"stopped by {str(error) or 'Ctrl-C'}: all traffic has ended, and"
+            f" {file.path} keeps {kept} trial{'' if kept == 1 else 's'}",
             hint="Repeat the command to resume.",
         ) from None
 
 
 def _resumed(found: Limits, asked: Limits, path: Path) -> Limits:
     """What was found, to be resumed with the settings that are asked for."""
-    other = "name another file with --out"
     if found.cluster_id != asked.cluster_id:
         raise LimitsRefused(
-            f"{path} is of another cluster, {found.cluster_id}; this one is {asked.cluster_id}",
-            hint=other,
+            f"{path} is for cluster {found.cluster_id}, but this one is {asked.cluster_id}",
+            hint="Name another file with --out.",
         )
     if found.brokers != asked.brokers:
         raise LimitsRefused(
-            f"{path} is of this cluster when it had {found.brokers} brokers; it has"
-            f" {asked.brokers} now",
-            hint=other,
+            f"{path} is for {found.brokers} brokers, but this cluster has {asked.brokers} now",
+            hint="Name another file with --out.",
         )
     before, now = found.settings, asked.settings
     # More sizes are not other settings, nor is what a drain may use of what was found.
@@ -234,6 +232,7 @@ def _resumed(found: Limits, asked: Limits, path: Path) -> Limits:
     if differences := before.differences(now):
         raise LimitsRefused(
             f"{path} was measured with other settings: {', '.join(differences)}",
-            hint=f"repeat those to resume from its {len(found.trials)} trials, or {other}",
+            hint=f"To resume from its {len(found.trials)} trials, use those settings. Or name"
+            " another file with --out.",
         )
     return replace(found, settings=now)

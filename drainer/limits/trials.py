@@ -151,9 +151,9 @@ class Trials:
         round_trip_ms = self._measure(point, observe, lambda _: False).round_trip_ms
         if not round_trip_ms:
             raise Interrupted(
-                f"no broker answered within {self._settings.window_s:.0f} s of"
-                f" {point.pace:.1f} messages/s, so nothing is known of brokers without load",
-                hint="give them time with a longer --window",
+                f"no broker answered within {self._settings.window_s:.0f} s at"
+                f" {point.pace:.1f} messages/s, so drainer can't measure brokers without load",
+                hint="Give them more time with a longer --window.",
             )
         baseline = {**self.limits.baseline, message_bytes: round_trip_ms}
         self._keep(replace(self.limits, baseline=baseline))

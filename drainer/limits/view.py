@@ -29,11 +29,11 @@ from drainer.view.terminal import Terminal
 
 _VERDICTS = {Verdict.CLIENTS: "clients were the limit"}
 _ENDS = {
-    End.MOST: "lower bound: the most that was tried; raise --max-rate to find out more",
+    End.MOST: "lower bound: the most that was tried; raise --max-rate to try more",
     End.CLIENTS: "lower bound: clients could do no more; add executors, or cores",
     End.NONE: "no traffic was safe",
-    End.UNCLEAR: "unclear: trials said nothing",
-    End.TRIALS: "less narrow than asked",
+    End.UNCLEAR: "unclear: no trial gave a verdict",
+    End.TRIALS: "wider than asked",
 }
 
 
@@ -45,17 +45,17 @@ def show_limits_action(
     brokers, path = figures.counted(limits.brokers, "broker"), str(prepared.file.path)
     kept = figures.counted(len(limits.trials), "trial")
     terminal.items(
-        Line("Find out how much traffic the brokers tolerate", Tone.STRONG),
+        Line("Measure how much traffic the brokers tolerate", Tone.STRONG),
         Field("cluster", f"{brokers} at {bootstrap_servers}", f"id {limits.cluster_id}"),
     )
     if limits.complete:
-        terminal.items(Field("known", f"all of it, from {kept} in {path}"))
+        terminal.items(Field("known", f"all boundaries, from {kept} in {path}"))
         return
     partitions = figures.counted(prepared.places.partitions, "partition")
     sizes = ", ".join(map(figures.size, settings.message_bytes))
     why = "by --max-rate"
     if settings.max_mb_per_s is None:
-        why = "at first, and twice as much whenever that is safe; --max-rate bounds it"
+        why = "at first, doubled while it is safe; --max-rate bounds it"
     producers = figures.counted(settings.max_producers, "producer")
     pace = limits.bytes_per_s_most / settings.max_producers / 1e3
     terminal.items(
@@ -72,12 +72,12 @@ def show_limits_action(
         Field("result", path, f"{kept} in it" if limits.trials else ""),
     )
     if prepared.live:
-        terminal.warn(f"others use this cluster, and will notice: {listed(prepared.live)}")
+        terminal.warn(f"others use this cluster and will notice: {listed(prepared.live)}")
     if prepared.left_behind:
         topics = figures.counted(len(prepared.left_behind), "test topic")
         terminal.warn(
-            f"there are {topics} of other runs; `drainer limits cleanup -b {bootstrap_servers}`"
-            " removes what they left"
+            f"other runs left {topics}; `drainer limits cleanup -b {bootstrap_servers}`"
+            " removes them"
         )
 
 
@@ -87,13 +87,13 @@ def limits_page(limits: Limits, path: Path, charts: Sequence[Curves] = ()) -> Pa
     ways_on: tuple[Field, ...] = ()
     if limits.complete:
         ways_on = (Field("use them", f"drainer run … --broker-limits {shlex.quote(str(path))}"),)
-    unfinished = () if limits.complete else ("The search did not end: repeat the command.",)
+    unfinished = () if limits.complete else ("The search is not complete: repeat the command.",)
     return Page(
         _headline(limits),
         (
             section("Boundaries", charts, _boundaries(limits)),
             section(
-                "What it rests on",
+                "What it is based on",
                 Field("safe cap", f"{figures.share(settings.safe_share)} of the boundary"),
                 Field("traffic", ", ".join(traffic_words(settings))),
                 Field("decided by", decided_by(settings)),
@@ -111,10 +111,10 @@ def limits_page(limits: Limits, path: Path, charts: Sequence[Curves] = ()) -> Pa
 def show_leftovers(terminal: Terminal, own: tuple[str, ...], in_use: tuple[str, ...]) -> None:
     """What can be removed, by name, and what is in use."""
     if not own and not in_use:
-        terminal.say("nothing of drainer limits is on this cluster")
+        terminal.say("this cluster has no topics of drainer limits")
     terminal.items(*(Field("topic", topic) for topic in own))
     for name in in_use:
-        terminal.warn(f"{name} is written to now by another run: it is left alone")
+        terminal.warn(f"another run writes to {name} now: drainer leaves it alone")
 
 
 class SearchView(RunningLine):
@@ -164,7 +164,7 @@ def _headline(limits: Limits) -> Line:
     best = max(known, key=limits.mb_per_s_a_broker)
     prefix = "at least" if best.is_open else "up to"
     rate, size = limits.mb_per_s_a_broker(best), figures.size(best.message_bytes)
-    return Line(f"{prefix} {rate:,.1f} MB/s a broker, at {size}", Tone.STRONG)
+    return Line(f"{prefix} {rate:,.1f} MB/s per broker, at {size}", Tone.STRONG)
 
 
 def _boundaries(limits: Limits) -> Table | None:
@@ -181,7 +181,7 @@ def _boundaries(limits: Limits) -> Table | None:
         )
         for each in limits.boundaries
     )
-    figured = ("messages/s", "MB/s a broker", "between", "safe cap", "trials")
+    figured = ("messages/s", "MB/s per broker", "between", "safe cap", "trials")
     columns = (Column(""), *figured, Column("decided by", wide=True))
     return Table(columns, rows) if rows else None
 
@@ -196,7 +196,7 @@ def ended(boundary: Boundary) -> str:
     """What limits it, or why that isn't known."""
     why = "; ".join(boundary.why)
     if boundary.end is End.TRIALS and boundary.is_open:
-        return "lower bound: nothing that was tried overloaded the brokers"
+        return "lower bound: no trial overloaded the brokers"
     said = _ENDS.get(boundary.end, "")
     if boundary.end in (End.MOST, End.UNCLEAR) or not why:
         return said
@@ -232,7 +232,7 @@ def decided_by(settings: LimitSettings) -> str:
     """Where signals come from."""
     if settings.jmx:
         return "request handlers of the brokers (JMX), in-sync replicas, and what clients see"
-    return "what clients see, and in-sync replicas; --jmx host:port would show request handlers"
+    return "what clients see, and in-sync replicas; --jmx host:port adds request handlers"
 
 
 def _each_trial(prepared: PreparedLimits) -> Field:
@@ -243,7 +243,7 @@ def _each_trial(prepared: PreparedLimits) -> Field:
     words = f"{warm_up} to warm up, {window} watched"
     if prepared.shared:
         words += ", ended within about a second of overload"
-    return Field("each trial", words, f"some {figures.duration(all_s)} in all")
+    return Field("each trial", words, f"about {figures.duration(all_s)} in all")
 
 
 def traffic_words(settings: LimitSettings) -> tuple[str, ...]:
@@ -251,7 +251,7 @@ def traffic_words(settings: LimitSettings) -> tuple[str, ...]:
     old = f"{figures.counted(settings.old_groups, 'reader')} of old messages of"
     return (
         f"{figures.counted(settings.consumer_groups, 'group')} reading",
-        f"{figures.counted(settings.partitions, 'partition')} a broker",
+        f"{figures.counted(settings.partitions, 'partition')} per broker",
         figures.counted(settings.topics, "topic"),
         f"{old} {settings.old_topic}" if settings.old_topic else "no old messages",
     )

@@ -56,9 +56,9 @@ class MetricsServer:
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             raise Refused(
-                f"metrics can't be served on {_address(host, port)}: {reason or error}",
-                hint="--metrics 0 takes a free port, and tells it; the host in HOST:PORT is an"
-                " address of this machine, or 0.0.0.0 for all of them",
+                f"can't serve metrics on {_address(host, port)}: {reason or error}",
+                hint="Use --metrics 0 for any free port. For HOST, give an address of this machine,"
+                " or 0.0.0.0 for all.",
             ) from error
         self.page_url = f"http://{_address(host, self._server.server_port)}/"
         self.url = f"{self.page_url}metrics"
@@ -105,14 +105,14 @@ class MetricsServer:
 
     def _found(self, method: str, path: str) -> Answer:
         if method not in ("GET", "HEAD"):
-            return HTTPStatus.METHOD_NOT_ALLOWED, "it is only to be read\n", TEXT, {}
+            return HTTPStatus.METHOD_NOT_ALLOWED, "read only: use GET or HEAD\n", TEXT, {}
         match path:
             case "/":
                 return self._shown()
             case "/healthz":
                 silent_s = monotonic() - (self._seen_s or monotonic())
                 well = self.ended or silent_s < SILENT_S
-                return _health(well, "healthy", f"the drain has said nothing for {silent_s:.0f} s")
+                return _health(well, "healthy", f"no status from the drain for {silent_s:.0f} s")
             case "/readyz":
                 return _health(self._seen_s is not None, "draining", "not draining yet")
         return HTTPStatus.NOT_FOUND, "there are /, /metrics, /healthz and /readyz\n", TEXT, {}

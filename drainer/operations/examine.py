@@ -100,8 +100,8 @@ def _topic(cluster: Cluster, loaded: LoadedPlan) -> None:
         ) from None
     if found.topic_id != plan.topic_id:
         raise PlanRefused(
-            f"someone deleted and recreated topic {plan.topic}: the plan has id {plan.topic_id},"
-            f" the topic has {found.topic_id}",
+            f"topic {plan.topic} was deleted and recreated: the plan has id {plan.topic_id}, the"
+            f" topic has {found.topic_id}",
             hint="Its offsets mean other messages now. Start a new drain with another --plan.",
         )
     missing = sorted(set(plan.partitions) - set(found.partitions))

@@ -147,8 +147,8 @@ class Broker:
             path = os.pathsep.join([path, str(self.classes)])
         if taken := self.ports.taken():
             raise SandboxRefused(
-                f"port {taken[0]} on {HOST} is in use by another process",
-                hint="end that process, or start the broker on other ports",
+                f"another process uses port {taken[0]} on {HOST}",
+                hint="End that process, or start the broker on other ports.",
             )
         try:
             self._write_settings()
@@ -159,7 +159,7 @@ class Broker:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise SandboxRefused(
                 f"can't start a broker in {self.folder}: {error}",
-                hint="make sure that the folder is writable, and the disk has room",
+                hint="Check that the folder is writable, and that the disk has room.",
             ) from error
 
     def wait_ready(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
@@ -318,8 +318,8 @@ class Broker:
 
     def _refused(self, what: str) -> SandboxRefused:
         return SandboxRefused(
-            f"{what}; its last words:\n{self._tail()}",
-            hint=f"the whole log is {self.log}, Java's own output {self._output}",
+            f"{what}; the end of its log:\n{self._tail()}",
+            hint=f"See the log {self.log} and Java's output {self._output}.",
         )
 
     def _tail(self) -> str:

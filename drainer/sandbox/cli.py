@@ -23,6 +23,7 @@ Folder: TypeAlias = Annotated[
         "--folder",
         default=None,
         envvar="DRAINER_SANDBOX",
+        metavar="FOLDER",
         help="Folder for its data; `down` removes it.",
     ),
 ]

@@ -70,12 +70,12 @@ def kafka_jars(*, cache: Path | None = None, say: Say = quiet) -> tuple[Path, ..
         except OSError as error:
             raise SandboxRefused(
                 f"can't keep Kafka's jars in {cache.parent}: {error}",
-                hint="make 150 MB of room there, or name another folder with XDG_CACHE_HOME",
+                hint="Make 150 MB of room there, or name another folder with XDG_CACHE_HOME.",
             ) from error
     if changed := _changed(jars):
         raise SandboxRefused(
-            f"Kafka's jars in {cache} are not those that were published: {changed}",
-            hint="find out who changed it; if the folder is removed, the jars are fetched again",
+            f"Kafka's jars in {cache} differ from the published ones: {changed}",
+            hint="Find out who changed them. To fetch them again, remove the folder.",
         )
     return jars
 
@@ -116,7 +116,7 @@ def _fetch(cache: Path, say: Say) -> None:
     ivy = max(_pyspark_jars().glob("ivy-*.jar"), default=None)
     if ivy is None:  # PySpark's client alone has no jars
         raise SandboxRefused(
-            f"this PySpark has no Ivy in {_pyspark_jars()}, which fetches Kafka's jars",
+            f"this PySpark has no Ivy in {_pyspark_jars()} to fetch Kafka's jars",
             hint="Install drainer[spark].",
         )
     log = cache.with_name(f"{cache.name}.fetch.log")
@@ -140,9 +140,8 @@ def _fetch(cache: Path, say: Say) -> None:
             raise _fetch_refused(log)
         if changed := _changed(jars):
             raise SandboxRefused(
-                f"a jar of Kafka {KAFKA_VERSION} that was fetched is not the one that was"
-                f" published: {changed}",
-                hint="find out which proxy or mirror answers for Maven Central; nothing was kept",
+                f"a downloaded jar of Kafka {KAFKA_VERSION} differs from the published: {changed}",
+                hint="Check the proxy or mirror for Maven Central. drainer kept nothing.",
             )
         if cache.exists():
             shutil.rmtree(cache)
@@ -163,8 +162,8 @@ def _run(command: list[str], log: Path) -> int:
             ).returncode
     except subprocess.TimeoutExpired:
         raise SandboxRefused(
-            f"Kafka's jars did not come within {FETCH_TIMEOUT_S} s; Ivy's output is in {log}",
-            hint="check the network, then try again",
+            f"Kafka's jars did not arrive within {FETCH_TIMEOUT_S} s; Ivy's output is in {log}",
+            hint="Check the network, then try again.",
         ) from None
 
 
@@ -172,9 +171,9 @@ def _fetch_refused(log: Path) -> SandboxRefused:
     said = log.read_text(encoding="utf-8", errors="replace")
     trouble = "; ".join(dict.fromkeys(line.strip(": \t") for line in _TROUBLE.findall(said)[:3]))
     return SandboxRefused(
-        f"could not fetch Kafka's jars: {trouble or 'Ivy failed'}; Ivy's output is in {log}",
-        hint="the first start needs the network: check it (and JAVA_TOOL_OPTIONS for a proxy) and"
-        " the disk, then try again; or copy the cache folder from a machine that has it",
+        f"can't fetch Kafka's jars: {trouble or 'Ivy failed'}; Ivy's output is in {log}",
+        hint="Check the network (JAVA_TOOL_OPTIONS for a proxy) and the disk, then try again. Or"
+        " copy the cache folder from another machine.",
     )
 
 
@@ -183,7 +182,7 @@ def _pyspark_jars() -> Path:
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise SandboxRefused(
-            "the sandbox needs PySpark, which brings Ivy, and it is not installed",
+            "the sandbox needs PySpark (for Ivy), which is not installed",
             hint="Install drainer[spark].",
         )
     return Path(spec.submodule_search_locations[0]) / "jars"

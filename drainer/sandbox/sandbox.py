@@ -125,15 +125,15 @@ def down(folder: Path | None = None, *, say: Say = quiet) -> bool:
         say(f"stopping the sandbox on {found.bootstrap_servers}")
         if (left := end_all(found.processes)) is not None:
             raise SandboxRefused(
-                f"the sandbox's broker (process {left.pid}) can't be ended",
-                hint="end it by hand, then try again",
+                f"can't end the sandbox's broker, process {left.pid}",
+                hint="Kill the process, then try again.",
             )
         try:
             shutil.rmtree(folder)
         except OSError as error:
             raise SandboxRefused(
                 f"can't remove the sandbox's folder {folder}: {error}",
-                hint="its brokers are stopped; remove the folder by hand",
+                hint="Remove the folder by hand. Its brokers have stopped.",
             ) from error
         say(f"removed {folder}")
         return True
@@ -149,7 +149,7 @@ def _insist_on_shape(found: SandboxState, brokers: int | None, jmx: bool) -> Non
         return
     raise SandboxRefused(
         f"the sandbox in {found.folder} has {what}",
-        hint="remove it with `drainer sandbox down`, or name another folder with --folder",
+        hint="Remove it with `drainer sandbox down`, or name another folder with --folder.",
     )
 
 
@@ -203,7 +203,7 @@ def _locked() -> FileLock:
     except OSError as error:
         raise SandboxRefused(
             f"can't lock the sandbox: {error}",
-            hint="make that folder writable, or name another with XDG_CACHE_HOME",
+            hint="Make that folder writable, or name another with XDG_CACHE_HOME.",
         ) from error
     return FileLock(cache / "sandbox.lock")
 
@@ -211,8 +211,8 @@ def _locked() -> FileLock:
 def _require_unused(folder: Path) -> None:
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise SandboxRefused(
-            f"{folder} is not a sandbox: it holds something else",
-            hint=f"name an empty folder, or one that does not exist yet, with {FOLDER_VARIABLE}",
+            f"{folder} is not a sandbox: it holds other files",
+            hint=f"Name an empty or new folder with {FOLDER_VARIABLE}.",
         )
 
 
@@ -226,7 +226,7 @@ def _write(state: SandboxState) -> None:
     except OSError as error:
         raise SandboxRefused(
             f"can't write to the sandbox's folder {state.folder}: {error}",
-            hint=f"make it writable, or name another with {FOLDER_VARIABLE}",
+            hint=f"Make it writable, or name another with {FOLDER_VARIABLE}.",
         ) from error
 
 
@@ -243,5 +243,5 @@ def find(folder: Path) -> SandboxState | None:
     except (OSError, ValueError) as error:
         raise SandboxRefused(
             f"{file} is not a sandbox's state: {error}",
-            hint="if a broker of it still runs, end it by hand; then remove the folder",
+            hint="If its broker still runs, kill it. Then remove the folder.",
         ) from error

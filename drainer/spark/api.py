@@ -207,11 +207,11 @@ def context_of(spark: SparkSession) -> SparkContext:
     if not isinstance(spark, SparkSession):
         raise Refused(
             "a drain can't run on Spark Connect: such a session has no SparkContext",
-            hint="Begin a session on the cluster's own master.",
+            hint="Start a session on the cluster's own master.",
         )
     context = spark.sparkContext
     if context._jsc is None:
-        raise Refused("this session of Spark has stopped", hint="Begin another one.")
+        raise Refused("this Spark session has stopped", hint="Start another one.")
     check_conf(dict(context.getConf().getAll()))
     return context
 

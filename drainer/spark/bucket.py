@@ -104,8 +104,8 @@ class Bucket(Objects):
         finally:
             self.remove(name)
         raise StateRefused(
-            f"{self.uri} writes over objects that have changed, whatever is asked",
-            hint="Name a store that knows conditional puts (If-Match).",
+            f"{self.uri} ignores If-Match, and overwrites changed objects",
+            hint="Name a store with conditional puts (If-Match).",
         )
 
     def names(self, prefix: str) -> list[str]:
@@ -158,8 +158,8 @@ def open_bucket(uri: str) -> Bucket:
         )
     except (BaseError, OSError, ValueError) as error:
         raise StateRefused(
-            f"{uri} can't be used: {_reason(error)}",
-            hint="Write it as in s3://bucket/path?region=eu-west-1, gs://bucket/path or"
+            f"can't use {uri}: {_reason(error)}",
+            hint="Write it like s3://bucket/path?region=eu-west-1, gs://bucket/path or"
             " abfs://container@account.dfs.core.windows.net/path.",
         ) from error
     return Bucket(store, uri)

@@ -37,7 +37,7 @@ OPEN_MEMORY_BYTES = 64 * 1024 * 1024  # of payloads in all chunks that are not f
 KNOWN_MOST = 10_000  # keys and headers of messages, kept so that a chunk has equal ones once
 
 PICKLE_PROTOCOL = 5
-_MISSING = "Install it on the executors, or send it along with --archive."
+_MISSING = "Install it on the executors, or ship it with --archive."
 
 Row = tuple[int, int, int, int, bytes]  # shard, partition, first offset, sub-messages, body
 _Headers = tuple[tuple[str, bytes | None], ...]
@@ -219,7 +219,7 @@ def _refused(chunk: _Chunk, origin: Origin, why: Exception) -> SplitFailed:
             sub, why = f"{offset}[{index}]", error
             break
     return SplitFailed(
-        f"the payload of {origin.topic}/{origin.partition}/{sub} can't be sent to another process:"
+        f"can't send the payload of {origin.topic}/{origin.partition}/{sub} to another process:"
         f" {describe(why)}",
         hint="Yield plain data, and open connections in open().",
     )
@@ -238,8 +238,8 @@ def decode(body: bytes, origin: Origin) -> Iterator[ShippedMessage]:
     except Exception as error:  # of the payloads' own code, too
         missing = isinstance(error, ImportError | AttributeError)
         raise Refused(
-            f"payloads of {origin.topic}/{origin.partition} can't be made again in another"
-            f" process: {describe(error)}",
+            f"can't restore payloads of {origin.topic}/{origin.partition} in another process:"
+            f" {describe(error)}",
             hint=_MISSING if missing else "Yield plain data from split().",
         ) from error
     if not counts:

@@ -51,9 +51,9 @@ class ControlChannel:
         """Ends the epochs before it. Raises PlanRefused, PlanNotWritten or StateLost."""
         if not self._state.begin_epoch(self._epoch, self._times):
             raise PlanRefused(
-                f"another process drains by the same plan (epoch {self._epoch} in"
+                f"another process drains with the same plan (epoch {self._epoch} in"
                 f" {self._state.uri})",
-                hint="let that one finish; there may be a copy of the plan on another machine",
+                hint="Let it end. Look for a copy of the plan on another machine.",
             )
         self._state.set_control(self._epoch, self._control)
         threading.Thread(target=self._beat_on, name="beat", daemon=True).start()

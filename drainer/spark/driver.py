@@ -281,7 +281,7 @@ class SparkDrain:
     async def rest(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
         if isinstance(cause, Refused) and self._monitor.waves:
             # As its readers of the first wave could and those of a later one can't.
-            hint = cause.hint or "resume with the plan"
+            hint = cause.hint or "Resume with the plan."
             cause = Interrupted(str(cause), hint=hint, cause=cause)
         reason = "the drain is over" if cause is None else f"the drain is stopping: {cause}"
         at_rest = await self._bring_to_rest(reason)

@@ -81,10 +81,9 @@ def unsuited(plan: OffsetPlan) -> Refused | None:
     """Why a drain can't run on Spark; None when it can."""
     if plan.rules.max_per_key is not None and Order(plan.order) is not Order.SUB_KEY:
         return Refused(
-            f"--max-per-key with --order {plan.order}: several tasks of Spark's would have one"
-            " sub-key, and each would count for itself",
-            hint="leave --engine out, or say --engine process; the order of sub-keys can be limited"
-            " on Spark",
+            f"--max-per-key can't work on Spark with --order {plan.order}: several tasks would"
+            " count one sub-key",
+            hint="Use --engine process, or --order sub-key.",
         )
     return None
 

@@ -19,7 +19,7 @@ from drainer.escape import encodable
 _MARK = "drainer-error "  # before the JSON that an error is made from again
 _TRACE_MOST = 6000  # characters of what led to it; its end says most
 _LINE_MOST = 300  # characters of a text that is not drainer's
-SEND_ALONG = "Send it along with --archive (spark-submit: --py-files), or install it there."
+SEND_ALONG = "Ship it with --archive (spark-submit: --py-files), or install it there."
 
 # What Spark puts before what happened.
 _BEFORE = re.compile(
@@ -46,64 +46,64 @@ _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
         "Python worker exited unexpectedly",
         SparkBroke,
         "a Python worker of Spark died",
-        "was it out of memory? Give less to each, or more room"
-        " (spark.executor.memoryOverhead on a cluster); the handler may have ended it, too",
+        "Give each worker less work or more memory (spark.executor.memoryOverhead). Check that the"
+        " handler does not end it.",
     ),
     (
         "Cannot run program|PYTHON_VERSION_MISMATCH",
         UsageError,
         "Spark's workers have no such Python: {}",
-        "Name one that each executor has, of the driver's version, by spark.pyspark.python.",
+        "Set spark.pyspark.python to one that each executor has, of the driver's version.",
     ),
     (
         r"No module named 'drainer['.]|on <module 'drainer\.",
         UsageError,
-        "the Python of Spark's workers has no drainer, or another version of drainer: {}",
-        "Install the driver's there, or name the Python that has it by spark.pyspark.python.",
+        "the Python of Spark's workers lacks drainer, or has another version: {}",
+        "Install the driver's version there, or set spark.pyspark.python to a Python that has it.",
     ),
     ("No module named ", UsageError, "an executor lacks a module: {}", SEND_ALONG),
     (
         "All masters are unresponsive",
         SparkBroke,
         "Spark's master does not answer: {}",
-        "is it up, and of the same version of Spark?",
+        "Check that it is up, and that its Spark version is the same.",
     ),
     (
         "java.lang.OutOfMemoryError",
         SparkBroke,
         "Spark's JVM is out of memory: {}",
-        "give it more: spark.driver.memory for local masters, else spark.executor.memory, too",
+        "Raise spark.driver.memory, and on a cluster spark.executor.memory.",
     ),
     (
         "ExecutorLostFailure|has failed the maximum allowable number of times",
         SparkBroke,
-        "Spark lost an executor, and again when it tried anew: {}",
-        "was it out of memory (spark.executor.memoryOverhead)? The cluster's log says why it ended",
+        "Spark lost an executor, again and again: {}",
+        "See the cluster's log. If it was out of memory, raise spark.executor.memoryOverhead.",
     ),
     (
         "stopped SparkContext",
         SparkBroke,
         "Spark has stopped: {}",
-        "its executors may not start: the log of the cluster's workers says why, and the Python,"
-        " the memory and the cores that are asked for are by --spark-conf",
+        "See the log of the cluster's workers. If executors don't start, change their Python,"
+        " memory or cores with --spark-conf.",
     ),
     (
         "JAVA_GATEWAY_EXITED",
         SparkBroke,
         "Spark's JVM did not start",
-        "what it said is above; is JAVA_HOME a Java 17 or later, and --spark-conf right?",
+        "Read its output above. Check that JAVA_HOME is Java 17 or later, and check --spark-conf.",
     ),
     (
         "No space left on device",
         SparkBroke,
         "Spark: {}",
-        "name a larger place by spark.local.dir",
+        "Set spark.local.dir to a larger disk.",
     ),
     (
         "SparkContext was shut down|SPARK_JOB_CANCELLED",
         Interrupted,
         "Spark: {}",
-        "repeat the command; was it ended in Spark's UI?",
+        "Repeat the command. Check whether someone ended it in Spark's UI.",
     ),
 )
 
@@ -193,7 +193,7 @@ def failure_of(raised: BaseException) -> DrainerError:
     if isinstance(raised, ConnectionError | Py4JError) and not isinstance(raised, Py4JJavaError):
         return SparkBroke(
             f"Spark's JVM is gone: {telling}",
-            hint="what it said last is above; was it killed, for want of memory perhaps?",
+            hint="Read its output above. Check if the system killed it, for example for memory.",
             cause=cause,
         )
     return DrainerError(f"it failed on Spark: {telling}", cause=cause)

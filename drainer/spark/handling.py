@@ -43,7 +43,7 @@ AHEAD_BYTES = 8 * 1024 * 1024  # that are taken from Spark before the engine wan
 WAIT_S = 0.1
 NEVER_S = 1e7  # between two plans of a task: its records are all that anybody reads
 STOP_S = 1.0
-DOES_IT_SHUFFLE = "resume with the plan; does a setting of Spark change how it shuffles?"
+DOES_IT_SHUFFLE = "Resume with the plan. Check the Spark settings that change how it shuffles."
 ASK_AGAIN_S = 0.1  # after the fence was not sure
 
 
@@ -226,7 +226,7 @@ class _ChunkSource:
                     return
                 if stream not in self._left:
                     raise Interrupted(
-                        f"Spark gave a task rows of shard {shard_of(stream)}, which is another's",
+                        f"Spark gave a task rows of shard {shard_of(stream)}, of another task",
                         hint=DOES_IT_SHUFFLE,
                     )
                 self._left[stream] -= count
@@ -241,7 +241,7 @@ class _ChunkSource:
         except BaseException as error:
             self.failure = Interrupted(
                 f"Spark gave no more rows: {type(error).__name__}: {error}",
-                hint="resume with the plan",
+                hint="Resume with the plan.",
                 cause=error,
             )
             self._notify()
@@ -252,10 +252,9 @@ class _ChunkSource:
             if left:
                 what = f"{left:,} fewer" if left > 0 else f"{-left:,} more"
                 raise Interrupted(
-                    f"the rows of shard {shard_of(stream)} have {what} sub-messages than when they"
-                    " were read: Spark lost some and read them again, and the log has changed"
-                    " meanwhile",
-                    hint="resume with the plan: it reads again what is not finished",
+                    f"shard {shard_of(stream)} has {what} sub-messages than at the first read:"
+                    " Spark read lost rows again, but the log had changed",
+                    hint="Resume with the plan: that reads again what is not done.",
                 )
 
     def _put(self, batch: _ChunkBatch) -> None:

@@ -61,7 +61,9 @@ class Checking:
 def insist_on_probes(state: State, names: list[str]) -> None:
     """Raises StateRefused when what tasks wrote is not seen here."""
     if not names:
-        raise Refused("Spark ran no task", hint="has the cluster any executor for this drain?")
+        raise Refused(
+            "Spark ran no task", hint="Check that the cluster has an executor for this drain."
+        )
     for name in names:
         if not state.has(name):
             raise elsewhere(state, "the tasks write to {}, and this process sees nothing of it")
@@ -71,8 +73,8 @@ def elsewhere(state: State, what: str) -> StateRefused:
     """What to raise for a state that is not the same place for all."""
     return StateRefused(
         f"{what.format(state.uri)}: it is not the same place everywhere",
-        hint="name one that all of them and this machine reach with --state: s3://, gs://,"
-        " abfs://, or a folder that is mounted everywhere",
+        hint="Use --state with a place that all executors and this machine reach: s3://, gs://,"
+        " abfs://, or a folder mounted everywhere.",
     )
 
 

@@ -38,31 +38,34 @@ def check_uri(uri: str) -> None:
     """Raises UsageError when there can't be a state or plan at this place, or it holds credentials:
     it is shown, and written into the plan."""
     if not uri.strip():
-        raise UsageError("the state is nowhere", hint="name a folder, or a URI as s3://…")
+        raise UsageError(
+            "the place of the state is empty", hint="Name a folder, or a URI such as s3://…"
+        )
     if "://" not in uri:
         return
     try:
         parts = urlsplit(uri)
     except ValueError:
-        raise UsageError("the state is not at a URI", hint="as in s3://bucket/path") from None
+        raise UsageError(
+            "the place of the state is not a valid URI", hint="Write it like s3://bucket/path."
+        ) from None
     scheme = parts.scheme
     if scheme == "file":
         if parts.netloc not in ("", "localhost"):
             raise UsageError(
                 f"{uri} names a folder of another machine",
-                hint="three slashes begin a path on this one: file:///var/drainer",
+                hint="Use three slashes for this machine: file:///var/drainer",
             )
         return
     if scheme in ("hdfs", "viewfs"):
         raise UsageError(
-            f"drainer keeps no state in {scheme}://: a file there can't be replaced in one step, so"
-            " tasks would take its absence for the end of the drain",
-            hint="Name an object store, as in s3://bucket/path, or a folder mounted everywhere.",
+            f"drainer keeps no state in {scheme}://, which can't replace a file atomically",
+            hint="Name an object store, such as s3://bucket/path, or a folder mounted everywhere.",
         )
     if scheme not in STORES:
         raise UsageError(
             f"drainer keeps neither state nor plan in {scheme}://",
-            hint=f"name a folder, or a URI that begins with one of {', '.join(STORES)}",
+            hint=f"Name a folder, or a URI that begins with one of {', '.join(STORES)}.",
         )
     name, at, _ = parts.netloc.rpartition("@")
     is_secret = ":" in name or (at and STORES[scheme] == "s3")
@@ -70,9 +73,9 @@ def check_uri(uri: str) -> None:
         is_secret = is_secret or any(word in option.lower() for word in SECRET_WORDS)
     if is_secret:
         raise UsageError(
-            "the URI holds credentials, and drainer shows it and writes it into the plan",
-            hint="Leave them out: they are found in the environment (AWS_ACCESS_KEY_ID, …), or"
-            " by the role of the machine.",
+            "the URI holds credentials, but drainer prints it and writes it into the plan",
+            hint="Remove them. Set them in the environment (AWS_ACCESS_KEY_ID, …), or use the"
+            " machine's role.",
         )
 
 
@@ -146,8 +149,8 @@ class Objects(ABC):
         finally:
             self.remove(name)
         raise StateRefused(
-            f"{self.uri} writes over objects that are there, whatever is asked",
-            hint="Name a store that knows conditional puts (If-None-Match).",
+            f"{self.uri} ignores If-None-Match, and overwrites objects",
+            hint="Name a store with conditional puts (If-None-Match).",
         )
 
 
@@ -205,8 +208,8 @@ class Folder(Objects):
             if error.errno in (errno.ENOENT, errno.ESTALE):
                 raise out_of_reach(f"{path.parent} is not there any more", self.uri) from error
             raise PlanNotWritten(
-                f"the state in {self.uri} can't be written: {error.strerror or error}",
-                hint="what is in it stays true; make room, or let this user write, then resume",
+                f"can't write the state in {self.uri}: {error.strerror or error}",
+                hint="Make room, or let this user write. Then resume: what is there is valid.",
             ) from error
 
     def get(self, name: str) -> bytes | None:
@@ -276,8 +279,8 @@ def insist_private(folder: Path, uri: str) -> None:
         insist_own(folder, status)
     except NotOwn as error:
         raise StateRefused(
-            f"the state at {uri} says what is finished, and {error}",
-            hint="name a folder of your own with --state",
+            f"the state at {uri} says what is done, but {error}",
+            hint="Name a folder of your own with --state.",
         ) from None
 
 
@@ -291,6 +294,6 @@ def _write_all(file: int, data: bytes) -> None:
 
 def out_of_reach(reason: str, uri: str) -> StateLost:
     return StateLost(
-        f"{uri} is out of reach: {reason}",
-        hint="what is in the plan and the state stays true; once it can be reached, resume",
+        f"can't reach {uri}: {reason}",
+        hint="Resume once it is reachable. The plan and the state are valid.",
     )

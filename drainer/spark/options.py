@@ -81,19 +81,23 @@ class ReadOptions:
             of_client = (name.lower().removeprefix(KAFKA), None, "")
             about, parse, example = _OPTIONS.get(name.lower(), of_client)
             if (other := said_by.setdefault(about, name)) != name:
-                raise UsageError(f"{other} and {name} say the same thing", hint="leave either out")
+                raise UsageError(
+                    f"{other} and {name} set the same thing", hint="Remove one of them."
+                )
             if parse is None:
                 properties[about] = text.strip()
                 continue
             try:
                 found[about] = parse(text.strip())
             except ValueError as error:  # also msgspec's
-                raise UsageError(f"{name}={text!r}: {error}", hint=f"as in {example}") from None
+                raise UsageError(
+                    f"{name}={text!r}: {error}", hint=f"Give a value such as {example}."
+                ) from None
         if not found.get("topics"):
-            raise UsageError("no topic is named", hint='say .option("topic", ...)')
+            raise UsageError("no topic is named", hint='Add .option("topic", ...).')
         if partitions := found.pop("partitions", ()):
             if any(found["topics"].values()):
-                raise UsageError("assign and partitions are both given", hint="leave either out")
+                raise UsageError("assign and partitions are both given", hint="Remove one of them.")
             found["topics"] = dict.fromkeys(found["topics"], partitions)
         if "group" in found:
             found = {"start": COMMITTED, "reader": found["group"], **found}
@@ -167,8 +171,8 @@ def plan_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
         said = {(topic, number) for topic, found in places.items() for number in found}
         if odd := [f"{topic}/{number}" for topic, number in sorted(said ^ read)]:
             raise UsageError(
-                f"{name} has to name the partitions that are read, and no others: {listed(odd)}",
-                hint="-2 is where a log starts, -1 where it ends; assign chooses partitions",
+                f"{name} must name exactly the partitions to read; these differ: {listed(odd)}",
+                hint="Choose partitions with assign. Offset -2 is the start of a log, -1 its end.",
             )
     return [_named(each, backlog, options) for backlog in backlogs for each in ranges_of(backlog)]
 
@@ -185,20 +189,20 @@ def _named(whole: OffsetRange, backlog: Backlog, options: ReadOptions) -> Offset
     log = backlog.partitions[number]
     if not log.log_start <= start <= end <= log.log_end:
         raise Refused(
-            f"offsets [{start}, {end}) of {topic}/{number} are asked for, and it holds"
+            f"offsets [{start}, {end}) are outside {topic}/{number}, which holds"
             f" [{log.log_start}, {log.log_end})",
-            hint="only what is there when the read is planned can be read",
+            hint="Choose offsets that exist now.",
         )
     return OffsetRange(whole.origin, start, end)
 
 
 def _unknown(name: str) -> UsageError:
     near = get_close_matches(name.lower(), _OPTIONS, n=1)
-    hint = f"is it {near[0]}?" if near else f"there are {', '.join(_OPTIONS)}"
+    hint = f"Did you mean {near[0]}?" if near else f"Use one of {', '.join(_OPTIONS)}."
     if name.lower() == "path":
-        hint = 'say .load() without a path, and .option("topic", ...)'
+        hint = 'Call .load() without a path, and add .option("topic", ...).'
     elif not near and "." in name:
-        hint = "a property of the client begins with kafka., or is in the file of client.config"
+        hint = "Prefix a client property with kafka., or put it into the file of client.config."
     return UsageError(f"the option {name} is unknown", hint=hint)
 
 
@@ -212,9 +216,9 @@ def placed(path: str) -> Path:
         if sent.is_file():
             return sent
     raise UsageError(
-        f"client.config={path}: there is no such file on {socket.gethostname()}",
-        hint="it has to be on the driver and on every executor: give it to --files or addFile, and"
-        " name it without its folder",
+        f"client.config={path} does not exist on {socket.gethostname()}",
+        hint="Put it on the driver and every executor with --files or addFile, and name it without"
+        " its folder.",
     )
 
 
@@ -256,7 +260,7 @@ def _places(word: str, bound: Bound, stands_for_it: int) -> Callable[[str], Boun
         found = msgspec.json.decode(text, type=dict[str, dict[int, int]])
         for offset in (offset for each in found.values() for offset in each.values()):
             if not 0 <= offset < 2**63 and offset != stands_for_it:
-                raise ValueError(f"{offset} is neither an offset nor {stands_for_it} for {word}")
+                raise ValueError(f"{offset} is not an offset, or {stands_for_it} for {word}")
         return found
 
     return parse
@@ -264,13 +268,13 @@ def _places(word: str, bound: Bound, stands_for_it: int) -> Callable[[str], Boun
 
 def _flag(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ValueError("it is true or false")
+        raise ValueError("it must be true or false")
     return text.lower() == "true"
 
 
 def _true(text: str) -> bool:
     if not _flag(text):
-        raise ValueError("a read that leaves out what was lost, and says nothing, is not possible")
+        raise ValueError("drainer never skips lost records silently")
     return True
 
 

@@ -155,7 +155,7 @@ class Reader:
 
     def _insist_on_going_on(self) -> None:
         if self.stopped:
-            raise Interrupted("a stop was asked for")
+            raise Interrupted("something requested a stop")
 
     async def _read_next(self, behind: str | None) -> PreparedWave:
         if behind is not None:
@@ -187,8 +187,8 @@ class Reader:
             number, offset = prepared.undivided
             raise SplitFailed(
                 f"split is not deterministic: offset {offset} of partition {number} has other"
-                " barriers, or joins other sub-keys, than when it was read before",
-                hint="split must depend on the message alone; see docs/explanation/correctness.md",
+                " barriers or joined sub-keys than at the first read",
+                hint="Make split depend on the message alone; see docs/explanation/correctness.md.",
             )
         return prepared
 

@@ -352,8 +352,8 @@ class TaskRecords:
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
                     raise StateLost(
-                        f"the state at {self._objects.uri} takes nothing: no answer for"
+                        f"can't write to the state at {self._objects.uri}: no answer for"
                         f" {FLUSH_S:.0f} s",
-                        hint="what is in it stays true; once it can be reached, resume",
+                        hint="Resume once it is reachable. The plan and the state are valid.",
                     )
                 self._changed.wait(left_s)

@@ -162,7 +162,7 @@ def without_slots(context: SparkContext) -> str:
     asked = f"{conf.get('spark.executor.memory', '1g')} of memory"
     if cores := conf.get("spark.executor.cores", None):
         asked = f"{cores} cores and {asked}"
-    return f"Spark has no executor yet: each is to have {asked}; has {context.master} as much free?"
+    return f"Spark has no executor yet: each needs {asked}; check that {context.master} has it free"
 
 
 def _first_waits_for(context: SparkContext) -> str:
@@ -224,7 +224,7 @@ def _insist_on_master(master: str) -> None:
     if failed is not None:
         raise Refused(
             f"Spark's master does not answer at {master}: {failed}",
-            hint="Name the address that its web page shows as URL.",
+            hint="Use the URL that the master's web page shows.",
         )
 
 

@@ -27,10 +27,10 @@ ARCHIVES = (".zip", ".whl", ".egg", ".py")  # what Spark can put on the executor
 # about sessions of others as well as about --spark-conf, and why.
 _BARRED = {
     "spark.speculation": ("true", True, "a second copy of a task would handle everything twice"),
-    "spark.master": (None, False, "the master is named by --master"),
+    "spark.master": (None, False, "--master sets the master"),
     "spark.remote": (None, False, "a drain can't run on Spark Connect"),
     "spark.api.mode": ("connect", False, "a drain can't run on Spark Connect"),
-    "spark.submit.deploymode": ("cluster", False, "the driver is this command, where its plan is"),
+    "spark.submit.deploymode": ("cluster", False, "this command is the driver"),
 }
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[ *\d+ *, *\d+ *, *\d+ *\]")
 _REMOTE = re.compile(r"(spark|k8s)://.+|yarn")
@@ -59,8 +59,8 @@ class SparkLook:
         check_conf(self.conf, said=True)
         if self.tasks is not None and not 1 <= self.tasks <= MOST_TASKS:
             raise UsageError(
-                f"--tasks {self.tasks} is no number from 1 to {MOST_TASKS:,}",
-                hint="it is how many tasks work at once; by the cores when nothing is said",
+                f"--tasks {self.tasks} is not a number from 1 to {MOST_TASKS:,}",
+                hint="Give a number in that range, or remove --tasks.",
             )
 
     @property
@@ -114,20 +114,20 @@ class SparkSettings(SparkLook):
     def __post_init__(self) -> None:
         SparkLook.__post_init__(self)  # a class with slots is made anew, which super() misses
         if self.wave_bytes < 1:
-            raise UsageError("--wave has to hold something", hint="as in 2GiB, or 256MiB")
+            raise UsageError("--wave must be above 0", hint="Give a size, such as 2GiB or 256MiB.")
         if self.shards is not None and not 1 <= self.shards <= MOST_SHARDS:
             raise UsageError(
-                f"--shards {self.shards} is no number from 1 to {MOST_SHARDS:,}",
-                hint="Leave it out: three per slot are dealt well.",
+                f"--shards {self.shards} is not a number from 1 to {MOST_SHARDS:,}",
+                hint="Give a number in that range, or remove --shards.",
             )
         if self.state is not None:
             check_uri(self.state)
         elif not self.is_local:
             raise UsageError(
-                f"on {self.master} the tasks run on other machines, and need a place to say what"
-                " they finished",
-                hint="name one that all of them and this machine reach: --state s3://bucket/path,"
-                " gs://, abfs://, or a folder that is mounted everywhere",
+                f"on {self.master} tasks run on other machines, so they need a place to record what"
+                " is done",
+                hint="Add --state with a place that all machines reach: s3://bucket/path, gs://,"
+                " abfs://, or a folder mounted everywhere.",
             )
         for archive in self.archives:
             _check_archive(archive)
@@ -167,14 +167,14 @@ def check_conf(conf: Mapping[str, str], *, said: bool = False) -> None:
     for name, value in conf.items():
         if said and not name.startswith("spark."):
             raise UsageError(
-                f"--spark-conf {name} is no setting of Spark's: their names begin with spark.",
-                hint="those of Hadoop go by spark.hadoop.NAME; properties of the Kafka client by"
-                " -X or --client-config",
+                f"--spark-conf {name} is not a Spark setting: those begin with spark.",
+                hint="Give a Hadoop setting as spark.hadoop.NAME, and a Kafka property with -X or"
+                " --client-config.",
             )
         barred, everywhere, reason = _BARRED.get(name.lower(), ("", False, ""))
         if reason and (said or everywhere) and barred in (None, value.strip().lower()):
             shown = name if barred is None else f"{name}={barred}"
-            raise UsageError(f"{shown} is not possible: {reason}", hint="leave it out")
+            raise UsageError(f"{shown} is not possible: {reason}", hint="Remove it.")
 
 
 def java_for_spark() -> Path:
@@ -197,15 +197,14 @@ def is_local(master: str) -> bool:
 def _check_master(master: str) -> None:
     if master.startswith("sc://"):
         raise UsageError(
-            f"{master} is a Spark Connect server, and a drain can't run there: it drives Spark by"
-            " the SparkContext, which a session of Connect has not, and speculation, which would"
-            " handle twice, is switched off only where the server starts",
-            hint="name the cluster itself: spark://HOST:PORT, yarn or k8s://https://HOST:PORT",
+            f"{master} is a Spark Connect server, where a drain can't run: it needs a SparkContext,"
+            " and must switch speculation off",
+            hint="Name the cluster itself: spark://HOST:PORT, yarn or k8s://https://HOST:PORT.",
         )
     if not is_local(master) and not _REMOTE.fullmatch(master):
         raise UsageError(
-            f"--master {master!r} is no master of Spark's",
-            hint="as in local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT",
+            f"--master {master!r} is not a Spark master",
+            hint="Use local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT.",
         )
 
 
@@ -213,11 +212,11 @@ def _check_archive(archive: str) -> None:
     path = Path(archive)
     if path.suffix not in ARCHIVES:
         raise UsageError(
-            f"--archive {archive} is nothing that Python on the executors could import",
-            hint=f"it takes {', '.join(ARCHIVES)}",
+            f"--archive {archive} is not an archive that Python can import",
+            hint=f"Give one of {', '.join(ARCHIVES)}.",
         )
     if not path.is_file():
         raise UsageError(
-            f"--archive {archive}: there is no such file",
-            hint="it is a path on this machine; Spark sends it along",
+            f"--archive {archive}: the file does not exist",
+            hint="Give a path on this machine: Spark ships the file.",
         )

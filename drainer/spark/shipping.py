@@ -42,7 +42,7 @@ class Shipped:
         not of the driver's version."""
         if self.version != __version__:
             raise Refused(
-                f"{_here()} runs drainer {__version__}, and the driver {self.version}",
+                f"{_here()} runs drainer {__version__}, but the driver runs {self.version}",
                 hint="Install the driver's version there.",
             )
         mask.use(self.mask)

@@ -131,7 +131,7 @@ def told_since(reference: StateReference, drain_id: str) -> list[Told]:
     """
     state = State.open(reference.uri, drain_id)
     if state.epoch() is None:
-        raise StateLost(f"nothing of this drain is at {state.uri}")
+        raise StateLost(f"{state.uri} holds no state of this drain")
     shares = [share for share in state.shares() if not reference.holds(*share[:2])]
     return state.told_of(shares)
 
@@ -195,12 +195,11 @@ class State:
         newest = self.epoch()
         if newest is None:
             raise LockLost(
-                "the drain's state was removed: it is over, or goes on elsewhere", hint=_NOTHING
+                "the drain's state is gone: the drain is over, or runs elsewhere", hint=_NOTHING
             )
         if newest > epoch:
             raise LockLost(
-                f"another driver has taken the drain over (epoch {newest}, and this task is of"
-                f" {epoch})",
+                f"another driver took the drain over (epoch {newest}; this task has epoch {epoch})",
                 hint=_NOTHING,
             )
 
@@ -216,7 +215,7 @@ class State:
         if not self._create(f"{attempt.name}/{BEGUN}", this_process()):
             raise StateRefused(
                 f"{attempt} has begun before",
-                hint="this is a bug of drainer: each attempt has a number of its own",
+                hint="This is a bug in drainer: report it.",
             )
         self._begun_s[attempt] = uptime_s()
         return TaskRecords(self.objects, self._name(attempt.name), streams, starts)
@@ -262,7 +261,7 @@ class State:
         self.insist_on_epoch(attempt.epoch)
         newest = max(self.attempts(attempt.share), default=None)
         if newest != attempt or not self.has(f"{attempt.name}/{BEGUN}"):
-            raise LockLost(f"another attempt has taken over; this is {attempt}", hint=_NOTHING)
+            raise LockLost(f"another attempt took over; this is {attempt}", hint=_NOTHING)
 
     def told(self, share: Share) -> Told:
         """All that was reported of one share, as one record: by the last attempt that has said what
@@ -456,13 +455,13 @@ class State:
 
     def _spoilt(self, name: str) -> StateLost:
         return StateLost(
-            f"{self.uri}/{self._name(name)} is damaged: nothing of drainer's writes such a thing",
-            hint="find out who else writes there; what is in the plan stays true, and what the"
-            " tasks reported up to there",
+            f"{self.uri}/{self._name(name)} is damaged: drainer did not write it",
+            hint="Find out what else writes there. The plan is valid, and so are the reports before"
+            " this one.",
         )
 
 
-_NOTHING = "nothing is to be done here"
+_NOTHING = "Do nothing here."
 
 
 def take_over(plan: OffsetPlan, path: PlanPlace, say: Callable[[str], None]) -> Callable[[], None]:
@@ -480,7 +479,7 @@ def take_over(plan: OffsetPlan, path: PlanPlace, say: Callable[[str], None]) -> 
         former = state.epoch()
         times = None if former is None else state.times(former)
         if former is None or times is None:
-            raise PlanRefused(f"the state at {state.uri} is gone since the plan was looked at")
+            raise PlanRefused(f"the state at {state.uri} is gone")
         epoch = max(former, plan.state.epoch) + 1
         while not state.begin_epoch(epoch, times):
             epoch += 1  # another driver's, which is over by this
@@ -490,14 +489,14 @@ def take_over(plan: OffsetPlan, path: PlanPlace, say: Callable[[str], None]) -> 
         state.settle_epochs(epoch, since_s, times)
     except (PlanNotWritten, StateLost) as error:
         raise StateRefused(
-            f"tasks of the former driver can't be stopped: {error}",
-            hint="let this process write there, and say the same again; nothing was touched",
+            f"can't stop tasks of the former driver: {error}",
+            hint="Let this process write there, then repeat the command. Nothing was touched.",
         ) from error
 
     def forget() -> None:
         try:
             state.remove(path)
         except StateLost as error:
-            say(f"the state stays at {state.uri}, and nothing needs it any more: {error}")
+            say(f"can't remove the state at {state.uri}, which nothing needs any more: {error}")
 
     return forget

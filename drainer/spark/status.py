@@ -47,17 +47,17 @@ class SparkStatus:
         if not status.running and not status.lanes:
             return reading_capped_by(status) or "reading: the tasks wait for their wave"
         if status.lanes_ready > status.concurrency:
-            return "the executors: workers can't be fed fast enough"
-        return "order: few sub-keys of the wave are left, and go one at a time"
+            return "the executors: they can't feed the workers fast enough"
+        return "order: few sub-keys of the wave are left, each one at a time"
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """``3 of ~12, for 42s, the next one is read meanwhile``, tasks by state, and stragglers."""
+        """``3 of ~12, for 42s, reading the next one meanwhile``, tasks by state, and stragglers."""
         for_s = f"for {figures.duration(self.wave_s)}"
         of = "" if self.waves is None else f" of ~{figures.count(self.waves)}"
-        ahead = ", the next one is read meanwhile" if self.ahead else ""
+        ahead = ", reading the next one meanwhile" if self.ahead else ""
         wave = f"{figures.count(self.wave)}{of}, {for_s}{ahead}"
-        facts = [("wave", wave if self.wave else f"the first one is being read, {for_s}")]
+        facts = [("wave", wave if self.wave else f"reading the first one, {for_s}")]
         if self.tasks:
             found = ((state, self.tasks.get(state, 0)) for state in STATES)
             states = ", ".join(

@@ -53,7 +53,7 @@ class StoredPlan(SavedPlan):
     def check_writable(self) -> str:
         with _refusing():
             self._bucket.get(self._name)
-        return f"{self._uri('')} can be reached"
+        return f"{self._uri('')} is reachable"
 
     def hold(self) -> None:
         with _refusing():
@@ -104,7 +104,7 @@ class StoredPlan(SavedPlan):
         if tag is None:
             raise LockLost(
                 f"another process wrote the plan {self.path}",
-                hint="Find where it runs, and let that one finish.",
+                hint="Find where it runs, and let it end.",
             )
         self._tag = tag
         self._unanswered.clear()

@@ -321,8 +321,8 @@ class WaveRunner:
         with suppress(DrainerError):
             if isinstance(error, LockLost) and await blocking_call(self._state.epoch) is None:
                 return StateLost(
-                    f"the state at {self._state.uri} was removed, and not by this drain",
-                    hint="find out who did, then resume: all below the plan's watermarks is done",
+                    f"something else removed the state at {self._state.uri}",
+                    hint="Find out what did, then resume: all below the plan's watermarks is done.",
                 )
         return error
 
@@ -350,8 +350,8 @@ class WaveRunner:
         if given_up and most.passed(given_up, self._aggregation.counts()[1].finished):
             self._end(
                 Halted(
-                    f"{given_up:,} sub-messages were given up in all tasks, more than {most}",
-                    hint="fix the cause, then resume",
+                    f"drainer gave up {given_up:,} sub-messages in all tasks, more than {most}",
+                    hint="Fix the cause, then resume.",
                 )
             )
 
@@ -370,9 +370,9 @@ class WaveRunner:
             return None
         if not parked:
             return DrainerError(
-                "nothing is left to be read, and not all is finished: the watermarks are at"
+                "everything is read, but not everything is done: the watermarks are at"
                 f" {self._aggregation.watermarks}",
-                hint="this is a bug of drainer: report it, and keep the plan",
+                hint="This is a bug in drainer: report it, and keep the plan.",
             )
         return lanes_parked(parked, read=True, behind_letters=bool(self._aggregation.parked))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from math import nan
 
 from drainer.core.latency import Latency
-from drainer.engine.history import History, rates
+from drainer.engine.history import History, Interval, rates
 from drainer.view import figures
 from drainer.view.page import Column, Plot, Series, Table, bars
 
@@ -17,28 +18,28 @@ POINTS_MOST = 240  # of a line; more can't be told apart on a page
 _COUNTS = (
     (
         "to-go",
-        "Left above the watermark",
+        "Offsets left",
         "Offsets from the watermark to the end of the backlog.",
         {"offsets": "to_go"},
     ),
     (
         "in-handler",
         "In the handler",
-        "Sub-messages in the handler at once, and what concurrency allows: calls, if a call takes"
-        " several.",
-        {"in the handler": "running", "concurrency": "concurrency"},
+        "Sub-messages in the handler at once, on average, and the concurrency. If a call takes"
+        " several, concurrency counts calls.",
+        {"in the handler": "running_s", "concurrency": "concurrency"},
     ),
     (
         "lanes",
         "Lanes",
-        "Sub-keys with something waiting or running, and those of them that only wait for a"
-        " worker. If none waits, more concurrency does not help.",
+        "Sub-keys with sub-messages waiting or running, and those that only wait for a worker."
+        " If none waits for a worker, more concurrency does not help.",
         {"lanes": "lanes", "waiting for a worker": "lanes_ready"},
     ),
     (
         "failing",
-        "Failures, added up",
-        "Attempts of this run that failed; dead letters and what was skipped of all runs.",
+        "Failures so far",
+        "Failed attempts of this run. Dead letters and skipped sub-messages of all runs.",
         {
             "failed attempts": "failures",
             "retries": "retries",
@@ -65,12 +66,12 @@ def plots(history: History, begun: datetime, whole: Latency | None) -> list[Plot
         seconds=[each.ends_s for each in found],
         troubles=[(trouble.begins_s, trouble.ends_s) for trouble in history.troubles],
     )
-    speed = rates(found, [each.finished for each in found])
+    speed = _rates(found, "finished")
     done = f"Sub-messages done per second, {figures.rate(max(speed))} at most."
-    lines = [Series("sub-messages per second", [speed[0], *speed])]
+    lines = [Series("sub-messages per second", speed)]
     made = [plot("throughput", "Throughput", done, series=lines)]
     for name, title, tells, fields in _COUNTS:
-        counts = {label: [getattr(each, name) for each in found] for label, name in fields.items()}
+        counts = {label: _values(found, name) for label, name in fields.items()}
         lines = [
             Series(label, values, f"c{number}")
             for number, (label, values) in enumerate(counts.items(), 1)
@@ -85,11 +86,24 @@ def plots(history: History, begun: datetime, whole: Latency | None) -> list[Plot
             for at, percent in enumerate((50, 95, 99))
         ]
         tells = (
-            "How long attempts took that returned, of the last ten seconds. In the whole run:"
+            "Time per attempt that succeeded, over the last ten seconds. Whole run:"
             f" {figures.latency(whole)}."
         )
         made.append(plot("latency", "Latency of the handler", tells, series=lines, unit="s"))
     return made
+
+
+def _values(found: Sequence[Interval], name: str) -> list[float]:
+    """A field at the end of each interval; of time added up, how many there were in it."""
+    if name == "running_s":
+        return _rates(found, name)
+    return [getattr(each, name) for each in found]
+
+
+def _rates(found: Sequence[Interval], name: str) -> list[float]:
+    """How fast a field rose in each interval; the first one is the beginning, and has no length."""
+    known = rates(found, [getattr(each, name) for each in found])
+    return [known[0], *known]
 
 
 def troubles(history: History, begun: datetime) -> Table | None:
@@ -107,7 +121,7 @@ def troubles(history: History, begun: datetime) -> Table | None:
     if history.troubles_more:
         rows.append(("", "", f"and {figures.counted(history.troubles_more, 'more')}"))
     columns = (Column("from"), "for", Column("", wide=True))
-    return Table(columns, tuple(rows), caption="The shaded parts of the charts.")
+    return Table(columns, tuple(rows), caption="Shaded in the charts.")
 
 
 def deepest_lanes(history: History) -> Table | None:
@@ -117,4 +131,4 @@ def deepest_lanes(history: History) -> Table | None:
         for key, depth in history.hottest
         if depth > 1
     ]
-    return bars("sub-key", "seen waiting at once", rows) if rows else None
+    return bars("sub-key", "most waiting at once", rows) if rows else None

@@ -84,6 +84,22 @@ def duration(seconds: float | None) -> str:
     return f"{round(seconds / _DAY):,} days"
 
 
+def round_duration(seconds: float) -> str:
+    """A round one, as short as it can be: ``0``, ``20ms``, ``1.5s``, ``1m``, ``1m 30s``, ``2h``."""
+    if seconds < _MINUTE:
+        if seconds <= 0:
+            return "0"
+        return f"{seconds * 1000:g}ms" if seconds < 1 else f"{seconds:g}s"
+    whole = round(seconds)
+    parts = (
+        (whole // _DAY, "d"),
+        (whole % _DAY // _HOUR, "h"),
+        (whole % _HOUR // _MINUTE, "m"),
+        (whole % _MINUTE, "s"),
+    )
+    return " ".join(f"{number}{unit}" for number, unit in parts if number)
+
+
 def cap(found: Cap | CapStatus) -> str:
     """``12,345 messages/s, 12 MiB/s``."""
     return f"{rate(found.messages_per_s)} messages/s, {size(round(found.bytes_per_s))}/s"
@@ -96,9 +112,11 @@ def latency(told: Latency) -> str:
 
 
 def _moment(seconds: float) -> str:
-    if 0 < seconds < 0.0005:
+    if seconds <= 0:
+        return "0s"
+    if seconds < 0.0005:
         return "<1ms"
-    return f"{seconds * 1000:.0f}ms" if 0 < seconds < 0.9995 else f"{seconds:.1f}s"
+    return f"{seconds * 1000:.0f}ms" if seconds < 0.9995 else f"{seconds:.1f}s"
 
 
 def rate(per_s: float) -> str:

@@ -89,14 +89,14 @@ def start_line(status: Status) -> str:
 
 
 def status_line(status: Status) -> str:
-    """``12s  41.2%  eta 3m 20s  messages 1,234,567 of ~3,000,000 finished  …``."""
+    """``12s  41.2%  eta 3m 20s  messages 1,234,567 of ~3,000,000 done  …``."""
     words = [
         figures.duration(status.elapsed_s),
         figures.percent(share_finished(status.partitions)),
         f"eta {figures.duration(status.eta_s)}",
     ]
     if status.stopping is None:
-        words.append(f"held up by {limit(status)}")
+        words.append(f"limited by {limit(status)}")
     for each in facts(status):
         note = f" ({each.note})" if each.note else ""
         words.append(f"{each.label} {each.value}{note}")

@@ -246,7 +246,7 @@ def _title(status: Status, width: int) -> Pieces:
 def _total(status: Status, width: int) -> Pieces:
     share = share_finished(status.partitions)
     left = "no estimate yet" if status.eta_s is None else f"{figures.duration(status.eta_s)} left"
-    text = f"  {figures.percent(share):>6}  {'finished' if share >= 1 else left:>15}"
+    text = f"  {figures.percent(share):>6}  {'done' if share >= 1 else left:>15}"
     return [*_bar(share, width - len(text)), (text, Tone.STRONG)]
 
 
@@ -273,7 +273,7 @@ def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) ->
     more = len(partitions) - len(shown)
     if more:
         complete = sum(part.complete for part in partitions)
-        text = f"and {more:,} more, {complete:,} of {len(partitions):,} complete"
+        text = f"and {more:,} more, {complete:,} of {len(partitions):,} done"
         yield [(text, Tone.QUIET)]
 
 

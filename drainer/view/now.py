@@ -67,9 +67,9 @@ def now_page(status: Status, history: History, now: datetime) -> Page:
         (
             section("Why, and what to do", causes(status)),
             section("Progress", facts(status)),
-            section("Its partitions", _partitions(status)),
+            section("Partitions", _partitions(status)),
             section("What failed", errors),
-            section("What was asked of it", asked),
+            section("Requests", asked),
             section("How it goes", plots(history, begun, status.latency)),
             section("Outages and pauses", troubles(history, begun)),
             section("Deepest lanes", deepest_lanes(history)),

@@ -188,6 +188,13 @@ class Page:
     event: str = ""
 
     @property
+    def tables_last(self) -> list[Section]:
+        """The sections, those with a table behind all others."""
+        return sorted(
+            self.sections, key=lambda each: any(isinstance(item, Table) for item in each.items)
+        )
+
+    @property
     def told(self) -> str:
         """The headline and what is below it as one line, without marks."""
         first = self.headline.text + self.headline.more

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from drainer.core.listed import name_lost
 from drainer.core.plan import OffsetPlan
+from drainer.errors import DrainerError
 from drainer.escape import command
 from drainer.view import figures
 from drainer.view.history import events
@@ -21,29 +22,29 @@ def plan_page(plan: OffsetPlan, path: Path | str | None = None) -> Page:
     """How far a drain has come, what it was to do, and with a path how to go on from it."""
     subject = f"{plan.topic}, for group {plan.group}"
     left = sum(map(plan.to_go, plan.partitions))
-    head = Line(f"at most {figures.counted(left, 'offset')} to go", Tone.WARN)
+    head = Line(f"at most {figures.counted(left, 'offset')} left", Tone.WARN)
     ways = []
     if path is not None:
         if plan.conserved and not plan.complete:
-            ways.append(Field("to resume", command("resume", path)))
-        ways.append(Field("to undo", command("plan undo", path)))
+            ways.append(Field("resume", command("resume", path)))
+        ways.append(Field("undo", command("plan undo", path)))
     return Page(
         Line("drained", Tone.GOOD, OK) if plan.complete else head,
         (
-            section("Its partitions", _partitions(plan)),
+            section("Partitions", _partitions(plan)),
             account(*plan.counts()),
-            section("What is in it", _fields(plan)),
-            section("How to go on", ways),
+            section("Details", _fields(plan)),
         ),
         subject=subject,
+        ways_on=tuple(ways),
     )
 
 
 def history_page(plan: OffsetPlan) -> Page:
-    """What was done with a drain, the first thing first."""
+    """The events of a drain, the first one first."""
     subject = f"{plan.topic}, for group {plan.group}"
     told = figures.counted(len(plan.history), "event")
-    return Page(Line(told), (section("Its history", events(plan.history)),), subject=subject)
+    return Page(Line(told), (section("History", events(plan.history)),), subject=subject)
 
 
 def show_before_connecting(
@@ -62,23 +63,37 @@ def show_before_connecting(
         Field("topic", plan.topic, f"for group {plan.group}"),
         Field("connects to", brokers, said),
         Field("with", str(client_config) if client_config else "no client properties"),
-        *([Field("loads", plan.handler, "which runs its code")] if loads else []),
+        *([Field("loads", plan.handler, "this runs its code")] if loads else []),
         urgent=True,
     )
 
 
-def show_checks(terminal: Terminal, checks: Sequence[tuple[str, Exception | None]]) -> None:
-    """Each name, and why it does not hold; what fails is shown even when quiet."""
+def show_checks(
+    terminal: Terminal,
+    checks: Sequence[tuple[str, DrainerError | None]],
+    warnings: Sequence[str] = (),
+) -> None:
+    """The verdict, then each check and why it failed; failures are shown even when quiet."""
     failed = sum(error is not None for _, error in checks)
     of = figures.counted(len(checks), "check")
-    for name, error in checks:
-        terminal.items(
-            Line(name, mark=OK) if error is None else Line(f"{name}: {error}", Tone.BAD, BAD)
+    head = Line(f"{failed} of {of} failed", Tone.BAD, BAD)
+    terminal.present(
+        Page(
+            head if failed else Line(f"{of} passed", Tone.GOOD, OK),
+            (
+                section(
+                    "Checks",
+                    (
+                        Line(name, mark=OK)
+                        if error is None
+                        else Line(f"{name}: {error}", Tone.BAD, BAD)
+                        for name, error in checks
+                    ),
+                ),
+            ),
+            warnings=tuple(warnings),
+            hints=tuple(error.hint for _, error in checks if error is not None and error.hint),
         )
-    terminal.items(
-        Line(f"{BAD} {failed} of {of} failed", Tone.BAD)
-        if failed
-        else Line(f"{OK} {of} passed", Tone.GOOD)
     )
 
 
@@ -88,11 +103,11 @@ def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
     yield Field("client config", plan.client_config or "none")
     yield from task_fields(plan)
     yield from rule_lines(plan.ruled)
-    behind = "behind dead letters: --after-dead continue goes on with them" if plan.parked else ""
+    behind = "behind dead letters; --after-dead continue drains them" if plan.parked else ""
     parked = plan.parked_lanes
     yield parked_field(replace(parked, total=max(parked.total, len(plan.parked))), behind)
     if plan.lost:
-        yield Field("lost", name_lost(plan.lost), "to retention, unread")
+        yield Field("lost", name_lost(plan.lost), "retention deleted them unread")
 
 
 def _partitions(plan: OffsetPlan) -> Table:
@@ -105,7 +120,7 @@ def _partitions(plan: OffsetPlan) -> Table:
             "committed",
             "watermark",
             "done above",
-            "to go",
+            "left",
         ),
         tuple(
             (

@@ -21,7 +21,7 @@ _ORDERS = {
     "sub-key": "one sub-message at a time per sub-key, many sub-keys at once",
     "key": "one sub-message at a time per message key",
     "partition": "one sub-message at a time per partition",
-    "none": "no order is kept at all",
+    "none": "drainer keeps no order",
 }
 _THEN = {
     OnFailure.HALT: "halt the drain",
@@ -51,7 +51,7 @@ def class_fields(classes: Classes) -> Iterator[Field]:
         drained = "" if each.ended is None else f"drained at {clock(each.ended)}"
         yield Field("then" if number else "first", figures.shorten(each.where, WIDTH), drained)
     if classes.each:
-        yield Field("then", "nothing: the rest is for a resume" if classes.only else "the rest")
+        yield Field("then", "nothing: a resume drains the rest" if classes.only else "the rest")
 
 
 def policy_fields(failures: FailureSettings) -> Iterator[Field]:
@@ -59,25 +59,26 @@ def policy_fields(failures: FailureSettings) -> Iterator[Field]:
     retries, limit = "none", "no timeout"
     if failures.retries:
         first, most = map(figures.duration, (failures.retry_delay_s, failures.retry_max_delay_s))
-        retries = f"{figures.count(failures.retries)}, after {first} at first, {most} at most"
+        apart = f"after {first}" if failures.retries == 1 else f"{first} to {most} apart"
+        retries = f"{figures.count(failures.retries)}, {apart}"
     if failures.timeout_s:
-        limit = f"an attempt may take {figures.duration(failures.timeout_s)}"
+        limit = f"at most {figures.duration(failures.timeout_s)} per attempt"
     yield Field("retries", retries, limit)
     yield Field("on failure", _then(failures))
     halts, most_dead = [], failures.max_failures
     some = most_dead.count is not None or most_dead.share is not None
     if failures.on_failure is not OnFailure.HALT and some:
-        halts.append(f"above {most_dead} given up")
+        halts.append(f"when more than {most_dead} are given up")
     if failures.breaker:
         halts.append(f"after an outage of {figures.duration(failures.max_outage_s)}")
     else:
-        yield Field("breaker", "none", "an outage fails sub-messages like anything else")
+        yield Field("breaker", "none", "an outage counts as failures of sub-messages")
     if halts:
         yield Field("halts", " or ".join(halts))
     if (per_s := failures.rate) is not None:
         slow = per_s < 1
         rate = f"{figures.rate(per_s * 60)}/min" if slow else f"{figures.rate(per_s)}/s"
-        yield Field("rate", rate, "sub-messages started at most")
+        yield Field("rate", rate, "limit on started sub-messages")
 
 
 def redrive_field(redrive: RedriveSettings) -> Field:
@@ -90,13 +91,13 @@ def redrive_field(redrive: RedriveSettings) -> Field:
     ]
     often = figures.counted(redrive.max_redrives, "time")
     text = f"those with {' and '.join(named)}" if named else "all"
-    return Field("letters", text, f"but none that was redriven {often}")
+    return Field("letters", text, f"except those redriven {often}")
 
 
 def _then(failures: FailureSettings) -> str:
     if failures.on_failure is OnFailure.DEAD_LETTER:
         parks = failures.after_dead is AfterDead.PARK
-        behind = "; its lane is parked behind it" if parks else ""
+        behind = "; drainer parks its lane" if parks else ""
         return f"dead letter to {failures.dead_letter_topic}{behind}"
     return _THEN[failures.on_failure]
 
@@ -108,7 +109,7 @@ def rule_fields(rules: RuleSettings) -> Iterator[Field]:
         yield Field("skips", f"by {known}", lines=few([_what(rule) for rule in rules.skip]))
     if rules.max_per_key is not None:
         most = figures.counted(rules.max_per_key, "sub-message")
-        yield Field("per sub-key", f"the first {most}; the rest are skipped")
+        yield Field("per sub-key", f"the first {most}; drainer skips the rest")
 
 
 def rule_lines(rules: RuleStatus | RuleAccount) -> Iterator[Field]:
@@ -132,7 +133,7 @@ def undecided_lines(rules: RuleStatus) -> Iterator[Field]:
             for name, number in rules.undecided.items()
         ]
         total = figures.counted(sum(rules.undecided.values()), "sub-message")
-        text = f"{total} that a rule can't decide on"
+        text = f"{total} that a rule could not decide on"
         yield Field("not skipped", text, "", Tone.WARN, few(each))
 
 

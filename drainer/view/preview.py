@@ -21,16 +21,16 @@ def preview_page(action: Preview) -> Page:
     details = []
     if finished := sum(part.finished for part in action.partitions):
         already = figures.counted(finished, "message")
-        details.append(Line(f"  {already} finished already, which won't be handled again"))
+        details.append(Line(f"  {already} already done: drainer does not handle them again"))
     return Page(
         Line(f"{figures.counted(action.offsets, 'offset')} in {parts}", Tone.STRONG),
         (
-            section("Its partitions", _partitions(action)),
-            section("What is run", settings(action)),
+            section("Partitions", _partitions(action)),
+            section("What it runs", settings(action)),
             section("Checks", (Line(check, mark=OK) for check in action.checks)),
             section(
-                "Its plan",
-                Field("plan", str(action.plan_path), "progress is kept here"),
+                "Plan",
+                Field("plan", str(action.plan_path), "drainer saves progress here"),
                 Field("to undo", command("plan undo", action.plan_path)),
             ),
         ),
@@ -45,7 +45,7 @@ def preview_page(action: Preview) -> Page:
 def _verb(action: Preview) -> str:
     if action.plan.redrive is not None:
         return (
-            "Go on redriving the dead letters of" if action.resumes else "Redrive dead letters of"
+            "Resume the redrive of dead letters of" if action.resumes else "Redrive dead letters of"
         )
     return "Resume the drain of" if action.resumes else "Drain"
 
@@ -54,13 +54,13 @@ def settings(action: Preview) -> Iterator[Item]:
     """What a drain works on, and with what."""
     yield from task_fields(action.plan)
     if action.makes_topic is not None:
-        yield Field("makes", f"topic {action.makes_topic}", "for dead letters")
+        yield Field("creates", f"topic {action.makes_topic}", "for dead letters")
     if action.bundling is not None:
         yield Field("calls", _together(action.bundling))
     yield Field("concurrency", *_concurrency(action.concurrency, action.bundling))
     yield Field("engine", action.engine.title, action.engine.why)
     yield from (Field(name, text) for name, text in action.engine.settings.items())
-    yield Field("buffer", figures.size(action.buffer_bytes), "read ahead at most")
+    yield Field("buffer", figures.size(action.buffer_bytes), "most that drainer reads ahead")
     if action.cap:
         yield cap_field(action.cap)
 
@@ -68,31 +68,33 @@ def settings(action: Preview) -> Iterator[Item]:
 def cap_field(cap: Cap) -> Field:
     """What a drain may read."""
     mean = figures.size(round(cap.message_bytes))
-    return Field("limits", figures.cap(cap), f"read at most; {mean} a message")
+    return Field("limits", figures.cap(cap), f"most that drainer reads; {mean} per message")
 
 
 def show_cap(terminal: Terminal, cap: Cap, messages: float) -> None:
     """What reading a backlog of so many messages takes at the cap."""
     took = figures.duration(messages / cap.messages_per_s)
     terminal.say("")
-    terminal.items(cap_field(cap), Field("", f"so reading it takes {took} at least"))
+    terminal.items(cap_field(cap), Field("", f"reading the backlog takes {took} at least"))
 
 
 def _together(bundling: Bundling) -> str:
-    words = ["folds neighbours of a sub-key"] if bundling.coalesce is not None else []
+    words = ["coalesces neighbours of a sub-key"] if bundling.coalesce is not None else []
     if bundling.most > 1:
         what = "sub-keys" if bundling.of is BatchOf.LANES else "sub-messages of one sub-key"
-        words.append(f"up to {figures.count(bundling.most)} {what} in a call")
+        words.append(f"up to {figures.count(bundling.most)} {what} per call")
     return ", ".join(words)
 
 
 def _concurrency(concurrency: Concurrency, bundling: Bundling | None) -> tuple[str, str]:
     most = figures.count(concurrency.most)
     if not concurrency.is_auto:
-        what = "sub-messages in the handler" if bundling is None else "calls of the handler at once"
+        what = "sub-messages in the handler at once"
+        if bundling is not None:
+            what = "calls of the handler at once"
         return most, what
-    begins = f"begins with {figures.count(concurrency.first)}"
-    return "auto", f"{begins}, grows while throughput does, to {most} at most"
+    first = figures.count(concurrency.first)
+    return "auto", f"starts at {first} and grows while throughput grows, to {most} at most"
 
 
 def _partitions(action: Preview) -> Table:

@@ -57,10 +57,10 @@ def _held_up(status: Status) -> tuple[str, str]:
     lane = f"{figures.sub_key(name, LANE_SHOWN)}, where {figures.count(waiting)} wait"
     signs = (
         (status.paused is not None, "the pause", "`drainer continue` ends it"),
-        (status.trouble is not None, "trouble, which it waits out", ""),
+        (status.trouble is not None, "trouble: drainer waits until it is over", ""),
         (
             status.waits_for_a_lane,
-            f"the lane of {lane} and go one at a time",
+            f"the lane of {lane}, one at a time",
             "a handler with `coalesce` folds them; more concurrency does not help",
         ),
         (at_rate, "--rate", "`drainer set PLAN rate=…` raises it"),
@@ -69,14 +69,14 @@ def _held_up(status: Status) -> tuple[str, str]:
             writing_capped_by(status) or "the handler: every worker is busy",
             "`drainer set PLAN concurrency=…`, if the downstream can take more",
         ),
-        (failures.waiting >= free, "retries: what failed waits for its next attempt", ""),
+        (failures.waiting >= free, "retries: failed sub-messages wait for their next attempt", ""),
         (
             status.lanes_ready > status.concurrency,
-            "this machine: workers can't be fed fast enough",
-            "more cores: stop it, and resume with --engine spark",
+            "this machine: it can't feed the workers fast enough",
+            "stop the drain, and resume with --engine spark for more cores",
         ),
-        (all_read, "the tail: all is read, the last lanes are finishing", ""),
-        (full, "order: the buffer is full, its few sub-keys go one at a time", ""),
+        (all_read, "the tail: all is read, and the last lanes end", ""),
+        (full, "order: the buffer is full of few sub-keys, each one at a time", ""),
     )
     reading = reading_capped_by(status) or "reading: workers wait for messages"
     return next(((words, done) for holds, words, done in signs if holds), (reading, ""))
@@ -86,14 +86,14 @@ def writing_capped_by(status: Status) -> str | None:
     """The cap that holds the drain back now."""
     if status.write_cap is None or not status.write_cap.binds:
         return None
-    return f"the brokers' limits: {figures.cap(status.write_cap)} written at most"
+    return f"the brokers' limits: at most {figures.cap(status.write_cap)} written"
 
 
 def reading_capped_by(status: Status) -> str | None:
     """The cap that reading waits for; it is the drain's limit when nothing else is."""
     if status.read_cap is None or not status.read_cap.binds:
         return None
-    return f"the brokers' limits: {figures.cap(status.read_cap)} read at most"
+    return f"the brokers' limits: at most {figures.cap(status.read_cap)} read"
 
 
 def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
@@ -103,7 +103,7 @@ def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
     if status.blocked_by is not None:
         yield "blocked", blocking_warning(status.blocked_by), Tone.WARN
     if status.deadline is not None and status.deadline.missed:
-        warning = f"the deadline will be missed, {deadline_words(status.deadline)}"
+        warning = f"the drain will miss its deadline, {deadline_words(status.deadline)}"
         yield "deadline", f"{warning}; limited by {limit(status)}", Tone.BAD
     if status.stopping is not None:
         yield "stopping", f"stopping: {status.stopping}", Tone.WARN
@@ -125,7 +125,7 @@ def verdict(status: Status) -> Line:
     """Whether it will be done in time, first of all."""
     left, known = figures.duration(status.eta_s), status.eta_s is not None
     if all(part.complete for part in status.partitions):
-        return Line("All is drained", Tone.GOOD, OK)
+        return Line("All drained", Tone.GOOD, OK)
     if status.stopping is not None:
         return Line(f"Stopping: {status.stopping}", Tone.WARN, STOPPED)
     if status.paused is not None:
@@ -140,8 +140,10 @@ def verdict(status: Status) -> Line:
     at = f"{deadline.at.astimezone():%d %b %H:%M}"
     margin = figures.duration(abs(deadline.margin_s))
     if deadline.margin_s >= 0:
-        return Line(f"Makes {at}, with {margin} to spare", Tone.GOOD, OK)
-    return Line(f"Misses {at} by {margin}", Tone.BAD if deadline.missed else Tone.WARN, BAD)
+        return Line(f"Meets the deadline {at}, with {margin} to spare", Tone.GOOD, OK)
+    return Line(
+        f"Misses the deadline {at} by {margin}", Tone.BAD if deadline.missed else Tone.WARN, BAD
+    )
 
 
 def beside_verdict(status: Status) -> Iterator[tuple[str, Tone]]:
@@ -155,12 +157,12 @@ def causes(status: Status) -> Iterator[Field]:
     """What holds it up, what can be done, and what a stop would cost: in that order."""
     ending = share_finished(status.partitions) >= 1 or status.stopping is not None
     if not ending:
-        yield Field("held up by", limit(status))
+        yield Field("limited by", limit(status))
         if found := advice(status):
             yield Field("to do", found)
     calls = figures.counted(status.running, "call")
-    written = f"the plan is {figures.duration(status.plan_age_s)} old"
-    yield Field("safe", f"{written}; a kill now would repeat {calls} in flight")
+    saved = f"plan saved {figures.duration(status.plan_age_s)} ago"
+    yield Field("safe", f"{saved}; a kill now repeats {calls} in flight")
 
 
 def facts(status: Status) -> Iterator[Field]:
@@ -170,11 +172,11 @@ def facts(status: Status) -> Iterator[Field]:
     yield from class_times(status)
     messages = sum(part.messages_finished for part in status.partitions)
     total = sum(part.end - part.start for part in status.partitions)
-    passed = "finished" if status.turn is None else "looked at for what comes first"
+    passed = "done" if status.turn is None else "searched for what comes first"
     yield Field("messages", f"{count(messages)} of ~{count(total)} {passed}")
     subs = status.sub_messages
     told = figures.tally((subs.skipped, "skipped"), (subs.failed, "failed"), (subs.dead, "dead"))
-    done = f"{count(subs.finished)} finished"
+    done = f"{count(subs.done)} done"
     tone = Tone.BAD if subs.given_up else Tone.PLAIN
     yield Field("sub-messages", f"{done}, {told}" if told else done, tone=tone)
     if failed := failure_words(status.failures):
@@ -193,7 +195,7 @@ def facts(status: Status) -> Iterator[Field]:
     if status.auto is not None:
         yield Field("concurrency", f"{count(status.auto.limit)} (auto, {status.auto.why})")
     if status.latency_recent is not None:
-        yield Field("latency", figures.latency(status.latency_recent), "of the last seconds")
+        yield Field("latency", figures.latency(status.latency_recent), "of the last 10s")
     if status.deadline is not None:
         tone = Tone.BAD if status.deadline.late else Tone.PLAIN
         yield Field("deadline", deadline_words(status.deadline), tone=tone)
@@ -210,7 +212,7 @@ def facts(status: Status) -> Iterator[Field]:
 def class_times(status: Status) -> Iterator[Field]:
     """When each class is drained, and when all is."""
     for number, each in enumerate(status.classes):
-        done = f"{figures.count(each.sub_messages.finished)} finished"
+        done = f"{figures.count(each.sub_messages.finished)} done"
         if each.held:
             done += f", {figures.count(each.held)} wait for the rest"
         if each.ended is not None:
@@ -229,25 +231,25 @@ def _time_in(seconds: float) -> str:
 
 
 def failure_words(failures: FailureStatus) -> str:
-    """``410 failed, 300 retried, 1 x outage``: of attempts; nothing if none failed."""
+    """``410 failed, 300 retried, 1 x outage``: attempts; nothing if none failed."""
     return figures.tally(
         (failures.failures, "failed"),
         (failures.retries, "retried"),
-        (failures.waiting, "waiting for it"),
+        (failures.waiting, "to retry"),
         (failures.timeouts, "timed out"),
-        (failures.late, "still in their threads"),
+        (failures.late, "overdue"),
         (failures.outages, "x outage"),
         (failures.parked_lanes, "x parked lane"),
     )
 
 
 def deadline_words(deadline: DeadlineStatus) -> str:
-    """``14 Mar 08:00: makes it, with 20m 00s to spare`` and the like, in this machine's zone."""
+    """``14 Mar 08:00: 20m 00s to spare`` and the like, in this machine's zone."""
     at = f"{deadline.at.astimezone():%d %b %H:%M}"
     if deadline.margin_s is None:
         return f"{at}, in {figures.duration(deadline.left_s)}"
     if deadline.margin_s >= 0:
-        return f"{at}: makes it, with {figures.duration(deadline.margin_s)} to spare"
+        return f"{at}: {figures.duration(deadline.margin_s)} to spare"
     return f"{at}: {figures.duration(-deadline.margin_s)} too late"
 
 

@@ -1,4 +1,4 @@
-"""The page of a drain that ended: the account, where the group stands, and how to go on."""
+"""The page of a drain that ended: how it ended, how to go on, and the account that proves it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PARKED_WIDTH = 60  # characters of a key
 
 
 def show_summary(terminal: Terminal, summary: Summary) -> None:
-    """What happened first, then the account that proves it, last the way on.
+    """How it ended and how to go on, then what happened and the account that proves it.
 
     With ``terminal.json`` the summary goes to stdout as data as well.
     """
@@ -74,7 +74,7 @@ def show_cut_short(
 
 
 def drain_page(action: Preview, summary: Summary, history: History, ended: datetime) -> Page:
-    """The page for a report, which tells how it went too; ``ended`` has the zone to tell it in.
+    """The page for a report, which shows how it went too; ``ended`` has the zone to show it in.
 
     It may be read in another folder than that of the command, so the plan is named in full.
     """
@@ -97,7 +97,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
             *page.sections,
             section("How it went", drawn),
             section("Outages and pauses", troubles(history, begun)),
-            section("What was done with it", events(summary.history)),
+            section("History", events(summary.history)),
             section("Deepest lanes", deepest_lanes(history)),
             run,
         ),
@@ -106,7 +106,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
 
 
 def summary_page(summary: Summary) -> Page:
-    """The account, what happened, where the group stands, and the commands to go on with."""
+    """How it ended, the commands to go on with, the account, and where the group stands."""
     head = _headline(summary)
     stands = section("Where the group stands", _partitions(summary))
     happened = section(
@@ -175,13 +175,13 @@ def account(messages: Counts, sub_messages: Counts) -> Section:
 def _classes(summary: Summary) -> Iterator[Field]:
     """What was drained before the rest, and when."""
     for number, each in enumerate(summary.classes):
-        done = f"{figures.count(each.sub_messages.finished)} finished"
+        done = f"{figures.count(each.sub_messages.finished)} done"
         done += "" if each.ended is None else f" by {clock(each.ended)}"
         if each.held:
             came = "came with" if summary.status == "done" else "wait for"
-            done += f"; {figures.count(each.held)} {came} the rest, which they stand behind"
+            done += f"; {figures.count(each.held)} {came} the rest, queued behind it"
         if each.cut:
-            done += "; not all of it could be looked at"
+            done += "; drainer could not look at all of it"
         yield Field("then" if number else "first", figures.shorten(each.where, PARKED_WIDTH), done)
 
 
@@ -196,7 +196,7 @@ def _engine(summary: Summary) -> Iterator[Field]:
     for what, cap in (("read", summary.read_cap), ("written", summary.write_cap)):
         if cap is not None and cap.average_per_s:
             went = f"{figures.rate(cap.average_per_s)} messages/s {what}, of {figures.cap(cap)}"
-            yield Field("limits", went, "held this run back" if cap.held else "")
+            yield Field("limits", went, "this limited the run" if cap.held else "")
 
 
 def _failures(summary: Summary) -> Iterator[Item | None]:
@@ -223,7 +223,7 @@ def parked_field(parked: ParkedLanes, note: str = "") -> Field | None:
     ]
     if parked.more:
         lines.append(f"and {figures.count(parked.more)} more")
-    note = note or "a lane, its place and its error"
+    note = note or "each with its place and its error"
     return Field("parked lanes", figures.count(parked.total), note, lines=tuple(lines))
 
 
@@ -233,9 +233,9 @@ def _undelivered(summary: Summary) -> Iterator[Field]:
         ranked = sorted(alone.items(), key=lambda item: (-item[1], item[0]))
         lines = tuple(f"{figures.count(number)} x {why}" for why, number in ranked)
         records = figures.counted(sum(alone.values()), "record")
-        yield Field("left alone", records, "they stay for another redrive", lines=lines)
+        yield Field("left alone", records, "another redrive can take them", lines=lines)
     if summary.lost:
-        yield Field("lost", name_lost(summary.lost), "deleted by retention, unread")
+        yield Field("lost", name_lost(summary.lost), "retention deleted them unread")
     if summary.held:
         held = figures.counted(sum(each.offsets for each in summary.held), "offset")
         lines = few([str(each) for each in summary.held], ERRORS_SHOWN)
@@ -259,8 +259,8 @@ def _headline(summary: Summary) -> Line:
             return Line(verb, Tone.GOOD, OK, done)
         case "class-done":
             finished = sum(each.sub_messages.finished for each in summary.classes)
-            done = f": {figures.counted(finished, 'sub-message')}{_to_go(summary)} in a resume"
-            return Line("Drained what was asked for", Tone.GOOD, OK, done)
+            done = f": {figures.counted(finished, 'sub-message')}{_to_go(summary)} for a resume"
+            return Line("Drained what you asked for", Tone.GOOD, OK, done)
         case "interrupted":
             how = "Stopped as asked" if isinstance(summary.cause, Signalled) else "Interrupted"
             return Line(how, Tone.WARN, STOPPED, f"{_nothing_lost(summary)}{_left(summary)}")
@@ -293,7 +293,7 @@ def _left(summary: Summary) -> str:
 
 def _to_go(summary: Summary) -> str:
     left = summary.to_go  # holes are among them, so it may be fewer messages
-    return f", at most {figures.counted(left, 'offset')} to go" if left else ""
+    return f". At most {figures.counted(left, 'offset')} left" if left else ""
 
 
 def _ways_on(summary: Summary) -> Iterator[Field]:
@@ -307,7 +307,7 @@ def _resume(command: str, resuming: Resuming) -> Field:
     note = ""
     if resuming.needs:
         needs = ", ".join(resuming.needs)
-        note = f"with {needs} as before: what may be secret is not shown"
+        note = f"add {needs} as before: drainer does not print what may be secret"
     return Field("resume", command, note)
 
 
@@ -339,5 +339,5 @@ def _verdict(part: PartitionResult) -> tuple[int, Cell]:
         text = "committed past the watermark" if past else "committed is not the watermark"
         return 0, Cell(f"{BAD} {text}", Tone.BAD)
     if part.watermark < part.end:
-        return 1, Cell(f"{figures.counted(part.to_go, 'offset')} to go", Tone.WARN)
+        return 1, Cell(f"{figures.counted(part.to_go, 'offset')} left", Tone.WARN)
     return 2, Cell(OK, Tone.GOOD)

@@ -200,12 +200,11 @@ class Terminal:
         return answer.strip().lower() in ("y", "yes")
 
     def present(self, page: Page) -> None:
-        """A page: warnings, the answer, why, and last the way on.
+        """A page: warnings, the verdict, how to go on, facts, and tables last.
 
-        Quiet shows only what is wrong, and the way on from there.
+        This is the order of every page: what to do next never scrolls away behind a table.
+        Quiet shows only what is wrong, and how to go on from there.
         """
-        if self.form is Form.TABLE:
-            page = self._print_tables(page)
         for warning in page.warnings:
             self.warn(warning)
         if page.warnings:
@@ -214,36 +213,34 @@ class Terminal:
         self.show(headline(page), urgent=unhappy)
         for line in page.details:
             self.show(sentence(line), urgent=unhappy)
-        for section in page.sections:
-            if shown := [item for item in section.items if not isinstance(item, Plot | Curves)]:
-                self.say("")
-            self.items(*shown)
-        if page.cause is not None or page.ways_on:
-            self.say("")
         if page.cause is not None:
             self.fail(page.cause)
         for hint in page.hints:
             self.hint(hint)
         for way in page.ways_on:
-            self.go_on(way)
+            self.go_on(way, urgent=unhappy)
+        apart = (Plot, Curves, PageTable) if self.form is Form.TABLE else (Plot, Curves)
+        for section in page.tables_last:
+            if shown := [item for item in section.items if not isinstance(item, apart)]:
+                self.say("")
+            self.items(*shown)
+        if self.form is Form.TABLE:
+            self._print_tables(page)
 
-    def _print_tables(self, page: Page) -> Page:
-        """Prints a page's tables whole on stdout, and gives the page without them."""
+    def _print_tables(self, page: Page) -> None:
+        """All rows, on stdout."""
         paper = Console(file=self._stdout, width=_ENDLESS, markup=False, emoji=False, no_color=True)
-        left = []
         for section in page.sections:
-            tables = [item for item in section.items if isinstance(item, PageTable)]
-            for table in tables:
-                for each in lay_out(replace(table, shown=len(table.rows), caption="")):
-                    paper.print(each)
-            left.append(replace(section, items=tuple(i for i in section.items if i not in tables)))
-        return replace(page, sections=tuple(left))
+            for item in section.items:
+                if isinstance(item, PageTable):
+                    for each in lay_out(replace(item, shown=len(item.rows), caption="")):
+                        paper.print(each)
 
-    def go_on(self, way: Field) -> None:
-        """The command to go on with, to be copied; shown even when quiet."""
-        self.show(words((f"{way.label}: ", Tone.STRONG), way.value), urgent=True)
+    def go_on(self, way: Field, *, urgent: bool = True) -> None:
+        """A command to go on with, to be copied; ``urgent`` shows it even when quiet."""
+        self.show(words((f"{way.label}: ", Tone.STRONG), way.value), urgent=urgent)
         if way.note:
-            self.show(words(f"  {way.note}"), urgent=True)
+            self.show(words(f"  {way.note}"), urgent=urgent)
 
     def items(self, *items: Item, urgent: bool = False) -> None:
         """Parts of a page, one below the other; what is bad is shown even when quiet."""

@@ -153,7 +153,7 @@ def disk_full(stage: Stage) -> Told:
             backlog.at_work(process, stage.chance.randrange(5_000))
             limit(process, resource.RLIMIT_FSIZE, SMALLEST_FILE)
             told.ends(process, EXIT_INTERRUPTED)
-            told.insist("make room" in process.said, f"it said {process.said}")
+            told.insist("Make room" in process.said, f"it said {process.said}")
             told.times += 1
         told.finish(backlog, *trace)
         found = told.judge(backlog)

@@ -197,7 +197,7 @@ def disk_full(stage: Stage) -> Told:
                     resource.prlimit(pid, resource.RLIMIT_FSIZE, (SMALLEST_FILE, hard))
         told.times = 1
         told.ends(process, EXIT_INTERRUPTED)
-        told.insist("make room" in process.said, f"it said {process.said[-400:]}")
+        told.insist("Make room" in process.said, f"it said {process.said[-400:]}")
         _is_plain(told, process)
         told.finish(backlog, *ON_SPARK, *trace)
         _judge(told, backlog, started)

@@ -47,7 +47,7 @@ def test_the_backlog_is_from_one_place_until_before_another_in_the_order_that_wa
     running = command.begin(timed, "--from", minute(4), "--until", "9", *more, gate=command.gate)
     command.wait_for(running, "begun", 5)  # all have one message key
     command.gate.touch()
-    assert "passed over unhandled, as --from says: 2 of partition 0" in running.ends(0).err
+    assert "--from skips offsets: 2 of partition 0" in running.ends(0).err
     assert offsets(command) == [4, 5, 6, 7, 8]
     assert committed(cluster, timed) == {0: 9}
 

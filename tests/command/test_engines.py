@@ -53,12 +53,12 @@ def test_the_plan_of_action_says_what_spark_is_given(command: Command, topic: To
 
 def test_what_makes_no_sense_on_spark_is_a_usage_error(command: Command, topic: Topic) -> None:
     for *options, word in (
-        ("--master", "yarn", "a place to say what they finished"),
+        ("--master", "yarn", "a place to record what is done"),
         ("--master", "sc://h", "Spark Connect"),
         ("--spark-conf", "spark.speculation=true", "twice"),
         ("--spark-conf", "hidden", "takes name=value"),
         ("--wave", "2 pages", "not a size"),
-        ("--archive", "none.zip", "no such file"),
+        ("--archive", "none.zip", "does not exist"),
     ):
         outcome = command("run", *command.what(topic), "--engine", "spark", *options, code=2)
         assert word in outcome.error
@@ -73,7 +73,7 @@ def test_without_java_spark_is_refused_with_what_to_install(
     what = [*command.what(topic), "--from", "earliest", "--yes", "--engine", "spark"]
     outcome = command("run", *what, env=env, code=3)
 
-    assert outcome.error == "Spark needs Java, and none was found"
+    assert outcome.error == "Spark needs Java, but there is none"
     assert "Install a JDK" in outcome.hint
     assert command.left_behind == []
 
@@ -87,7 +87,7 @@ def test_a_jvm_that_does_not_start_is_refused_with_what_it_said(
 
     assert "Invalid maximum heap size: -Xmx1xyz" in outcome.err
     assert "error: Spark's JVM did not start" in outcome.err
-    assert "hint: what it said is above" in outcome.err
+    assert "hint: Read its output above." in outcome.err
 
 
 def stopped(command: Command, topic: Topic) -> str:

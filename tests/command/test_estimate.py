@@ -119,7 +119,7 @@ def test_the_latency_of_an_earlier_drain_is_taken(command: Command, make_topic: 
 
 WRONG: list[tuple[list[str], str, str]] = [
     ([], "the time that the handler takes", "--latency 10ms"),
-    (["--latency", "10ms", "--canary", "5"], "--canary measures", "say one"),
+    (["--latency", "10ms", "--canary", "5"], "--canary measures", "Give one"),
     (["--latency", "10ms", "--deadline", "tomorrow"], "is not a time", "6h"),
     (["--latency", "10ms", "--latency-from", "x"], "excludes", "one"),
     (
@@ -127,7 +127,7 @@ WRONG: list[tuple[list[str], str, str]] = [
         "the cluster's cores",
         "--tasks N",
     ),
-    (["--canary", "5", "--engine", "spark"], "a canary runs in this process", "--engine"),
+    (["--canary", "5", "--engine", "spark"], "--canary runs in this process", "--engine"),
 ]
 
 
@@ -160,7 +160,7 @@ def test_a_dry_run_has_the_estimate_too(command: Command, make_topic: MakeTopic)
     assert answer["estimate"]["deadline"]["met"] is True
     told = command("run", *what, "--json")
     typical = told.answer
-    assert "10ms a call is assumed" in told.hint
+    assert "assumes 10ms per call" in told.hint
     assert typical["estimate"]["latency"]["source"] == "assumed"
     assert typical["estimate"]["latency"]["mean_s"] == pytest.approx(0.01, rel=0.1)
 

@@ -78,7 +78,7 @@ def test_too_many_given_up_halt_the_drain(command: Command, make_topic: MakeTopi
     assert "more than --max-failures 3" in outcome.error
     accounts(outcome.answer["sub_messages"], failed=3)
     again = command.resume(topic, "--json", code=5, bad=bad)
-    assert "4 sub-messages were given up, in all runs" in again.error
+    assert "gave up 4 sub-messages in all runs" in again.error
     finished = command.resume(topic, "--max-failures", "none", "--json", code=6, bad=bad)
     accounts(finished.answer["sub_messages"], done=90, failed=10)
 

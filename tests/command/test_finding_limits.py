@@ -26,7 +26,7 @@ PATIENCE_S = 180.0
         (("--bytes", "0"), "--bytes 0 is not a message size"),
         (("--bytes", "1KiB,1024"), "--bytes has a value twice"),
         (("--precision", "0"), "--precision '0' is not a share"),
-        (("--precision", "0.1%"), "--precision 0.1% is out of reach"),
+        (("--precision", "0.1%"), "--precision 0.1% is not between 1% and 50%"),
         (("--safe-share", "120%"), "--safe-share '120%' is not a share"),
         (("--window", "2s"), "--window 2s is too short"),
         (("--jmx-login", "/dev/null"), "--jmx-login /dev/null does not hold a login"),
@@ -81,7 +81,9 @@ def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(
     running.signal(signal.SIGINT)
     stopped = running.ends(4, PATIENCE_S)
 
-    assert "stopped by SIGINT: no traffic runs any more, and 1 trial is kept" in stopped.error
+    assert (
+        "stopped by SIGINT: all traffic has ended, and limits.json keeps 1 trial" in stopped.error
+    )
     assert "Repeat the command" in stopped.hint
     eventually(lambda: topic not in find_test_topics(cluster), "it is gone")
     assert command.left_behind == ["limits.json"]

@@ -126,7 +126,7 @@ def test_verify_says_each_thing_that_it_checked(
 ) -> None:
     outcome = command("plan", "verify", str(command.plan(interrupted)), "--json")
     assert (outcome.answer["status"], len(outcome.answer["checks"]) >= 7) == ("ok", True)
-    for told in ("digest", "reported", "cluster", "topic", "pending", "members", "stands"):
+    for told in ("digest", "the journal", "cluster", "topic", "pending", "members", "left it"):
         assert told in outcome.err
     assert "passed" in outcome.err
     cluster.alter_committed(command.group(interrupted), interrupted.name, {0: 3})

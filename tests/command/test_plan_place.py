@@ -69,7 +69,7 @@ def test_a_disk_that_fills_up_while_draining_stops_it_with_a_true_plan(
     command.gate.touch()
     outcome = running.ends(4)
     assert "o space left on device" in outcome.error
-    assert "make room" in outcome.hint
+    assert "Make room" in outcome.hint
     assert outcome.resume_words[:2] == ["resume", str(plan)]
     filler.unlink()
     command("plan", "verify", str(plan))

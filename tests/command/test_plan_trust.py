@@ -189,6 +189,6 @@ def test_client_properties_that_others_can_write_are_not_taken_on_a_plan_s_word(
     forge(plan, client_config=str(path))
 
     outcome = command("plan", "verify", str(plan), code=3)
-    assert f"{path} can be written by anybody" in outcome.error
+    assert f"{path} is writable by everyone" in outcome.error
     assert f"--client-config {path}" in outcome.hint
     command("plan", "verify", str(plan), "--client-config", str(path))

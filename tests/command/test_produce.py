@@ -176,7 +176,7 @@ def test_a_resume_is_told_the_topic_again(
 ) -> None:
     topic, target = make_topic(bundles(3)), make_topic()
     missing = begin(command, topic, "nowhere", *DOCUMENTS).ends(3)
-    assert "there is no topic nowhere" in missing.error
+    assert "the topic nowhere to write to does not exist" in missing.error
     assert command.left_behind == []
     bad = begin(command, topic, target.name, "--set", "list=docs", "--set", "key=id").ends(5)
     assert "there is nothing at the path" in bad.error

@@ -118,7 +118,7 @@ def test_the_list_has_what_is_outstanding(command: Command, dead: Topic) -> None
     assert outstanding(command, dead) == [], "the group knows as much"
     assert len(outstanding(command, dead, "--group", "of-somebody-else")) == 5
     named = ("dead", "list", "-b", dead.bootstrap, "--dead-letter-topic", dead.name)
-    assert "no plan" in command(*named, "--plan", "not-there.json", code=3).error
+    assert "does not exist" in command(*named, "--plan", "not-there.json", code=3).error
 
 
 def test_letters_of_different_drains_are_not_redriven_together_unless_told(

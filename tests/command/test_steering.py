@@ -325,7 +325,7 @@ def test_from_its_answer_on_a_pause_lets_nothing_begin(
     eventually(lambda: is_in_state(command, topic, "paused")["in_flight"] == 0, "they have ended")
     assert len(command.record.begun()) == len(command.record.done()) == 4
     stopped = steer(command, topic, "stop")
-    assert stopped.way_out("to resume") == running.ends(4).resume_words
+    assert stopped.way_out("resume") == running.ends(4).resume_words
     assert len(command.record.begun()) == 4
     command.resume(topic)
     is_whole(command, distinct(100))
@@ -371,7 +371,7 @@ def test_a_stopped_drain_says_how_to_resume_it_as_it_was_set(
     said = stopping.ends(0)
     assert "stopping: 50 calls in flight" in said.err
     assert f"the drain has ended: stopped by {ME}" in said.err
-    assert said.way_out("to resume") == ended.resume_words
+    assert said.way_out("resume") == ended.resume_words
     assert " ".join(ended.resume_words).count("--concurrency 50") == 1
     assert " ".join(ended.resume_words).count("--plan-interval 0.2s") == 1
     assert len(command.record.done()) == 50
@@ -398,7 +398,7 @@ def test_stop_now_does_not_wait_for_a_handler_that_hangs(
     ended = hangs.ends(4, within_s=AT_ONCE_S)
     waits.ends(0)
     assert time.monotonic() - asked_s < AT_ONCE_S
-    assert said.way_out("to resume") == ended.resume_words
+    assert said.way_out("resume") == ended.resume_words
     command.resume(topic)
     assert set(command.record.done()) == every_place(distinct(20))
     command.record.check_order()
@@ -675,7 +675,7 @@ def test_on_spark_a_drain_is_changed_paused_and_stopped_the_same_way(
     command.wait_for(running, "done", len(command.record.done()) + 100)
     said = steer(command, topic, "stop")
     ended = running.ends(4)
-    assert said.way_out("to resume") == ended.resume_words
+    assert said.way_out("resume") == ended.resume_words
     assert " ".join(ended.resume_words).count("--concurrency 10") == 1
     command.resume(topic, "--engine", "process", "-c", "50")
     is_whole(command, messages)
@@ -726,7 +726,7 @@ def test_on_spark_stop_now_does_not_wait_for_a_handler_that_hangs(
     said = steer(command, topic, "stop", "--now")
     ended = hangs.ends(4, within_s=AT_ONCE_S)
     waits.ends(0)
-    assert said.way_out("to resume") == ended.resume_words
+    assert said.way_out("resume") == ended.resume_words
     command.resume(topic, "--engine", "process")
     assert set(command.record.done()) == every_place(messages)
     command.record.check_order()

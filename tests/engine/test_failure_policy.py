@@ -217,7 +217,7 @@ def test_what_other_tasks_gave_up_counts_against_the_limit(tmp_path: Path) -> No
     rehearsal.prepare = lambda drain: setattr(drain, "totals", lambda: Totals(900, 5, 905))
     summary = rehearsal.drain(handler_of(OnTheLoop, poison(50, 60)))
     assert summary.exit_code == 5
-    assert "7 sub-messages were given up" in (summary.error or "")
+    assert "gave up 7 sub-messages" in (summary.error or "")
 
 
 def test_an_outage_that_lasts_too_long_halts(tmp_path: Path) -> None:

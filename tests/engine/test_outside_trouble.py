@@ -187,7 +187,7 @@ def test_nothing_is_committed_while_the_lock_is_not_confirmed(
     assert rehearsal.group.committed == {0: None}
     assert (summary.status, summary.exit_code) == ("interrupted", 4)
     assert "the lock on the group is not confirmed" in (summary.error or "")
-    assert "a resume commits" in (summary.hint or "")
+    assert "that commits them" in (summary.hint or "")
     assert summary.sub_messages.done == len(rehearsal.places)
     assert rehearsal.file.load().plan.complete
     resumes(rehearsal, handler)

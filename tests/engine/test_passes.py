@@ -117,7 +117,7 @@ def test_only_a_class_of_which_some_has_to_wait_is_not_done(tmp_path: Path) -> N
     summary = rehearsal.drain(handler, "'c1' in keys or 'c2' in keys", only=True)
     assert (summary.status, summary.exit_code) == ("interrupted", EXIT_INTERRUPTED)
     assert [each.held for each in summary.classes] == [2]
-    assert "waits for that" in str(summary.error)
+    assert "waits behind" in str(summary.error)
     rehearsal.resumes_exactly(handler)
 
 

@@ -209,7 +209,7 @@ def test_two_signals_end_the_tries_of_the_last_commit(
     summary = rehearsal.drain(OnTheLoop())
 
     assert (summary.exit_code, summary.status) == (4, "interrupted")
-    assert "a resume commits" in (summary.hint or "")
+    assert "that commits them" in (summary.hint or "")
 
 
 def test_ctrl_c_ends_an_open_that_hangs(tmp_path: Path) -> None:

@@ -181,4 +181,4 @@ def test_closing_before_a_frozen_broker_tells_all_in_time(
             own_broker.resume()
     assert first is None
     assert {type(error) for error in rest} == {DeadLetterNotWritten}
-    assert "not known whether" in str(rest[0])
+    assert "unknown whether" in str(rest[0])

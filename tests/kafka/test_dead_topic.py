@@ -120,7 +120,7 @@ def test_who_may_write_but_not_see_the_configuration_can_use_it(
     found = look(ann, topic_name)
     assert found.hidden
     (warning,) = Policy(FailureSettings(), RuleSettings(), found).warnings
-    assert f"grant DESCRIBE_CONFIGS on topic {topic_name}" in warning
+    assert f"Grant DESCRIBE_CONFIGS on topic {topic_name}" in warning
     with pytest.raises(Refused, match="may not read") as raised:
         list(read_letters(ann, topic_name))
     assert "READ" in (raised.value.hint or "")
@@ -134,4 +134,4 @@ def test_a_right_that_is_missing_is_told_of_the_letter(
         sender.send(Sample().letter())
         (error,) = sender.all_told()
     assert isinstance(error, DeadLetterNotWritten)
-    assert "grant WRITE" in (error.hint or "")
+    assert "Grant WRITE" in (error.hint or "")

@@ -88,7 +88,7 @@ def test_topics_that_move_and_groups_with_members_are_live_traffic(
         writing.join()
         member.close()
 
-    assert any(words.startswith(f"{moving.name} is written to at ") for words in seen)
+    assert any(words.startswith(f"{moving.name} receives ") for words in seen)
     assert not any(words.startswith(f"{still.name} ") for words in seen)
     assert f"group {group} has members" in seen
     assert f"group {group}-empty has members" not in seen

@@ -36,7 +36,7 @@ def test_a_group_that_may_not_be_seen_is_no_slow_cluster(
     with pytest.raises(RightMissing, match=f"DESCRIBE on group {group} is missing") as raised:
         ann.committed(group, topic_name, [0])
 
-    assert f"grant DESCRIBE on group {group}" in (raised.value.hint or "")
+    assert f"Grant DESCRIBE on group {group}" in (raised.value.hint or "")
 
 
 def test_a_group_that_may_only_be_seen_is_not_worked_for(

@@ -88,5 +88,5 @@ def test_the_first_line_tells_how_many_are_outstanding(
     found = overview_of("orders.dead", records, wanted, 20, all_=all_)
     show_overview(terminal, found, RedriveProgress("it", Path("it.json"), {}))
     lines = err.getvalue().splitlines()
-    assert lines[:2] == [headline, "redriven: according to group it and it.json"]
+    assert lines[:2] == [headline, "redriven: as recorded by group it and it.json"]
     assert ("attempts  redriven" in err.getvalue()) == all_

@@ -79,8 +79,8 @@ def test_a_whole_reading_is_exact(
     assert [(s.name, s.count) for s in found.contents.hottest_keys] == [("customer", 1300)]
     assert seen[-1] == (1304, 1304)
     assert hot_row(found) == (
-        "one sub-key holds 25% of the work: 1.3k updates to 'hot'; so no concurrency drains more"
-        " than 4.0 times faster than one at a time"
+        "one sub-key holds 25% of the work: 1.3k updates to 'hot'. No concurrency is more than"
+        " 4.0 times faster than one worker"
     )
 
 
@@ -186,7 +186,7 @@ def test_a_partition_without_a_leader_is_told_and_the_others_are_inspected(
 
     assert found.offline == [0]
     assert found.messages == 10
-    assert warnings(found) == ["partition 0: no leader, and so not counted here"]
+    assert warnings(found) == ["partition 0: no leader, so drainer did not count it"]
 
 
 def test_holes_are_not_counted_as_messages(

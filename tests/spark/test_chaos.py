@@ -69,7 +69,7 @@ def test_a_task_that_fails_each_time_ends_the_drain_and_a_resume_goes_on(story: 
     assert failed.exit_code == EXIT_INTERRUPTED
     assert str(failed.cause) == "a Python worker of Spark died"
     assert failed.cause is not None
-    assert "out of memory?" in str(failed.cause.hint)
+    assert "more memory" in str(failed.cause.hint)
     assert states(story.folder) == []
 
     resumed = story.resume(tasks=3)

@@ -101,7 +101,7 @@ def test_an_engine_or_a_master_that_is_named_is_taken(said: Engines, name: str, 
 
 
 def test_what_spark_can_t_do_is_refused_by_name_and_else_runs_in_the_process() -> None:
-    with pytest.raises(Refused, match="--max-per-key with --order key"):
+    with pytest.raises(Refused, match="--max-per-key can't work on Spark with --order key"):
         settled(BY_NAME, LIMITED)
     found = settled(BY_MASTER, LIMITED)
     assert found.engine is IN_PROCESS

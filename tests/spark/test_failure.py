@@ -99,7 +99,7 @@ def test_what_spark_puts_before_what_happened_is_left_out() -> None:
     )
 
     assert str(error) == "Spark: No space left on device"
-    assert error.hint == "name a larger place by spark.local.dir"
+    assert error.hint == "Set spark.local.dir to a larger disk."
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_another_drainer_on_an_executor_is_told_from_a_module_that_is_missing() 
         "ModuleNotFoundError: No module named 'drainer.spark.slices'",
         "AttributeError: Can't get attribute 'Slice' on <module 'drainer.spark.jobs' from 'x'>",
     ):
-        assert "another version of drainer" in str(error_of(line))
+        assert "lacks drainer, or has another version" in str(error_of(line))
     missing = error_of("ModuleNotFoundError: No module named 'elasticsearch'")
     assert "an executor lacks a module: ModuleNotFoundError: No module named 'elast" in str(missing)
     assert "--archive" in (missing.hint or "")

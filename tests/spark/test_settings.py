@@ -24,7 +24,7 @@ def test_a_local_master_needs_no_place_for_the_state(master: str) -> None:
 
 @pytest.mark.parametrize("master", REMOTE)
 def test_a_cluster_needs_one_that_all_of_it_reaches(master: str) -> None:
-    with pytest.raises(UsageError, match="a place to say what they finished") as raised:
+    with pytest.raises(UsageError, match="a place to record what is done") as raised:
         SparkSettings(master)
     assert "--state" in (raised.value.hint or "")
     assert not SparkSettings(master, state="s3://bucket/state").is_local
@@ -57,7 +57,7 @@ def test_cores_are_known_before_spark_starts_where_somebody_says_them(
 
 @pytest.mark.parametrize("master", ["", "lokal", "local[]", "local[x]", "spark://", "mesos://h"])
 def test_no_master_of_spark_s_is_told_apart(master: str) -> None:
-    with pytest.raises(UsageError, match="is no master of Spark's"):
+    with pytest.raises(UsageError, match="is not a Spark master"):
         SparkSettings(master, state="s3://bucket/state")
 
 
@@ -74,7 +74,7 @@ def test_spark_connect_is_refused_with_the_reason() -> None:
         ("spark.master", "yarn", "--master"),
         ("spark.remote", "sc://h", "Spark Connect"),
         ("spark.api.mode", "connect", "Spark Connect"),
-        ("spark.submit.deployMode", "cluster", "the driver is this command"),
+        ("spark.submit.deployMode", "cluster", "this command is the driver"),
     ],
 )
 def test_a_setting_that_a_drain_can_t_have_is_refused(name: str, value: str, reason: str) -> None:
@@ -134,9 +134,9 @@ def test_an_archive_has_to_be_there_and_to_be_importable(tmp_path: Path) -> None
     other.touch()
 
     assert SparkSettings("local", archives=(str(good),)).archives == (str(good),)
-    with pytest.raises(UsageError, match="nothing that Python on the executors could import"):
+    with pytest.raises(UsageError, match="is not an archive that Python can import"):
         SparkSettings("local", archives=(str(other),))
-    with pytest.raises(UsageError, match="there is no such file"):
+    with pytest.raises(UsageError, match="the file does not exist"):
         SparkSettings("local", archives=(str(tmp_path / "none.whl"),))
 
 

@@ -269,7 +269,7 @@ def test_what_a_filter_leaves_out_is_not_read(
 
     assert places(by_offset.where("partition = 0 and offset >= 98")) == [(0, 98), (0, 99)]
     assert by_time.where(f"timestamp >= timestamp '{LATER}'").count() == 8
-    with pytest.raises(PySparkException, match="offsets 0 to 89 are gone"):
+    with pytest.raises(PySparkException, match="deleted offsets 0 to 89 of"):
         whole.count()
 
 
@@ -298,7 +298,7 @@ def test_records_that_go_between_plan_and_read_fail_the_job(load: Load, topic: T
     topic.delete_before(2)
 
     with pytest.raises(
-        PySparkException, match=r"offsets 0 to 1 are gone.*\n.*hint: give the topic"
+        PySparkException, match=r"deleted offsets 0 to 1 of.*\n.*hint: Raise the topic"
     ):
         frame.count()
 

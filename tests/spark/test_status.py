@@ -26,7 +26,7 @@ def frame(status: Status) -> list[str]:
 def test_a_frame_says_which_wave_it_is_what_tasks_do_and_which_are_late() -> None:
     lines = frame(on_spark(8))
 
-    assert "  wave          3 of ~12, for 42s, the next one is read meanwhile" in lines
+    assert "  wave          3 of ~12, for 42s, reading the next one meanwhile" in lines
     assert "  tasks         8 (5 handling, 1 waiting, 2 ended)" in lines
     assert "  stragglers    7.0 on worker-1" in lines
 
@@ -51,14 +51,14 @@ def test_what_binds_is_said_in_spark_s_words() -> None:
 
 
 def test_a_wave_whose_end_is_unknown_and_one_that_is_only_read() -> None:
-    assert SparkStatus(1).facts == [("wave", "1, for 0.0s")]
-    assert SparkStatus(0, wave_s=12).facts[0][1] == "the first one is being read, for 12s"
+    assert SparkStatus(1).facts == [("wave", "1, for 0s")]
+    assert SparkStatus(0, wave_s=12).facts[0][1] == "reading the first one, for 12s"
     assert SparkStatus(1_200, 3_000, wave_s=130).facts[0][1] == "1,200 of ~3,000, for 2m 10s"
 
 
 def test_the_line_and_the_log_have_wave_tasks_and_stragglers() -> None:
     line = status_line(on_spark(8))
-    assert "  wave 3 of ~12, for 42s, the next one is read meanwhile  " in line
+    assert "  wave 3 of ~12, for 42s, reading the next one meanwhile  " in line
     assert "  tasks 8 (5 handling, 1 waiting, 2 ended)  stragglers 7.0 on worker-1  " in line
 
     stream = io.StringIO()

@@ -161,7 +161,7 @@ def test_traffic_on_a_topic_that_is_deleted_ends_with_the_reason(
         with Cluster.connect(settings, WAIT_S) as cluster:
             cluster.admin.delete_topics([topic])[topic].result(WAIT_S)
 
-        with pytest.raises(Interrupted, match="test topic can't be used"):
+        with pytest.raises(Interrupted, match="can't use the test topic"):
             traffic.measure(POINT, warm_up_s=WAIT_S, window_s=WAIT_S)
 
 

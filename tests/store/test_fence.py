@@ -171,7 +171,7 @@ def test_a_driver_without_a_lock_makes_no_task_sure(
     [
         (lambda state: state.begin_epoch(2, QUICK), "another driver"),
         (lambda state: state.begin(SECOND, STREAMS, {0: 0}), "another attempt"),
-        (lambda state: state.remove(), "removed"),
+        (lambda state: state.remove(), "state is gone"),
     ],
 )
 def test_a_task_that_is_overtaken_notices_it(
@@ -313,7 +313,7 @@ def test_a_driver_that_stops_is_heard_and_a_takeover_after_that_too(
 
 def test_two_drivers_of_one_epoch_are_one_too_many(objects: Failing, drive: Drive) -> None:
     drive(objects, 3)
-    with pytest.raises(PlanRefused, match="another process drains by the same plan"):
+    with pytest.raises(PlanRefused, match="another process drains with the same plan"):
         drive(objects, 3)
 
 

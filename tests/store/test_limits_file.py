@@ -32,7 +32,7 @@ def test_nothing_there_is_nothing_known(tmp_path: Path) -> None:
     file = LimitsFile(tmp_path / "limits.json")
 
     assert file.find() is None
-    with pytest.raises(LimitsRefused, match="there are no limits") as refused:
+    with pytest.raises(LimitsRefused, match=r"the limits file .* does not exist") as refused:
         file.load()
     assert "drainer limits" in str(refused.value.hint)
 
@@ -68,7 +68,7 @@ def test_a_full_disk_leaves_what_was_there(
     with pytest.raises(LimitsNotWritten, match="No space left") as refused:
         file.write(limits)
 
-    assert "make room" in str(refused.value.hint)
+    assert "Make room" in str(refused.value.hint)
     assert file.path.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["limits.json"]
 
@@ -84,6 +84,6 @@ def test_two_processes_do_not_measure_into_one_file(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_missing_is_told_before_anything_begins(tmp_path: Path) -> None:
     nowhere = LimitsFile(tmp_path / "nowhere" / "limits.json")
-    with pytest.raises(LimitsRefused, match="can't be written") as refused, nowhere.held():
+    with pytest.raises(LimitsRefused, match="can't write limits") as refused, nowhere.held():
         pass
     assert "--out" in str(refused.value.hint)

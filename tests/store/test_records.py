@@ -197,7 +197,7 @@ def test_an_object_store_that_hangs_is_given_up(
     records.go_on_from(TaskRecord())
     objects.answers.clear()
     records.append(Record({0: done(101, count=1)}))
-    with pytest.raises(StateLost, match="takes nothing"):
+    with pytest.raises(StateLost, match="no answer for"):
         records.end()
     objects.answers.set()
 

@@ -67,7 +67,7 @@ def test_the_order_of_a_set_is_found_out_by_other_processes() -> None:
     ("handler", "told"),
     [
         (handlers.ByTheDay, r"and sub-key \('\d{4}-\d\d-\d\d', 'a'\)"),
-        (handlers.ByTheAge, r"3 sub-messages at orders/0/0, and 0"),
+        (handlers.ByTheAge, r"3 sub-messages at orders/0/0, then 0"),
     ],
 )
 def test_a_split_that_looks_at_the_clock_is_found_out_by_another_one(
@@ -94,7 +94,7 @@ def test_one_document_under_two_types_of_sub_key_is_told() -> None:
 def test_a_payload_that_can_not_be_written_down_is_told() -> None:
     text = only(handlers.ObjectPayload, "dead-letters", Level.WARN).text
 
-    assert text.startswith("the payload of orders/0/0[0] (Order) can't be written down")
+    assert text.startswith("drainer can't write and read back the payload of orders/0/0[0] (Order)")
 
 
 def test_a_class_inside_a_function_is_asked_in_another_process_too() -> None:

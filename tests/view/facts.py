@@ -31,6 +31,11 @@ def told(page: Page) -> dict[str, str]:
     return found
 
 
+def ways(page: Page) -> list[str]:
+    """The commands to go on with, by their labels."""
+    return [way.label for way in page.ways_on]
+
+
 def tables(page: Page) -> list[Table]:
     return [item for item in items(page) if isinstance(item, Table)]
 

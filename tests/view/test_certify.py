@@ -24,8 +24,8 @@ def test_what_is_broken_is_shown_even_when_quiet_and_can_not_steer_the_terminal(
 
     assert lines == [
         "✗ 1 of 2 checks failed",
-        "  ✗ split gives [a] and \\x1b[2J",
         "hint: deterministic: no clock",
+        "  ✗ split gives [a] and \\x1b[2J",
     ]
 
 

@@ -73,7 +73,7 @@ def by(left_s: float, margin_s: float, least: int | None) -> DeadlineVerdict:
 def test_how_long_and_what_binds_come_first() -> None:
     page = estimate_page(estimate())
     assert page.told.startswith("Draining orders for group indexer: takes about 16m 40s")
-    assert told(page)["bound by"].startswith("the hottest lane: sub-key")
+    assert told(page)["limited by"].startswith("the hottest lane: sub-key")
 
 
 def test_the_engine_is_told_with_what_the_other_would_take() -> None:
@@ -92,9 +92,13 @@ def test_the_engine_is_told_with_what_the_other_would_take() -> None:
 @pytest.mark.parametrize(
     ("found", "tone", "says"),
     [
-        ((3_600, 2_600, 28), Tone.GOOD, ", in 1h 00m, with 43m 20s to spare; 28 at once would do"),
-        ((900, -100, 300), Tone.BAD, ", in 15m 00s: 1m 40s too late; it takes --concurrency 300"),
-        ((400, -600, None), Tone.BAD, ": 10m 00s too late; 300 at once would not do either"),
+        (
+            (3_600, 2_600, 28),
+            Tone.GOOD,
+            ", in 1h 00m, with 43m 20s to spare; 28 at once would be enough",
+        ),
+        ((900, -100, 300), Tone.BAD, ", in 15m 00s: 1m 40s too late; needs --concurrency 300"),
+        ((400, -600, None), Tone.BAD, ": 10m 00s too late; 300 at once would not be enough either"),
     ],
 )
 def test_a_deadline_is_met_or_not_and_what_would_do(

@@ -17,7 +17,7 @@ from drainer.view import figures
         (
             figures.duration,
             {
-                0: "0.0s",
+                0: "0s",
                 0.0001: "<1ms",
                 0.0949: "95ms",
                 0.0951: "95ms",
@@ -26,7 +26,7 @@ from drainer.view import figures
                 3599.4: "59m 59s",
                 3599.6: "1h 00m",
                 14 * 86400: "14 days",
-                -1: "0.0s",
+                -1: "0s",
                 None: "unknown",
                 math.inf: "unknown",
             },

@@ -95,7 +95,7 @@ def test_the_hot_row_is_right_below_the_headline() -> None:
         "orders, for group indexer: ~1,000 messages behind, the oldest 1h 00m old; one sub-key"
         " holds 38% (±"
     )
-    assert "of the work: ~375 updates to 'app\\x1b[2Jadmin'; so no concurrency" in page.told
+    assert "of the work: ~375 updates to 'app\\x1b[2Jadmin'. No concurrency" in page.told
 
 
 def test_what_is_estimated_says_so_and_what_is_not_does_not() -> None:
@@ -124,7 +124,7 @@ def test_trouble_is_told_in_the_order_of_its_urgency() -> None:
     assert len(page.warnings) == len(subjects) + 1
     for warning, subject in zip(page.warnings, subjects, strict=False):
         assert subject in warning
-    assert page.warnings[-1] == "split did not take 3 messages: split failed at orders/0/4: no"
+    assert page.warnings[-1] == "split failed on 3 messages: split failed at orders/0/4: no"
     assert page.hints == ("fix it",)
 
 
@@ -148,7 +148,7 @@ def test_ages_are_told_from_the_oldest_to_the_youngest() -> None:
     page = page_of(ages=[Bin(n * half_s, (n + 1) * half_s, 0.1) for n in range(10)])
 
     labels = [label for label, *_ in named(page)["age"].rows]
-    assert labels[-3:] == ["36h 00m to 24h 00m", "24h 00m to 12h 00m", "12h 00m to 0.0s"]
+    assert labels[-3:] == ["36h 00m to 24h 00m", "24h 00m to 12h 00m", "12h 00m to 0s"]
 
 
 def test_the_skew_is_told_only_where_a_handler_tells_it() -> None:

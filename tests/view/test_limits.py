@@ -66,14 +66,14 @@ def test_the_topic_is_named_before_anything_is_touched() -> None:
 
     text = " ".join(err.getvalue().split())
     assert f"test topic {TOPIC}, {TOPIC[:-1]}e (10 partitions, deleted at the end)" in text
-    assert "messages of 100 B, 1 KiB, 10 KiB (5 groups reading, 10 partitions a broker," in text
+    assert "messages of 100 B, 1 KiB, 10 KiB (5 groups reading, 10 partitions per broker," in text
     assert "2 topics, 1 reader of old messages of orders)" in text
     assert "at most 100.0 MB/s (by --max-rate; 400 producers of 250.0 kB/s each)" in text
-    assert "warning: others use this cluster, and will notice: orders is written to" in text
-    assert "warning: there are 1 test topic of other runs" in text
+    assert "warning: others use this cluster and will notice: orders is written to" in text
+    assert "warning: other runs left 1 test topic" in text
 
 
-def test_the_page_begins_with_the_boundaries_and_ends_with_the_way_to_use_them(
+def test_the_page_begins_with_the_verdict_and_the_way_to_use_it_and_ends_with_the_boundaries(
     limits: Limits,
 ) -> None:
     terminal, _, err = samples.terminal(width=200)
@@ -83,10 +83,11 @@ def test_the_page_begins_with_the_boundaries_and_ends_with_the_way_to_use_them(
     boundary = limits.boundaries[1]
     rate, mb = boundary.messages_per_s, boundary.bytes_per_s / 1e6
     (line,) = [line for line in lines if line.startswith("1 KiB")]
+    assert line in lines[-3:]
     assert line.startswith(f"1 KiB {rate:,.0f} {mb:,.1f} {boundary.low:,.0f} to ")
     assert f"{0.8 * rate:,.0f} messages/s" in line
     assert "round trip 80 ms" in line
-    assert lines[-1] == "use them: drainer run … --broker-limits 'my limits.json'"
+    assert lines[1] == "use them: drainer run … --broker-limits 'my limits.json'"
 
 
 def test_the_report_has_the_findings_for_programs(limits: Limits) -> None:
@@ -101,7 +102,7 @@ def test_the_report_has_the_findings_for_programs(limits: Limits) -> None:
 def test_nothing_is_offered_of_a_search_that_found_nothing_yet() -> None:
     page = limits_page(nothing_known(), PATH)
 
-    assert page.warnings == ("The search did not end: repeat the command.",)
+    assert page.warnings == ("The search is not complete: repeat the command.",)
     assert page.ways_on == ()
     assert page.headline.text == "no boundary is known yet"
 
@@ -109,7 +110,7 @@ def test_nothing_is_offered_of_a_search_that_found_nothing_yet() -> None:
 def test_a_lower_bound_says_that_it_is_one_and_why(limits: Limits) -> None:
     for end, why in (
         (End.MOST, "lower bound: the most that was tried; raise --max-rate"),
-        (End.TRIALS, "lower bound: nothing that was tried overloaded the brokers"),
+        (End.TRIALS, "lower bound: no trial overloaded the brokers"),
         (End.CLIENTS, "lower bound: clients could do no more; add executors, or cores: round trip"),
     ):
         found = ended(limits, end, high=None)
@@ -127,7 +128,7 @@ def test_leftovers_are_listed_by_name_and_what_is_in_use_is_left() -> None:
 
     lines = [" ".join(line.split()) for line in err.getvalue().splitlines()]
     assert f"topic {TOPIC}" in lines
-    assert f"warning: {TOPIC}x is written to now by another run: it is left alone" in lines
+    assert f"warning: another run writes to {TOPIC}x now: drainer leaves it alone" in lines
 
 
 @pytest.mark.parametrize("quiet", [False, True])

@@ -29,9 +29,9 @@ def test_a_line_each_five_seconds_and_one_at_the_end_but_none_twice() -> None:
 
 def test_the_line() -> None:
     assert status_line(samples.status()) == (
-        "3m 20s  41.0%  eta 25m 40s  held up by the handler: every worker is busy"
-        "  messages 1,230,000 of ~3,000,000 finished"
-        "  sub-messages 61,500,000 finished, 3 dead  speed 89,123 sub-messages/s (average 88,000)"
+        "3m 20s  41.0%  eta 25m 40s  limited by the handler: every worker is busy"
+        "  messages 1,230,000 of ~3,000,000 done"
+        "  sub-messages 61,499,997 done, 3 dead  speed 89,123 sub-messages/s (average 88,000)"
         "  workers 996 of 1,000 busy (14,000 of 15,000 lanes wait for one)"
         "  hottest lanes 'doc-17' 12,345, 'tenant[4…aa-0001' 310, b'\\x00k' 7"
         "  buffer 191 MiB of 256 MiB  committed 0:1171000"

@@ -31,7 +31,7 @@ def test_a_resumed_drain_says_what_is_finished_already_and_where_there_is_nothin
     done = PartitionAction(1, 9_000, 9_000, 9_000)
     page = preview_page(samples.action(resumes=True, partitions=(part, done)))
     assert page.subject == "Resume the drain of orders for group reindexer"
-    assert "3,210 messages finished already" in page.details[0].text
+    assert "3,210 messages already done" in page.details[0].text
     (table,) = tables(page)
     assert row(table, 0)[3:] == ["no offset", "9000"]
     assert row(table, 1)[3:] == ["9000", "nothing to do"]

@@ -24,8 +24,9 @@ from drainer.engine.status import FailureStatus, PartitionResult, Summary
 from drainer.errors import GroupJoined
 from drainer.escape import printable
 from drainer.view.page import Curve, Curves, Page, Plot, Series
+from drainer.view.report.chart import draw, time_ticks, value_ticks
 from drainer.view.report.file import MARK
-from drainer.view.report.page import draw, html
+from drainer.view.report.page import html
 from drainer.view.summary import drain_page
 
 from .facts import items, named, plots, tables, told
@@ -147,7 +148,7 @@ def test_a_drain_s_page_has_its_data_the_verdict_first_and_all_rows_on_demand() 
     places = ("Drain of orders for group", "consumers joined", "stop them", "drainer resume")
     found = [text.index(each) for each in (*places, "Does it add up?", "28 more rows")]
     assert found == sorted(found)
-    assert "committed 33 0 10 5 5 5 offsets to go 0 0" in text
+    assert "committed 33 0 10 5 5 5 offsets left 0 0" in text
     assert "2026-03-14 18:54:40 CET (2026-03-14 17:54:40 UTC) to 2026-03-14 19:04:40 CET" in text
 
 
@@ -192,12 +193,54 @@ def drawn(seconds: Sequence[float], values: Sequence[float], unit: str = "") -> 
 
 def test_a_chart_has_round_figures_the_clock_and_gaps_where_nothing_is_known() -> None:
     found = drawn((0, 3_600, 7_200), (math.nan, 3, 4))
-    assert [text for _, text in found["ys"]] == ["0", "2", "4"]
-    assert [text for _, text, _ in found["xs"]] == ["19:04:40", "20:04:40", "21:04:40"]
+    assert [text for _, text in found["ys"]] == ["0", "1", "2", "3", "4"]
+    assert [text for _, text, _ in found["xs"]] == ["19:30", "20:00", "20:30", "21:00"]
+    half_past, *_ = found["xs"]
+    assert half_past[0] == pytest.approx(52 + 338 * (25 * 60 + 20) / 7_200)
     assert found["lines"] == [("c1", "M221.0 55.5L390.0 10.0")]
-    assert [text for _, text in drawn((0, 1), (0, 0), "s")["ys"]] == ["0.0s", "500ms", "1.0s"]
-    assert [text for _, text in drawn((0, 1), (0, 7e6))["ys"]] == ["0", "4M", "8M"]
-    assert drawn((0, 200_000), (1, 1))["xs"][0][1] == "14 Mar 19:04"
+    assert [x for x, _, anchor in drawn((0, 90), (1, 1))["xs"] if anchor == "end"] == [390]
+
+
+@pytest.mark.parametrize(
+    ("most", "unit", "labels"),
+    [
+        (0, "", "0 1"),
+        (0.3, "", "0 0.1 0.2 0.3"),
+        (5, "", "0 2 4 6"),
+        (200, "", "0 50 100 150 200"),
+        (890, "", "0 500 1k"),
+        (1_600, "", "0 500 1k 1.5k 2k"),
+        (7e6, "", "0 2M 4M 6M 8M"),
+        (0, "s", "0 1s"),
+        (0.0007, "s", "0 0.2ms 0.4ms 0.6ms 0.8ms"),
+        (0.3, "s", "0 100ms 200ms 300ms"),
+        (1.7, "s", "0 500ms 1s 1.5s 2s"),
+        (50, "s", "0 15s 30s 45s 1m"),
+        (200, "s", "0 1m 2m 3m 4m"),
+    ],
+)
+def test_values_have_round_steps_that_hold_them_all(most: float, unit: str, labels: str) -> None:
+    ticks = value_ticks(most, unit)
+    assert [text for _, text in ticks] == labels.split()
+    assert ticks[-1][0] >= most * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "labels"),
+    [
+        (4, ["0", "1s", "2s", "3s", "4s"]),
+        (95, ["0", "30s", "1m", "1m 30s"]),
+        (599, ["0", "2m", "4m", "6m", "8m"]),
+        (600, ["19:06", "19:08", "19:10", "19:12", "19:14"]),
+        (4 * 3_600, ["20:00", "21:00", "22:00", "23:00"]),
+        (2 * 86_400, ["15 Mar 00:00", "15 Mar 12:00", "16 Mar 00:00", "16 Mar 12:00"]),
+        (14 * 86_400, ["18 Mar", "22 Mar", "26 Mar"]),
+    ],
+)
+def test_a_short_run_has_elapsed_time_and_a_long_one_the_clock_at_round_minutes(
+    seconds: float, labels: list[str]
+) -> None:
+    assert [text for _, text in time_ticks(ENDED, 0, seconds)] == labels
 
 
 def test_curves_are_straight_on_logarithms_with_a_dot_for_each_point() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -41,7 +42,6 @@ from drainer.insight.measurement import backlog_of, look_at
 from drainer.insight.view.estimate import (
     estimate_page,
     show_canary,
-    show_way_on,
 )
 from drainer.kafka.backlog import Backlog, remaining
 from drainer.kafka.cluster import Cluster
@@ -170,10 +170,14 @@ def estimate_and_show(
     request: Request,
     question: Question,
     report: ReportFile | None,
+    plan: Path | str | None = None,
 ) -> Estimate:
-    """Samples the backlog, simulates, and shows what came of it. Raises Refused."""
+    """Samples the backlog, simulates, and prints the estimate; ``plan`` is what to resume from.
+
+    Raises Refused.
+    """
     found = _estimated(terminal, cluster, backlog, request, question)
-    page = estimate_page(found)
+    page = estimate_page(found, plan)
     terminal.present(page)
     _write_report(terminal, report, page)
     return found
@@ -218,12 +222,10 @@ def estimate_dry_run(
     terminal.say("")
     if action.engine.is_spark and question.cores is None:
         terminal.warn(f"the times below are for this process: {NO_CORES}; add --tasks N")
-    terminal.present(replace(page, warnings=()))
+    hints: tuple[str, ...] = ()
     if question.source == ASSUMED_SOURCE:
-        terminal.hint(
-            f"drainer assumes {ASSUMED} per call: give the real latency with --latency or"
-            " --latency-from PLAN."
-        )
+        hints = (f"drainer assumes {ASSUMED} per call: add --latency, or --latency-from PLAN.",)
+    terminal.present(replace(page, warnings=(), hints=hints))
     _write_report(terminal, report, page)
     return action, {"estimate": found.as_json()}
 
@@ -309,9 +311,8 @@ def send_canary_and_estimate(
         measured = Distribution.measured(latency)
         question = replace(question, latency=measured, source=source, measured=True)
     rest = remaining(cluster, plan)
-    found = estimate_and_show(terminal, cluster, rest, request, question, report)
-    if not plan.complete:
-        show_way_on(terminal, action.plan_path)
+    go_on = None if plan.complete else action.plan_path
+    found = estimate_and_show(terminal, cluster, rest, request, question, report, go_on)
     _print_json(
         *(terminal, request, found),
         exit_code=summary.exit_code,

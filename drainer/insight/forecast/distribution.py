@@ -25,11 +25,11 @@ _NORMAL = NormalDist()
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "": 1.0}
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$", re.IGNORECASE)
 _QUANTILE = re.compile(r"^\s*p(\d+(?:\.\d+)?)\s*$", re.IGNORECASE)
-_FORM = "say one duration, as in 10ms, or quantiles, as in p50=8ms,p99=120ms"
+_FORM = "Give one duration, such as 10ms, or quantiles, such as p50=8ms,p99=120ms."
 _IN_REPORT = re.compile(r"<script[^>]*application/json[^>]*>(.*?)</script>", re.DOTALL)
 _HINT = (
-    "take the plan of a drain that has handled something, what `drainer run --json` printed, or"
-    " what it wrote with --report"
+    "Give the plan of a drain that has handled something, the output of `drainer run --json`, or a"
+    " report."
 )
 
 
@@ -61,7 +61,7 @@ class Distribution:
             name, _, value = part.partition("=")
             match = _QUANTILE.match(name)
             if match is None or not 0 <= float(match[1]) <= 100:
-                raise UsageError(f"{part.strip()!r} is no quantile of a latency", hint=_FORM)
+                raise UsageError(f"{part.strip()!r} is not a latency quantile", hint=_FORM)
             share = float(match[1]) / 100
             if share in points:
                 raise UsageError(f"{text!r} names {name.strip()} twice", hint=_FORM)
@@ -135,7 +135,7 @@ def _filled(points: dict[float, float], text: str) -> tuple[Point, ...]:
         if more < seconds:
             raise UsageError(
                 f"{text!r}: p{behind * 100:g} is less than p{share * 100:g}",
-                hint="a higher quantile is never shorter",
+                hint="Make higher quantiles longer.",
             )
         filled += _between((share, seconds), (behind, more))
     filled += [ordered[-1], (1.0, ordered[-1][1])]
@@ -157,7 +157,7 @@ def _seconds(text: str, whole: str) -> float:
     match = _DURATION.match(text)
     unit = None if match is None else _UNITS_S.get(match[2].lower())
     if match is None or unit is None:
-        raise UsageError(f"--latency {whole!r} is no latency", hint=_FORM)
+        raise UsageError(f"--latency {whole!r} is not a latency", hint=_FORM)
     return float(match[1]) * unit
 
 
@@ -169,13 +169,13 @@ def latency_from(path: Path) -> Distribution:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--latency-from {path} can't be read: {error}", hint=_HINT) from None
+        raise UsageError(f"--latency-from: can't read {path}: {error}", hint=_HINT) from None
     for latency in filter(None, map(_latency, _objects(text))):
         try:
             return Distribution.measured(Latency.from_json(latency))
         except ValueError as error:
             raise UsageError(
-                f"--latency-from {path}: its latency makes no sense: {error}", hint=_HINT
+                f"--latency-from {path}: its latency is not valid: {error}", hint=_HINT
             ) from None
     raise UsageError(f"--latency-from {path} holds no measured latency", hint=_HINT)
 

@@ -31,24 +31,24 @@ from drainer.view.terminal import Terminal
 
 NAME_WIDTH = 60  # characters of a rule or a class
 _BINDING = {
-    f.CONCURRENCY: "concurrency: more at once is faster, as long as the downstream bears it",
+    f.CONCURRENCY: "concurrency: more at once is faster, as long as the downstream tolerates it",
     f.LANE: "order: one sub-message at a time",
-    f.FETCH: "the fetch: messages don't come faster from the broker",
-    f.SPLIT: "split: this process spends its time in it",
+    f.FETCH: "reading: messages don't come faster from the broker",
+    f.SPLIT: "split: this process spends its time there",
     f.CPU: "this process: its processor is full; more at once gains nothing",
-    f.ORDER: "order: barriers, or sub-messages with several sub-keys, hold others back",
-    f.READ_CAP: "the brokers' limits: more would be read than they bear",
-    f.WRITE_CAP: "the brokers' limits: more would be written than they bear",
-    f.SPARK: "Spark's own start: this process has done a small backlog by then",
+    f.ORDER: "order: barriers or sub-messages with several sub-keys hold others back",
+    f.READ_CAP: "the brokers' limits on reading",
+    f.WRITE_CAP: "the brokers' limits on writing",
+    f.SPARK: "Spark's start: this process drains a small backlog before Spark has started",
     f.NOTHING: "nothing",
 }
 
 
-def estimate_page(found: Estimate) -> Page:
+def estimate_page(found: Estimate, plan: Path | str | None = None) -> Page:
     """How long a drain will take, what binds, and what could be done.
 
     The answer first, then why, by order and by concurrency, and what it rests on. Before all of it,
-    that retention would be quicker than the drain.
+    that retention would be quicker than the drain. ``plan`` is what a drain would resume from.
     """
     too_near = expiry_warning(found.measured.expiry, found.seconds)
     empty = not found.workload.messages
@@ -60,7 +60,7 @@ def estimate_page(found: Estimate) -> Page:
             section(
                 "The answer",
                 None if found.verdict is None else _verdict(found, found.verdict),
-                Field("bound by", binding(found, found.asked)),
+                Field("limited by", binding(found, found.asked)),
                 _engine(found),
                 _skipped(found.measured),
             ),
@@ -71,6 +71,7 @@ def estimate_page(found: Estimate) -> Page:
         ),
         subject=f"Draining {found.request.topic} for group {found.request.group}",
         warnings=() if too_near is None else (too_near,),
+        ways_on=() if plan is None else (Field("resume", command("resume", plan)),),
         data={"estimate": found.as_json()},
     )
 
@@ -130,18 +131,12 @@ def show_canary(terminal: Terminal, summary: Summary) -> None:
     """How the first messages went."""
     counted = figures.counted
     text = (
-        f"the canary is over: {counted(summary.messages.done, 'message')},"
-        f" {counted(summary.sub_messages.done, 'sub-message')} handled in"
-        f" {figures.duration(summary.elapsed_s)}; committed, and in the plan"
+        f"canary done: {counted(summary.messages.done, 'message')},"
+        f" {counted(summary.sub_messages.done, 'sub-message')} in"
+        f" {figures.duration(summary.elapsed_s)}; committed and saved in the plan"
     )
     terminal.items(Line(text, mark=OK), *account(summary.messages, summary.sub_messages).items)
     terminal.say("")
-
-
-def show_way_on(terminal: Terminal, plan: Path | str) -> None:
-    """How to drain the rest."""
-    terminal.say("")
-    terminal.items(Field("to go on", command("resume", plan)))
 
 
 def binding(estimate: Estimate, found: Forecast) -> str:
@@ -161,14 +156,14 @@ def binding(estimate: Estimate, found: Forecast) -> str:
             f" ({figures.percent(share)}){together}, one at a time"
         )
     if found.bound == f.RATE:
-        return f"--rate: {figures.rate(estimate.setting.rate or 0)} a second"
+        return f"--rate: {figures.rate(estimate.setting.rate or 0)} per second"
     return _BINDING[found.bound]
 
 
 def _headline(estimate: Estimate) -> Line:
     asked, workload = estimate.asked, estimate.workload
     if not workload.messages:
-        return Line("nothing to drain, the backlog is empty", Tone.STRONG)
+        return Line("nothing to drain: the backlog is empty", Tone.STRONG)
     about = "" if workload.whole else "~"
     what = (
         f"{about}{figures.counted(workload.messages, 'message')},"
@@ -185,14 +180,14 @@ def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Line:
     if found.met:
         less = ""
         if least is not None and least < estimate.asked.concurrency:
-            less = f"; {figures.count(least)} at once would do"
+            less = f"; {figures.count(least)} at once would be enough"
         spare = f"with {figures.duration(found.margin_s)} to spare"
         return Line(f"drained {by}, {spare}{less}", Tone.GOOD, OK)
     late = f"not drained {by}: {figures.duration(-found.margin_s)} too late"
     if least is not None:
-        return Line(f"{late}; it takes --concurrency {least}", Tone.BAD, BAD)
+        return Line(f"{late}; needs --concurrency {least}", Tone.BAD, BAD)
     most = figures.count(max(each.concurrency for each in estimate.table))
-    return Line(f"{late}; {most} at once would not do either", Tone.BAD, BAD)
+    return Line(f"{late}; {most} at once would not be enough either", Tone.BAD, BAD)
 
 
 def _orders(estimate: Estimate) -> Table:
@@ -205,7 +200,7 @@ def _orders(estimate: Estimate) -> Table:
         )
         for order, found in estimate.orders.items()
     )
-    return Table(("", "takes", "hottest lane alone", Column("bound by")), rows)
+    return Table(("", "takes", "hottest lane alone", Column("limited by")), rows)
 
 
 def _table(estimate: Estimate) -> Table:
@@ -220,7 +215,7 @@ def _table(estimate: Estimate) -> Table:
         for found in estimate.table
         for asked in [found.concurrency == estimate.asked.concurrency]
     )
-    return Table(("at once", "takes", "", Column("bound by")), rows, shown=len(rows))
+    return Table(("at once", "takes", "", Column("limited by")), rows, shown=len(rows))
 
 
 def _asked(text: str, asked: bool) -> Cell:
@@ -234,18 +229,17 @@ def _grounds(estimate: Estimate) -> list[Field]:
     lines = [
         Field(
             "latency",
-            f"{_short(latency.mean_s)} on average, {_short(latency.quantile(0.99))} for one in a"
-            " hundred",
+            f"{_short(latency.mean_s)} on average, p99 {_short(latency.quantile(0.99))}",
             estimate.question.source,
         ),
-        Field("processor", f"{_short(each_s)} for each sub-message", "measured here, now"),
+        Field("processor", f"{_short(each_s)} per sub-message", "measured here, now"),
     ]
     for what, cap in (("read", setting.read_cap), ("written", setting.write_cap)):
         if cap is not None:
-            lines.append(Field("limits", f"{figures.rate(cap)} messages/s", f"{what} at most"))
+            lines.append(Field("limits", f"{figures.rate(cap)} messages/s", f"{what}, at most"))
     asked, bundling = estimate.asked, setting.bundling
     if bundling is not None:
-        folded = f"{figures.count(round(asked.folded))} folded into others"
+        folded = f"{figures.count(round(asked.folded))} coalesced into others"
         lines.append(
             Field(
                 "calls",
@@ -261,4 +255,4 @@ def _grounds(estimate: Estimate) -> list[Field]:
 def _short(seconds: float) -> str:
     if 0 < seconds < 0.0005:
         return f"{seconds * 1e6:.0f}µs"
-    return f"{seconds * 1e3:.1f}ms" if seconds < 0.0095 else figures.duration(seconds)
+    return f"{seconds * 1e3:.1f}ms" if 0 < seconds < 0.0095 else figures.duration(seconds)

@@ -64,7 +64,7 @@ def show_rules_asked(terminal: Terminal, rules: RuleSettings, found: Inspection)
     for name in [rule.name for rule in rules.skip]:
         share = shares.get(name)
         if share is None:
-            read = "the backlog" if found.reading.full else "what was read"
+            read = "the backlog" if found.reading.full else "the sample"
             text, note = f"nothing of {read}", ""
         else:
             text = f"{_about(found)}{figures.about(share.share * subs)} of {of}"
@@ -80,12 +80,12 @@ def warnings(found: Inspection) -> list[str]:
         said.append(too_near)
     said += found.remarks
     if found.offline:
-        said.append(f"{_list(found.offline)}: no leader, and so not counted here")
+        said.append(f"{_list(found.offline)}: no leader, so drainer did not count it")
     if found.under_replicated:
         said.append(f"{_list(found.under_replicated)}: under-replicated")
     if found.failures is not None:
         many = figures.counted(found.failures.messages, "message")
-        said.append(f"split did not take {many}: {found.failures.first}")
+        said.append(f"split failed on {many}: {found.failures.first}")
     return said
 
 
@@ -113,8 +113,8 @@ def hot_row(found: Inspection) -> str | None:
     updates = figures.about(hot.share * subs)
     return (
         f"one sub-key holds {share} of the work: {'' if exact else '~'}{updates} updates to"
-        f" {_short(hot.name)}; so no concurrency drains more than {1 / hot.share:,.1f} times faster"
-        " than one at a time"
+        f" {_short(hot.name)}. No concurrency is more than {1 / hot.share:,.1f} times faster than"
+        " one worker"
     )
 
 
@@ -154,30 +154,30 @@ def fields(found: Inspection) -> list[tuple[str, str, str]]:
 def _retention(found: Inspection) -> tuple[str, str]:
     kept = found.retention
     if not kept.policy:
-        return figures.UNKNOWN, "this user may not see the topic's configuration"
+        return figures.UNKNOWN, "this user may not read the topic's configuration"
     words = [kept.policy]
     if kept.deletes and kept.ms is not None:
         words.append(f"after {figures.duration(kept.ms / 1000)}")
     if kept.deletes and kept.bytes is not None:
-        words.append(f"beyond {figures.size(kept.bytes)} a partition")
+        words.append(f"beyond {figures.size(kept.bytes)} per partition")
     if kept.compacts:
-        return " ".join(words), "a record goes when a later one has its key"
+        return " ".join(words), "Kafka deletes a record when a later one has its key"
     if not kept.deletes:
         return "nothing is deleted", ""
     left = found.retention_s
     if left is None:
-        return " ".join(words), "when it reaches the head of the backlog can't be told"
-    note = f"the head of the backlog goes in {figures.duration(left)} at the earliest"
-    return " ".join(words), note if left else "the head of the backlog may go at any moment"
+        return " ".join(words), "drainer can't tell when it reaches the head of the backlog"
+    note = f"Kafka keeps the head of the backlog for at least {figures.duration(left)}"
+    return " ".join(words), note if left else "Kafka may delete its head at any moment"
 
 
 def _group(found: Inspection) -> tuple[str, str]:
     state, members = found.group.state, found.group.members
     if state == "dead":
-        return "none", "no group of this name is known"
+        return "none", "Kafka knows no group of this name"
     if not found.group.active:
         return state, ""
-    names = listed(members) or "members on their way"
+    names = listed(members) or "members are joining"
     return state, f"{names}; a drain needs it empty: stop them first"
 
 
@@ -236,7 +236,7 @@ def _skew_fields(found: Inspection) -> Iterator[Field]:
     yield Field("sub-messages", f"{_about(found)}{figures.count(subs)}", "of the backlog")
     fan_out = skew.fan_out
     spread = f"p50 {fan_out.p50:,}, p99 {fan_out.p99:,}, max {fan_out.max:,}"
-    yield Field("fan-out", f"{fan_out.mean:,.1f} a message", spread)
+    yield Field("fan-out", f"{fan_out.mean:,.1f} per message", spread)
     if skew.empty:
         yield Field("empty", f"{figures.counted(skew.empty, 'message')} split into nothing")
     if skew.barriers:
@@ -263,7 +263,7 @@ def _shares(found: Inspection) -> Iterator[Section]:
         yield _bars("hottest sub-keys", skew.hottest, "of all sub-messages")
         if any(kind.name != UNKNOWN for kind in skew.kinds):
             yield _bars("kinds of sub-messages", skew.kinds, "of all sub-messages")
-    yield _bars("hottest message keys", contents.hottest_keys, f"{keys} in what was read")
+    yield _bars("hottest message keys", contents.hottest_keys, f"{keys} in the messages read")
 
 
 def _bars(title: str, shares: Sequence[Share], note: str) -> Section:

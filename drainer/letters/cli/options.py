@@ -68,6 +68,7 @@ class Redrives:
     group: str | None = option(
         default=None,
         envvar="DRAINER_REDRIVE_GROUP",
+        metavar="NAME",
         help="Group that tracks redrives. Default: drainer.redrive.TOPIC.",
     )
     plan: Path | None = option(

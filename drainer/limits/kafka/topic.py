@@ -123,7 +123,7 @@ def old_partitions(cluster: Cluster, topic: str) -> tuple[int, ...]:
     bounds = cluster.log_bounds(topic, numbers, "read_uncommitted")
     found = tuple(number for number in numbers if bounds[number].start < bounds[number].end)
     if not found:
-        raise Refused(f"topic {topic} has no old messages", hint="name the topic of the backlog")
+        raise Refused(f"topic {topic} has no old messages", hint="Name the topic of the backlog.")
     return found
 
 
@@ -156,7 +156,7 @@ def live_traffic(cluster: Cluster, look_s: float = LOOK_S) -> tuple[str, ...]:
     partitions = {n: count for n, count in _topics(cluster).items() if not n.startswith("__")}
     moving = _moving(cluster, partitions, look_s)
     groups = sorted(name for name, state in _groups(cluster) if state not in _IDLE)
-    topics = [f"{name} is written to at {per_s:,.1f} messages/s" for name, per_s in moving.items()]
+    topics = [f"{name} receives {per_s:,.1f} messages/s" for name, per_s in moving.items()]
     return (*topics, *(f"group {name} has members" for name in groups))
 
 

@@ -181,7 +181,7 @@ class PacedProducer:
         if self._failure is not None:
             raise self._failure
         if login := rejected_login(self._log.complaints):
-            raise Interrupted(f"a producer's login is not accepted: {login.text}")
+            raise Interrupted(f"a broker rejected a producer's login: {login.text}")
 
     def halt(self) -> None:
         """Lets go of everything that was not sent, and of the answers to what was.
@@ -231,8 +231,8 @@ class PacedProducer:
 def no_test_topic(why: str) -> Interrupted:
     """What to raise when clients lost the topic, or the right to use it."""
     return Interrupted(
-        f"the test topic can't be used: {why}",
-        hint="was it deleted meanwhile, or the right to it taken?",
+        f"can't use the test topic: {why}",
+        hint="Check that it still exists, and this user's rights on it.",
     )
 
 
@@ -241,7 +241,7 @@ def _not_connected(who: str, settings: ClientSettings, answer: KafkaError) -> In
         return no_test_topic(settings.redact(answer.str()))
     return Interrupted(
         f"{who} can't reach the cluster: {settings.redact(answer.str())}",
-        hint="can the machines of Spark's executors reach the brokers?",
+        hint="Check that the machines of Spark's executors reach the brokers.",
     )
 
 
@@ -424,7 +424,7 @@ class OldReader:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._ended.add((message.topic() or "", message.partition() or 0))
             elif error.code() in FORBIDDEN | NO_TOPIC:
-                raise Interrupted(f"old messages can't be read: {error.str()}")
+                raise Interrupted(f"can't read old messages: {error.str()}")
         if sizes:
             self._mean_bytes = max(1.0, sum(sizes) / len(sizes))
         return sum(sizes)

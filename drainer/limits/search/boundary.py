@@ -30,7 +30,7 @@ TRIALS_MOST = 14  # of one search, unless said otherwise
 # groups). What tolerates it is tried with twice as much.
 MB_PER_S_A_BROKER = 200.0
 
-_AGAIN = "measure them again with `drainer limits --out FILE`"
+_AGAIN = "Measure them again with `drainer limits --out FILE`."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,12 +218,12 @@ class Limits:
     def from_json(cls, body: object) -> Limits:
         """Raises LimitsRefused when the body is something else, newer or damaged."""
         if not isinstance(body, dict) or "drainer_limits" not in body:
-            raise LimitsRefused("it is JSON, but not limits", hint=_AGAIN)
+            raise LimitsRefused("it is JSON, but not a limits file", hint=_AGAIN)
         version = body["drainer_limits"]
         if version != FORMAT or type(version) is not int:
             raise LimitsRefused(
                 f"it has version {version!r} of the format; this drainer reads {FORMAT}",
-                hint="use the drainer that wrote it, or " + _AGAIN,
+                hint=f"Use the drainer that wrote it. {_AGAIN}",
             )
         try:
             found = msgspec.convert(body, cls, str_keys=True)

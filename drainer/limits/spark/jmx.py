@@ -46,7 +46,9 @@ class BrokerMetrics:
         self.address = address
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
-            raise UsageError(f"--jmx {address} is not host:port", hint="as in broker-1:9999")
+            raise UsageError(
+                f"--jmx {address} is not HOST:PORT", hint="Give one, such as broker-1:9999."
+            )
         # Java would wait for minutes.
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
@@ -108,9 +110,9 @@ class BrokerMetrics:
 
     def _refused(self, why: str) -> BrokerUnreachable:
         return BrokerUnreachable(
-            f"no metrics of a broker at {self.address}: {why}",
-            hint="a broker started with JMX_PORT=9999 has them, and --jmx-login names the file of"
-            " their login; without --jmx, what clients see decides",
+            f"no broker metrics at {self.address}: {why}",
+            hint="Start the broker with JMX_PORT=9999, and name its login file with --jmx-login. Or"
+            " remove --jmx.",
         )
 
 

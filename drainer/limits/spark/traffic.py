@@ -85,8 +85,8 @@ class TrafficHost:
         tasks = self._place.tasks or slots or slots_at_rest(self._context)
         if 0 < slots < tasks:  # elsewhere executors may come yet
             raise Refused(
-                f"{self._place.master} runs {slots} tasks at once, and --tasks asks for {tasks}",
-                hint="all of them have to run at once: ask for fewer, or leave it out",
+                f"{self._place.master} runs {slots} tasks at once, but --tasks is {tasks}",
+                hint="Lower --tasks, or remove it: all tasks must run at once.",
             )
         return SparkTraffic(self._context, self._client, places, tasks, self._jmx, self._jmx_login)
 
@@ -156,9 +156,8 @@ class SparkTraffic:
             while (here := self._coordinator.here) < self._tasks:
                 if time.monotonic() > until_s:
                     raise Refused(
-                        f"{here} of {self._tasks} tasks have begun in {TASKS_S:.0f} s",
-                        hint="All begin at once or not at all: ask for fewer with --tasks, or give"
-                        " Spark more cores.",
+                        f"only {here} of {self._tasks} tasks started in {TASKS_S:.0f} s",
+                        hint="Lower --tasks, or give Spark more cores: all tasks must run at once.",
                     )
                 self._look()
             self._in_sync.start()
@@ -204,8 +203,8 @@ class SparkTraffic:
         finally:
             self._halt()
         raise Interrupted(
-            f"the traffic was disturbed {ATTEMPTS} times: no order of the driver reached the tasks",
-            hint="is this machine too busy, or the network between it and the executors bad?",
+            f"the driver's orders failed to reach the tasks {ATTEMPTS} times",
+            hint="Check this machine's load, and the network to the executors.",
         )
 
     def rest(self, cool_down_s_most: float, observe: Observe = lambda *_: None) -> bool:
@@ -269,7 +268,7 @@ class SparkTraffic:
             if time.monotonic() > until_s:
                 raise Interrupted(
                     f"the clients are not ready after {READY_S:.0f} s",
-                    hint="do the executors have room for so many, and reach the brokers?",
+                    hint="Check that the executors have room for them, and reach the brokers.",
                 )
             self._look()
 
@@ -302,7 +301,7 @@ class SparkTraffic:
         if self._job_error is not None:
             raise self._job_error
         if not self._job.is_alive():
-            raise Interrupted("the tasks have ended by themselves", hint="try again")
+            raise Interrupted("the tasks ended on their own", hint="Try again.")
 
     def _run_job(self) -> None:
         context = self._context
@@ -314,7 +313,7 @@ class SparkTraffic:
         except DrainerError as error:
             self._job_error = error
         except Exception as error:  # the session was stopped meanwhile, and has nothing left
-            self._job_error = Interrupted(f"Spark's job broke: {describe(error)}", cause=error)
+            self._job_error = Interrupted(f"the Spark job failed: {describe(error)}", cause=error)
 
 
 def _addresses(context: SparkContext) -> tuple[str, str]:

@@ -63,7 +63,7 @@ def connect(address: tuple[str, int], token: str) -> Connection:
     except OSError as error:
         raise Interrupted(
             f"a task can't reach the driver at {host}:{port}: {error.strerror or error}",
-            hint="executors must reach the driver on any port of it (spark.driver.host)",
+            hint="Let executors reach the driver on every port (spark.driver.host).",
         ) from None
     reached.settimeout(None)
     reached.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -117,7 +117,7 @@ class TrafficCoordinator:
         except OSError as error:
             raise Interrupted(
                 f"can't listen on {self._bind} for the tasks: {error.strerror}",
-                hint="is spark.driver.bindAddress an address of this machine?",
+                hint="Set spark.driver.bindAddress to an address of this machine.",
             ) from None
         self._server.settimeout(REPEAT_S)
         self.port = self._server.getsockname()[1]
@@ -186,7 +186,7 @@ class TrafficCoordinator:
             self._lines.pop(task, None)
         if not self.order.over:
             self.lost = self.lost or Interrupted(
-                f"task {task} of the traffic is gone", hint="Spark's log says why"
+                f"task {task} of the traffic is gone", hint="See Spark's log."
             )
 
     def _listen(self, task: int, line: Connection) -> None:

@@ -127,8 +127,8 @@ def test_what_was_written_is_read_again() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (None, "not limits"),
-        ({"format": "drainer-plan/1"}, "not limits"),
+        (None, "not a limits file"),
+        ({"format": "drainer-plan/1"}, "not a limits file"),
         *(({"drainer_limits": version}, "version") for version in (1, 3.0, True)),
     ],
 )

@@ -1,0 +1,163 @@
+"""Charts as SVG, in the page's colours: where everything of one lies in its picture.
+
+Axes have round labels. One of values goes up in steps of 1, 2 or 5 times a power of ten. One of
+time has elapsed time for a short run (0, 30s, 1m), and the clock at round minutes for a longer one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from drainer.view import figures
+from drainer.view.page import Curves, Plot
+
+SIZES_MOST = 5  # that have room below a picture
+VALUE_STEPS_MOST = 4
+TIME_STEPS_MOST = 6
+DATE_STEPS_MOST = 4
+ELAPSED_BELOW_S = 600  # a run that is longer has the clock below its charts
+# Of a picture of 400 by 215 units, of which text has 10.5: the area that lines are drawn in.
+_LEFT, _RIGHT, _TOP, _BOTTOM, _WIDTH = 52, 390, 10, 192, 400
+_CHARACTER = 5.8  # how wide one is, about
+
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+_TIME_STEPS_S = (
+    *(1, 2, 5, 10, 15, 30),
+    *(n * _MINUTE for n in (1, 2, 5, 10, 15, 30)),
+    *(n * _HOUR for n in (1, 2, 3, 6, 12)),
+    *(n * _DAY for n in (1, 2, 4, 7, 14, 28, 56)),
+)
+Tick = tuple[float, str]  # a value on an axis, and its label
+
+
+def draw(plot: Plot | Curves) -> dict[str, object]:
+    """Where everything of a plot lies in its picture."""
+    frame = {"left": _LEFT, "right": _RIGHT, "top": _TOP, "bottom": _BOTTOM}
+    drawn = _draw_curves(plot) if isinstance(plot, Curves) else _draw_plot(plot)
+    return frame | {"troubles": [], "dots": []} | drawn
+
+
+def _draw_plot(plot: Plot) -> dict[str, object]:
+    begin, end = plot.seconds[0], plot.seconds[-1]
+    values = [value for each in plot.series for value in each.values if not math.isnan(value)]
+    ticks = value_ticks(max(values, default=0.0), plot.unit)
+    top = ticks[-1][0]
+
+    def across(seconds: float) -> float:
+        return _LEFT + (seconds - begin) / ((end - begin) or 1.0) * (_RIGHT - _LEFT)
+
+    def up(value: float) -> float:
+        return _BOTTOM - value / top * (_BOTTOM - _TOP)
+
+    return {
+        "ys": [(up(value), text) for value, text in ticks],
+        "xs": [
+            (across(x), text, _anchor(across(x), text))
+            for x, text in time_ticks(plot.begun, begin, end)
+        ],
+        "troubles": [(across(begins), across(ends)) for begins, ends in plot.troubles],
+        "lines": [
+            (each.ink, _path(zip(map(across, plot.seconds), map(up, each.values), strict=True)))
+            for each in plot.series
+        ],
+    }
+
+
+def _draw_curves(plot: Curves) -> dict[str, object]:
+    points = [point for each in plot.series for point in each.points]
+    sizes = sorted({x for x, _ in points})
+    values = [y for _, y in points]
+    # Powers of ten that hold all values, and where one decade is enough, steps within it.
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    steps = (1, 2, 5) if high - low < 2 else (1,)
+    ticks = [step * 10.0**power for power in range(low, max(high, low + 1)) for step in steps]
+    ticks.append(10.0 ** max(high, low + 1))
+    bottom, top = ticks[0], ticks[-1]
+
+    def across(x: float) -> float:
+        if sizes[0] == sizes[-1]:
+            return (_LEFT + _RIGHT) / 2
+        return _LEFT + math.log(x / sizes[0]) / math.log(sizes[-1] / sizes[0]) * (_RIGHT - _LEFT)
+
+    def up(y: float) -> float:
+        return _BOTTOM - math.log(y / bottom) / math.log(top / bottom) * (_BOTTOM - _TOP)
+
+    named = [sizes[0], sizes[len(sizes) // 2], sizes[-1]] if len(sizes) > SIZES_MOST else sizes
+    anchors = {sizes[0]: "start", sizes[-1]: "end"} if len(sizes) > 1 else {}
+    return {
+        "ys": [(up(y), figures.about(y) if y >= 1 else f"{y:g}") for y in ticks],
+        "xs": [(across(x), figures.size(round(x)), anchors.get(x, "middle")) for x in named],
+        "lines": [
+            (each.ink, _path((across(x), up(y)) for x, y in each.points)) for each in plot.series
+        ],
+        "dots": [(each.ink, across(x), up(y)) for each in plot.series for x, y in each.points],
+    }
+
+
+def value_ticks(most: float, unit: str) -> list[Tick]:
+    """From 0 to at or above ``most``; the ``unit`` is "s", or "" for counts."""
+    step = _value_step(most, unit)
+    return [
+        (number * step, _label(number * step, unit))
+        for number in range(max(1, math.ceil(most / step - 1e-9)) + 1)
+    ]
+
+
+def _value_step(most: float, unit: str) -> float:
+    if most <= 0:
+        return 1.0
+    least = most / VALUE_STEPS_MOST
+    if unit == "s" and least > 1:
+        return _time_step(most, VALUE_STEPS_MOST)
+    power: float = 10.0 ** math.floor(math.log10(least))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= least * (1 - 1e-9))
+
+
+def _label(value: float, unit: str) -> str:
+    if unit == "s":
+        return figures.round_duration(value)
+    return figures.about(value) if value >= 1000 else f"{value:g}"
+
+
+def time_ticks(begun: datetime, begin_s: float, end_s: float) -> list[Tick]:
+    """Between two times, in seconds since ``begun``, which has the zone to give the clock in."""
+    length_s = end_s - begin_s
+    if length_s < ELAPSED_BELOW_S:
+        step = _time_step(length_s, TIME_STEPS_MOST)
+        return [(x, figures.round_duration(x)) for x in _multiples(step, begin_s, end_s)]
+    step = _time_step(length_s, TIME_STEPS_MOST if length_s < _DAY else DATE_STEPS_MOST)
+    form = "%H:%M" if length_s < _DAY else "%d %b %H:%M" if step < _DAY else "%d %b"
+    midnight = begun.replace(hour=0, minute=0, second=0, microsecond=0)
+    since_s = (begun - midnight).total_seconds()
+    return [
+        (x - since_s, f"{midnight + timedelta(seconds=x):{form}}")
+        for x in _multiples(step, begin_s + since_s, end_s + since_s)
+    ]
+
+
+def _time_step(length_s: float, most: int) -> float:
+    """The least that needs no more than ``most`` of them."""
+    return next((step for step in _TIME_STEPS_S if step * most >= length_s), length_s / most)
+
+
+def _multiples(step: float, low: float, high: float) -> list[float]:
+    return [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _anchor(x: float, text: str) -> str:
+    """Where a label is held, so that it stays in the picture."""
+    return "end" if x + len(text) * _CHARACTER / 2 > _WIDTH else "middle"
+
+
+def _path(points: Iterable[tuple[float, float]]) -> str:
+    """SVG's words for a line, with gaps where a value is not a number."""
+    words, pen = [], "M"
+    for x, y in points:
+        if math.isnan(y):
+            pen = "M"
+        else:
+            words.append(f"{pen}{x:.1f} {y:.1f}")
+            pen = "L"
+    return "".join(words)

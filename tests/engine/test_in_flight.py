@@ -1,0 +1,77 @@
+"""How many sub-messages are in the handler: on average, as a single moment may be a bad one."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_up_kafka import OnThreads, Rehearsal, in_lanes
+
+from drainer.core.dispatch import Dispatcher
+from drainer.engine.history import History, rates
+from drainer.engine.latencies import Latencies
+from drainer.engine.meter import MEAN_S, Meter
+from drainer.engine.settings import LocalSettings
+from drainer.message import SubMessage
+from view.samples import status
+
+LOOK_S = MEAN_S / 8
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_bad_moment_does_not_stand_for_the_time_since_the_last_status() -> None:
+    clock = Clock()
+    meter = Meter(
+        Dispatcher({}),
+        Latencies(clock),
+        concurrency=200,
+        buffer_bytes=1,
+        plan_path="p",
+        clock=clock,
+    )
+    assert meter.in_flight == 0
+    for count in [0] * 8 + [200] * 7 + [23]:
+        clock.now_s += LOOK_S
+        meter.look(count)
+    assert meter.in_flight == round((7 * 200 + 23) / 8), "what was before is forgotten"
+    clock.now_s += MEAN_S
+    meter.look(7)
+    assert meter.in_flight == 7
+
+
+@pytest.mark.parametrize("kept", [1_000, 16])
+def test_the_course_tells_the_average_of_a_stretch_also_when_it_is_thinned_out(kept: int) -> None:
+    history = History(kept)
+    for n in range(401):
+        history.add(replace(status(), elapsed_s=n / 2, running=200 if n % 2 else 100))
+    found = history.evenly(10)
+    means = rates(found, [each.running_s for each in found])
+    assert len(means) <= 10
+    assert means == pytest.approx([150] * len(means), abs=2)
+
+
+def test_what_waits_for_a_thread_is_not_in_the_handler(tmp_path: Path) -> None:
+    seen = []
+    rehearsal = Rehearsal(
+        tmp_path,
+        in_lanes(400),
+        LocalSettings(concurrency=4),
+        observe=lambda status: seen.append(status.running),
+    )
+    assert rehearsal.drain(OnThreads(_sleep)).exit_code == 0
+    assert max(seen) == 4
+    assert seen[-1] == 0, "at the end it is exact"
+
+
+def _sleep(sub: SubMessage) -> None:
+    time.sleep(0.01)
