@@ -1,6 +1,6 @@
 """drainer: empties a stuck Kafka backlog, in order per sub-key, and never loses a thing.
 
-The names here are what a handler needs; docs/design.md tells how the rest hangs together.
+The names here are what a handler needs. docs/explanation/how-it-works.md explains the rest.
 """
 
 from drainer.handler import Context, Fatal, Handler, Retry, Skip

@@ -120,7 +120,7 @@ OF_STATUS = (
         "deadline.margin_s",
         "Time to spare before --deadline at the current rate; negative if it will be missed.",
     ),
-    _gauge("in_flight", "running", "Sub-messages in flight."),
+    _gauge("in_flight", "running", "Sub-messages in flight, on average over half a second."),
     _gauge("concurrency", "concurrency", "Most sub-messages in flight at once."),
     _gauge("lanes", "lanes", "Lanes with anything waiting or in flight."),
     _gauge("lanes_ready", "lanes_ready", "Lanes that only wait for a worker."),
