@@ -205,6 +205,7 @@ def test_a_class_can_be_given_up(command: Command, make_topic: MakeTopic) -> Non
     running = command.begin(topic, *FIRST, "-c", "1", gate=command.gate)
     command.wait_for(running, "begun", 1)
     running.signal(signal.SIGINT)
+    running.says("stopping: interrupted by SIGINT")
     command.gate.touch()
     running.ends(4)
     outcome = command.resume(topic, "--first", "none", "--json")
