@@ -31,7 +31,7 @@ from scenarios.recording.film import Rows, Shot, rows_of, svg
 
 COLUMNS, LINES = 100, 26
 PROMPT = "$ "
-TYPED_S, LOOK_S = 0.025, 0.2
+TYPED_S, LOOK_S = 0.012, 0.2
 TOPIC, GROUP, DOCUMENTS, CONCURRENCY = "orders", "indexer", 40_000, 500
 TITLE = "A drain of one partition, killed with kill -9, resumed, and what it adds up to"
 HANDLER = """\
@@ -51,10 +51,15 @@ class Reindex(drainer.Handler):
 class Shell:
     """Bash on a pseudo-terminal, and what its screen showed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, servers: str) -> None:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         env = {"PATH": path, "HOME": str(folder), "TERM": "xterm-256color", "PS1": PROMPT}
-        env |= {"COLORTERM": "", "LANG": "C.UTF-8", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        env |= {
+            "DRAINER_BOOTSTRAP_SERVER": servers,
+            "COLORTERM": "",
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        }
         self.pid, self._terminal = pty.fork()
         if not self.pid:
             os.chdir(folder)
@@ -109,21 +114,21 @@ def message(number: int) -> tuple[bytes, bytes, int]:
     return b"customer-42", json.dumps(documents).encode(), 0
 
 
-def act(shell: Shell, servers: str) -> None:
+def act(shell: Shell) -> None:
     def at_prompt() -> bool:
         return shell.text.endswith("\n$")
 
     shell.watch(1)
     shell.type(
         f"drainer run --topic {TOPIC} --group {GROUP} --handler my_handlers.py:Reindex"
-        f" -b {servers} -c {CONCURRENCY} --from earliest --yes"
+        f" -c {CONCURRENCY} --yes"
     )
     shell.watch(60, until=lambda: "committed   end" in shell.text)
-    shell.watch(4)
-    shell.kill()
-    shell.watch(2)
-    shell.type(f"drainer resume {TOPIC}.{GROUP}.plan.json -c {CONCURRENCY} --yes")
     shell.watch(3)
+    shell.kill()
+    shell.watch(1.2)
+    shell.type(f"drainer resume {TOPIC}.{GROUP}.plan.json -c {CONCURRENCY} --yes")
+    shell.watch(1)
     shell.watch(90, until=at_prompt)
     shell.watch(1)
 
@@ -140,7 +145,7 @@ def paced(shots: list[Shot], pause_s: float) -> list[Shot]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scenarios.recording", description=__doc__)
     parser.add_argument("-b", "--bootstrap-server", required=True)
-    parser.add_argument("--messages", type=int, default=6_000)
+    parser.add_argument("--messages", type=int, default=4_500)
     parser.add_argument("--pause", type=float, default=0.7)
     parser.add_argument("--out", type=Path, default=Path("recording.svg"))
     given = parser.parse_args()
@@ -148,11 +153,13 @@ def main() -> None:
     create_topic(settings, TOPIC)
     try:
         fill(settings, TOPIC, map(message, range(given.messages)))
+        with Cluster.connect(settings) as cluster:
+            cluster.alter_committed(GROUP, TOPIC, {0: 0})
         with TemporaryDirectory() as folder:
             Path(folder, "my_handlers.py").write_text(HANDLER)
-            shell = Shell(Path(folder))
+            shell = Shell(Path(folder), given.bootstrap_server)
             try:
-                act(shell, given.bootstrap_server)
+                act(shell)
             finally:
                 shell.close()
         print(shell.text)
