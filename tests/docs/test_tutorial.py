@@ -171,6 +171,8 @@ class Reader:
     def _compares(self, step: Step, output: str) -> None:
         seen = [ESCAPES.sub("", line.split(ERASED)[-1]) for line in output.split("\n")]
         lines = "\n".join(seen).strip().splitlines()
+        if step.does == "drainer ps":  # root sees others' drains, too, whose plans lie elsewhere
+            lines = [line for line in lines if not line.startswith("/")]
         assert not (difference := differs(step.prints, lines)), f"$ {step.does}\n{difference}"
 
 
