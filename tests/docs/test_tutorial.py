@@ -31,6 +31,8 @@ ERASED = "\x1b[2K"  # what stood in the line before
 DATE = r"\d\d \w{3} \d\d:\d\d"
 TIME = r"\d[\d.]*(?:ms|s|m|h)\b(?: \d+m?s\b)?"
 NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
+# Nor is another number printed where the tool gives one of these; a kill may leave 3,000 offsets.
+OTHER_NUMBER = rf"(?!500\b|30?,000\b(?! offsets)){NUMBER}"
 VARIES = re.compile(f"({DATE})|({TIME})|({NUMBER})")
 
 
@@ -60,7 +62,7 @@ def expected(printed: str) -> re.Pattern[str]:
         date, time, number = found.groups()
         if number and number.replace(",", "") in EXACT:
             return re.escape(number)
-        return DATE if date else f"(?:{TIME}|unknown)" if time else NUMBER
+        return DATE if date else f"(?:{TIME}|unknown)" if time else OTHER_NUMBER
 
     text, pattern, at = " ".join(printed.split()), "", 0
     for found in VARIES.finditer(text):
@@ -171,16 +173,20 @@ class Reader:
     def _compares(self, step: Step, output: str) -> None:
         seen = [ESCAPES.sub("", line.split(ERASED)[-1]) for line in output.split("\n")]
         lines = "\n".join(seen).strip().splitlines()
+        if step.does == "drainer ps":  # root sees others' drains, too, whose plans lie elsewhere
+            lines = [line for line in lines if not line.startswith("/")]
         assert not (difference := differs(step.prints, lines)), f"$ {step.does}\n{difference}"
 
 
 def test_the_tutorial_is_true(tmp_path: Path, bootstrap: str) -> None:
+    walked = list(steps(TUTORIAL))
     with Reader(tmp_path, bootstrap) as reader:
-        for step in steps(TUTORIAL):
+        for step in walked:
             reader.does(step)
 
     done = {line.split()[0] for line in (tmp_path / "done.txt").read_text().splitlines()}
     assert len(done) == 30_000
+    assert Step("sort -u done.txt | wc -l", ["30000"]) in walked
 
 
 @pytest.mark.parametrize(
@@ -188,7 +194,8 @@ def test_the_tutorial_is_true(tmp_path: Path, bootstrap: str) -> None:
     [
         (["a 7"], ["a  8 "], True),
         (["a 500"], ["a 501"], False),
-        (["a 7"], ["a 3,000"], True),
+        (["a 7"], ["a 3,001"], True),
+        (["a 2,999"], ["a 3,000"], False),
         (["a 7"], ["a b"], False),
         (["1m 43s (5.5%)"], ["unknown (66%)"], True),
         (["took 7.0s, 3%"], ["took 1m 30s, 4.5%"], True),
