@@ -55,11 +55,12 @@ def _held_up(status: Status) -> tuple[str, str]:
     full = status.buffered_bytes >= 0.9 * status.buffer_bytes
     name, waiting = next(iter(status.hottest), ("", 0))
     lane = f"{figures.sub_key(name, LANE_SHOWN)}, where {figures.count(waiting)} wait"
+    few = status.running <= 2 and not status.lanes_ready
     signs = (
         (status.paused is not None, "the pause", "`drainer continue` ends it"),
         (status.trouble is not None, "trouble: drainer waits until it is over", ""),
         (
-            status.waits_for_a_lane,
+            status.waits_for_a_lane or ((all_read or full) and few and waiting > 1),
             f"the lane of {lane}, one at a time",
             "a handler with `coalesce` folds them; more concurrency does not help",
         ),

@@ -105,6 +105,7 @@ def test_what_limits_the_drain() -> None:
         (replace(idle, buffered_bytes=idle.buffer_bytes), "order"),
         (replace(idle, lanes_ready=5_000), "this machine"),
         (replace(idle, partitions=(read,)), "the tail"),
+        (replace(idle, running=1, partitions=(read,)), "the lane of 'doc-17', where 12,345 wait"),
     ):
         assert limit(found).startswith(words)
 
