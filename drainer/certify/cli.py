@@ -8,8 +8,8 @@ from drainer.certify.operation import certify_on, sample_of, state_function
 from drainer.certify.view import show_certificate, show_sample
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka
-from drainer.cli.groups import argument, changing_when, only, option, options
-from drainer.cli.options import How, Records, Yes
+from drainer.cli.groups import changing_when, only, option, options
+from drainer.cli.options import HandlerOption, How, Records, Yes
 from drainer.loader import load_handler
 from drainer.view.terminal import Terminal
 from drainer.wings import Extra, insist_on
@@ -30,15 +30,8 @@ class Checking:
 
 @changing_when(lambda given: bool(given.get("handle")))
 def certify(
-    handler: Annotated[
-        str,
-        argument(
-            "HANDLER",
-            envvar="DRAINER_HANDLER",
-            help="package.module:Name, path/to/file.py:Name, or an installed handler's name.",
-        ),
-    ],
     records: Records,
+    handler: HandlerOption,
     kafka: Kafka,
     checking: Checking,
     how: Annotated[How, only("handler_options")],
@@ -54,8 +47,8 @@ def certify(
 
     Examples:
 
-    - `drainer certify my_handlers.py:Reindex --topic orders -b localhost:9092`
-    - `drainer certify my_handlers.py:OnAFake --topic orders -b localhost:9092 --handle --yes`
+    - `drainer certify --topic orders --handler my_handlers.py:Reindex -b localhost:9092`
+    - `drainer certify --topic orders --handler my_handlers.py:OnAFake --handle --yes`
     """
     insist_on(Extra.CERTIFY, "drainer certify")
     loaded = load_handler(handler)

@@ -14,8 +14,6 @@ from drainer.demo.story import Demo, Size, perform
 from drainer.kafka.settings import ClientSettings
 from drainer.view.terminal import Terminal
 
-COLUMNS, ROWS = 100, 40  # of a picture
-
 
 @command
 def demo(
@@ -33,16 +31,6 @@ def demo(
     concurrency: Annotated[
         int, option("-c", default=CONCURRENCY, envvar=None, min=1, help="Most updates in flight.")
     ],
-    record: Annotated[
-        Path | None,
-        option(
-            "--record",
-            default=None,
-            envvar=None,
-            metavar="FILE.svg",
-            help="Write a picture of the terminal to this SVG file.",
-        ),
-    ],
     terminal: Terminal,
 ) -> None:
     """Act out an emergency on a real broker.
@@ -53,8 +41,6 @@ def demo(
 
     Example: `drainer demo`
     """
-    if record:
-        terminal = Terminal(terminal.json, terminal.quiet, width=COLUMNS, height=ROWS, record=True)
     with TemporaryDirectory(prefix="drainer-demo-") as folder:
         servers = kafka.bootstrap_server or sandbox.up(say=terminal.say).bootstrap_servers
         settings = ClientSettings.load(servers)
@@ -62,5 +48,3 @@ def demo(
         story = Demo(settings, Path(folder), size)
         with connect(settings) as cluster:
             perform(terminal, story, cluster)
-        if record:
-            terminal.console.save_svg(str(record), title="drainer demo")

@@ -202,8 +202,8 @@ def progress_view(terminal: Terminal, keys: Keys | None = None) -> ProgressView:
     display = _notebook_display()
     if display is not None:
         return NotebookView(display)
-    seen = terminal.is_live or terminal.is_recorded
-    return LiveView(terminal, keys) if seen and not terminal.quiet else LineView(terminal)
+    live = terminal.is_live and not terminal.quiet
+    return LiveView(terminal, keys) if live else LineView(terminal)
 
 
 def frame(status: Status, console: Console, below: str = "") -> Segments:

@@ -60,7 +60,6 @@ class Terminal:
 
     ``json`` tells the views that data is wanted on stdout, and ``form`` how it is written; as a
     table it is a page's own tables. ``debug`` adds tracebacks to ``fail``.
-    With ``record`` the console keeps what it showed, for a picture; then nothing is redrawn.
     The streams are those of the process unless given: they take everything (view/streams.py).
     """
 
@@ -76,7 +75,6 @@ class Terminal:
         form: Form | None = None,
         width: int | None = None,
         height: int | None = None,
-        record: bool = False,
     ) -> None:
         self.json = json or form in (Form.JSON, Form.YAML)
         self.form = form
@@ -93,7 +91,6 @@ class Terminal:
             markup=False,
             emoji=False,
             highlight=False,
-            record=record,
         )
 
     @property
@@ -109,11 +106,7 @@ class Terminal:
     @property
     def is_live(self) -> bool:
         """Whether stderr can be redrawn in place; FORCE_COLOR does not make a pipe a screen."""
-        return _is_tty(self._stderr) and self.console.is_interactive and not self.is_recorded
-
-    @property
-    def is_recorded(self) -> bool:
-        return self.console.record
+        return _is_tty(self._stderr) and self.console.is_interactive
 
     @property
     def shares_screen(self) -> bool:

@@ -114,9 +114,7 @@ def test_limits_of_another_cluster_are_warned_of(command: Command, topic: Topic)
 
 def test_a_rate_in_bytes_will_do(command: Command, topic: Topic) -> None:
     outcome = command.drain(topic, "--broker-limits", "100kB/s")
-    assert "1,000 messages/s, 98 KiB/s" in " ".join(
-        outcome.err.split()
-    )
+    assert "1,000 messages/s, 98 KiB/s" in " ".join(outcome.err.split())
     assert "warning" not in outcome.err
 
 

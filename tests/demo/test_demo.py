@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
 from confluent_kafka.admin import AdminClient
 
@@ -15,7 +14,7 @@ SMALL = ("--messages", "60", "--concurrency", "1000")  # three rounds of updates
 
 
 def test_the_demo_is_interrupted_resumed_and_verified(bootstrap: str, tmp_path: Path) -> None:
-    words = ("demo", "-b", bootstrap, *SMALL, "--record", "demo.svg")
+    words = ("demo", "-b", bootstrap, *SMALL)
 
     done = subprocess.run(
         [sys.executable, "-m", "drainer", *words],
@@ -39,8 +38,7 @@ def test_the_demo_is_interrupted_resumed_and_verified(bootstrap: str, tmp_path: 
         "drainer, measured",
     ):
         assert part in done.stderr
-    assert ElementTree.parse(tmp_path / "demo.svg").getroot().tag.endswith("svg")
-    assert [path.name for path in tmp_path.iterdir()] == ["demo.svg"]
+    assert not [*tmp_path.iterdir()]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     eventually(
         lambda: (

@@ -126,14 +126,6 @@ def test_the_last_frame_stays_on_the_screen_also_when_the_drain_raises() -> None
     assert last.endswith("\x1b[?25h")  # and the cursor is back
 
 
-def test_a_recording_has_the_last_frame_only() -> None:
-    terminal = Terminal(stderr=samples.Screen(), width=80, height=24, record=True)
-    with progress_view(terminal) as view:
-        view.update(samples.status(elapsed_s=1.0))
-        view.update(samples.status(elapsed_s=77.0))
-    assert terminal.console.export_text().count("so far") == 1
-
-
 def test_a_running_line_is_redrawn_on_a_screen_and_said_seldom_elsewhere() -> None:
     screen, err = on_screen()
     piped, _, said = samples.terminal()
