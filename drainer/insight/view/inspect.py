@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from drainer.core.listed import listed
@@ -245,14 +245,23 @@ def _skew_fields(found: Inspection) -> Iterator[Field]:
     yield Field("sub-keys", figures.count(skew.sub_keys), where)
 
 
+def _days_and_hours(seconds: float) -> str:
+    days, hours = divmod(round(seconds / 3600), 24)
+    return f"{days}d {hours:02}h" if days >= 2 else figures.duration(seconds)
+
+
 def _ages(found: Inspection) -> Table | None:
-    if not found.ages:
-        return None
-    edge = figures.duration
+    edges = {edge for each in found.ages for edge in (each.low, each.high)}
+    told: Callable[[float], str] = figures.duration
+    if len(set(map(told, edges))) < len(edges):
+        told = _days_and_hours
     rows = [
-        (f"{edge(each.high)} to {edge(each.low)}", each.share, figures.share(each.share))
+        (f"{told(each.high)} to {told(each.low)}", each.share, figures.share(each.share))
         for each in found.ages[::-1]
+        if each.share
     ]
+    if not rows:
+        return None
     return bars("age", "of all offsets", rows)
 
 
