@@ -22,8 +22,10 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import entry_points
 from operator import attrgetter
@@ -265,9 +267,14 @@ def _import(place: str, reference: str) -> tuple[ModuleType, str]:
 
 def _import_file(path: Path, reference: str) -> ModuleType:
     if not os.access(path, os.R_OK):
+        near: list[str] = []
+        with suppress(OSError):
+            near = get_close_matches(path.name, [each.name for each in path.parent.glob("*.py")], 1)
         raise UsageError(
             f"the handler file {path} does not exist, or you can't read it",
-            hint="Name one with --handler path/to/file.py:Name.",
+            hint=f"Did you mean {path.with_name(near[0])}?"
+            if near
+            else "Name one with --handler path/to/file.py:Name.",
         )
     path = path.absolute()
     # A library of the same name stays what it is, for all that import it now or later.
@@ -320,10 +327,12 @@ def _lies_in(folder: Path, name: str) -> bool:
 
 
 def _no_module(reference: str, name: str, where: str) -> UsageError:
-    known = ", ".join(sorted(point.name for point in entry_points(group=ENTRY_POINTS)))
+    points = sorted(point.name for point in entry_points(group=ENTRY_POINTS))
+    known, near = ", ".join(points), get_close_matches(reference, points, 1)
+    meant = f"Did you mean {near[0]}? " if near else ""
     return UsageError(
         f"no handler {reference!r}: there is no module {name!r} {where}",
-        hint=f"Use package.module:Name, path/to/file.py:Name, or one of: {known}.",
+        hint=f"{meant}Use package.module:Name, path/to/file.py:Name, or one of: {known}.",
     )
 
 

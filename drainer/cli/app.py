@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from drainer import __version__, wings
 from drainer.cli.help import Command, Group, proposing
@@ -60,7 +59,7 @@ def _without_collecting() -> Iterator[None]:
     gc.freeze()
 
 
-class Commands(TyperGroup):
+class Commands(Group):
     """The group of all commands, which loads one by its name."""
 
     def __init__(self, **settings: Any) -> None:

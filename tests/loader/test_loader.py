@@ -389,6 +389,15 @@ class Wrong(Both):
 """
 
 
+def test_a_name_that_is_nearly_right_is_proposed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_handlers.py").write_text("")
+    assert fails("my_handler.py:H", UsageError).hint == "Did you mean my_handlers.py?"
+    assert "Did you mean count?" in str(fails("cuont", UsageError).hint)
+
+
 def test_a_handler_may_need_whole_messages() -> None:
     write(
         "orders.py",
