@@ -18,7 +18,7 @@ from drainer.core.ledger import Ledger, Load
 from drainer.core.order import LANE_OF, Order
 from drainer.core.parked import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
 from drainer.core.payloads import Payloads
-from drainer.core.progress import DONE, Counts, Outcome, Progress
+from drainer.core.progress import DONE, Counts, Outcome, Passed, Progress
 from drainer.errors import Halted
 from drainer.message import Barrier, Message, ShippedMessage, SubMessage, partition_of
 from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
@@ -390,10 +390,10 @@ class Dispatcher:
         """Messages of a partition that nothing is left of, in all runs."""
         return self.ledgers[number].messages_finished
 
-    def passed(self) -> tuple[int, int]:
-        """Messages that nothing is left of, and those that something is, to tell how far it is."""
-        messages, _ = self.tally()
-        return messages.finished, messages.pending
+    def passed(self) -> Passed:
+        """How far it is, in sub-messages: many a message ends late, when its last lane does."""
+        messages, subs = self.tally()
+        return Passed(subs.finished, subs.pending, subs.read / max(1, messages.read))
 
     def tally(self) -> tuple[Counts, Counts]:
         """Messages and sub-messages over all ledgers."""

@@ -22,6 +22,7 @@ from drainer.core.progress import (
     Counts,
     Fates,
     Outcome,
+    Passed,
     Progress,
     Range,
     join_fates,
@@ -205,9 +206,10 @@ class FirstDispatcher(Dispatcher):
             self._fates[number] = self._fates_of(number, each)
         return {number: replace(each, messages=Counts()) for number, each in found.items()}
 
-    def passed(self) -> tuple[int, int]:
+    def passed(self) -> Passed:
+        """In messages: of most of them nothing is handled in this pass."""
         messages, _ = super().tally()
-        return messages.finished + sum(self._passed.values()), messages.pending
+        return Passed(messages.finished + sum(self._passed.values()), messages.pending)
 
     def tally(self) -> tuple[Counts, Counts]:
         """Messages are counted by whoever finishes the rest of them."""

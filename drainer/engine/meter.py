@@ -10,7 +10,7 @@ from time import monotonic
 from drainer.core.dispatch import Dispatcher
 from drainer.core.latency import Latency
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts
+from drainer.core.progress import Counts, Passed
 from drainer.engine.latencies import Latencies
 from drainer.engine.status import CapStatus, EngineStatus, PartitionStatus, RuleStatus, Status
 from drainer.policy.rate_cap import Cap, RateLimiter
@@ -40,16 +40,16 @@ class Measures(ABC):
         self._clock = clock
         self._finished_before = finished
         self._started = clock()
-        self._samples: deque[tuple[float, int, int]] = deque()  # when, sub-messages, messages
+        self._samples: deque[tuple[float, int, int]] = deque()  # when, sub-messages, passed
 
     @abstractmethod
     def counts(self) -> tuple[Counts, Counts]:
         """The account of messages and of sub-messages."""
 
-    def passed(self) -> tuple[int, int]:
-        """Messages that nothing is left of, and those that something is, to tell how far it is."""
+    def passed(self) -> Passed:
+        """How far it is; in messages, where those are all that is known of what comes."""
         messages, _ = self.counts()
-        return messages.finished, messages.pending
+        return Passed(messages.finished, messages.pending)
 
     @abstractmethod
     def overall(self) -> Latency | None:
@@ -73,22 +73,22 @@ class Measures(ABC):
     ) -> Status:
         parts, deepest = tuple(partitions), tuple(hottest)
         messages, subs = self.counts()
-        passed, pending = self.passed()
+        passed = self.passed()
         now = self._clock()
         elapsed_s = now - self._started
         rate_now = self._rate(now, WINDOW_S, subs.finished, 1)
-        message_rate = self._rate(now, ETA_WINDOW_S, passed, 2)
-        self._samples.append((now, subs.finished, passed))
+        pace = self._rate(now, ETA_WINDOW_S, passed.done, 2)
+        self._samples.append((now, subs.finished, passed.done))
         while self._samples[0][0] < now - ETA_WINDOW_S:
             self._samples.popleft()
         eta_s: float | None = None
         lane_s: float | None = None
-        if message_rate:
+        if pace:
             unread = sum(part.end - part.position for part in parts)  # some may be holes
             longest = max((waiting for _, waiting in deepest), default=0)
             # What waits in one lane goes one by one.
             lane_s = lane_time_s(running, rate_now, longest)
-            eta_s = max((unread + pending) / message_rate, lane_s or 0.0)
+            eta_s = max((unread * passed.each + passed.left) / pace, lane_s or 0.0)
         return Status(
             topic=plan.topic,
             group=plan.group,
@@ -197,7 +197,7 @@ class Meter(Measures):
     def counts(self) -> tuple[Counts, Counts]:
         return self._dispatcher.tally()
 
-    def passed(self) -> tuple[int, int]:
+    def passed(self) -> Passed:
         return self._dispatcher.passed()
 
 

@@ -334,7 +334,7 @@ class Status:
     @property
     def waits_for_a_lane(self) -> bool:
         """Whether the hottest lane takes as long as all that is left."""
-        return bool(self.eta_s and self.lane_s is not None and self.lane_s >= self.eta_s)
+        return bool(self.eta_s and self.lane_s is not None and self.lane_s >= 0.9 * self.eta_s)
 
 
 @dataclass(frozen=True, slots=True)
