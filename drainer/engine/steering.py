@@ -152,7 +152,7 @@ class Steering:
                 if self.paused is None:
                     return ("the drain is not paused",)
                 self._go_on(self._event(Deed.CONTINUED, asked))
-                return ("goes on",)
+                return ("continues",)
             case Change():
                 raise AssertionError("changes are made by another task")
 

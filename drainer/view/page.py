@@ -200,7 +200,7 @@ class Page:
         first = self.headline.text + self.headline.more
         if self.subject:
             first = f"{self.subject}: {first}"
-        return "; ".join([first, *(line.text for line in self.details)])
+        return "; ".join([first, *(line.text.strip() for line in self.details)])
 
 
 def section(title: str, *items: Item | Iterable[Item | None] | None) -> Section:

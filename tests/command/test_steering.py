@@ -303,7 +303,7 @@ def test_while_it_is_paused_nothing_begins_and_the_group_stays_its_own(
     continue_s = time.monotonic()
     assert begun_between(command, paused_s, continue_s) == 0
     assert running.running
-    assert "goes on" in steer(command, topic, "continue").err
+    assert "continues" in steer(command, topic, "continue").err
     command.wait_for(running, "begun", done + 1)
     assert "the drain is not paused" in steer(command, topic, "continue").err
     running.ends(0)

@@ -109,7 +109,7 @@ def test_a_pause_begins_nothing_and_goes_on_where_it_was(kind: Kind, tmp_path: P
         person.sets(concurrency=16)
         time.sleep(5 * HALF_A_MOMENT_S)
         assert person.begun == begun < 4000
-        assert person.asks(Continue()) == ("goes on",)
+        assert person.asks(Continue()) == ("continues",)
         assert person.asks(Continue()) == ("the drain is not paused",)
 
     summary = drained(rehearsal, handler, pause_and_continue)
