@@ -20,6 +20,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import sysconfig
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
@@ -30,6 +31,7 @@ from functools import partial
 from importlib.metadata import entry_points
 from operator import attrgetter
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import Any, cast
 
@@ -42,6 +44,11 @@ from drainer.message import Message, SubMessage
 from drainer.policy.redrive import LeftAlone, Redriven, RedriveSettings, selects
 
 ENTRY_POINTS = "drainer.handlers"
+_NOT_OF_HANDLERS = (
+    *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
+    str(Path(__file__).parent),
+    "<",
+)
 _HANDLES = ("handle", "handle_batch")
 OWN_NAME = "drainer_handler_"  # begins the name of a module whose own name is taken
 
@@ -205,10 +212,20 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
 
+def described(error: BaseException) -> str:
+    """The same, with the line of the handler that it came from: not of a library it called."""
+    places = [
+        f" ({Path(file).name}:{line})"
+        for frame, line in walk_tb(error.__traceback__)
+        if not (file := frame.f_code.co_filename).startswith(_NOT_OF_HANDLERS)
+    ]
+    return describe(error) + "".join(places[-1:])
+
+
 def split_failed(message: Message, error: BaseException) -> SplitFailed:
     """What a drain tells of a ``split`` that raised."""
     return SplitFailed(
-        f"split failed at {message}: {describe(error)}",
+        f"split failed at {message}: {described(error)}",
         hint="Fix the handler, then resume. Nothing of this message was handled.",
     )
 

@@ -22,7 +22,7 @@ from drainer.engine.workers import Starter, TimedOut, Work
 from drainer.errors import DrainerError, Halted, HandleFailed, ThreadsOverdue, ValueNotShipped
 from drainer.escape import printable
 from drainer.handler import Fatal, Retry, Skip
-from drainer.loader import describe
+from drainer.loader import describe, described
 from drainer.message import SubMessage
 from drainer.policy.admission import Admission, Rate, Retries
 from drainer.policy.breaker import Breaker
@@ -496,7 +496,7 @@ def _halted(sub: SubMessage | Bundle, error: BaseException, why: str | None) -> 
     attempts = f" after {sub.attempt} attempts" if sub.attempt > 1 else ""
     reason = "" if why is None else f"{why}; last, "
     return HandleFailed(
-        f"{reason}handle failed for sub-message {sub} ({sub!r}){attempts}: {describe(error)}",
+        f"{reason}handle failed for sub-message {sub} ({sub!r}){attempts}: {described(error)}",
         hint=error.hint
         if isinstance(error, ValueNotShipped)
         else "Fix the handler or its downstream, then resume. Its lane is still pending.",

@@ -320,6 +320,8 @@ class Lifecycle:
                 rules=status.rules,
                 history=plan.history,
                 classes=status.classes,
+                eta_s=status.eta_s,
+                deadline=status.deadline,
             )
         )
 

@@ -402,6 +402,8 @@ class Summary:
     held: tuple[HeldBack, ...] = ()  # by open transactions that the backlog ends at
     history: tuple[Event, ...] = ()  # of the plan
     classes: tuple[ClassStatus, ...] = ()
+    eta_s: float | None = None  # what the rest would have taken
+    deadline: DeadlineStatus | None = None  # when there is one
 
     @property
     def to_go(self) -> int:

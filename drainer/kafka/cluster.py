@@ -144,8 +144,8 @@ class GroupInfo:
         members = listed(sorted(set(map(str, self.members)))) or "members join or leave"
         return GroupActive(
             f"group {self.name} is in use: {members} (state {self.state})",
-            hint="Stop these consumers first. Kafka refuses commits from outside an active group,"
-            " and two readers would handle messages twice and out of order.",
+            hint="Stop these consumers first; a killed one stays a member until its session times"
+            " out, often 45 s. Two readers would handle messages twice and out of order.",
         )
 
 

@@ -38,7 +38,7 @@ from drainer.view.page import (
 )
 from drainer.view.policy import rule_lines, undecided_lines
 from drainer.view.preview import settings
-from drainer.view.progress import blocking_warning, failure_words
+from drainer.view.progress import blocking_warning, deadline_words, failure_words
 from drainer.view.terminal import Terminal
 
 ERRORS_SHOWN = 5
@@ -134,6 +134,9 @@ def summary_page(summary: Summary) -> Page:
             stands,
             section(
                 "Its plan",
+                None
+                if summary.deadline is None
+                else Field("deadline", deadline_words(summary.deadline)),
                 None if summary.plan is None else Field("plan", summary.plan),
                 None
                 if summary.latency is None
@@ -282,12 +285,11 @@ def _nothing_lost(summary: Summary) -> str:
 
 
 def _left(summary: Summary) -> str:
-    """``. At most 6,695 messages left (about 19s)``: at the pace of this run."""
-    left, finished = summary.to_go, summary.messages.finished
+    """``. At most 6,695 messages left (about 19s)``."""
+    left = summary.to_go
     if not left:
         return ""
-    pace = summary.sub_messages_per_s * finished / max(1, summary.sub_messages.finished)
-    about = f" (about {figures.duration(left / pace)})" if pace else ""
+    about = "" if summary.eta_s is None else f" (about {figures.duration(summary.eta_s)})"
     return f". At most {figures.counted(left, 'message')} left{about}"
 
 

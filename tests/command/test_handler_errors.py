@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from command.conftest import MakeTopic, committed, distinct, operations
 from command.process import Command
 from command.record import every_place
@@ -14,7 +16,7 @@ def test_a_handler_that_raises_halts_the_drain_and_is_named_with_the_place(
     topic = make_topic(operations(200))
     outcome = command.drain(topic, "--json", "-c", "10", code=5, fail="0/60/1", pause_ms=1)
     assert f"{topic.name}/0/60[1]" in outcome.error
-    assert "LookupError: the document is locked" in outcome.error
+    assert re.search(r"LookupError: the document is locked \(\w+\.py:\d+\)$", outcome.error)
     assert outcome.resume_words[:2] == ["resume", command.plan(topic).name]
     answer = outcome.answer
     assert answer["status"] == "halted"

@@ -17,7 +17,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.parked import KEY_LENGTH, NAMED_MOST
-from drainer.core.progress import Counts, Outcome, Progress, ranges_of
+from drainer.core.progress import Counts, Outcome, Passed, Progress, ranges_of
 from drainer.errors import SplitFailed
 from drainer.message import (
     Barrier,
@@ -170,6 +170,18 @@ def test_parked_lanes_are_named_with_the_place_that_they_wait_at() -> None:
     ]
     again = Dispatcher({0: Ledger(0, 9)}, parked=dispatcher.parked, named=named)
     assert again.parked_lanes.first == named.first[1:], "the lane of a is tried again"
+
+
+def test_how_far_it_is_counts_sub_messages_though_no_message_has_ended() -> None:
+    dispatcher = one_partition(0, 10)
+    for offset in range(2):
+        dispatcher.deliver(message_at(offset), subs_of(f"a{offset}", f"b{offset}", "last"))
+    for _ in range(2):
+        sub = dispatcher.take()
+        assert sub is not None
+        dispatcher.finish(sub)
+
+    assert dispatcher.passed() == Passed(done=2, left=4, each=3.0)
 
 
 def test_more_parked_lanes_than_are_named_are_counted() -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from drainer.engine.status import (
     AutoStatus,
     CapStatus,
     ClassStatus,
+    DeadlineStatus,
     FailureStatus,
     PartitionResult,
     RuleStatus,
@@ -74,6 +76,7 @@ FULL_SUMMARY = Summary(
     held=(HeldBack("orders", 0, 1, 1),),
     history=(EVENT,),
     classes=(ClassStatus("payload.customer == 42", Counts()),),
+    deadline=DeadlineStatus(datetime.now(UTC), 1.0, 1.0),
 )
 
 # Objects whose names are no fields, by what the page calls such a name; None for one whose values

@@ -10,7 +10,7 @@ import pytest
 from drainer.core.parked import ParkedLane, ParkedLanes
 from drainer.core.progress import Counts
 from drainer.engine.outcome import concluded
-from drainer.engine.status import FailureStatus, PartitionResult, Resuming
+from drainer.engine.status import DeadlineStatus, FailureStatus, PartitionResult, Resuming
 from drainer.errors import (
     DrainerError,
     Halted,
@@ -26,13 +26,14 @@ from drainer.view.summary import show_summary, summary_page
 from . import samples
 from .facts import shown, told
 
+HALF = {0: PartitionResult(1_000, 9_000, 5_000, 5_000)}
 STOPPED = replace(
     samples.summary(),
     status="interrupted",
     exit_code=4,
     messages=Counts(4_100, 4_051, 0, 0, 49),
     sub_messages=Counts(16_400, 16_206, 0, 0, 194),
-    partitions={0: PartitionResult(1_000, 9_000, 5_000, 5_000)},
+    partitions=HALF,
     plan="my orders.plan",
 )
 RESUME = "drainer resume 'my orders.plan'"
@@ -78,6 +79,17 @@ def test_a_drain_that_ended_well_proves_it_and_is_silent_when_quiet() -> None:
 )
 def test_the_headline_says_how_it_ended(changes: dict[str, object], line: str) -> None:
     assert headline(**changes).startswith(line)
+
+
+def test_what_is_left_is_told_with_the_time_that_it_takes() -> None:
+    text = shown(summary_page(replace(STOPPED, eta_s=19.2)))
+    assert text.startswith("■ Interrupted. Nothing lost. At most 4,000 messages left (about 19s)")
+
+
+def test_the_deadline_is_told_as_it_was_met_or_missed() -> None:
+    for margin_s, words in ((47.0, "47s to spare"), (-47.0, "47s too late")):
+        deadline = DeadlineStatus(samples.ENDED, margin_s, margin_s)
+        assert facts(deadline=deadline)["deadline"].endswith(words)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from drainer.core.listed import listed
-from drainer.insight.inspection import Inspection, PartitionInspection
+from drainer.insight.inspection import HOT_SHARE, Inspection, PartitionInspection
 from drainer.insight.kind import UNKNOWN
 from drainer.insight.retention import ARRIVALS_S, Expiry
 from drainer.insight.sketch import Share
@@ -34,7 +34,6 @@ LEAST_SHOWN = 0.0005  # of a share in the lists
 
 def inspection_page(found: Inspection) -> Page:
     """How bad a backlog is, why, and what is in it."""
-    hot = hot_row(found)
     return Page(
         _headline(found),
         (
@@ -45,7 +44,7 @@ def inspection_page(found: Inspection) -> Page:
             *_shares(found),
         ),
         subject=f"{found.topic}, for group {found.group.name}",
-        details=() if hot is None else (Line(hot, Tone.WARN),),
+        details=tuple(_verdict(found)),
         warnings=tuple(warnings(found)),
         hints=(found.failures.hint,) if found.failures and found.failures.hint else (),
         times=(datetime.fromtimestamp(found.taken_ms / 1000, UTC),),
@@ -101,6 +100,15 @@ def expiry_warning(expiry: Expiry | None, drained_in_s: float | None = None) -> 
     if drained_in_s is not None:
         words += f", and draining it takes about {figures.duration(drained_in_s)}"
     return f"{words}: {expiry.by}, offset {expiry.offset} of partition {expiry.partition}"
+
+
+def _verdict(found: Inspection) -> Iterator[Line]:
+    """Whether many at once can work on it."""
+    if (hot := hot_row(found)) is not None:
+        yield Line(hot, Tone.WARN)
+    elif found.skew and found.skew.hottest and (most := found.skew.hottest[0]).share < HOT_SHARE:
+        share = figures.share(most.share)
+        yield Line(f"the work splits well: no sub-key holds more than {share} of it", Tone.GOOD)
 
 
 def hot_row(found: Inspection) -> str | None:
