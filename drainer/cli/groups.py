@@ -238,7 +238,7 @@ class Talk:
     """How a command speaks; its terminal is made of this."""
 
     json: bool = option(default=False, help="Print one JSON object on standard output at the end.")
-    quiet: bool = option("-q", default=False, help="Print only errors.")
+    quiet: bool = option("-q", default=False, help="Print only warnings and errors.")
     debug: bool = option(default=False, help="Show tracebacks.")
     help_all: bool = option(
         default=False, envvar=None, is_eager=True, callback=show_all, help="Show every option."
