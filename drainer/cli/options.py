@@ -234,6 +234,7 @@ class Failing:
         help="halt, dead-letter, park or skip when all retries failed. Default: halt.",
     )
     after_dead: AfterDead | None = option(
+        metavar="ACTION",
         default=None,
         help="Continue or park a lane after a dead letter. Default: continue.",
     )

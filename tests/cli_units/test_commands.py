@@ -49,6 +49,19 @@ def test_every_command_shows_an_example() -> None:
         assert f"drainer {name}" in command.help
 
 
+@pytest.mark.parametrize("which", ["--help", "--help-all"])
+def test_help_fits_80_columns_and_has_no_types_of_python(
+    which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
+    for name, _ in commands(COMMAND):
+        told = CliRunner().invoke(app, [*name.split(), which]).stdout
+        assert max(map(len, told.splitlines()), default=0) <= 80, name
+        for wrong in ("…", "<bool>", "<int>", "<str>", "<path>", "list["):
+            assert wrong not in told, name
+        assert ("[env var" in told) <= (which == "--help-all"), name
+
+
 @pytest.mark.parametrize("name", ["run", "resume", "redrive"])
 def test_every_option_can_be_a_variable_of_its_name(name: str) -> None:
     for option in COMMAND.commands[name].params:  # type: ignore[attr-defined]
