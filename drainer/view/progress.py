@@ -214,12 +214,12 @@ def class_times(status: Status) -> Iterator[Field]:
     """When each class is drained, and when all is."""
     for number, each in enumerate(status.classes):
         done = f"{figures.count(each.sub_messages.finished)} done"
-        if each.held:
-            done += f", {figures.count(each.held)} wait for the rest"
         if each.ended is not None:
-            done = f"drained at {clock(each.ended)}, {done}"
+            done += f" by {clock(each.ended)}"
         elif each.eta_s is not None:
             done = f"by {_time_in(each.eta_s)}, {done}"
+        if each.held:
+            done += f"; {figures.count(each.held)} wait for the rest"
         where = figures.shorten(each.where, LANE_SHOWN)
         yield Field("then" if number else "first", where, done)
     if status.classes and status.eta_s is not None:

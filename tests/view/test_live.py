@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drainer.engine.status import CapStatus, DeadlineStatus, FailureStatus, Status
+from drainer.core.progress import Counts
+from drainer.engine.status import CapStatus, ClassStatus, DeadlineStatus, FailureStatus, Status
 from drainer.view.live import HELD_MOST, LiveView, RunningLine, lay_out, progress_view
 from drainer.view.progress import deadline_words, limit, share_finished, warnings
 from drainer.view.terminal import Terminal
@@ -74,6 +75,13 @@ def test_the_last_frame_leaves_out_what_has_nothing_to_say() -> None:
         assert "hottest" not in text
     assert words_of(done)[1].endswith("100%             done")
     assert "100%" in words_of(done)[-1]
+
+
+def test_a_class_is_not_called_drained_while_some_of_it_waits() -> None:
+    at = datetime.now().astimezone().replace(hour=20, minute=6, second=24)
+    found = ClassStatus("payload.k == 1", Counts(1_094, 1_094), 46_906, ended=at.isoformat())
+    text = "\n".join(words_of(samples.status(classes=(found,))))
+    assert "payload.k == 1  (1,094 done by 20:06:24; 46,906 wait for the rest)" in text
 
 
 def test_holes_do_not_keep_a_backlog_from_being_complete() -> None:
