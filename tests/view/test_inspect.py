@@ -7,6 +7,7 @@ from dataclasses import replace
 from drainer.handler import Handler
 from drainer.insight.inspection import Bin, Inspection, PartitionInspection, ReadExtent
 from drainer.insight.retention import Expiry, Retention
+from drainer.insight.sketch import Share
 from drainer.insight.survey import SplitFailures, Survey
 from drainer.insight.view.inspect import inspection_page
 from drainer.kafka.cluster import GroupInfo, Member, Replicas
@@ -108,6 +109,16 @@ def test_what_is_estimated_says_so_and_what_is_not_does_not() -> None:
     everything = " ".join([whole.told, *told(whole).values()])
     assert "~" not in everything
     assert "±" not in everything
+
+
+def test_a_rare_kind_is_shown_and_the_other_is_not_all() -> None:
+    found = inspection(full=True)
+    assert found.skew is not None
+    kinds = (Share("sale", 79_973, 0.9997, 0.9997, 0.9997), Share("storno", 27, 3e-4, 3e-4, 3e-4))
+    page = inspection_page(replace(found, skew=replace(found.skew, kinds=kinds)))
+    table = named(page)["kinds of sub-messages"]
+    assert row(table, 0)[2] == ">99.9%  79,973"
+    assert row(table, 1)[2] == "<0.1%  27"
 
 
 def test_trouble_is_told_in_the_order_of_its_urgency() -> None:

@@ -29,7 +29,7 @@ from drainer.view.terminal import Terminal
 
 NAME_WIDTH = 40  # characters of a sub-key
 NEAR_S = 24 * 3600  # where it is not known how long a drain takes
-LEAST_SHOWN = 0.0005  # of a share in the lists
+LEAST_SHOWN = 0.0005  # of a share in the lists of hot ones
 
 
 def inspection_page(found: Inspection) -> Page:
@@ -269,18 +269,21 @@ def _shares(found: Inspection) -> Iterator[Section]:
     skew, contents = found.skew, found.contents
     keys = figures.counted(contents.message_keys, "key")
     if skew is not None and skew.messages:
-        yield _bars("hottest sub-keys", skew.hottest, "of all sub-messages")
+        yield _bars("hottest sub-keys", _hot(skew.hottest), "of all sub-messages")
         if any(kind.name != UNKNOWN for kind in skew.kinds):
             yield _bars("kinds of sub-messages", skew.kinds, "of all sub-messages")
-    yield _bars("hottest message keys", contents.hottest_keys, f"{keys} in the messages read")
+    yield _bars("hottest message keys", _hot(contents.hottest_keys), f"{keys} in the messages read")
+
+
+def _hot(shares: Sequence[Share]) -> list[Share]:
+    # What came once or twice in a sample is no hot one.
+    return [s for s in shares if s.share >= LEAST_SHOWN and s.low > 0]
 
 
 def _bars(title: str, shares: Sequence[Share], note: str) -> Section:
-    # What came once or twice in a sample is no hot one.
-    shown = [s for s in shares if s.share >= LEAST_SHOWN and s.low > 0]
-    if not shown:
+    if not shares:
         return section("")
-    rows = [(_short(s.name), s.share, f"{figures.share(s.share)}  {_interval(s)}") for s in shown]
+    rows = [(_short(s.name), s.share, f"{figures.share(s.share)}  {_interval(s)}") for s in shares]
     return section("", bars(title, note, rows))
 
 
