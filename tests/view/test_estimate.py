@@ -132,7 +132,7 @@ def test_a_class_is_told_with_what_of_it_waits_for_the_rest() -> None:
     found = replace(estimate(), first=FirstForecast(classes, 1_004.0, 4.0))
     first = tables(estimate_page(found))[0]
     assert row(first, 0) == ["  k == 1", "~2,904 of ~4,140 first", "3.0s"]
-    assert row(first, 1) == ["    those that wait for the rest", "~1,236", "16m 44s"]
+    assert row(first, 1) == ["    waiting for the rest", "~1,236", "16m 44s"]
     assert row(first, 2) == ["  k == 2", "~10", "4.0s"]
 
 

@@ -91,7 +91,7 @@ def _first(estimate: Estimate) -> Table | None:
         rows.append((f"  {where}", first, duration(each.seconds)))
         if each.held:
             waiting = f"{about}{count(each.held)}"
-            rows.append(("    those that wait for the rest", waiting, duration(found.seconds)))
+            rows.append(("    waiting for the rest", waiting, duration(found.seconds)))
     total = f"{about}{count(estimate.workload.sub_messages)}"
     rows.append(("  all", total, duration(found.seconds)))
     rows.append(("  all, with nothing first", total, duration(estimate.asked.seconds)))
