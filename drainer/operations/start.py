@@ -135,7 +135,7 @@ def prepare(
     warnings = [*backlog.remarks, *_leap_warning(backlog)]
     if cluster.group(lock_group(request.group)).members:
         warnings.append("another drain of this group seems to run; this one would wait")
-    if seen is not None:
+    if seen is not None and backlog.offsets:
         finished = seen.plan.drain_id
         warnings.append(
             f"drainer sets the plan of the finished drain {finished} aside: it has this name"
