@@ -121,6 +121,16 @@ def test_a_rare_kind_is_shown_and_the_other_is_not_all() -> None:
     assert row(table, 1)[2] == "<0.1%  27"
 
 
+def test_a_count_of_many_sub_keys_is_an_estimate() -> None:
+    found = inspection(full=True)
+    assert found.skew is not None
+    contents = replace(found.contents, message_keys=20_001)
+    many = replace(found, skew=replace(found.skew, sub_keys=20_001), contents=contents)
+    assert told(inspection_page(many))["sub-keys"] == "~20,001 (in the backlog)"
+    keys = named(inspection_page(many))["hottest message keys"]
+    assert keys.headings[2][0] == "~20,001 keys in the messages read"
+
+
 def test_trouble_is_told_in_the_order_of_its_urgency() -> None:
     gone = Expiry(0, 100, 600.0, "retention.ms")
     page = page_of(

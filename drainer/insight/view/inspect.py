@@ -9,7 +9,7 @@ from drainer.core.listed import listed
 from drainer.insight.inspection import Inspection, PartitionInspection
 from drainer.insight.kind import UNKNOWN
 from drainer.insight.retention import ARRIVALS_S, Expiry
-from drainer.insight.sketch import Share
+from drainer.insight.sketch import DISTINCT_EXACT, Share
 from drainer.policy.rules.settings import RuleSettings
 from drainer.view import figures
 from drainer.view.page import (
@@ -242,7 +242,7 @@ def _skew_fields(found: Inspection) -> Iterator[Field]:
     if skew.barriers:
         yield Field("barriers", figures.count(skew.barriers), "each runs alone")
     where = "in the backlog" if found.reading.full else "in the sample; the backlog may have more"
-    yield Field("sub-keys", figures.count(skew.sub_keys), where)
+    yield Field("sub-keys", f"{_estimated(skew.sub_keys)}{figures.count(skew.sub_keys)}", where)
 
 
 def _days_and_hours(seconds: float) -> str:
@@ -267,7 +267,8 @@ def _ages(found: Inspection) -> Table | None:
 
 def _shares(found: Inspection) -> Iterator[Section]:
     skew, contents = found.skew, found.contents
-    keys = figures.counted(contents.message_keys, "key")
+    different = contents.message_keys
+    keys = f"{_estimated(different)}{figures.counted(different, 'key')}"
     if skew is not None and skew.messages:
         yield _bars("hottest sub-keys", _hot(skew.hottest), "of all sub-messages")
         if any(kind.name != UNKNOWN for kind in skew.kinds):
@@ -297,6 +298,10 @@ def _off(share: Share) -> str:
     # The wider side of it: near nothing and near all of it the other one is cut off.
     off = max(share.high - share.share, share.share - share.low)
     return f"±{off * 100:.1f}%" if off >= 0.0005 else "±<0.1%"
+
+
+def _estimated(different: int) -> str:
+    return "~" if different > DISTINCT_EXACT else ""
 
 
 def _about(found: Inspection) -> str:
