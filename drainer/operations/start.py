@@ -99,9 +99,16 @@ class Prepared:
 
 
 def prepare(
-    cluster: Cluster, request: Request, running: LocalSettings, runtime: Runtime = THIS_PROCESS
+    cluster: Cluster,
+    request: Request,
+    running: LocalSettings,
+    runtime: Runtime = THIS_PROCESS,
+    *,
+    new_group: bool = False,
 ) -> Prepared:
     """Looks at the cluster, the group and the disk, and touches none of them.
+
+    With ``new_group`` it does not warn of a group without a committed offset.
 
     Raises Refused, with the reason and a hint, when the drain would not be safe.
     """
@@ -122,6 +129,7 @@ def prepare(
         request.partitions or None,
         from_,
         parse_until(request.until),
+        new_group=new_group,
     )
     policy = settle_policy(
         cluster,
