@@ -320,6 +320,7 @@ class Lifecycle:
                 rules=status.rules,
                 history=plan.history,
                 classes=status.classes,
+                handler=plan.handler,
             )
         )
 

@@ -402,6 +402,7 @@ class Summary:
     held: tuple[HeldBack, ...] = ()  # by open transactions that the backlog ends at
     history: tuple[Event, ...] = ()  # of the plan
     classes: tuple[ClassStatus, ...] = ()
+    handler: str | None = None  # its reference; None for an empty backlog
 
     @property
     def to_go(self) -> int:
