@@ -214,7 +214,9 @@ def frame(status: Status, console: Console, below: str = "") -> Segments:
     for line in [*lay_out(status, width, height - 1 - len(last)), *last]:
         # Texts of rich's would be measured and wrapped, by the thread that the drain runs on.
         found = [Segment(printable(text), STYLES[tone]) for text, tone in line]
-        lines += [*Segment.adjust_line_length(found, width, pad=False), Segment.line()]
+        if Segment.get_line_length(found) > width:
+            found = [*Segment.adjust_line_length(found, width - 1, pad=False), Segment("…")]
+        lines += [*found, Segment.line()]
     return Segments(lines)
 
 

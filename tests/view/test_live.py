@@ -52,6 +52,14 @@ def test_a_frame_fits_its_screen(size: tuple[int, int], partitions: int) -> None
     assert max(map(len, ANSI.sub("", err.getvalue()).splitlines())) <= width
 
 
+def test_a_line_that_is_cut_ends_in_an_ellipsis() -> None:
+    terminal, err = on_screen()
+    with LiveView(terminal) as view:
+        view.update(samples.status(trouble="no broker answers " * 20))
+    lines = ANSI.sub("", err.getvalue()).splitlines()
+    assert any(line.startswith("! trouble: no broker") and line[79:] == "…" for line in lines)
+
+
 def test_many_partitions_collapse_to_the_worst() -> None:
     status = samples.status(200)
     parts = list(status.partitions)
