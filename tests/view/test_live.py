@@ -14,6 +14,7 @@ import pytest
 
 from drainer.core.progress import Counts
 from drainer.engine.status import CapStatus, ClassStatus, DeadlineStatus, FailureStatus, Status
+from drainer.view.lines import status_line
 from drainer.view.live import HELD_MOST, LiveView, RunningLine, lay_out, progress_view
 from drainer.view.progress import deadline_words, limit, share_finished, warnings
 from drainer.view.terminal import Terminal
@@ -90,6 +91,17 @@ def test_a_class_is_not_called_drained_while_some_of_it_waits() -> None:
     found = ClassStatus("payload.k == 1", Counts(1_094, 1_094), 46_906, ended=at.isoformat())
     text = "\n".join(words_of(samples.status(classes=(found,))))
     assert "payload.k == 1  (1,094 done by 20:06:24; 46,906 wait for the rest)" in text
+
+
+def test_a_search_for_a_class_is_not_shown_as_done() -> None:
+    found = ClassStatus("payload.k == 1", Counts(10, 10))
+    status = samples.status(classes=(found,))
+    assert "  searched 41.0%  " in words_of(status)[1]
+    assert words_of(status)[-1].split()[4] == "40.0%", "as the watermark says"
+    assert "searched 41.0%" in status_line(status)
+    ended = replace(status, classes=(replace(found, ended="2026-03-14T20:06:24+00:00"),))
+    assert "searched" not in words_of(ended)[1]
+    assert words_of(ended)[-1].split()[4] == "41.0%"
 
 
 def test_holes_do_not_keep_a_backlog_from_being_complete() -> None:
