@@ -226,7 +226,7 @@ def split_failed(message: Message, error: BaseException) -> SplitFailed:
     """What a drain tells of a ``split`` that raised."""
     return SplitFailed(
         f"split failed at {message}: {described(error)}",
-        hint="Fix the handler, then resume. Nothing of this message was handled.",
+        hint="Fix `split`. Nothing of this message was handled.",
     )
 
 

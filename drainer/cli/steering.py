@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
+from difflib import get_close_matches
 from math import inf
 from time import monotonic, sleep
 from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
+from drainer.cli.connecting import Kafka
 from drainer.cli.groups import Option, TableTerminal, argument, changing, command, option
-from drainer.cli.options import Failing, How, HowLong, Reason
+from drainer.cli.options import Failing, First, How, HowLong, Reason, Rules, What
 from drainer.cli.values import parse_duration, parse_pairs
 from drainer.control import client
 from drainer.control.wire import Answer, Question, decode_status
@@ -38,6 +40,11 @@ SETTABLE: Mapping[str, tuple[str, Option, Any]] = {
     for name, declared in group.__options__.items()  # type: ignore[union-attr]
     if name not in _NOT_WHILE_IT_RUNS
 }
+_KNOWN = {
+    declared.word.removeprefix("--")
+    for group in (How, HowLong, Failing, What, Rules, First, Kafka)
+    for declared in group.__options__.values()  # type: ignore[union-attr]
+}
 _SWITCH = {"on": "true", "yes": "true", "off": "false", "no": "false"}
 _NAMES = listed(sorted(SETTABLE), most=len(SETTABLE))
 
@@ -56,9 +63,7 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
         raise UsageError("an option is set twice", hint="Set each option once.")
     for name, text in pairs.items():
         if name.replace("_", "-") not in SETTABLE:
-            raise UsageError(
-                f"{name} can't change while a drain runs", hint=f"Set one of {_NAMES}."
-            )
+            raise _not_settable(name)
         field, declared, kind = SETTABLE[name.replace("_", "-")]
         try:
             values[field] = _value(name, declared, kind, text)
@@ -69,6 +74,15 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
     of_failures = [each.name for each in fields(Failing) if each.name in values]
     failing = Failing(**{name: values.pop(name) for name in of_failures})
     return builtins(values | failing.said)
+
+
+def _not_settable(name: str) -> UsageError:
+    said, hint = f"{name} can't change while a drain runs", f"Set one of {_NAMES}."
+    if name.replace("_", "-") not in _KNOWN:
+        said = f"there is no option {name}"
+        if near := get_close_matches(name.replace("_", "-"), SETTABLE, n=1):
+            hint = f"Did you mean {near[0]}?"
+    return UsageError(said, hint=hint)
 
 
 def _value(name: str, declared: Option, kind: Any, text: str) -> Any:

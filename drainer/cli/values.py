@@ -98,17 +98,15 @@ def parse_deadline(text: str, now: datetime | None = None) -> datetime:
             for days in range(3)
             if (moment := (at + timedelta(days=days)).astimezone()) > now
         )
-    match = _NUMBER.match(word)
-    if match is None or not match[2]:
-        raise UsageError(
-            f"{text!r} is not a time", hint="Give a time such as 08:00, or a duration such as 6h."
-        )
+    hint = "Give a time of 24 hours such as 08:00, or a duration such as 6h."
     try:
+        if not word[-1:].isalpha():  # a number alone could be either
+            raise UsageError(f"{text!r} is no duration")
         return now.astimezone() + timedelta(seconds=parse_duration(word))
+    except UsageError:
+        raise UsageError(f"{text!r} is not a time or a duration", hint=hint) from None
     except OverflowError:
-        raise UsageError(
-            f"{text!r} is too far away", hint="Give a time such as 08:00, or a duration such as 6h."
-        ) from None
+        raise UsageError(f"{text!r} is too far away", hint=hint) from None
 
 
 def parse_pairs(texts: Iterable[str]) -> dict[str, str]:

@@ -154,7 +154,7 @@ class Failures:
     def status(self) -> FailureStatus:
         return FailureStatus(
             failures=self._failed,
-            retries=self._policy.retries,
+            retries=self._policy.retries - len(self._doubted),  # which may get no attempt
             timeouts=self._timeouts,
             waiting=len(self._retries),
             parked_lanes=self._dispatcher.lanes.parked,

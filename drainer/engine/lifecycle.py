@@ -322,6 +322,7 @@ class Lifecycle:
                 classes=status.classes,
                 eta_s=status.eta_s,
                 deadline=status.deadline,
+                handler=plan.handler,
             )
         )
 

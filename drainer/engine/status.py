@@ -404,6 +404,7 @@ class Summary:
     classes: tuple[ClassStatus, ...] = ()
     eta_s: float | None = None  # what the rest would have taken
     deadline: DeadlineStatus | None = None  # when there is one
+    handler: str | None = None  # its reference; None for an empty backlog
 
     @property
     def to_go(self) -> int:

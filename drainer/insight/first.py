@@ -16,20 +16,28 @@ from drainer.policy.rules.selection import Selection
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """What each pass has to handle, the rest last, and what it takes to look for each class in a
-    message, in seconds."""
+    """What each pass has to handle, the rest last.
+
+    ``look_s`` is what it takes to look for each class in a message; ``held`` is how many
+    sub-messages of each class wait for the rest.
+    """
 
     passes: tuple[Workload, ...]
     look_s: tuple[float, ...]
+    held: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ClassForecast:
-    """When a class is drained, in seconds from the beginning, and how many sub-messages it has."""
+    """When a class is drained, in seconds from the beginning, and how many sub-messages it has.
+
+    ``held`` more of them wait for the rest: others are ahead of them in their lanes.
+    """
 
     where: str
     seconds: float
     sub_messages: int
+    held: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +57,29 @@ class Dealing:
         self._lanes_of = lanes_of(order)
         self._classes = [(Selection(where), LaneFilter(), set[int]()) for where in wheres]
         self.look_s = [0.0] * len(wheres)
+        self.held = [0.0] * len(wheres)
 
-    def deal(self, partition: int, subs: Sequence[SubMessage]) -> list[list[SubMessage]]:
-        """Those of one message: for each pass its own."""
+    def deal(
+        self, partition: int, subs: Sequence[SubMessage], stands_for: float = 1.0
+    ) -> list[list[SubMessage]]:
+        """Those of one message, which stands for so many: for each pass its own."""
         parts = []
         for number, (selection, waits, cut) in enumerate(self._classes):
             begun_s = time.perf_counter()
             bits = selection.bits(subs)
-            first, rest = [], []
+            first, rest, held = [], [], 0
             for at, sub in enumerate(subs):
                 if partition in cut or isinstance(sub, Barrier):
                     cut.add(partition)
                     rest.append(sub)
+                    held += bits >> at & 1
                 elif bits >> at & 1 and not waits.has_any(partition, self._lanes_of(sub)):
                     first.append(sub)
                 else:
                     rest.append(sub)
                     waits.add(partition, self._lanes_of(sub))
+                    held += bits >> at & 1
+            self.held[number] += held * stands_for
             self.look_s[number] += time.perf_counter() - begun_s
             parts.append(first)
             subs = rest
@@ -78,11 +92,12 @@ def forecast_first(
     """A pass takes what binds it most, for it reads all and handles little; ``rest_s`` is what the
     rest takes."""
     seconds, classes = 0.0, []
-    for where, work, look_s in zip(wheres, dealt.passes, dealt.look_s, strict=False):
+    each = zip(wheres, dealt.passes, dealt.look_s, dealt.held, strict=False)
+    for where, work, look_s, held in each:
         costs = replace(setting.costs, message_s=setting.costs.message_s + look_s)
         of_pass = replace(setting, costs=costs)
         bounds = bounds_of(work, of_pass, without.order, without.concurrency)
         seconds += costs.begin_s + max(bounds.values()) + setting.latency.mean_s
-        classes.append(ClassForecast(where, seconds, work.sub_messages))
+        classes.append(ClassForecast(where, seconds, work.sub_messages, held))
     all_s = seconds + rest_s
     return FirstForecast(tuple(classes), all_s, all_s - without.seconds)

@@ -268,7 +268,7 @@ def _split_sample(
                 rest_s += time.perf_counter() - split_at_s
             shapes.append(keys.shape(message, subs, folds))
             if dealing is not None:
-                dealt = dealing.deal(window.partition, subs)
+                dealt = dealing.deal(window.partition, subs, each_stands_for)
                 for part, its in zip(parts, dealt, strict=True):
                     folded = {n for n, sub in enumerate(its) if sub.index in folds}
                     part.append(keys.shape(message, its, folded))
@@ -288,6 +288,7 @@ def _split_sample(
         else Dealt(
             tuple(Workload(each, keys) for each in passes),
             tuple(seconds / max(1, messages_split) for seconds in dealing.look_s),
+            tuple(map(round, dealing.held)),
         ),
     )
 

@@ -21,6 +21,7 @@ TALLIED = 50_000  # different things between two visits to the sketches
 CAPACITY_LOG2 = 15  # of the frequent items: it is off by 0.01% of the total at most
 REMEMBERED = 200  # of each cluster, to compare clusters by
 DISTINCT_LOG2 = 14  # of HyperLogLog: 0.8% standard error
+DISTINCT_EXACT = 1_000  # different things; so few it keeps one by one, and counts right
 DIGITS = 2  # that count of a number: it is off by 5% at most, and 90 stand for a tenfold
 LEAST_CLUSTERS, STUDENT_T = 10, 2.262  # 97.5% of Student's t for so many: of more it is less
 

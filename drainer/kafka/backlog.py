@@ -127,11 +127,12 @@ def freeze(
     until: Bound = END,
     *,
     to_look: bool = False,
+    new_group: bool = False,
 ) -> Backlog:
     """Take the backlog of a group on a topic, or on some partitions of it.
 
     Without a group it is a range of the log, that may start anywhere. Who only wants ``to_look`` is
-    not refused for want of a committed offset.
+    not refused for want of a committed offset. Of a ``new_group`` nobody expects one.
 
     Raises:
         TopicMissing: when the topic or a partition does not exist.
@@ -169,7 +170,7 @@ def freeze(
     logs = cluster.log_bounds(topic, numbers, isolation)
     remarks = [
         *_lost(topic, group, from_, committed, logs),
-        *_uncommitted(cluster, topic, group, from_, committed, logs),
+        *([] if new_group else _uncommitted(cluster, topic, group, from_, committed, logs)),
     ]
     starts = _places(cluster, topic, from_, committed if from_ in OF_GROUPS else {}, logs)
     ends = _places(cluster, topic, until, {}, logs)

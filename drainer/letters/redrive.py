@@ -94,7 +94,8 @@ def prepare_redrive(
         redrive=redrive,
     )
     prepared = _go_on(cluster, path, request, running) if plan_at(path).exists else None
-    prepared = prepared or prepare(cluster, request, running)
+    own_group = request.group == default_group(request.topic)
+    prepared = prepared or prepare(cluster, request, running, new_group=own_group)
     if mixed:
         return prepared
     checks, warnings = _check_origin(cluster, redrive, handler, prepared.plan)

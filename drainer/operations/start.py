@@ -99,9 +99,16 @@ class Prepared:
 
 
 def prepare(
-    cluster: Cluster, request: Request, running: LocalSettings, runtime: Runtime = THIS_PROCESS
+    cluster: Cluster,
+    request: Request,
+    running: LocalSettings,
+    runtime: Runtime = THIS_PROCESS,
+    *,
+    new_group: bool = False,
 ) -> Prepared:
     """Looks at the cluster, the group and the disk, and touches none of them.
+
+    With ``new_group`` it does not warn of a group without a committed offset.
 
     Raises Refused, with the reason and a hint, when the drain would not be safe.
     """
@@ -122,6 +129,7 @@ def prepare(
         request.partitions or None,
         from_,
         parse_until(request.until),
+        new_group=new_group,
     )
     policy = settle_policy(
         cluster,
@@ -135,7 +143,7 @@ def prepare(
     warnings = [*backlog.remarks, *_leap_warning(backlog)]
     if cluster.group(lock_group(request.group)).members:
         warnings.append("another drain of this group seems to run; this one would wait")
-    if seen is not None:
+    if seen is not None and backlog.offsets:
         finished = seen.plan.drain_id
         warnings.append(
             f"drainer sets the plan of the finished drain {finished} aside: it has this name"

@@ -292,6 +292,7 @@ class FailurePolicy:
             or self._chance(failing.streak) < CERTAIN
         ):
             return None
+        self.retries -= 1  # that was granted when its retries were spent
         return Decision(_FATES[self.settings.on_failure])
 
     def _chance(self, streak: Streak) -> float:

@@ -9,12 +9,14 @@ import typer
 
 from drainer import sandbox
 from drainer.cli.groups import command, option, without
-from drainer.sandbox.sandbox import BROKERS_MOST
+from drainer.sandbox.sandbox import BROKERS_MOST, down_command
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Run a real Kafka on this machine. Needs Java 17 or newer.",
+    help="Run a real Kafka on this machine. Needs Java 17 or newer.\n\n"
+    "Its data is in ~/.local/state/drainer/sandbox on Linux. --folder or DRAINER_SANDBOX names"
+    " another folder.",
 )
 
 Folder: TypeAlias = Annotated[
@@ -24,7 +26,7 @@ Folder: TypeAlias = Annotated[
         default=None,
         envvar="DRAINER_SANDBOX",
         metavar="FOLDER",
-        help="Folder for its data; `down` removes it.",
+        help="Folder for its data. Default: ~/.local/state/drainer/sandbox on Linux.",
     ),
 ]
 
@@ -78,7 +80,7 @@ def up(folder: Folder, brokers: BrokerCount, jmx: Metrics, terminal: Terminal) -
     if state.jmx_login is not None:
         addresses = " ".join(f"--jmx {address}" for address in state.jmx_addresses)
         terminal.say(f"metrics: {addresses} --jmx-login {state.jmx_login}")
-    terminal.say(f"the sandbox runs in {state.folder}; `drainer sandbox down` removes it")
+    terminal.say(f"the sandbox runs in {state.folder}; `{down_command(state.folder)}` removes it")
     typer.echo(state.bootstrap_servers)
 
 

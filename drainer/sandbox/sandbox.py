@@ -14,6 +14,7 @@ from platformdirs import user_cache_path, user_state_path
 
 from drainer.core.codec import decode, encode
 from drainer.errors import SandboxRefused
+from drainer.escape import command
 from drainer.java import find_java
 from drainer.process import ProcessMark
 from drainer.sandbox.brokers import Brokers, end_all
@@ -73,7 +74,17 @@ class _StateFile:
 def default_folder() -> Path:
     """The sandbox's folder: ``DRAINER_SANDBOX``, else one in the user's state folder."""
     named = os.environ.get(FOLDER_VARIABLE)
-    return Path(named) if named else user_state_path("drainer") / "sandbox"
+    return Path(named) if named else _users_folder()
+
+
+def down_command(folder: Path) -> str:
+    """The command that removes the sandbox of a folder, whatever the variable says then."""
+    named = () if folder == _resolved(_users_folder()) else ("--folder", str(folder))
+    return command("sandbox down", options=named)
+
+
+def _users_folder() -> Path:
+    return user_state_path("drainer") / "sandbox"
 
 
 def up(
@@ -147,9 +158,10 @@ def _insist_on_shape(found: SandboxState, brokers: int | None, jmx: bool) -> Non
         what = "no metrics (JMX)"
     else:
         return
+    remove = down_command(found.folder)
     raise SandboxRefused(
         f"the sandbox in {found.folder} has {what}",
-        hint="Remove it with `drainer sandbox down`, or name another folder with --folder.",
+        hint=f"Remove it with `{remove}`, or name another folder with --folder.",
     )
 
 

@@ -136,9 +136,11 @@ def percent(fraction: float) -> str:
 
 
 def share(fraction: float) -> str:
-    """A part of a whole, rounded: ``38%``, ``5.2%``, ``<0.1%``."""
+    """A part of a whole, rounded: ``38%``, ``5.2%``, ``<0.1%``; ``100%`` only for all of it."""
     if 0 < fraction < 0.001:
         return "<0.1%"
+    if 0.995 <= fraction < 1:
+        return ">99.9%" if fraction > 0.999 else percent(fraction)
     return f"{fraction * 100:.0f}%" if fraction >= 0.1 else f"{fraction * 100:.1f}%"
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.style import Style
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from drainer.escape import printable
@@ -85,14 +84,20 @@ def _note(text: str) -> tuple[str, str]:
 def _table(found: Table) -> Iterator[RenderableType]:
     if found.caption:
         yield words((found.caption, Tone.QUIET))
-    made = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET_STYLE)
-    for title, kind in found.headings:
-        made.add_column(words(title), justify="left" if kind else "right", no_wrap=True)
-    for row in found.rows[: found.shown]:
-        made.add_row(*map(_cell, row))
+    rows = [[words((title, Tone.QUIET)) for title, _ in found.headings]]
+    rows += [[*map(_cell, row)] for row in found.rows[: found.shown]]
     if found.total:
-        made.add_row(*map(_cell, found.total), style=HEAD_STYLE)
-    yield made
+        rows.append([*map(_cell, found.total)])
+        for cell in rows[-1]:
+            cell.stylize_before(HEAD_STYLE)
+    widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = Text()
+        for cell, width, (_, kind) in zip(row, widths, found.headings, strict=True):
+            gap = " " * (width - cell.cell_len)
+            line.append_text(cell if kind else Text(gap) + cell).append(f"{gap if kind else ''}  ")
+        line.rstrip()
+        yield line
     if (more := len(found.rows) - found.shown) > 0:
         yield words((f"and {more:,} more", Tone.QUIET))
 

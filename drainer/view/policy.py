@@ -49,6 +49,8 @@ def class_fields(classes: Classes) -> Iterator[Field]:
     """What is drained before the rest."""
     for number, each in enumerate(classes.each):
         drained = "" if each.ended is None else f"drained at {clock(each.ended)}"
+        if drained and each.held:
+            drained += f", but for {figures.count(each.held)} queued behind the rest"
         yield Field("then" if number else "first", figures.shorten(each.where, WIDTH), drained)
     if classes.each:
         yield Field("then", "nothing: a resume drains the rest" if classes.only else "the rest")

@@ -213,7 +213,8 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
         option = f"--dead-letter-topic {shlex.quote(topic)}"
         yield Field("dead letters", f"drainer dead list {option}")
         if summary.left_alone is None:
-            yield Field("to redrive", f"drainer redrive {option} --handler …")
+            handler = "…" if summary.handler is None else shlex.quote(summary.handler)
+            yield Field("to redrive", f"drainer redrive {option} --handler {handler}")
 
 
 def parked_field(parked: ParkedLanes, note: str = "") -> Field | None:

@@ -16,18 +16,14 @@ from functools import partial
 from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
-from rich.measure import Measurement
-from rich.table import Table
 
 from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Signalled
 from drainer.escape import is_printable, json_text
 from drainer.loader import describe
 from drainer.view.layout import headline, is_urgent, lay_out, sentence, words
-from drainer.view.page import Curves, Field, Item, Page, Plot, Tone
-from drainer.view.page import Table as PageTable
+from drainer.view.page import Curves, Field, Item, Page, Plot, Table, Tone
 
 ALARM_S = 0.1
-_ENDLESS = 10_000  # characters: no figure is cut short
 
 _BUG_HINT = (
     "this is a bug in drainer, not in your backlog; please report it with what --debug prints"
@@ -212,7 +208,7 @@ class Terminal:
             self.hint(hint)
         for way in page.ways_on:
             self.go_on(way, urgent=unhappy)
-        apart = (Plot, Curves, PageTable) if self.form is Form.TABLE else (Plot, Curves)
+        apart = (Plot, Curves, Table) if self.form is Form.TABLE else (Plot, Curves)
         for section in page.tables_last:
             if shown := [item for item in section.items if not isinstance(item, apart)]:
                 self.say("")
@@ -222,12 +218,12 @@ class Terminal:
 
     def _print_tables(self, page: Page) -> None:
         """All rows, on stdout."""
-        paper = Console(file=self._stdout, width=_ENDLESS, markup=False, emoji=False, no_color=True)
+        paper = Console(file=self._stdout, markup=False, emoji=False, no_color=True)
         for section in page.sections:
             for item in section.items:
-                if isinstance(item, PageTable):
+                if isinstance(item, Table):
                     for each in lay_out(replace(item, shown=len(item.rows), caption="")):
-                        paper.print(each)
+                        paper.print(each, soft_wrap=True)
 
     def go_on(self, way: Field, *, urgent: bool = True) -> None:
         """A command to go on with, to be copied; ``urgent`` shows it even when quiet."""
@@ -245,10 +241,7 @@ class Terminal:
         """Prints what was laid out; ``urgent`` shows it even when quiet."""
         if self.quiet and not urgent:
             return
-        if isinstance(renderable, Table):
-            # A table is as wide as its figures: an offset cut short would be another offset.
-            endless = self.console.options.update(max_width=_ENDLESS)
-            renderable.width = Measurement.get(self.console, endless, renderable).maximum
+        # A table is as wide as its figures: an offset cut short would be another offset.
         self.console.print(renderable, soft_wrap=True)
 
 

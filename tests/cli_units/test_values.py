@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from drainer.cli.steering import parse_settings
 from drainer.cli.values import (
     parse_byte_rate,
     parse_concurrency,
@@ -69,7 +70,7 @@ WRONG = ["", " ", "-1", "+1", "1.", ".5", "1e3", "1_000", "one", "0x10", "inf", 
         ),
         (
             lambda text: parse_deadline(text, NOW),
-            ["", "soon", "25:00", "12:60", "2026-11-21T08:00", "8", "9" * 14 + "h"],
+            ["", "soon", "25:00", "12:60", "8pm", "2026-11-21T08:00", "8", "9" * 14 + "h"],
             "08:00",
         ),
     ],
@@ -82,6 +83,23 @@ def test_what_makes_no_sense_is_a_usage_error(
             parse(text)
         assert repr(text) in str(caught.value)
         assert unit in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        ("concurency=20", "there is no option concurency", "Did you mean concurrency?"),
+        ("max_failure=2%", "there is no option max_failure", "Did you mean max-failures?"),
+        ("group=other", "group can't change while a drain runs", "Set one of "),
+        ("xyz=1", "there is no option xyz", "Set one of "),
+    ],
+)
+def test_an_option_that_can_not_be_set_is_told_from_one_that_there_is_not(
+    text: str, said: str, hint: str
+) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        parse_settings([text])
+    assert (caught.value.hint or "").startswith(hint)
 
 
 def test_pairs_are_names_and_values_and_what_is_none_is_not_shown() -> None:
@@ -115,7 +133,7 @@ def test_a_concurrency_is_a_number_or_found(
 
 
 def test_a_deadline_is_so_long_from_now() -> None:
-    for text, hours in {"6h": 6, "90m": 1.5, " 30s ": 1 / 120}.items():
+    for text, hours in {"6h": 6, "90m": 1.5, "1h30m": 1.5, " 30s ": 1 / 120}.items():
         assert parse_deadline(text, NOW) == NOW + timedelta(hours=hours)
 
 

@@ -120,7 +120,7 @@ def test_the_latency_of_an_earlier_drain_is_taken(command: Command, make_topic: 
 WRONG: list[tuple[list[str], str, str]] = [
     ([], "the time that the handler takes", "--latency 10ms"),
     (["--latency", "10ms", "--canary", "5"], "--canary measures", "Give one"),
-    (["--latency", "10ms", "--deadline", "tomorrow"], "is not a time", "6h"),
+    (["--latency", "10ms", "--deadline", "tomorrow"], "is not a time or a duration", "6h"),
     (["--latency", "10ms", "--latency-from", "x"], "excludes", "one"),
     (
         ["--latency", "10ms", "--engine", "spark", "--master", "spark://h:1"],

@@ -13,9 +13,11 @@ from core.messages import message_at, plan_of, sub_of, take_all
 from drainer.core.claims import ALL, ClassMap, class_selector
 from drainer.core.classes import Classes, DrainClass
 from drainer.core.first import FirstDispatcher, LaneFilter
+from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.errors import PlanRefused
+from drainer.insight.first import Dealing
 from drainer.policy.dead_letter import LetterFilter
 from drainer.policy.redrive import LeftAlone, Redriven, RedriveSettings
 from drainer.policy.rules.selection import Selection
@@ -229,3 +231,15 @@ def test_a_class_may_be_one_of_messages() -> None:
     for offset in range(3):
         deliver(dispatcher, offset, f"a{offset}", f"b{offset}")
     assert finish_all(dispatcher) == ["1[0]", "1[1]"]
+
+
+def test_an_estimate_counts_those_of_a_class_that_wait_for_the_rest() -> None:
+    dealing = Dealing([WHERE], Order.SUB_KEY)
+    for specs in (["a", "c1"], [["a", "c2"], "c2"], [None, "c3"]):
+        subs = [sub_of(spec) for spec in specs]
+        message = message_at(0)
+        for index, sub in enumerate(subs):
+            sub.message, sub.index = message, index
+        first, _rest = dealing.deal(0, subs, 10.0)
+        assert [sub.key for sub in first] == (["c1"] if specs == ["a", "c1"] else [])
+    assert dealing.held == [20.0]  # c2 behind the one that waits for a, and c3 behind a barrier

@@ -71,6 +71,22 @@ def test_a_letter_that_is_not_acknowledged_is_pending_and_its_lane_waits(tmp_pat
     assert {(0, n, 0) for n in range(13, 100, 10)} <= set(again.account.finished)
 
 
+def test_what_is_given_up_without_another_attempt_is_not_counted_as_retried(
+    tmp_path: Path,
+) -> None:
+    rehearsal = Rehearsal(tmp_path, LOGS, failures=DEAD)
+    seen = [0]
+    rehearsal.observe = lambda status: seen.append(status.failures.retries)
+    handler = handler_of(OnTheLoop, poison(13, 57))
+    summary = rehearsal.drain(handler)
+    assert summary.sub_messages.dead == 2
+    assert summary.failures.retries == summary.failures.failures - 2
+    assert handler.account.began.count((0, 13, 0)) + handler.account.began.count((0, 57, 0)) == (
+        summary.failures.failures
+    )
+    assert seen == sorted(seen), "a counter that falls"
+
+
 def test_a_letter_that_is_refused_stops_the_drain_and_stays_pending(tmp_path: Path) -> None:
     rehearsal = Rehearsal(tmp_path, LOGS, failures=DEAD)
     rehearsal.letters.failure = DeadLetterNotWritten("no room", hint="make some")

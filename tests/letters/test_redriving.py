@@ -68,13 +68,17 @@ class Redrives:
         eventually(lambda: len(self.cluster.topic(self.topic.name).partitions) == 2, "it has two")
 
     def prepared(
-        self, *sub_keys: str, failures: FailureSettings = DEAD_AGAIN, plan: str = "redrive.json"
+        self,
+        *sub_keys: str,
+        failures: FailureSettings = DEAD_AGAIN,
+        plan: str = "redrive.json",
+        group: str | None = None,
     ) -> Prepared:
         source = self.folder / f"handler_{uuid.uuid4().hex}.py"
         source.write_text(HANDLER)
         request = Request(
             topic=self.topic.name,
-            group=default_group(self.topic.name),
+            group=group or default_group(self.topic.name),
             handler=load_handler(str(source)),
             failures=failures,
             plan_path=self.folder / plan,
@@ -103,6 +107,16 @@ def redrives(
     cluster.group(default_group(topic_name))  # waits for its coordinator
     yield Redrives(cluster, topic, tmp_path)
     topic.delete()
+
+
+def test_a_redrives_own_group_begins_at_the_earliest_letter_without_a_warning(
+    redrives: Redrives,
+) -> None:
+    redrives.die(0, 1)
+    warnings = redrives.prepared().action.warnings
+    assert not any("committed offset" in warning for warning in warnings)
+    prepared = redrives.prepared(group="mistyped")
+    assert any("mistyped has no committed offset" in each for each in prepared.action.warnings)
 
 
 def test_a_partition_that_was_added_is_redriven_and_nothing_else_again(redrives: Redrives) -> None:

@@ -14,7 +14,7 @@ from textwrap import dedent
 import pytest
 
 from drainer.core.bundles import BatchOf
-from drainer.errors import DrainerError, Refused, UsageError
+from drainer.errors import DrainerError, Refused, SplitFailed, UsageError
 from drainer.handler import Context, Handler
 from drainer.handlers import Count, Print
 from drainer.loader import (
@@ -23,6 +23,7 @@ from drainer.loader import (
     as_handler,
     describe,
     load_handler,
+    split_up,
 )
 from drainer.message import Message, Origin, SubMessage
 from privileges import without_privileges
@@ -589,3 +590,12 @@ def test_what_lies_beside_a_handler_takes_no_library_s_place(
         assert found is not None
         assert found.origin is not None
         assert not Path(found.origin).is_relative_to(folder)
+
+
+def test_a_split_that_raises_is_told_as_true_for_a_look_as_for_a_drain() -> None:
+    def split(message: Message) -> list[SubMessage]:
+        raise ValueError("no")
+
+    with pytest.raises(SplitFailed, match=r"split failed at .*ValueError: no") as caught:
+        split_up(split, MESSAGE)
+    assert caught.value.hint == "Fix `split`. Nothing of this message was handled."

@@ -110,12 +110,21 @@ def test_a_resume_is_the_way_out_for_a_drain_that_was_never_committed(
 def test_a_finished_plan_is_set_aside_for_a_new_drain(story: Story) -> None:
     first = finish_a_drain(story)
     said: list[str] = []
+    prepared = story.prepared()
+    assert any(f"the finished drain {first} aside" in each for each in prepared.action.warnings)
 
-    assert story.drain(story.prepared(), said.append).messages.done == 5
+    assert story.drain(prepared, said.append).messages.done == 5
 
     assert story.left == [f"orders.plan.{first}.json", "orders.plan.json"]
     assert f"orders.plan.{first}.json" in said[0]
     assert story.file.load().plan.drain_id != first
+
+
+def test_a_finished_plan_is_not_said_to_be_set_aside_for_nothing(story: Story) -> None:
+    assert story.drain(story.prepared()).exit_code == 0
+    prepared = story.prepared()
+    assert prepared.action.offsets == 0
+    assert prepared.action.warnings == ()
 
 
 def test_a_finished_plan_has_its_name_again_when_the_handler_does_not_open(story: Story) -> None:

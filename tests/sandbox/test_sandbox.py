@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from drainer import sandbox
 from drainer.errors import SandboxRefused
-from drainer.sandbox.sandbox import default_folder, find
+from drainer.sandbox.sandbox import default_folder, down_command, find
 
 TIMEOUT_S = 30
 
@@ -176,3 +176,13 @@ def test_the_folder_can_be_named_in_the_environment(
 ) -> None:
     monkeypatch.setenv("DRAINER_SANDBOX", str(tmp_path / "mine"))
     assert default_folder() == tmp_path / "mine"
+
+
+def test_the_command_that_removes_a_sandbox_names_its_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DRAINER_SANDBOX", raising=False)
+    usual = default_folder().resolve()
+    monkeypatch.setenv("DRAINER_SANDBOX", str(folder))  # not set where the command is run later
+    assert down_command(usual) == "drainer sandbox down"
+    assert down_command(folder) == f"drainer sandbox down --folder '{folder}'"

@@ -10,6 +10,7 @@ import pytest
 from core.messages import message_at
 from drainer.core.order import Order
 from drainer.insight.estimate import DeadlineVerdict, Estimate, Question
+from drainer.insight.first import ClassForecast, FirstForecast
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import CONCURRENCY, CPU, LANE, Forecast, Setting
 from drainer.insight.forecast.on_spark import Cores
@@ -124,6 +125,15 @@ def test_an_empty_backlog_is_told_and_nothing_is_drawn() -> None:
     page = estimate_page(estimate(0))
     assert "nothing to drain" in page.told
     assert page.sections == ()
+
+
+def test_a_class_is_told_with_what_of_it_waits_for_the_rest() -> None:
+    classes = (ClassForecast("k == 1", 3.0, 2_904, 1_236), ClassForecast("k == 2", 4.0, 10, 0))
+    found = replace(estimate(), first=FirstForecast(classes, 1_004.0, 4.0))
+    first = tables(estimate_page(found))[0]
+    assert row(first, 0) == ["  k == 1", "~2,904 of ~4,140 first", "3.0s"]
+    assert row(first, 1) == ["    waiting for the rest", "~1,236", "16m 44s"]
+    assert row(first, 2) == ["  k == 2", "~10", "4.0s"]
 
 
 def test_retention_that_is_quicker_and_what_rules_skip_are_told() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from drainer.handler import Handler
 from drainer.insight.inspection import Bin, Inspection, PartitionInspection, ReadExtent
 from drainer.insight.retention import Expiry, Retention
+from drainer.insight.sketch import Share
 from drainer.insight.survey import SplitFailures, Survey
 from drainer.insight.view.inspect import inspection_page
 from drainer.kafka.cluster import GroupInfo, Member, Replicas
@@ -116,6 +117,26 @@ def test_what_is_estimated_says_so_and_what_is_not_does_not() -> None:
     everything = " ".join([whole.told, *told(whole).values()])
     assert "~" not in everything
     assert "±" not in everything
+
+
+def test_a_rare_kind_is_shown_and_the_other_is_not_all() -> None:
+    found = inspection(full=True)
+    assert found.skew is not None
+    kinds = (Share("sale", 79_973, 0.9997, 0.9997, 0.9997), Share("storno", 27, 3e-4, 3e-4, 3e-4))
+    page = inspection_page(replace(found, skew=replace(found.skew, kinds=kinds)))
+    table = named(page)["kinds of sub-messages"]
+    assert row(table, 0)[2] == ">99.9%  79,973"
+    assert row(table, 1)[2] == "<0.1%  27"
+
+
+def test_a_count_of_many_sub_keys_is_an_estimate() -> None:
+    found = inspection(full=True)
+    assert found.skew is not None
+    contents = replace(found.contents, message_keys=20_001)
+    many = replace(found, skew=replace(found.skew, sub_keys=20_001), contents=contents)
+    assert told(inspection_page(many))["sub-keys"] == "~20,001 (in the backlog)"
+    keys = named(inspection_page(many))["hottest message keys"]
+    assert keys.headings[2][0] == "~20,001 keys in the messages read"
 
 
 def test_trouble_is_told_in_the_order_of_its_urgency() -> None:

@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drainer.engine.status import CapStatus, DeadlineStatus, FailureStatus, Status
+from drainer.core.progress import Counts
+from drainer.engine.status import CapStatus, ClassStatus, DeadlineStatus, FailureStatus, Status
+from drainer.view.lines import status_line
 from drainer.view.live import HELD_MOST, LiveView, RunningLine, lay_out, progress_view
 from drainer.view.progress import deadline_words, limit, share_finished, warnings
 from drainer.view.terminal import Terminal
@@ -51,6 +53,14 @@ def test_a_frame_fits_its_screen(size: tuple[int, int], partitions: int) -> None
     assert max(map(len, ANSI.sub("", err.getvalue()).splitlines())) <= width
 
 
+def test_a_line_that_is_cut_ends_in_an_ellipsis() -> None:
+    terminal, err = on_screen()
+    with LiveView(terminal) as view:
+        view.update(samples.status(trouble="no broker answers " * 20))
+    lines = ANSI.sub("", err.getvalue()).splitlines()
+    assert any(line.startswith("! trouble: no broker") and line[79:] == "…" for line in lines)
+
+
 def test_many_partitions_collapse_to_the_worst() -> None:
     status = samples.status(200)
     parts = list(status.partitions)
@@ -74,6 +84,24 @@ def test_the_last_frame_leaves_out_what_has_nothing_to_say() -> None:
         assert "hottest" not in text
     assert words_of(done)[1].endswith("100%             done")
     assert "100%" in words_of(done)[-1]
+
+
+def test_a_class_is_not_called_drained_while_some_of_it_waits() -> None:
+    at = datetime.now().astimezone().replace(hour=20, minute=6, second=24)
+    found = ClassStatus("payload.k == 1", Counts(1_094, 1_094), 46_906, ended=at.isoformat())
+    text = "\n".join(words_of(samples.status(classes=(found,))))
+    assert "payload.k == 1  (1,094 done by 20:06:24; 46,906 wait for the rest)" in text
+
+
+def test_a_search_for_a_class_is_not_shown_as_done() -> None:
+    found = ClassStatus("payload.k == 1", Counts(10, 10))
+    status = samples.status(classes=(found,))
+    assert "  searched 41.0%  " in words_of(status)[1]
+    assert words_of(status)[-1].split()[4] == "40.0%", "as the watermark says"
+    assert "searched 41.0%" in status_line(status)
+    ended = replace(status, classes=(replace(found, ended="2026-03-14T20:06:24+00:00"),))
+    assert "searched" not in words_of(ended)[1]
+    assert words_of(ended)[-1].split()[4] == "41.0%"
 
 
 def test_holes_do_not_keep_a_backlog_from_being_complete() -> None:

@@ -165,7 +165,8 @@ def test_what_was_lost_is_in_the_headline_and_for_programs() -> None:
 
 def test_dead_letters_of_a_redrive_are_not_offered_to_be_redriven() -> None:
     dead = {"failures": FailureStatus(3, dead_letter_topic="d"), "sub_messages": Counts(10, 7, 3)}
-    assert facts(**dead)["to redrive"].startswith("drainer redrive --dead-letter-topic d --handler")
+    found = facts(**dead, handler="/my apps/shop.py:Reindex")["to redrive"]
+    assert found == "drainer redrive --dead-letter-topic d --handler '/my apps/shop.py:Reindex'"
     assert "to redrive" not in facts(**dead, left_alone={})
     assert "dead letters" not in facts(failures=dead["failures"])
 

@@ -124,6 +124,12 @@ def test_long_lines_and_figures_are_never_broken_or_cut() -> None:
     assert "1" * 30 + "  " + "9" * 30 in err.getvalue()
 
 
+def test_the_longest_cell_of_the_last_column_pads_no_other_row() -> None:
+    terminal, _, err = samples.terminal()
+    terminal.items(Table(("n", Column("what")), (("1", "a"), ("20", "b" * 400)), total=("21", "")))
+    assert err.getvalue() == f" n  what\n 1  a\n20  {'b' * 400}\n21\n"
+
+
 def test_bars_are_as_long_as_their_values() -> None:
     terminal, _, err = samples.terminal(width=80)
     rows = (("partition order", 14 * 86400.0, "14 days"), ("sub-key order", 9.0, "9 s"))

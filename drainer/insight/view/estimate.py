@@ -83,14 +83,15 @@ def _first(estimate: Estimate) -> Table | None:
         return None
     about = "" if estimate.workload.whole else "~"
     count, duration = figures.count, figures.duration
-    rows = [
-        (
-            f"  {figures.shorten(each.where, NAME_WIDTH)}",
-            f"{about}{count(each.sub_messages)}",
-            duration(each.seconds),
-        )
-        for each in found.classes
-    ]
+    rows = []
+    for each in found.classes:
+        where, first = figures.shorten(each.where, NAME_WIDTH), f"{about}{count(each.sub_messages)}"
+        if each.held:
+            first += f" of {about}{count(each.sub_messages + each.held)} first"
+        rows.append((f"  {where}", first, duration(each.seconds)))
+        if each.held:
+            waiting = f"{about}{count(each.held)}"
+            rows.append(("    waiting for the rest", waiting, duration(found.seconds)))
     total = f"{about}{count(estimate.workload.sub_messages)}"
     rows.append(("  all", total, duration(found.seconds)))
     rows.append(("  all, with nothing first", total, duration(estimate.asked.seconds)))

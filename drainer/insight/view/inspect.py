@@ -9,7 +9,7 @@ from drainer.core.listed import listed
 from drainer.insight.inspection import HOT_SHARE, Inspection, PartitionInspection
 from drainer.insight.kind import UNKNOWN
 from drainer.insight.retention import ARRIVALS_S, Expiry
-from drainer.insight.sketch import Share
+from drainer.insight.sketch import DISTINCT_EXACT, Share
 from drainer.policy.rules.settings import RuleSettings
 from drainer.view import figures
 from drainer.view.page import (
@@ -29,7 +29,7 @@ from drainer.view.terminal import Terminal
 
 NAME_WIDTH = 40  # characters of a sub-key
 NEAR_S = 24 * 3600  # where it is not known how long a drain takes
-LEAST_SHOWN = 0.0005  # of a share in the lists
+LEAST_SHOWN = 0.0005  # of a share in the lists of hot ones
 
 
 def inspection_page(found: Inspection) -> Page:
@@ -250,7 +250,7 @@ def _skew_fields(found: Inspection) -> Iterator[Field]:
     if skew.barriers:
         yield Field("barriers", figures.count(skew.barriers), "each runs alone")
     where = "in the backlog" if found.reading.full else "in the sample; the backlog may have more"
-    yield Field("sub-keys", figures.count(skew.sub_keys), where)
+    yield Field("sub-keys", f"{_estimated(skew.sub_keys)}{figures.count(skew.sub_keys)}", where)
 
 
 def _days_and_hours(seconds: float) -> str:
@@ -275,20 +275,24 @@ def _ages(found: Inspection) -> Table | None:
 
 def _shares(found: Inspection) -> Iterator[Section]:
     skew, contents = found.skew, found.contents
-    keys = figures.counted(contents.message_keys, "key")
+    different = contents.message_keys
+    keys = f"{_estimated(different)}{figures.counted(different, 'key')}"
     if skew is not None and skew.messages:
-        yield _bars("hottest sub-keys", skew.hottest, "of all sub-messages")
+        yield _bars("hottest sub-keys", _hot(skew.hottest), "of all sub-messages")
         if any(kind.name != UNKNOWN for kind in skew.kinds):
             yield _bars("kinds of sub-messages", skew.kinds, "of all sub-messages")
-    yield _bars("hottest message keys", contents.hottest_keys, f"{keys} in the messages read")
+    yield _bars("hottest message keys", _hot(contents.hottest_keys), f"{keys} in the messages read")
+
+
+def _hot(shares: Sequence[Share]) -> list[Share]:
+    # What came once or twice in a sample is no hot one.
+    return [s for s in shares if s.share >= LEAST_SHOWN and s.low > 0]
 
 
 def _bars(title: str, shares: Sequence[Share], note: str) -> Section:
-    # What came once or twice in a sample is no hot one.
-    shown = [s for s in shares if s.share >= LEAST_SHOWN and s.low > 0]
-    if not shown:
+    if not shares:
         return section("")
-    rows = [(_short(s.name), s.share, f"{figures.share(s.share)}  {_interval(s)}") for s in shown]
+    rows = [(_short(s.name), s.share, f"{figures.share(s.share)}  {_interval(s)}") for s in shares]
     return section("", bars(title, note, rows))
 
 
@@ -302,6 +306,10 @@ def _off(share: Share) -> str:
     # The wider side of it: near nothing and near all of it the other one is cut off.
     off = max(share.high - share.share, share.share - share.low)
     return f"±{off * 100:.1f}%" if off >= 0.0005 else "±<0.1%"
+
+
+def _estimated(different: int) -> str:
+    return "~" if different > DISTINCT_EXACT else ""
 
 
 def _about(found: Inspection) -> str:
