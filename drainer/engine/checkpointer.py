@@ -283,7 +283,9 @@ class Checkpointer:
     async def _keep_plan(self) -> None:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), self._interval_s)
+                # Not wait_for: of Python 3.11 it forgets a cancellation that comes with the event.
+                async with asyncio.timeout(self._interval_s):
+                    await self._hurry.wait()
             self._hurry.clear()
             await self.save(commit=False)
             # Beside the saves: a broker that is slow to answer must not keep the plan waiting.

@@ -339,7 +339,8 @@ class SparkDrain:
         with suppress(DrainerError):
             if await blocking_call(self._state.epoch) is None:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._life.forced.wait(), self._spark.lease.wait_s)
+                    async with asyncio.timeout(self._spark.lease.wait_s):
+                        await self._life.forced.wait()
                 return not self._life.forced.is_set()
         return False
 

@@ -274,6 +274,6 @@ def test_a_drain_that_will_miss_its_deadline_says_so_once_and_why(
 ) -> None:
     topic = make_topic(distinct(20))
     outcome = command.drain(topic, "--deadline", "8s", "-c", "2", pause_ms=1000)
-    assert outcome.err.count("will be missed") == 1
+    assert outcome.err.count("will miss its deadline") == 1
     assert "every worker is busy" in outcome.err
     assert "too late" in outcome.err

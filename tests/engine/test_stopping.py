@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,14 +30,18 @@ from made_up_kafka import (
 )
 
 from core.messages import Place, place_of
+from drainer.core.event import Deed, Event
 from drainer.core.plan import OffsetPlan
 from drainer.engine import checkpointer, lifecycle
+from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.local import LocalDrain
+from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
 from drainer.errors import CommitDelayed, LockLost
 from drainer.message import SubMessage
 from drainer.store.plan_file import PlanFile
+from view.samples import plan
 
 AT: Place = (0, 40, 0)  # where the signal comes
 BACKLOG = log_of(*([f"k{n % 30}", f"x{n}"] for n in range(300)))
@@ -390,3 +395,32 @@ def test_threads_begin_nothing_that_waited_once_the_lock_is_lost(tmp_path: Path)
 
     assert summary.exit_code == 4
     assert len(handler.account.began) == 1, "begun after the lock was lost"
+
+
+def test_an_event_in_the_moment_of_the_end_does_not_keep_the_drain_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = SimpleNamespace(start_journal=lambda *_: None)
+    held: Any = SimpleNamespace(
+        runtime=THIS_PROCESS,
+        plan=plan(),
+        file=file,
+        committer=None,
+        running=LocalSettings(plan_interval_s=60),
+        lock=None,
+    )
+    account: Any = SimpleNamespace(changes=dict)
+    event = Event(THIS_PROCESS.now(), Deed.CHANGED, "ana@db1", None)
+
+    async def save(_: Checkpointer, *, commit: bool) -> None:
+        """The plan needs no disk here."""
+
+    async def end() -> None:
+        keeps = Checkpointer(held, account, lambda: None, lambda _: None)
+        monkeypatch.setattr(Checkpointer, "save", save)
+        keeps.start()
+        await asyncio.sleep(0.01)
+        keeps.note_event(event)
+        await asyncio.wait_for(keeps.stop(), 10)
+
+    asyncio.run(end())

@@ -201,7 +201,7 @@ def test_all_tasks_together_give_up_no_more_than_they_may(story: Story) -> None:
     summary = story.run(failures=policy, fail="bad")
 
     assert summary.exit_code == EXIT_HALTED
-    assert "given up" in str(summary.cause)
+    assert "gave up" in str(summary.cause)
 
 
 def test_secrets_are_in_nothing_that_spark_writes_down(story: Story, events: Path) -> None:
