@@ -56,11 +56,10 @@ def row(param: Any, declared: Any) -> Row:
 
 
 def type_of(param: Any) -> str:
+    """The values of an option that has no word for them: an enumeration."""
     kind = param.type_descriptor.annotation
     kind = next((each for each in getattr(kind, "__args__", ()) if each is not type(None)), kind)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return "|".join(each.value for each in kind)
-    return {int: "N", float: "N", Path: "PATH"}.get(kind, "TEXT")
+    return "|".join(each.value for each in kind)
 
 
 def default_of(param: Any) -> str:
@@ -94,7 +93,8 @@ def pages() -> dict[str, str]:
     times = Counter(one for _, options in found.values() for one, panel in options.items() if panel)
     panels: dict[Row, str] = {}
     for _, options in found.values():
-        panels |= {one: panel for one, panel in options.items() if one not in panels}
+        for one, panel in options.items():
+            panels.setdefault(one, panel)
     shared: dict[str, list[Row]] = {}
     for one, panel in panels.items():
         if times[one] > 1:
@@ -132,7 +132,7 @@ def pages() -> dict[str, str]:
         "# Shared options",
         "Most options can also be given by an environment variable, made of the name:"
         " `--client-config` by `DRAINER_CLIENT_CONFIG`. See [Configuration](../configuration.md).",
-        *(f"## {panel}\n\n{table(list(options))}" for panel, options in shared.items()),
+        *(f"## {panel}\n\n{table(options)}" for panel, options in shared.items()),
     ]
     return {f"{name}.md": "\n\n".join(parts) + "\n" for name, parts in made.items()}
 

@@ -140,12 +140,11 @@ def _take_profile(context: typer.Context, name: str | None) -> None:
     if options:
         # The command has loaded all this; printing the version needs none of it.
         from drainer.cli.answer import answering  # noqa: PLC0415
-        from drainer.cli.profile import read_profile, values_for  # noqa: PLC0415
+        from drainer.cli.profile import profile_of  # noqa: PLC0415
         from drainer.view.terminal import Terminal  # noqa: PLC0415
 
         with answering(Terminal()):
-            if (read := read_profile(name)) is not None:
-                context.default_map = {command: values_for(read[1], command, options)}
+            context.default_map = {command: profile_of(name, command, options)[1]}
 
 
 def main() -> None:

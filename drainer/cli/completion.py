@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from glob import escape, glob
 from importlib.metadata import entry_points
-from typing import Any
+from pathlib import Path
 
 import typer
 
-from drainer.cli.profile import folder, read_profile, values_for
+from drainer.cli.connecting import Kafka
+from drainer.cli.profile import folder, profile_of
 from drainer.control import client
 from drainer.kafka.cluster import LOCK, Cluster
-from drainer.kafka.settings import ClientSettings
 from drainer.loader import ENTRY_POINTS
 
 WAIT_S = 2.0  # for the cluster
@@ -74,18 +74,15 @@ def _files(incomplete: str, suffix: str) -> list[str]:
 
 
 def _cluster(context: typer.Context) -> Cluster:
-    given = _of_profile(context)
-    given |= {name: value for name, value in context.params.items() if value is not None}
-    settings = ClientSettings.load(
-        given.get("bootstrap_server"),
-        given.get("client_config"),
-        tuple(given.get("client_properties") or ()),
-    )
-    return Cluster.connect(settings, timeout_s=WAIT_S)
-
-
-def _of_profile(context: typer.Context) -> dict[str, Any]:
-    """While a shell completes, no callback runs that would have read it."""
-    read = read_profile(context.parent.params.get("profile") if context.parent else None)
+    # While a shell completes, no callback runs that would have read the profile.
+    name = context.parent.params.get("profile") if context.parent else None
     options = getattr(context.command.callback, "options", {})
-    return values_for(read[1], context.info_name or "", options) if read else {}
+    _, given = profile_of(name, context.info_name or "", options)
+    given |= {name: value for name, value in context.params.items() if value is not None}
+    config = given.get("client_config")
+    kafka = Kafka(
+        bootstrap_server=given.get("bootstrap_server"),
+        client_config=None if config is None else Path(config),
+        client_properties=tuple(given.get("client_properties", ())),
+    )
+    return Cluster.connect(kafka.settings(), timeout_s=WAIT_S)

@@ -11,7 +11,7 @@ import typer
 
 from drainer import wings
 from drainer.cli.groups import Option, TableTerminal, argument, command, option
-from drainer.cli.profile import DEFAULT, NEVER, path_of, read_profile, values_for
+from drainer.cli.profile import DEFAULT, NEVER, path_of, profile_of
 from drainer.errors import Refused, UsageError
 from drainer.store.atomic_file import open_new
 from drainer.view.page import Column, Line, Page, Table, Tone, section
@@ -68,8 +68,7 @@ def show(
     - `drainer config show resume --profile production`
     """
     options = options_of(of)
-    read = read_profile(profile)
-    path, said = (None, {}) if read is None else (read[0], values_for(read[1], of, options))
+    path, said = profile_of(profile, of, options)
     rows = []
     for name, each in sorted(options.items(), key=lambda item: item[1].word):
         if not each.word.startswith("--"):

@@ -55,6 +55,17 @@ def read_profile(name: str | None) -> tuple[Path, Mapping[str, Any]] | None:
         ) from None
 
 
+def profile_of(
+    name: str | None, command: str, options: Mapping[str, Option]
+) -> tuple[Path | None, dict[str, Any]]:
+    """Where a profile lies and what it says of one command: nothing where there is none.
+
+    Raises as ``read_profile`` and ``values_for``.
+    """
+    read = read_profile(name)
+    return (None, {}) if read is None else (read[0], values_for(read[1], command, options))
+
+
 def values_for(
     profile: Mapping[str, Any], command: str, options: Mapping[str, Option]
 ) -> dict[str, Any]:

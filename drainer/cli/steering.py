@@ -62,9 +62,9 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
     if len(pairs) < len(given):
         raise UsageError("an option is set twice", hint="Set each option once.")
     for name, text in pairs.items():
-        if name.replace("_", "-") not in SETTABLE:
+        if (known := SETTABLE.get(name.replace("_", "-"))) is None:
             raise _not_settable(name)
-        field, declared, kind = SETTABLE[name.replace("_", "-")]
+        field, declared, kind = known
         try:
             values[field] = _value(name, declared, kind, text)
         except UsageError as error:
@@ -78,9 +78,10 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
 
 def _not_settable(name: str) -> UsageError:
     said, hint = f"{name} can't change while a drain runs", f"Set one of {_NAMES}."
-    if name.replace("_", "-") not in _KNOWN:
+    option_name = name.replace("_", "-")
+    if option_name not in _KNOWN:
         said = f"there is no option {name}"
-        if near := get_close_matches(name.replace("_", "-"), SETTABLE, n=1):
+        if near := get_close_matches(option_name, SETTABLE, n=1):
             hint = f"Did you mean {near[0]}?"
     return UsageError(said, hint=hint)
 

@@ -65,9 +65,9 @@ def parse_byte_rate(text: str) -> float:
     """``50MB/s`` or ``3G/m`` as bytes per second. Raises UsageError."""
     size, _, unit = text.strip().partition("/")
     per = _DURATIONS.get(unit.strip().lower())
-    if not unit or per is None or not parse_size(size):
+    if not unit or per is None or not (most := parse_size(size)):
         raise UsageError(f"{text!r} is not a rate like 50MB/s", hint="Use /s, /m or /h.")
-    return parse_size(size) / per
+    return most / per
 
 
 def parse_concurrency(text: str) -> Concurrency:
@@ -99,12 +99,13 @@ def parse_deadline(text: str, now: datetime | None = None) -> datetime:
             if (moment := (at + timedelta(days=days)).astimezone()) > now
         )
     hint = "Give a time of 24 hours such as 08:00, or a duration such as 6h."
+    wrong = UsageError(f"{text!r} is not a time or a duration", hint=hint)
+    if not word[-1:].isalpha():  # a number alone could be either
+        raise wrong
     try:
-        if not word[-1:].isalpha():  # a number alone could be either
-            raise UsageError(f"{text!r} is no duration")
         return now.astimezone() + timedelta(seconds=parse_duration(word))
     except UsageError:
-        raise UsageError(f"{text!r} is not a time or a duration", hint=hint) from None
+        raise wrong from None
     except OverflowError:
         raise UsageError(f"{text!r} is too far away", hint=hint) from None
 

@@ -46,9 +46,8 @@ class Measures(ABC):
     def counts(self) -> tuple[Counts, Counts]:
         """The account of messages and of sub-messages."""
 
-    def passed(self) -> Passed:
+    def passed(self, messages: Counts) -> Passed:
         """How far it is; in messages, where those are all that is known of what comes."""
-        messages, _ = self.counts()
         return Passed(messages.finished, messages.pending)
 
     @abstractmethod
@@ -73,7 +72,7 @@ class Measures(ABC):
     ) -> Status:
         parts, deepest = tuple(partitions), tuple(hottest)
         messages, subs = self.counts()
-        passed = self.passed()
+        passed = self.passed(messages)
         now = self._clock()
         elapsed_s = now - self._started
         rate_now = self._rate(now, WINDOW_S, subs.finished, 1)
@@ -197,7 +196,7 @@ class Meter(Measures):
     def counts(self) -> tuple[Counts, Counts]:
         return self._dispatcher.tally()
 
-    def passed(self) -> Passed:
+    def passed(self, messages: Counts) -> Passed:
         return self._dispatcher.passed()
 
 

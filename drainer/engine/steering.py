@@ -144,7 +144,7 @@ class Steering:
                 self._drain.come_to_rest(Signalled(f"stopped by {asked.by}"), now=now)
                 return (f"stopping: {self._in_flight}",)
             case _ if self._drain.is_ending:
-                raise over() if self._drain.first is None else between_passes()
+                raise self._ending()
             case Pause(for_s=for_s):
                 self._pause(asked, for_s)
                 return (f"{self.paused}: {self._in_flight}",)
@@ -155,6 +155,10 @@ class Steering:
                 return ("continues",)
             case Change():
                 raise AssertionError("changes are made by another task")
+
+    def _ending(self) -> Refused:
+        """Why nothing can be asked any more, or not now."""
+        return over() if self._drain.first is None else between_passes()
 
     def _pause(self, asked: Asked, for_s: float | None) -> None:
         until = None
@@ -183,7 +187,7 @@ class Steering:
         if not details:
             return ("nothing changed",)
         if self._drain.is_ending:  # meanwhile
-            raise over() if self._drain.first is None else between_passes()
+            raise self._ending()
         await self._drain.change(wanted)
         self.settings = wanted
         self._held.control.changed = wanted.typed(self._held.running)

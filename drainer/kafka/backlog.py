@@ -132,7 +132,7 @@ def freeze(
     """Take the backlog of a group on a topic, or on some partitions of it.
 
     Without a group it is a range of the log, that may start anywhere. Who only wants ``to_look`` is
-    not refused for want of a committed offset. Of a ``new_group`` nobody expects one.
+    not refused for want of a committed offset. A ``new_group`` can have none.
 
     Raises:
         TopicMissing: when the topic or a partition does not exist.

@@ -60,7 +60,7 @@ class CapCurve(JsonRecord):
 
     @classmethod
     def bound(cls, bytes_per_s: float) -> CapCurve:
-        """So many bytes/s at every size, which nobody measured."""
+        """So many bytes/s at every size, chosen, not measured."""
         return cls("", 0.0, 1.0, (CapPoint(1, bytes_per_s),))
 
     def cap(self, message_bytes: float) -> Cap:

@@ -267,7 +267,8 @@ def _headline(summary: Summary) -> Line:
             return Line("Drained what you asked for", Tone.GOOD, OK, done)
         case "interrupted":
             how = "Stopped as asked" if isinstance(summary.cause, Signalled) else "Interrupted"
-            return Line(how, Tone.WARN, STOPPED, f"{_nothing_lost(summary)}{_left(summary)}")
+            left = _to_go(summary, "message", summary.eta_s)
+            return Line(how, Tone.WARN, STOPPED, f"{_nothing_lost(summary)}{left}")
         case other:
             return Line(f"{other.capitalize()}{_to_go(summary)}", Tone.BAD, BAD)
 
@@ -285,18 +286,11 @@ def _nothing_lost(summary: Summary) -> str:
     return "" if summary.lost else ". Nothing lost"
 
 
-def _left(summary: Summary) -> str:
+def _to_go(summary: Summary, what: str = "offset", seconds: float | None = None) -> str:
     """``. At most 6,695 messages left (about 19s)``."""
-    left = summary.to_go
-    if not left:
-        return ""
-    about = "" if summary.eta_s is None else f" (about {figures.duration(summary.eta_s)})"
-    return f". At most {figures.counted(left, 'message')} left{about}"
-
-
-def _to_go(summary: Summary) -> str:
     left = summary.to_go  # holes are among them, so it may be fewer messages
-    return f". At most {figures.counted(left, 'offset')} left" if left else ""
+    about = "" if seconds is None else f" (about {figures.duration(seconds)})"
+    return f". At most {figures.counted(left, what)} left{about}" if left else ""
 
 
 def _ways_on(summary: Summary) -> Iterator[Field]:

@@ -27,7 +27,7 @@ from pyte import Screen, Stream
 from drainer.demo.fill import create_topic, delete_topic, fill
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from scenarios.recording.film import Rows, Shot, rows_of, svg
+from scenarios.recording.film import Shot, rows_of, svg
 
 COLUMNS, LINES = 100, 26
 PROMPT = "$ "
@@ -100,12 +100,9 @@ class Shell:
 
     def _shoot(self) -> None:
         now_s = monotonic() - self._begun_s
-        rows: Rows = rows_of(self._screen)
-        if not self.shots or (now_s - self.shots[-1].at_s >= LOOK_S and self._is_new(rows)):
+        rows, last = rows_of(self._screen), self.shots[-1] if self.shots else None
+        if last is None or (now_s - last.at_s >= LOOK_S and rows != last.rows):
             self.shots.append(Shot(now_s, rows))
-
-    def _is_new(self, rows: Rows) -> bool:
-        return rows != self.shots[-1].rows
 
 
 def message(number: int) -> tuple[bytes, bytes, int]:

@@ -192,7 +192,7 @@ def test_a_handler_that_was_changed_does_not_go_on_from_a_class_unasked(
     topic = make_topic(interleaved(40))
     command.drain(topic, *ONLY)
     done = len(command.record.done())
-    command.handlers.write_text(command.handlers.read_text() + "\n# mended\n")
+    command.handlers.write_text(command.handlers.read_text() + "\n# fixed\n")
     refused = command.resume(topic, code=3)
     assert "--same-split" in refused.hint
     assert len(command.record.done()) == done

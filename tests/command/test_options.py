@@ -86,5 +86,16 @@ def test_the_completion_connects_as_the_profile_says(command: Command, topic: To
     assert completed(command, words) == [topic.name]
 
 
+def test_the_completion_reads_the_client_file_that_the_profile_names(
+    command: Command, topic: Topic
+) -> None:
+    profile, client = command.folder / "staging.toml", command.folder / "client.properties"
+    client.write_text(f"bootstrap.servers={topic.bootstrap}\n")
+    profile.write_text(f'client-config = "{client}"\n')
+    words = f"drainer --profile {profile} inspect --topic {topic.name[:-2]}"
+
+    assert completed(command, words) == [topic.name]
+
+
 def test_without_a_cluster_nothing_is_proposed(command: Command) -> None:
     assert completed(command, "drainer run -b localhost:1 --topic o") == []

@@ -260,11 +260,11 @@ def _days_and_hours(seconds: float) -> str:
 
 def _ages(found: Inspection) -> Table | None:
     edges = {edge for each in found.ages for edge in (each.low, each.high)}
-    told: Callable[[float], str] = figures.duration
-    if len(set(map(told, edges))) < len(edges):
-        told = _days_and_hours
+    text: Callable[[float], str] = figures.duration
+    if len(set(map(text, edges))) < len(edges):
+        text = _days_and_hours
     rows = [
-        (f"{told(each.high)} to {told(each.low)}", each.share, figures.share(each.share))
+        (f"{text(each.high)} to {text(each.low)}", each.share, figures.share(each.share))
         for each in found.ages[::-1]
         if each.share
     ]
