@@ -157,7 +157,7 @@ commit-without-the-lock (lock loss): engine/test_outside_trouble.py::test_a_lock
 -        if self._lock.lost is not None:
 +        if False:
 commit-with-a-lock-in-doubt (lock loss): engine/test_outside_trouble.py::test_nothing_is_committed_while_the_lock_is_not_confirmed
--        if self._lock.unsure_since_s is not None:
+-        if self._runtime.uptime() >= self._lock.sure_until_s:
 +        if False:
 drainer/engine/lifecycle.py
 commit-of-another-drains-group (commit): engine/test_outside_trouble.py::test_a_source_that_fails_ends_the_drain_with_its_reason

@@ -186,6 +186,11 @@ class OffsetPlan(JsonRecord):
         """By partition, what was deleted before it was read; only where something was."""
         return {number: part.lost for number, part in self.partitions.items() if part.lost}
 
+    @property
+    def log_ends(self) -> dict[int, tuple[int, int | None]]:
+        """By partition, the end of the backlog and the leader's epoch when it was planned."""
+        return {n: (part.end, part.leader_epoch) for n, part in self.partitions.items()}
+
     def gaps(self, log_starts: Mapping[int, int]) -> dict[int, tuple[Range, ...]]:
         """By partition, what is pending before the offset that its log starts at now."""
         found = {}

@@ -244,7 +244,7 @@ class Checkpointer:
     def _commit_plan(self, plan: OffsetPlan) -> dict[int, int]:
         if self._lock.lost is not None:
             raise self._lock.lost
-        if self._lock.unsure_since_s is not None:
+        if self._runtime.uptime() >= self._lock.sure_until_s:
             raise CommitDelayed(
                 "the lock on the group is not confirmed, so drainer does not commit"
             )

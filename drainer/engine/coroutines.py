@@ -10,9 +10,12 @@ from math import inf
 from typing import Any
 
 from drainer.engine.loop import CANCEL_S, spawn
+from drainer.engine.runtime import Runtime
 from drainer.engine.workers import (
     Broken,
     Judge,
+    Lease,
+    LeaseOver,
     Note,
     Starter,
     TimedOut,
@@ -44,10 +47,13 @@ class AsyncWorkers:
         broken: Broken,
         idle: Callable[[], None],
         note: Note,
+        lease: Lease,
         held: Callable[[float], None],
-        clock: Callable[[], float],
+        runtime: Runtime,
     ) -> None:
-        self._clock = clock
+        self._clock = runtime.monotonic
+        self._uptime = runtime.uptime
+        self._lease = lease
         self._note = note
         self._held = held
         self._gaps: list[int] = []  # by worker, between two attempts that are measured
@@ -237,7 +243,7 @@ class AsyncWorkers:
 
     async def _work(self, number: int) -> None:
         handle, current, overdue = self._handle, self._current, self._overdue
-        clock = self._clock
+        clock, uptime, lease = self._clock, self._uptime, self._lease
         handled = measure_at = 0  # counted in those that returned
         while not self._stopping:
             if self._surplus or self._late:
@@ -254,11 +260,11 @@ class AsyncWorkers:
             while sub is not None:
                 current[number] = sub
                 try:
-                    if handled < measure_at:
-                        result = await handle(sub)
-                    else:
-                        begun_s = clock()
-                        result = await handle(sub)
+                    if uptime() >= lease.sure_until_s:
+                        raise LeaseOver
+                    begun_s = None if handled < measure_at else clock()
+                    result = await handle(sub)
+                    if begun_s is not None:
                         measure_at = self._measured(number, handled, begun_s)
                     if result is not None:
                         insist_on_done(result)

@@ -18,7 +18,7 @@ from drainer.engine.outcome import lanes_parked, left_alone
 from drainer.engine.ports import DeadLetters
 from drainer.engine.runtime import Runtime
 from drainer.engine.status import FailureStatus
-from drainer.engine.workers import Starter, TimedOut, Work
+from drainer.engine.workers import LeaseOver, Starter, TimedOut, Work
 from drainer.errors import DrainerError, Halted, HandleFailed, ThreadsOverdue, ValueNotShipped
 from drainer.escape import printable
 from drainer.handler import Fatal, Retry, Skip
@@ -170,7 +170,10 @@ class Failures:
 
     def failed(self, work: Work, error: BaseException) -> None:
         """Notices a call that ended with an error."""
-        if not isinstance(error, Skip | Retry):
+        if isinstance(error, LeaseOver):
+            for sub in _members(work):
+                sub.attempt -= 1
+        elif not isinstance(error, Skip | Retry):
             self._count(error)
         if self._bundler is None or not isinstance(work, Bundle):
             self._failed_alone(work, error)

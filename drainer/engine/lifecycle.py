@@ -23,6 +23,7 @@ from drainer.errors import (
     DrainerError,
     GroupJoined,
     LockLost,
+    LogCut,
     OffsetMoved,
     Signalled,
     TopicGone,
@@ -178,7 +179,7 @@ class Lifecycle:
 
     def hold_back(self) -> None:
         # Another drain may hold the lock by now: it should find no one at work.
-        unsure = self._lock.unsure_since_s is not None
+        unsure = self._runtime.uptime() >= self._lock.sure_until_s
         self._work.pause(unsure or self._steering.paused is not None)
 
     @property
@@ -239,7 +240,8 @@ class Lifecycle:
         if self.forced.is_set():
             cause = cause or self._asked  # what is not committed now is not done
         lost = self._lock.lost  # maybe only now: the first reason hides it
-        ours = lost is None and not isinstance(cause, NOT_OURS) and not self._work.doubtful
+        ours = lost is None and not isinstance(cause, (*NOT_OURS, LogCut))
+        ours = ours and not self._work.doubtful
         commit = ours and not self.forced.is_set()
         try:
             ended = self._steering.ended(cause)

@@ -160,9 +160,9 @@ class LocalDrain:
         )
         checkpointer = self._life.keep()
         make_workers: Callable[..., AsyncWorkers | ThreadWorkers]
-        make_workers = partial(ThreadWorkers, runtime=self._runtime)
+        make_workers = ThreadWorkers
         if self._handler.is_async:
-            make_workers = partial(AsyncWorkers, held=checkpointer.keep_up, clock=clock)
+            make_workers = partial(AsyncWorkers, held=checkpointer.keep_up)
         self._workers = make_workers(
             failures.starter,
             cast(Any, self._handler.handle_bundle if bundling else self._handler.handle),
@@ -172,6 +172,8 @@ class LocalDrain:
             broken=self._life.end,
             idle=self._idle,
             note=latencies.note,
+            lease=self._held.lock,
+            runtime=self._runtime,
         )
         self.begin_no_more = self._workers.begin_no_more
         self.calls = self._workers.calls

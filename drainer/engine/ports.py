@@ -78,8 +78,8 @@ class Lock(Protocol):
         """Why it is not held any more."""
 
     @property
-    def unsure_since_s(self) -> float | None:
-        """Since when it is not confirmed; it may be held or not."""
+    def sure_until_s(self) -> float:
+        """Until when calls may begin and offsets be committed, by ``Runtime.uptime``."""
 
 
 class PlanStore(Protocol):

@@ -49,6 +49,7 @@ class Runtime:
 
     Attributes:
         monotonic: seconds since whenever, for intervals.
+        uptime: the same, and it goes on while the machine is suspended: for leases.
         wall: the time now, with a zone.
         new_event_loop: makes the loop that the drain owns.
         interpreter: sets Python up for a drain, while its block lasts.
@@ -60,6 +61,7 @@ class Runtime:
     """
 
     monotonic: Callable[[], float] = time.monotonic
+    uptime: Callable[[], float] = uptime_s
     wall: Callable[[], datetime] = _utc_now
     new_event_loop: Callable[[], asyncio.AbstractEventLoop] = new_event_loop
     interpreter: Callable[[], AbstractContextManager[None]] = hurried_interpreter

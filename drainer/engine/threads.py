@@ -15,6 +15,8 @@ from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.workers import (
     Broken,
     Judge,
+    Lease,
+    LeaseOver,
     Note,
     Starter,
     insist_on_done,
@@ -43,9 +45,12 @@ class ThreadWorkers:
         broken: Broken,
         idle: Callable[[], None],
         note: Note,
+        lease: Lease,
         runtime: Runtime = THIS_PROCESS,
     ) -> None:
         self._clock = runtime.monotonic
+        self._uptime = runtime.uptime
+        self._lease = lease
         self._thread = runtime.thread
         self.use(starter)
         self._note = note
@@ -194,7 +199,7 @@ class ThreadWorkers:
             self._watcher.cancel()
 
     def _work(self, number: int) -> None:
-        clock = self._clock
+        clock, uptime, lease = self._clock, self._uptime, self._lease
         handled = gap = measure_at = 0  # counted in those that returned
         while True:
             sub = self._inbox.get()
@@ -206,6 +211,8 @@ class ThreadWorkers:
             begun_s = clock()
             self._begun[number] = (sub, begun_s)
             try:
+                if uptime() >= lease.sure_until_s:
+                    raise LeaseOver
                 insist_on_done(self._handle(sub))
                 if handled >= measure_at:
                     gap = self._note(clock() - begun_s, gap)

@@ -14,15 +14,31 @@ from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from typing import Any, Protocol
 
 from drainer.core.lanes import Lanes
+from drainer.handler import Retry
 from drainer.message import SubMessage
 
 WATCH_SHARE = 0.1  # of the timeout between two looks at who is overdue
+ASK_AGAIN_S = 0.1  # after the lease was over
 WATCH_LEAST_S, WATCH_MOST_S = 0.02, 1.0
 
 # What goes to the handler in one call: a SubMessage, or a Bundle where it wants several at once.
 Work = Any
 Broken = Callable[[BaseException], None]
 Note = Callable[[float, int], int]  # takes a latency and its gap, gives the next (latencies.py)
+
+
+class Lease(Protocol):
+    """Until when calls may begin, by a clock that goes on while the machine is suspended."""
+
+    @property
+    def sure_until_s(self) -> float: ...
+
+
+class LeaseOver(Retry):
+    """Raised in place of a call that may not begin now; it is no attempt."""
+
+    def __init__(self) -> None:
+        super().__init__("another drain may be at work", after=ASK_AGAIN_S)
 
 
 class TimedOut(TimeoutError):

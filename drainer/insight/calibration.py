@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import count
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -186,7 +187,7 @@ class _Group:
 
 class _Lock:
     lost: DrainerError | None = None
-    unsure_since_s: float | None = None
+    sure_until_s = inf
 
 
 def _plan_of(messages: int) -> OffsetPlan:

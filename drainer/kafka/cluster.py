@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -19,7 +19,6 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports without saying so
-    AclOperation,
     ConfigResource,
     OffsetSpec,
     ResourceType,
@@ -38,6 +37,7 @@ from drainer.kafka.answers import (
     may_not,
 )
 from drainer.kafka.connection import TIMEOUT_S, Connection
+from drainer.kafka.coordinator import CoordinatorProcess
 from drainer.kafka.log import ClientLog, url_safe
 from drainer.kafka.settings import ClientSettings
 
@@ -46,6 +46,11 @@ LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 MISSING_CONFIRM_S = 0.3
 NEAR_NAMES = 3
 HINT_TIMEOUT_S = 2.0
+NO_RECORD = -1  # as the offset of a time that no record has
+POLL_S = 0.01  # the client does not return from a poll when it has called back
+CLOSE_S = 1.0
+STUCK_S = 30.0  # without an answer to a commit, before another client takes over
+PROBE_METADATA = "x" * 16 * 1024  # brokers take 4 KiB with an offset
 LOCK = "drainer.lock."  # and a group's name: the group by which a drain keeps others away
 
 _ISOLATION = {
@@ -110,11 +115,12 @@ class LogBounds:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A consumer in a group."""
+    """A consumer in a group; ``instance_id`` is that of a static member, else empty."""
 
     id: str
     client_id: str
     host: str
+    instance_id: str = ""
 
     def __str__(self) -> str:
         return f"{self.client_id} on {self.host}"
@@ -159,11 +165,13 @@ class Cluster(Connection):
 
     def __init__(self, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
         super().__init__(settings, timeout_s)
-        self._offsets_of = _OffsetReader(settings)
+        self._offsets_of = _OffsetClient(settings)
+        self._coordinator = CoordinatorProcess(settings)
 
     def close(self) -> None:
         """Let the connection go."""
         self._offsets_of.close()
+        self._coordinator.close()
         super().close()
 
     def topic(self, name: str, right: Right = "READ") -> TopicInfo:
@@ -196,7 +204,9 @@ class Cluster(Connection):
                 if near
                 else "Check its name and the cluster.",
             )
-        _insist(found.authorized_operations, what, right, f"topic {name}")
+        _insist(
+            [one.name for one in found.authorized_operations or ()], what, right, f"topic {name}"
+        )
         leaders, replicas = {}, {}
         for p in sorted(found.partitions, key=lambda p: p.id):
             led = p.leader and p.leader.port > 0
@@ -227,25 +237,22 @@ class Cluster(Connection):
         """
         what = f"look at group {name}" if right == "DESCRIBE" else f"work for group {name}"
 
-        def attempt(left: float) -> Any:
-            # A question to a coordinator that is open when a broker comes back may end the process
-            # (librdkafka issue 4605). So none is put to a cluster that doesn't answer any other.
-            self.insist_on_answers(left)
-            asked = self.admin.describe_consumer_groups(
-                [name], request_timeout=left, include_authorized_operations=True
-            )
-            return self.wait(asked[name], left)
-
         absent = {KafkaError.GROUP_ID_NOT_FOUND}
-        found = self.find(what, attempt, absent, timeout_s, needs=(right, f"group {name}"))
+        found = self.find(
+            what,
+            lambda left: self._coordinator.describe(name, left),
+            absent,
+            timeout_s,
+            needs=(right, f"group {name}"),
+        )
         if found is None:
             return GroupInfo(name, "dead", ())
-        _insist(found.authorized_operations, what, right, f"group {name}")
-        return GroupInfo(
-            name,
-            found.state.name.lower().replace("_", " "),
-            tuple(Member(m.member_id, m.client_id, m.host.lstrip("/")) for m in found.members),
+        _insist(found["operations"], what, right, f"group {name}")
+        members = (
+            Member(member_id, client_id, host.lstrip("/"), instance_id)
+            for member_id, client_id, host, instance_id in found["members"]
         )
+        return GroupInfo(name, found["state"].lower().replace("_", " "), tuple(members))
 
     def group_active(self, name: str) -> GroupActive:
         """The error that names the group's members, to be raised where they are in the way."""
@@ -298,7 +305,7 @@ class Cluster(Connection):
         offsets: Mapping[int, int],
         timeout_s: float | None = None,
     ) -> None:
-        """Commit without membership.
+        """Commit without membership, forwards or backwards.
 
         It is not asked for again once it may have happened: that might undo someone else's.
 
@@ -308,19 +315,36 @@ class Cluster(Connection):
             TopicMissing: when the topic or a partition does not exist.
         """
         places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+        self._commit(group, topic, places, timeout_s)
 
+    def ensure_no_members(
+        self, group: str, topic: str, partition: int, timeout_s: float | None = None
+    ) -> None:
+        """Try a commit that can't be written, for its metadata is too long, but tells of members.
+
+        Raises:
+            GroupActive, BrokerUnreachable, TopicMissing: as ``alter_committed``.
+        """
+        place = TopicPartition(topic, partition, 0, PROBE_METADATA)
+        self._commit(group, topic, [place], timeout_s, KafkaError.OFFSET_METADATA_TOO_LARGE)
+
+    def _commit(
+        self,
+        group: str,
+        topic: str,
+        places: list[TopicPartition],
+        timeout_s: float | None,
+        expected: int | None = None,
+    ) -> None:
         def attempt(left: float) -> None:
-            self.insist_on_answers(left)
-            request = ConsumerGroupTopicPartitions(group, places)
-            asked = self.admin.alter_consumer_group_offsets([request], request_timeout=left)
             try:
-                for place in self.wait(asked[group], left).topic_partitions or ():
-                    if place.error is not None:
-                        raise KafkaException(place.error)
+                self._offsets_of.write(group, places, left)
             except KafkaException as error:
-                if error.args[0].code() in NOT_WRITTEN:
+                code = error.args[0].code()
+                if code in NOT_WRITTEN:
                     raise
-                raise self._no_commit(group, topic, error.args[0]) from error
+                if code != expected:
+                    raise self._no_commit(group, topic, error.args[0]) from error
 
         self.ask(f"commit for group {group}", attempt, timeout_s)
 
@@ -329,15 +353,29 @@ class Cluster(Connection):
     ) -> dict[int, LogBounds]:
         """What the partitions' logs hold now, as this isolation level shows it."""
         numbers = tuple(partitions)
-        earliest, latest = dict.fromkeys(numbers, EARLIEST), dict.fromkeys(numbers, LATEST)
-        starts = self._offsets(topic, earliest, "read_uncommitted")
+        starts = self.log_starts(topic, numbers)
         # The ends last: what they then lack of the marks is held back, and not new.
-        marks = self._offsets(topic, latest, "read_uncommitted")
-        ends = self._offsets(topic, latest, isolation)
+        marks = self.log_ends(topic, numbers)
+        ends = self._offsets(topic, dict.fromkeys(numbers, LATEST), isolation)
         return {
-            n: LogBounds(starts[n][0], ends[n][0], max(marks[n][0], ends[n][0]), ends[n][1])
+            n: LogBounds(starts[n], ends[n][0], max(marks[n][0], ends[n][0]), ends[n][1])
             for n in numbers
         }
+
+    def log_starts(
+        self, topic: str, partitions: Iterable[int], timeout_s: float | None = None
+    ) -> dict[int, int]:
+        """By partition the first offset that retention left."""
+        earliest = dict.fromkeys(partitions, EARLIEST)
+        found = self._offsets(topic, earliest, "read_uncommitted", timeout_s)
+        return {number: offset for number, (offset, _) in found.items()}
+
+    def log_ends(
+        self, topic: str, partitions: Iterable[int], timeout_s: float | None = None
+    ) -> dict[int, tuple[int, int | None]]:
+        """By partition the offset behind the last record, and its leader's epoch if known."""
+        latest = dict.fromkeys(partitions, LATEST)
+        return self._offsets(topic, latest, "read_uncommitted", timeout_s)
 
     def offset_at(
         self, topic: str, partitions: Iterable[int], time_ms: int
@@ -349,8 +387,8 @@ class Cluster(Connection):
         in the index, and the broker looks only into the first segment whose index reaches it.
         """
         specs = dict.fromkeys(partitions, OffsetSpec.for_timestamp(time_ms))
-        found = self._offsets(topic, specs, "read_uncommitted")
-        return {number: None if offset < 0 else offset for number, (offset, _) in found.items()}
+        found = self._offsets(topic, specs, "read_uncommitted", none=NO_RECORD)
+        return {n: None if offset == NO_RECORD else offset for n, (offset, _) in found.items()}
 
     def create_topic(
         self,
@@ -391,16 +429,21 @@ class Cluster(Connection):
         """Remove an empty group; nothing happens when it does not exist."""
         self.find(
             f"remove group {name}",
-            lambda left: self.wait(
-                self.admin.delete_consumer_groups([name], request_timeout=left)[name], left
-            ),
+            lambda left: self._coordinator.delete(name, left),
             {KafkaError.GROUP_ID_NOT_FOUND},
             needs=("DELETE", f"group {name}"),
         )
 
     def _offsets(
-        self, topic: str, specs: Mapping[int, OffsetSpec], isolation: str
+        self,
+        topic: str,
+        specs: Mapping[int, OffsetSpec],
+        isolation: str,
+        timeout_s: float | None = None,
+        none: int = 0,
     ) -> dict[int, tuple[int, int | None]]:
+        """Offset and leader epoch by partition; ``none`` is the least that is an answer."""
+
         def attempt(left: float) -> dict[int, tuple[int, int | None]]:
             asked = self.admin.list_offsets(
                 {TopicPartition(topic, number): spec for number, spec in specs.items()},
@@ -408,12 +451,17 @@ class Cluster(Connection):
                 request_timeout=left,
             )
             found = {place.partition: self.wait(one, left) for place, one in asked.items()}
-            return {number: (one.offset, one.leader_epoch) for number, one in found.items()}
+            # Where a leader is away, librdkafka (2.16) gives -1001 now and then, and no error.
+            if away := [n for n in specs if n not in found or found[n].offset < none]:
+                text = f"no leader answers for {listed([f'{topic}/{n}' for n in sorted(away)])}"
+                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, text))
+            return {n: (one.offset, epoch_of(one.leader_epoch)) for n, one in found.items()}
 
         if not specs:
             return {}
         needs: tuple[Right, str] = ("DESCRIBE", f"topic {topic}")
-        found = self.find(f"read the offsets of topic {topic}", attempt, NO_TOPIC, needs=needs)
+        what = f"read the offsets of topic {topic}"
+        found = self.find(what, attempt, NO_TOPIC, timeout_s, needs=needs)
         if found is None:
             raise TopicMissing(f"topic {topic} or a partition of it does not exist")
         return found
@@ -438,11 +486,11 @@ class Cluster(Connection):
         )
 
 
-class _OffsetReader:
-    """Asks for committed offsets; keeps the client of the group that it was asked for last.
+class _OffsetClient:
+    """Reads and writes committed offsets; keeps the client of the group that it was used for last.
 
-    Not AdminClient.list_consumer_group_offsets: when the coordinator moves, it takes the whole
-    process down (librdkafka issue 5040, seen with 2.16).
+    The client is a consumer that joins no group: requests of an AdminClient to a coordinator may
+    end the process (coordinator.py). One commit at a time: none overtakes another.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -450,6 +498,9 @@ class _OffsetReader:
         self._log = ClientLog(settings.redact)
         self._group = ""
         self._consumer: Consumer | None = None
+        self._client = object()  # its identity, for the answers to its commits
+        self._unanswered_since_s: float | None = None
+        self._answer: KafkaError | None = None  # to the last commit
         self._busy = threading.Lock()
 
     def read(
@@ -460,30 +511,32 @@ class _OffsetReader:
         Offsets that a transaction is about to commit are waited for. Raises KafkaException.
         """
         with self._busy:
-            if self._consumer is None or group != self._group:
-                self._drop()
-                self._consumer, self._group = self._connect(group), group
+            consumer = self._of(group)
             places = [TopicPartition(topic, number) for number in partitions]
             try:
-                found = self._consumer.committed(places, timeout=timeout_s)
+                found = consumer.committed(places, timeout=timeout_s)
             except KafkaException as error:
-                forbidden = self._forbidden()
-                self._drop()  # a new client finds a broker that came back, or moved
+                forbidden = self._forbidden(consumer)
+                if self._unanswered_since_s is None:
+                    self._drop()  # a new client finds a broker that came back, or moved
                 raise forbidden or error from None
-            self._consumer.poll(0)  # so that it logs
+            consumer.poll(0)  # so that it logs
         for place in found:
             if place.error is not None:
                 raise KafkaException(place.error)
         return {place.partition: place.offset if place.offset >= 0 else None for place in found}
 
-    def _forbidden(self) -> KafkaException | None:
-        # Who may not look for the coordinator is not answered: the client waits until time is up,
-        # and has said why among its events.
-        while self._consumer is not None and (event := self._consumer.poll(0)) is not None:
-            answer = event.error()
-            if answer is not None and answer.code() in FORBIDDEN:
-                return KafkaException(answer)
-        return None
+    def write(self, group: str, places: list[TopicPartition], timeout_s: float) -> None:
+        """Commit. Raises KafkaException; _TIMED_OUT when there is no answer yet, also to an earlier
+        one."""
+        with self._busy:
+            consumer, until_s = self._of(group), time.monotonic() + timeout_s
+            self._await_answer(consumer, until_s)
+            self._unanswered_since_s, self._answer = time.monotonic(), None
+            consumer.commit(offsets=places, asynchronous=True)
+            self._await_answer(consumer, until_s)
+            if self._answer is not None:
+                raise KafkaException(self._answer)
 
     def close(self) -> None:
         """Let the connection go, unless an abandoned thread is still asking."""
@@ -493,19 +546,63 @@ class _OffsetReader:
             finally:
                 self._busy.release()
 
-    def _drop(self) -> None:
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
+    def _answered(
+        self, client: object, error: KafkaError | None, places: Sequence[TopicPartition]
+    ) -> None:
+        if client is self._client:  # and none that was given up
+            self._unanswered_since_s = None
+            self._answer = error or next((p.error for p in places if p.error is not None), None)
 
-    def _connect(self, group: str) -> Consumer:
-        conf = self._settings.conf(
-            self._log,
-            group_id=group,
-            enable_auto_commit=False,
-            isolation_level="read_committed",
-        )
-        return self._settings.consumer(conf)
+    def _await_answer(self, consumer: Consumer, until_s: float) -> None:
+        while self._unanswered_since_s is not None:
+            if forbidden := self._forbidden(consumer, POLL_S):
+                self._drop()
+                raise forbidden
+            now_s = time.monotonic()
+            if self._unanswered_since_s is not None and now_s >= until_s:
+                if now_s - self._unanswered_since_s > STUCK_S:
+                    self._drop()
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def _forbidden(self, consumer: Consumer, wait_s: float = 0) -> KafkaException | None:
+        # Who may not look for the coordinator is not answered: the client waits until time is up,
+        # and has said why among its events.
+        while (event := consumer.poll(wait_s)) is not None:
+            answer = event.error()
+            if answer is not None and answer.code() in FORBIDDEN:
+                return KafkaException(answer)
+        return None
+
+    def _of(self, group: str) -> Consumer:
+        if self._consumer is None or group != self._group:
+            self._drop()
+            conf = self._settings.conf(
+                self._log,
+                group_id=group,
+                enable_auto_commit=False,
+                isolation_level="read_committed",
+            )
+            self._client = object()
+            conf["on_commit"] = partial(self._answered, self._client)
+            self._consumer, self._group = self._settings.consumer(conf), group
+        return self._consumer
+
+    def _drop(self) -> None:
+        consumer, self._consumer, self._unanswered_since_s = self._consumer, None, None
+        if consumer is not None:
+            close_later(consumer)
+
+
+def close_later(consumer: Consumer) -> None:
+    """Close a consumer that may wait for a broker as it does: for a commit without an answer."""
+    closing = threading.Thread(target=consumer.close, name="drainer-close", daemon=True)
+    closing.start()
+    closing.join(CLOSE_S)
+
+
+def epoch_of(epoch: int | None) -> int | None:
+    """A leader's epoch; None where the broker says that it does not know."""
+    return None if epoch is None or epoch < 0 else epoch
 
 
 def limit(value: str | None) -> int | None:
@@ -513,7 +610,7 @@ def limit(value: str | None) -> int | None:
     return None if value is None or int(value) < 0 else int(value)
 
 
-def _insist(operations: Sequence[Any] | None, what: str, right: Right, resource: str) -> None:
+def _insist(operations: Sequence[str], what: str, right: Right, resource: str) -> None:
     # A broker without an authorizer names all of them, an old one none.
-    if operations and not {AclOperation[right], AclOperation.ALL} & set(operations):
+    if operations and not {right, "ALL"} & set(operations):
         raise may_not(what, right, resource)

@@ -17,8 +17,9 @@ from drainer.errors import (
     TopicMissing,
 )
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.loss import LogCheck
 
-CALL_TIMEOUT_S = 5.0  # of each of the three calls that a commit is
+CALL_TIMEOUT_S = 5.0  # of each request
 
 
 class Committer:
@@ -29,16 +30,25 @@ class Committer:
     lost, it remembers that both values may be found from then on.
 
     Brokers drop the offsets of a group that has been empty for long: these are written again.
+
+    ``log_ends`` is what the logs must hold: by partition, the end of the backlog and the leader's
+    epoch when it was planned.
     """
 
     def __init__(
-        self, cluster: Cluster, group: str, topic: str, timeout_s: float = CALL_TIMEOUT_S
+        self,
+        cluster: Cluster,
+        group: str,
+        topic: str,
+        log_ends: Mapping[int, tuple[int, int | None]] = {},
+        timeout_s: float = CALL_TIMEOUT_S,
     ) -> None:
         self.group = group
         self.topic = topic
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._in_doubt: dict[int, set[int]] = {}
+        self._log_check = LogCheck(cluster, topic, group, log_ends)
 
     def commit(
         self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
@@ -70,6 +80,8 @@ class Committer:
                     raise self._moved(partition, offset, allowed, "before a commit")
             moves = {p: o for p, o in offsets.items() if (was := found[p]) is None or o > was}
             if not moves:
+                some = min(offsets, default=0)
+                self._cluster.ensure_no_members(self.group, self.topic, some, self._timeout_s)
                 return {p: o for p, o in found.items() if o is not None}
             # From here on each of them may be found, whatever the answer.
             for partition, wrote in moves.items():
@@ -87,19 +99,18 @@ class Committer:
         return {p: o for p, o in found.items() if o is not None}
 
     def check(self, topic_id: str) -> None:
-        """Make sure that topic and group are still this drain's to work on.
+        """Make sure that the topic still is what this drain was planned for.
 
         Raises:
             TopicGone: when the topic was deleted, or deleted and recreated.
-            GroupJoined: when a consumer is in the group: it handles what the drain handles.
+            LogCut: when a log lost records of the backlog, handled or not.
             CommitDelayed, Interrupted: as ``commit`` does.
         """
         with self._raised_as_running():
             found = self._cluster.topic(self.topic)
             if found.topic_id != topic_id:
                 raise self._gone(f"was deleted and recreated (id {found.topic_id}, not {topic_id})")
-            if (group := self._cluster.group(self.group)).active:
-                raise group.in_use()
+            self._log_check.check(self._timeout_s)
 
     def _read(self, partitions: Mapping[int, int]) -> dict[int, int | None]:
         return self._cluster.committed(self.group, self.topic, partitions, self._timeout_s)

@@ -1,46 +1,58 @@
-"""The lock: one drain at a time works for a group, wherever the others run.
+"""The lock that one drain has on its group: the membership of a lock group of its own.
 
-A drain is the only member of a group of its own. Kafka keeps track of whether it lives, and a
-newcomer sees it in the group's description. Of two that join at the same moment, the one that looks
-later sees the other; neither can push the other out. The instance id is the drain's own, so that
-it takes the place of a dead process of itself at once.
+Kafka fences no two committers that are not members, so something has to keep drains apart. The
+members of ``drainer.lock.GROUP`` are the drains that work for ``GROUP``: a drain looks whether it
+is alone there before it works, and its client's heartbeats keep its place for as long as it lives.
 
-A member for which other processes make calls commits the next number as the group's offset, each
-second or once the last one was answered. The answer confirms that the coordinator has begun a new
-session for it since the question was sent, and a newcomer sees by the number that the holder is
-alive. Others commit 0, once: a commit that is under way when a broker comes back may end the
-process (librdkafka issue 4605).
+The place is that of a static member (KIP-345): the next process of the same drain takes it over at
+once. The client is replaced when it fails, for librdkafka fences itself when a coordinator that
+stood still answers the same join twice. Whether the place is still ours, the coordinator reports.
 """
 
 from __future__ import annotations
 
+import secrets
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from enum import Enum
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from drainer.engine.runtime import uptime_s
 from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreachable
-from drainer.kafka.cluster import LOCK, Cluster, Member
+from drainer.kafka.cluster import LOCK, Cluster, Member, close_later
 from drainer.kafka.log import ClientLog
 
 SESSION_TIMEOUT_MS = 6000  # the least that brokers allow by default
 HEARTBEAT_MS = 1000  # how late the earlier of two drains notices, at worst
 EXPIRY_MARGIN_S = 2.0  # a broker notices a dead member a little late
+LEASE_MARGIN_S = 1.0  # for clocks that run at different paces, and a thread that wakes up late
 CONFIRM_EVERY_S = 1.0
 SILENT_MOST_S = 180.0  # the longest session of any drain, and some
 ACQUIRE_TIMEOUT_S = 30.0  # brokers hold a new group's first join back for 3 s, by default
 RELEASE_TIMEOUT_S = 3.0
 REGAIN_TIMEOUT_S = 120.0
+REPLACE_AFTER_S = 10.0  # for a client that does not get in again
+RETRY_S = 1.0
+FIRST_NUMBER_MOST = 2**40
 LOOK_EVERY_S = 0.2
 LOOK_TIMEOUT_S = 1.0  # for a look amid polling
 POLL_S = 0.05
 POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
 MAX_SESSION_MS = "session.timeout.ms"
+
+
+class Standing(Enum):
+    """What a drain knows of its place in the lock group."""
+
+    JOINING = "joining"  # for the first time, or after an ordinary rebalance
+    OUT = "out"  # others may have come since it had a place
+    MEMBER = "member"
 
 
 def lock_group(group: str) -> str:
@@ -65,8 +77,10 @@ class GroupLock:
     Attributes:
         confirmed_s: when the last question was sent that the coordinator answered as to its
             member, by ``uptime_s``: it lets no other one in for a session from then on.
+        lost: why the lock is not held any more; None while it is, or may come back.
         stays: whether a release leaves the place taken until the session is over, for calls that
             other processes make for this drain may go on for a while.
+        sure_until_s: until when calls may begin, by ``uptime_s``.
     """
 
     def __init__(
@@ -82,10 +96,7 @@ class GroupLock:
         self.client_id = f"drainer-{drain_id}@{socket.gethostname()}"
         self.instance_id = f"drainer-{uuid.uuid5(uuid.NAMESPACE_URL, self.client_id)}"
         self.lost: LockLost | None = None
-        # Since when the coordinator has not confirmed the lock, by ``uptime_s``; None while it is
-        # held for sure. It comes back by itself, or is lost after a while.
-        self.unsure_since_s: float | None = None
-        self.confirmed_s = float("-inf")
+        self.confirmed_s = self.sure_until_s = float("-inf")
         self.stays = False
         self._cluster = cluster
         self._group = group
@@ -93,15 +104,13 @@ class GroupLock:
         self._say = say
         asked_ms = int(cluster.settings.properties.get(MAX_SESSION_MS, SESSION_TIMEOUT_MS))
         self._session_ms = max(asked_ms, int(session_s * 1000))
-        self._confirms = session_s > 0
         self._log = ClientLog(cluster.settings.redact)
+        self._standing = Standing.JOINING
         self._thread: threading.Thread | None = None
         self._joined = threading.Event()
-        self._leaving = False
         self._ending = False
-        self._in_group = False
-        self._was_out = False  # others may have taken the lock since
-        self._asked_s: float | None = None  # when the commit was sent that has no answer yet
+        # Of the questions to the coordinator: nobody else begins with the same.
+        self._first_number = self._number = secrets.randbelow(FIRST_NUMBER_MOST)
 
     def acquire(self) -> None:
         """Take the lock; a holder that may be dead gets its session's time to show that it isn't.
@@ -114,7 +123,7 @@ class GroupLock:
         self._wait_until_free()
         try:
             self._join()
-            self._insist_alone()
+            self._ensure_alone()
         except BaseException:  # Ctrl-C too: whoever failed to take the lock won't release it
             self.release()
             raise
@@ -130,14 +139,11 @@ class GroupLock:
 
     def _wait_until_free(self) -> None:
         begun_s = uptime_s()
-        numbers: set[int] = set()
+        numbers: set[int | None] = set()
         said = False
-        while others := self._others():
-            if number := self._number():
-                numbers.add(number)
-            # One that commits no more than 0 has the shortest session.
-            most_s = SILENT_MOST_S if numbers else self._session_ms / 1000 + EXPIRY_MARGIN_S
-            if len(numbers) > 1 or uptime_s() - begun_s > most_s:
+        while others := [m for m in self._members() if m.client_id != self.client_id]:
+            numbers.add(self._last_number())
+            if len(numbers) > 2 or uptime_s() - begun_s > SILENT_MOST_S:
                 raise self._held(others)
             if not said:
                 said = True
@@ -147,35 +153,35 @@ class GroupLock:
                 )
             time.sleep(LOOK_EVERY_S)
 
-    def _number(self) -> int | None:
+    def _last_number(self) -> int | None:
         """The last one that a holder has committed."""
-        return self._cluster.committed(lock_group(self._group), self._topic, (0,))[0]
+        return self._cluster.committed(lock_group(self._group), self._topic, (0,), LOOK_TIMEOUT_S)[
+            0
+        ]
 
-    def _insist_alone(self) -> None:
+    def _ensure_alone(self) -> None:
         # Of those that joined at the same moment the first by name waits for the others to leave.
         # One among them may hold the lock: then all leave.
         until = uptime_s() + self._session_ms / 1000 + EXPIRY_MARGIN_S
         while self.lost is None:
             members = self._members()
             names = {member.client_id for member in members}
-            if names == {self.client_id}:
+            if names == {self.client_id} and uptime_s() < self.sure_until_s:
                 return
             late = uptime_s() > until
-            if names and (late or min(names) != self.client_id):
-                raise self._held([m for m in members if m.client_id != self.client_id])
+            others = [m for m in members if m.client_id != self.client_id]
+            if others and (late or min(names) != self.client_id):
+                raise self._held(others)
             if late:
                 raise BrokerUnreachable(
                     f"lock group {lock_group(self._group)} has no members, not even this drain",
                     hint="Try again: the cluster is reachable, but slow or not ready.",
                 )
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_S if names == {self.client_id} else LOOK_EVERY_S)
         raise Refused(str(self.lost), hint=self.lost.hint)
 
     def _members(self, timeout_s: float | None = None) -> Sequence[Member]:
         return self._cluster.group(lock_group(self._group), timeout_s).members
-
-    def _others(self) -> list[Member]:
-        return [each for each in self._members() if each.client_id != self.client_id]
 
     def _held(self, others: Sequence[Member]) -> LockHeld:
         return LockHeld(
@@ -184,166 +190,194 @@ class GroupLock:
         )
 
     def _join(self) -> None:
-        settings = self._cluster.settings
-        conf = settings.conf(
-            self._log,
-            group_id=lock_group(self._group),
-            group_instance_id=self.instance_id,
-            client_id=self.client_id,
-            session_timeout_ms=self._session_ms,
-            heartbeat_interval_ms=HEARTBEAT_MS,
-            max_poll_interval_ms=POLL_INTERVAL_MS,
-            enable_auto_commit=False,
-        )
-        consumer = settings.consumer(conf | {"on_commit": self._answered})
         self._joined.clear()
-        self._leaving = self._ending = self._in_group = self._was_out = False
-        self.unsure_since_s = self.lost = self._asked_s = None
-        self.confirmed_s = float("-inf")
+        self._ending, self.lost, self._standing = False, None, Standing.JOINING
+        self.confirmed_s = self.sure_until_s = float("-inf")
         begun = time.monotonic()
-        # All calls are from one thread: librdkafka's Python client locks others out meanwhile.
-        self._thread = threading.Thread(
-            target=self._hold, args=(consumer,), name="drainer-lock", daemon=True
-        )
+        self._thread = threading.Thread(target=self._hold, name="drainer-lock", daemon=True)
         self._thread.start()
         if not self._joined.wait(ACQUIRE_TIMEOUT_S):
             waited_s, said = time.monotonic() - begun, self._log.since(begun)
             what = f"join group {lock_group(self._group)}"
-            raise unreachable(settings.bootstrap_servers, waited_s, said, what)
+            raise unreachable(self._cluster.settings.bootstrap_servers, waited_s, said, what)
 
-    def _hold(self, consumer: Consumer) -> None:
+    def _hold(self) -> None:
+        """Keeps the lock, with one client after the other, until it is given back or lost."""
+        since_s = uptime_s()
         try:
-            consumer.subscribe(
-                [self._topic],
-                on_assign=self._assigned,
-                on_revoke=self._revoked,
-                on_lost=self._cast_out,
-            )
-            polled_s = looked_s = uptime_s()
-            asked_s, number = float("-inf"), 0 if self._confirms else -1
             while not self._ending and self.lost is None:
-                message = consumer.poll(POLL_S)
-                if message is not None:
-                    self._heed(message)
-                now_s = uptime_s()
-                if now_s - polled_s > self._session_ms / 1000:  # this process stood still
-                    self._was_out = True
-                    self._doubt()
-                polled_s = now_s
-                # Not before it is in again: to look for a coordinator that is away may end the
-                # process (librdkafka issue 4605).
-                if self._was_out and self._in_group and now_s - looked_s > LOOK_EVERY_S:
+                if self._standing is Standing.OUT:
                     self._look_for_others()
-                    polled_s = looked_s = uptime_s()
-                may_ask = self._in_group and not self._was_out and self._asked_s is None
-                is_asked = number < 0 or (self._confirms and now_s - asked_s > CONFIRM_EVERY_S)
-                if may_ask and is_asked:
-                    number += 1
-                    self._asked_s = asked_s = now_s
-                    at = TopicPartition(self._topic, 0, number)
-                    consumer.commit(offsets=[at], asynchronous=True)
-                since_s = self.unsure_since_s
-                if since_s is not None and uptime_s() - since_s > REGAIN_TIMEOUT_S:
-                    self._lose(
-                        f"the lock on group {self._group} was not confirmed for"
-                        f" {REGAIN_TIMEOUT_S:.0f} s",
-                        "another drain may have taken it; resume with the plan",
-                    )
-            if (self._ending and not self.stays) or self._was_out:
-                self._leave(consumer)
+                client = _Client(self)
+                try:
+                    self._attend(client, since_s)
+                    if (self._ending and not self.stays) or self.lost is not None:
+                        client.leave(self._is_member)
+                except KafkaException as error:
+                    self._heed(error.args[0])
+                finally:
+                    close_later(client.consumer)
+                if not self._ending and self.lost is None:
+                    self._fall_out()
+                    time.sleep(RETRY_S)
         except Exception as error:  # whatever it is, the lock is not held any more
-            said = error.args[0].str() if isinstance(error, KafkaException) else repr(error)
-            said = self._cluster.settings.redact(said)
+            said = self._cluster.settings.redact(repr(error))
             self._lose(f"the lock on group {self._group} failed: {said}")
-        finally:
-            consumer.close()
 
-    def _leave(self, consumer: Consumer) -> None:
+    def _attend(self, client: _Client, since_s: float) -> None:
+        """Polls a client until it is to be replaced, or the lock is given back or lost."""
+        begun_s = polled_s = looked_s = uptime_s()
+        while not self._ending and self.lost is None:
+            client.poll()
+            now_s = uptime_s()
+            if now_s - polled_s > self._session_ms / 1000:  # this process stood still
+                self._fall_out()
+            polled_s = now_s
+            if client.was_cast_out:
+                client.was_cast_out = False
+                self._fall_out()
+            if client.in_group:
+                self._joined.set()
+                if self._standing is Standing.JOINING:
+                    self._standing = Standing.MEMBER
+                elif self._standing is Standing.OUT and now_s - looked_s > LOOK_EVERY_S:
+                    self._standing = self._look_for_others()
+                    polled_s = looked_s = uptime_s()
+            if self._standing is Standing.MEMBER:
+                self._confirm(client, now_s)
+            if now_s - max(begun_s, client.confirmed_s) > REPLACE_AFTER_S:
+                return
+            if now_s - max(since_s, self.confirmed_s) > self._session_ms / 1000 + REGAIN_TIMEOUT_S:
+                self._lose(
+                    f"the lock on group {self._group} was not confirmed for"
+                    f" {REGAIN_TIMEOUT_S:.0f} s",
+                    "another drain may have taken it; resume with the plan",
+                )
+
+    def _confirm(self, client: _Client, now_s: float) -> None:
+        """Asks the coordinator, by a commit as its member, and counts the answer to the last."""
+        if client.confirmed_s > self.confirmed_s:
+            self.confirmed_s = client.confirmed_s
+            self.sure_until_s = self.confirmed_s + self._session_ms / 1000 - LEASE_MARGIN_S
+        if client.in_group and client.asked_s is None and now_s - client.last_s > CONFIRM_EVERY_S:
+            self._number += 1
+            client.ask(self._topic, self._number, now_s)
+
+    def _fall_out(self) -> None:
+        self._standing, self.sure_until_s = Standing.OUT, float("-inf")
+
+    def _look_for_others(self) -> Standing:
+        # The coordinator lets whoever was out in again, beside those who came since: it is theirs.
+        try:
+            members, number = self._members(LOOK_TIMEOUT_S), self._last_number()
+        except DrainerError:
+            return Standing.OUT  # it is asked again, and nothing begins until there is an answer
+        others = [m for m in members if m.client_id != self.client_id]
+        is_ours = number is None or self._first_number < number <= self._number
+        if others or not (is_ours or self.confirmed_s < 0):
+            self._lose(
+                f"{_named(others or members)} took the lock on group {self._group}, while this"
+                " process stood still or was cut off",
+                "let that one finish; what both handled in between is handled twice",
+            )
+        return Standing.MEMBER if members else Standing.OUT
+
+    def _is_member(self, member_id: str) -> bool:
+        return member_id in [member.id for member in self._members(RELEASE_TIMEOUT_S)]
+
+    def _heed(self, answer: KafkaError) -> None:
+        """Loses the lock by an answer that another client would get, too."""
+        hint = None
+        if answer.code() in FORBIDDEN:
+            of_topic = answer.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+            resource = f"topic {self._topic}" if of_topic else f"group {lock_group(self._group)}"
+            missing = may_not(f"hold the lock on group {self._group}", "READ", resource)
+            self._lose(str(missing), missing.hint)
+        elif answer.code() == KafkaError.INVALID_SESSION_TIMEOUT:
+            hint = "Set session.timeout.ms to at least the broker's group.min.session.timeout.ms."
+            said = self._cluster.settings.redact(answer.str())
+            self._lose(f"the lock on group {self._group} failed: {said}", hint)
+
+    def _lose(self, what: str, hint: str | None = None) -> None:
+        self.lost, self.sure_until_s = LockLost(what, hint=hint), float("-inf")
+        self._joined.set()
+
+
+class _Client:
+    """One client in the lock group, for the lock's thread.
+
+    Attributes:
+        in_group: whether it has a place.
+        was_cast_out: whether the coordinator took its place away; whoever notices clears it.
+        asked_s: when the question was sent that has no answer yet; None without one.
+        last_s: when the last one was sent.
+        confirmed_s: when the last one was sent that was answered as to a member.
+    """
+
+    def __init__(self, lock: GroupLock) -> None:
+        self.in_group = self.was_cast_out = False
+        self.asked_s: float | None = None
+        self.last_s = self.confirmed_s = float("-inf")
+        settings = lock._cluster.settings
+        conf = settings.conf(
+            lock._log,
+            group_id=lock_group(lock._group),
+            group_instance_id=lock.instance_id,
+            client_id=lock.client_id,
+            session_timeout_ms=lock._session_ms,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            max_poll_interval_ms=POLL_INTERVAL_MS,
+            enable_auto_commit=False,
+        )
+        self.consumer = settings.consumer(conf | {"on_commit": self._answered})
+        self.consumer.subscribe(
+            [lock._topic],
+            on_assign=self._assigned,
+            on_revoke=self._revoked,
+            on_lost=self._cast_out,
+        )
+
+    def poll(self) -> None:
+        """Serves the client. Raises KafkaException with what does not pass by itself."""
+        message = self.consumer.poll(POLL_S)
+        answer = None if message is None else message.error()
+        if answer is not None and answer.code() not in PASSING | NO_TOPIC:
+            raise KafkaException(answer)
+
+    def ask(self, topic: str, number: int, now_s: float) -> None:
+        """Begin to commit a number: only a member may."""
+        self.asked_s = self.last_s = now_s
+        self.consumer.commit(offsets=[TopicPartition(topic, 0, number)], asynchronous=True)
+
+    def leave(self, is_member: Callable[[str], bool]) -> None:
+        """Give the place up, and wait until the coordinator has noticed."""
         # close() keeps the place of a static member until its session is over; unsubscribe()
-        # gives it up, if it is polled until the broker has noticed.
-        self._leaving = True
-        consumer.unsubscribe()
-        until = uptime_s() + RELEASE_TIMEOUT_S
-        while uptime_s() < until:
-            consumer.poll(0.01)
-            try:
-                members = self._members(RELEASE_TIMEOUT_S)
-            except Refused:
-                return
-            if self.client_id not in [member.client_id for member in members]:
-                return
+        # gives it up, if it is polled meanwhile.
+        until_s = uptime_s() + RELEASE_TIMEOUT_S
+        with suppress(KafkaException, DrainerError):  # why it ends is known, and told by others
+            member_id = self.consumer.memberid()
+            self.consumer.unsubscribe()
+            while uptime_s() < until_s:
+                self.consumer.poll(0.01)
+                if not is_member(member_id):
+                    return
 
     def _answered(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:
-        asked_s, self._asked_s = self._asked_s, None
+        asked_s, self.asked_s = self.asked_s, None
         if asked_s is not None and error is None and not any(each.error for each in offsets):
             self.confirmed_s = asked_s
 
     def _assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         consumer.assign([])  # a member that reads nothing
-        self._in_group = True
-        self._settle()
-        self._joined.set()
+        self.in_group = True
 
     def _revoked(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         consumer.unassign()
-        self._in_group = False
-        if not self._leaving:
-            self._doubt()
+        self.in_group = False
 
     def _cast_out(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
-        self._was_out = True
+        self.was_cast_out = True
         self._revoked(consumer, partitions)
-
-    def _doubt(self) -> None:
-        if self.unsure_since_s is None:
-            self.unsure_since_s = uptime_s()
-
-    def _settle(self) -> None:
-        if self._in_group and not self._was_out:
-            self.unsure_since_s = None
-
-    def _look_for_others(self) -> None:
-        # The broker lets whoever was out in again, beside those who came since: it is theirs now.
-        try:
-            members = self._members(LOOK_TIMEOUT_S)
-        except DrainerError:
-            return  # it is asked again, and nothing is committed until there is an answer
-        if others := [m for m in members if m.client_id != self.client_id]:
-            self._lose(
-                f"{_named(others)} took the lock on group {self._group}, while this process stood"
-                " still or was cut off",
-                "let that one finish; what both handled in between is handled twice",
-            )
-        elif members:
-            self._was_out = False
-            self._settle()
-
-    def _heed(self, message: Message) -> None:
-        answer = message.error()
-        if answer is None or answer.code() in PASSING | NO_TOPIC:
-            return
-        said = self._cluster.settings.redact(answer.str())
-        if answer.code() in {KafkaError._FATAL, KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID}:
-            self._lose(
-                f"another drain took the lock on group {self._group}: {said}",
-                "Find where it runs, and let it end: it has this drain's name.",
-            )
-        elif answer.code() in FORBIDDEN:
-            of_topic = answer.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-            resource = f"topic {self._topic}" if of_topic else f"group {lock_group(self._group)}"
-            missing = may_not(f"hold the lock on group {self._group}", "READ", resource)
-            self._lose(str(missing), missing.hint)
-        else:
-            hint = None
-            if answer.code() == KafkaError.INVALID_SESSION_TIMEOUT:
-                hint = (
-                    "Set session.timeout.ms to at least the broker's group.min.session.timeout.ms."
-                )
-            self._lose(f"the lock on group {self._group} failed: {said}", hint)
-
-    def _lose(self, what: str, hint: str | None = None) -> None:
-        self.lost = LockLost(what, hint=hint)
-        self._joined.set()
 
 
 def _named(members: Iterable[Member]) -> str:

@@ -16,6 +16,7 @@ from drainer.kafka.answers import (
     granting,
     unreachable,
 )
+from drainer.kafka.cluster import Cluster
 from drainer.kafka.connection import TIMEOUT_S
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
@@ -109,10 +110,11 @@ class TopicLook:
                         f"topic {self._topic} was deleted during the read",
                         hint="Its records are gone. Start a new drain with another --plan.",
                     )
-            return {
+            found = {
                 n: self._consumer.get_watermark_offsets(TopicPartition(self._topic, n), timeout_s)
                 for n in numbers
             }
+            return found if all(min(bounds) >= 0 for bounds in found.values()) else None
         except KafkaException as error:
             if error.args[0].code() in PASSING_TO_READERS | NO_TOPIC:
                 return None
@@ -125,6 +127,56 @@ class TopicLook:
         raise KafkaException(answer)
 
 
+class LogCheck:
+    """Checks that logs still hold the records that a drain was planned for.
+
+    A leader never cuts its own log. So while a partition's epoch stays as it was, its end is all
+    there is to look at; after an election, brokers report where the records of the old epoch end.
+
+    Args:
+        cluster: for the ends of the logs.
+        topic: its name.
+        reader: the name of a group that the broker sees.
+        ends: by partition, the end of the backlog, and the leader's epoch when it was planned.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        reader: str,
+        ends: Mapping[int, tuple[int, int | None]],
+    ) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._reader = reader
+        self._ends = ends
+        self._known = {number: epoch for number, (_, epoch) in ends.items()}
+
+    def check(self, timeout_s: float | None = None) -> None:
+        """Raises LogCut when records below an end are lost, or others have come in their place.
+
+        Raises BrokerUnreachable when no answer came, and Refused as the cluster does.
+        """
+        found = self._cluster.log_ends(self._topic, self._ends, timeout_s)
+        suspects = {
+            number: self._ends[number]
+            for number, (end, epoch) in found.items()
+            if end < self._ends[number][0] or epoch != self._known[number]
+        }
+        starts = self._cluster.log_starts(self._topic, suspects, timeout_s)
+        # Where retention took all of them, nothing is left to compare.
+        suspects = {n: end for n, end in suspects.items() if starts[n] <= end[0]}
+        settings = self._cluster.settings
+        for number, said in cut_logs(settings, self._topic, self._reader, suspects).items():
+            raise LogCut(
+                f"{self._topic}/{number} lost records below {self._ends[number][0]}, the end of the"
+                f" backlog, as after an unclean leader election ({said})",
+                hint=_CUT_HINT,
+            )
+        self._known |= {number: epoch for number, (_, epoch) in found.items()}
+
+
 def recreated(topic: str) -> TopicGone:
     """The error for a topic of the same name with another id."""
     return TopicGone(
@@ -134,13 +186,13 @@ def recreated(topic: str) -> TopicGone:
 
 
 def cut_logs(
-    settings: ClientSettings, topic: str, reader: str, ends: Mapping[int, tuple[int, int]]
+    settings: ClientSettings, topic: str, reader: str, ends: Mapping[int, tuple[int, int | None]]
 ) -> dict[int, str]:
     """The partitions whose records below an offset are not those of then, and what the client says.
 
-    ``ends`` has by partition that offset, and the epoch of the leader that it was read from. A log
-    that was cut below it and has grown again has the records of another leader there: the broker
-    knows where each epoch ended (KIP-320).
+    ``ends`` has by partition that offset, and the epoch of the leader that it was read from, if
+    known. A log that was cut below it and has grown again has the records of another leader there:
+    the broker knows where each epoch ended (KIP-320).
 
     Raises:
         BrokerUnreachable: when no answer came.

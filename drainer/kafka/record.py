@@ -129,7 +129,8 @@ def _headers_of(record: _Record) -> _Headers | None:
 
 def _timestamp(record: _Record) -> int | None:
     kind, timestamp_ms = record.timestamp()
-    return None if kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE else timestamp_ms
+    none = kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE or timestamp_ms < 0
+    return None if none else timestamp_ms
 
 
 # What is called for each record is the client's own function where that can be: a wrapper of ours

@@ -102,7 +102,7 @@ def drain(
             handler=prepared.handler,
             running=running,
             cluster=cluster,
-            committer=Committer(cluster, plan.group, plan.topic),
+            committer=Committer(cluster, plan.group, plan.topic, plan.log_ends),
             lock=lock,
             read_committed=lambda: cluster.committed(plan.group, plan.topic, list(plan.partitions)),
             message_bytes=1.0 if cap is None else cap.message_bytes,

@@ -7,10 +7,10 @@ from functools import partial
 
 from drainer.core.listed import listed, name_lost
 from drainer.core.plan import OffsetPlan
-from drainer.errors import DrainerError, GroupActive, PlanRefused, TopicMissing
+from drainer.errors import DrainerError, GroupActive, LogCut, PlanRefused, TopicMissing
 from drainer.escape import command
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.loss import cut_logs
+from drainer.kafka.loss import LogCheck
 from drainer.operations.group import check_inactive
 from drainer.store.plan_file import LoadedPlan
 
@@ -46,7 +46,7 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
     for text, look in looks:
         try:
             look(cluster, loaded)
-        except (PlanRefused, GroupActive) as error:
+        except (PlanRefused, GroupActive, LogCut) as error:
             return [*checks, (text, error)]
         checks.append((text, None))
     return checks
@@ -120,33 +120,12 @@ def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:
             if plan.redrive is None
             else "Use `drainer redrive`: it skips the gap and redrives the rest.",
         )
-    for number, part in plan.partitions.items():
-        if plan.watermark(number) < part.end and bounds[number].end < part.end:
-            raise PlanRefused(
-                f"partition {number}: the log ends at {bounds[number].end}, below the plan's end"
-                f" {part.end}: someone truncated it",
-                hint="Find out what happened to the topic first.",
-            )
 
 
 def _same_records(cluster: Cluster, loaded: LoadedPlan) -> None:
+    # Up to the ends of then, also of what is finished: a redrive goes on to what has come since.
     plan = loaded.plan
-    logs = cluster.log_bounds(plan.topic, tuple(plan.partitions), plan.isolation)
-    # Up to the ends of then: a redrive goes on to what has come since. Where retention took all of
-    # that, nothing is left to compare.
-    ends = {
-        number: (part.end, part.leader_epoch)
-        for number, part in loaded.written.partitions.items()
-        if part.leader_epoch is not None
-        and plan.watermark(number) < part.end
-        and logs[number].start < part.end
-    }
-    for number, said in cut_logs(cluster.settings, plan.topic, plan.group, ends).items():
-        raise PlanRefused(
-            f"partition {number}: the records below the plan's end {ends[number][0]} have changed,"
-            f" as after an unclean leader election ({said})",
-            hint="The plan may not match the log. Start a new drain with another --plan.",
-        )
+    LogCheck(cluster, plan.topic, plan.group, loaded.written.log_ends).check()
 
 
 def _group(cluster: Cluster, loaded: LoadedPlan) -> None:

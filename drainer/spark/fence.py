@@ -32,8 +32,8 @@ class Fence:
     """Looks at what the driver says and for newer drivers and attempts, from a thread of its own.
 
     A Python worker has one for as long as its handler is open; for an engine in a task it is the
-    lock. Beyond its lease nothing is ``sure``, from that very moment, also on a process that stood
-    still in the meantime; a call that goes on beyond the cut ends the whole process.
+    lock. Beyond its lease no call begins, also in a process that stood still in the meantime; a
+    call that goes on beyond the cut ends the whole process.
 
     Attributes:
         lost: why the task is to end: LockLost when a newer driver or attempt has taken over,
@@ -109,14 +109,9 @@ class Fence:
             self._lease.end(self._clock())
 
     @property
-    def sure(self) -> bool:
-        """Whether a call may begin at this moment."""
-        return self._clock() < self._lease.sure_until_s
-
-    @property
-    def unsure_since_s(self) -> float | None:
-        """Since when none may begin (``uptime_s``), None when one may."""
-        return None if self.sure else self._lease.sure_until_s
+    def sure_until_s(self) -> float:
+        """Until when calls may begin, by ``uptime_s``."""
+        return self._lease.sure_until_s
 
     def _watch(self) -> None:
         while not self._stopped.is_set():

@@ -7,9 +7,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack, nullcontext, suppress
-from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from pyspark import TaskContext
 
@@ -23,8 +22,6 @@ from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Interrupted, LanesParked, LockLost
-from drainer.handler import Retry
-from drainer.loader import LoadedHandler
 from drainer.message import Origin, ShippedMessage, partition_of, shard_of, stream_of
 from drainer.operations.policy import LetterWriters
 from drainer.spark.borrower import BorrowingDrain
@@ -44,7 +41,6 @@ WAIT_S = 0.1
 NEVER_S = 1e7  # between two plans of a task: its records are all that anybody reads
 STOP_S = 1.0
 DOES_IT_SHUFFLE = "Resume with the plan. Check the Spark settings that change how it shuffles."
-ASK_AGAIN_S = 0.1  # after the fence was not sure
 
 
 class Given(NamedTuple):
@@ -99,7 +95,7 @@ class Handling:
                 held = Held(
                     plan=plan,
                     file=records,
-                    handler=guarded(handler.held_open(), lambda: fence.sure),
+                    handler=handler.held_open(),
                     running=replace(
                         self.settings,
                         plan_interval_s=NEVER_S,
@@ -354,21 +350,3 @@ def _outcome(
         "parked_lanes": summary.parked.as_json(),
         "status": status,
     }
-
-
-def guarded(handler: LoadedHandler, may_begin: Callable[[], bool]) -> LoadedHandler:
-    """The same handler, which gets nothing while ``may_begin`` says no; it gets it later.
-
-    An engine looks at its lock twenty times a second. A process that stood still would begin
-    something between waking up and the next look; ``Fence.sure`` knows better.
-    """
-    handle, handle_bundle = handler.handle, handler.handle_bundle
-    guarding = copy(handler)
-    # Without a coroutine around each call: a backlog has millions of them.
-    guarding.handle = lambda sub: handle(sub) if may_begin() else _not_now()
-    guarding.handle_bundle = lambda bundle: handle_bundle(bundle) if may_begin() else _not_now()
-    return guarding
-
-
-def _not_now() -> NoReturn:
-    raise Retry("another attempt may be at work", after=ASK_AGAIN_S)

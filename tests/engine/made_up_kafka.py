@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import Any, Never
@@ -166,7 +167,7 @@ class GroupLock:
     """The lock, which is lost when a test says so."""
 
     lost: DrainerError | None = None
-    unsure_since_s: float | None = None
+    sure_until_s = inf
 
 
 class Letters:

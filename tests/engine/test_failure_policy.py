@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -258,7 +259,7 @@ def test_nothing_is_started_while_the_lock_is_not_confirmed(tmp_path: Path) -> N
 
     def observe(status: object) -> None:
         begun.append(len(handler.account.began))
-        rehearsal.lock.unsure_since_s = time.monotonic() if len(begun) in (1, 2) else None
+        rehearsal.lock.sure_until_s = -inf if len(begun) in (1, 2) else inf
 
     rehearsal.observe = observe
     summary = rehearsal.drain(handler)

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,7 @@ def test_nothing_is_committed_while_the_lock_is_not_confirmed(
 
     async def doubt_at_the_last(sub: SubMessage) -> None:
         if len(handler.account.began) == len(rehearsal.places):
-            rehearsal.lock.unsure_since_s = 1.0
+            rehearsal.lock.sure_until_s = -inf
 
     handler = OnTheLoop(doubt_at_the_last)
 

@@ -6,9 +6,10 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ from drainer.policy.failures import FailureSettings
 from drainer.spark.borrower import BorrowingDrain
 from drainer.spark.control import ControlChannel, Loans
 from drainer.spark.fence import Fence
-from drainer.spark.handling import RUNTIME, guarded
+from drainer.spark.handling import RUNTIME
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.lending import Borrowed
 from drainer.spark.records import TaskStatus
@@ -71,17 +72,17 @@ def run_task(
     state: State,
     attempt: Attempt,
     handler: Handler,
-    may_begin: Callable[[], bool] = lambda: True,
+    sure_from_s: float = 0.0,
 ) -> Summary:
     with not_for_ever():
-        return handle_share(state, attempt, handler, may_begin)
+        return handle_share(state, attempt, handler, sure_from_s)
 
 
 def handle_share(
     state: State,
     attempt: Attempt,
     handler: Handler,
-    may_begin: Callable[[], bool] = lambda: True,
+    sure_from_s: float = 0.0,
     logs: Mapping[int, Log] = LOGS,
     rate: float | None = None,
 ) -> Summary:
@@ -100,13 +101,13 @@ def handle_share(
     held = Held(
         plan=plan,
         file=records,
-        handler=guarded(LoadedHandler(plan.handler, handler), lambda: fence.sure and may_begin()),
+        handler=LoadedHandler(plan.handler, handler),
         running=replace(QUICK, plan_interval_s=60.0, journal_interval_s=0.005),
         committer=Group({0: None}),
         lock=fence,
         read_committed=dict,
         observe=lambda status: records.beat(),
-        runtime=RUNTIME,
+        runtime=replace(RUNTIME, uptime=lambda: uptime_s() if uptime_s() > sure_from_s else inf),
     )
     letters = Letters()
     ports = Ports(
@@ -170,11 +171,11 @@ def test_a_task_that_is_overtaken_ends(state: State) -> None:
 
 
 @pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
-def test_nothing_goes_to_the_handler_while_the_guard_says_no(
+def test_nothing_goes_to_the_handler_while_the_lease_is_over(
     kind: type[OnTheLoop], state: State
 ) -> None:
     """Not even before the engine has noticed that its lock is unsure; and then all of it does."""
-    until_s = time.monotonic() + 0.3
+    until_s = uptime_s() + 0.3
     began: list[float] = []
 
     class Noting(kind):  # type: ignore[valid-type, misc]
@@ -183,13 +184,13 @@ def test_nothing_goes_to_the_handler_while_the_guard_says_no(
             begin = self.account.begin
 
             def noted(sub: SubMessage) -> None:
-                began.append(time.monotonic())
+                began.append(uptime_s())
                 begin(sub)
 
             self.account.begin = noted
 
     handler = Noting()
-    summary = run_task(state, FIRST, handler, lambda: time.monotonic() > until_s)
+    summary = run_task(state, FIRST, handler, until_s)
     assert (summary.status, summary.sub_messages.done) == ("done", 120)
     assert min(began) > until_s
     assert handler.account.breaches == []

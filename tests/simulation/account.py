@@ -11,7 +11,6 @@ from drainer.core.claims import ALL, class_of
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Outcome
-from drainer.engine.local import LocalDrain
 from drainer.message import SubMessage
 from drainer.policy.admission import BURST_S
 from drainer.policy.failures import JITTER, AfterDead, FailureSettings, OnFailure
@@ -45,7 +44,7 @@ class Account:
         self.repeats_allowed = 0
         self.concurrency = 0
         self.limit: Callable[[], int] | None = None  # on what may run, when that changes
-        self.unsure_since_s: Callable[[], float | None] = lambda: None  # of the lock
+        self.sure_until_s: Callable[[], float] = lambda: inf  # of the lock
         self.exact = True  # what comes out of the handler is accounted for at once
         self._calls: dict[Place, int] = {}  # of the handler, by the first that each was given
         self._busy: Counter[Hashable] = Counter()  # lanes with something in the handler
@@ -201,11 +200,8 @@ class Account:
         )
 
     def _check_lock(self, place: Place) -> None:
-        unsure_s = self._world.now_s - (self.unsure_since_s() or inf)
-        noticed_s = LocalDrain.look_s + self._world.longest_turn_s + INSTANT_S
-        # Threads go on with what they were handed before.
-        fine = not self.exact or unsure_s <= noticed_s
-        self._world.insist(fine, f"{place} began while the lock was in doubt")
+        sure = self._world.now_s <= self.sure_until_s() + INSTANT_S
+        self._world.insist(sure, f"{place} began while the lock was in doubt")
 
     def _count_starts(self, operations: int) -> None:
         if self.policy.rate is None or not self.exact:

@@ -4,6 +4,7 @@ do there. In place of drainer/kafka's clients there are others, with the same fa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -179,8 +180,28 @@ class SimCluster(Cluster):
             raise BrokerUnreachable("the commit of group billing got no answer")
         broker.world.step("ask after the commit")
 
+    def ensure_no_members(
+        self, group: str, topic: str, partition: int, timeout_s: float | None = None
+    ) -> None:
+        self.broker.ask("members")
+        if self.broker.stranger:
+            self._see("a consumer is in the group")
+            raise self.group_active(group)
+
     def near_groups(self, name: str) -> list[str]:
         return []
+
+    def log_starts(
+        self, topic: str, partitions: Iterable[int], timeout_s: float | None = None
+    ) -> dict[int, int]:
+        self.broker.ask("starts")
+        return {n: self.broker.backlog.logs[n].start for n in partitions}
+
+    def log_ends(
+        self, topic: str, partitions: Iterable[int], timeout_s: float | None = None
+    ) -> dict[int, tuple[int, int | None]]:
+        self.broker.ask("ends")
+        return {n: (self.broker.backlog.logs[n].end, None) for n in partitions}
 
     def log_bounds(
         self, topic: str, partitions: Iterable[int], isolation: str
@@ -311,7 +332,7 @@ class SimLock:
 
     def __init__(self, world: World) -> None:
         self.lost: DrainerError | None = None
-        self.unsure_since_s: float | None = None
+        self.sure_until_s = inf
         self.client_id = "drainer"
         self._world = world
 

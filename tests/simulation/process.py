@@ -140,6 +140,7 @@ def runtime(it: Simulation, now: Callable[[], Process]) -> Runtime:
 
     return Runtime(
         monotonic=world.monotonic,
+        uptime=world.monotonic,
         wall=lambda: datetime.fromtimestamp(EPOCH_S, UTC) + timedelta(seconds=world.now_s),
         new_event_loop=lambda: now().begin(),
         interpreter=nullcontext,

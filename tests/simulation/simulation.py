@@ -86,7 +86,7 @@ class Simulation:
             plan_interval_s=random.choice([0.1, 0.3, 1.0]),
             grace_s=random.choice([0.0, 0.1, 5.0]),
         )
-        self.account.unsure_since_s = lambda: self.process.lock.unsure_since_s
+        self.account.sure_until_s = lambda: self.process.lock.sure_until_s
         self.account.concurrency = at_once
         self.outages_after = random.choice([3, 50])  # failures that open the circuit breaker
         self.troubled = random.choice([0, 1, 2, 3, 4, 5, 6, 6])  # lives with some trouble

@@ -61,7 +61,7 @@ SEEN = {
     "limits": 150,
     "classes": 120,
     "waits for the rest": 80,
-    "only a class": 10,
+    "only a class": 7,
     "exit 0": 150,
     "exit 4": 20,
     "exit 5": 20,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 from drainer.errors import (
@@ -146,12 +147,12 @@ class Troubles:
         self._it.process.lock.lost = LockLost("another drain took the lock on group billing")
 
     def _unsure(self) -> None:
-        self._it.process.lock.unsure_since_s = self._world.now_s
+        self._it.process.lock.sure_until_s = self._world.now_s
         self._it.may_end.add(Interrupted)  # when the last commit can't be made meanwhile
         self._after("sure", self._random.choice([0.1, 2, 8]))
 
     def _sure(self) -> None:
-        self._it.process.lock.unsure_since_s = None
+        self._it.process.lock.sure_until_s = inf
 
     def _outage(self) -> None:
         self._broker.unreachable = True

@@ -70,6 +70,10 @@ class Nothing(Handler):
         pass
 
 
+def is_sure(fence: Fence) -> bool:
+    return uptime_s() < fence.sure_until_s
+
+
 Drive = Callable[..., tuple[State, ControlChannel, Lock]]
 
 
@@ -127,12 +131,13 @@ def fence(make_fence: Callable[..., tuple[Fence, Ends]]) -> Fence:
     """That is sure."""
     found, _ = make_fence()
     found.guard(FIRST)
-    eventually(lambda: found.sure)
+    eventually(lambda: is_sure(found))
     return found
 
 
 def test_a_task_is_sure_once_it_has_seen_its_driver_beat(fence: Fence) -> None:
-    assert (fence.sure, fence.unsure_since_s, fence.lost) == (True, None, None)
+    assert is_sure(fence)
+    assert fence.lost is None
 
 
 def test_between_two_looks_a_task_learns_what_the_driver_says_and_no_more(
@@ -142,12 +147,12 @@ def test_between_two_looks_a_task_learns_what_the_driver_says_and_no_more(
     _, channel, _ = driver
     found, _ = make_fence(replace(QUICK, look_s=60, listen_s=0.01))
     found.guard(FIRST)
-    until_s = found.unsure_since_s
+    until_s = found.sure_until_s
     channel.change(FailureSettings(retries=9))
     eventually(lambda: found.failures == FailureSettings(retries=9))
     channel.stop("a person asks")
     eventually(lambda: isinstance(found.lost, Interrupted))
-    assert found.unsure_since_s == until_s, "its lease is as it was"
+    assert found.sure_until_s == until_s, "its lease is as it was"
 
 
 def test_a_driver_without_a_lock_makes_no_task_sure(
@@ -161,9 +166,9 @@ def test_a_driver_without_a_lock_makes_no_task_sure(
     for _ in range(5):
         channel.beat()
         assert looks.acquire(timeout=10)
-    assert not fence.sure
+    assert not is_sure(fence)
     lock.held = True
-    eventually(lambda: fence.sure)
+    eventually(lambda: is_sure(fence))
 
 
 @pytest.mark.parametrize(
@@ -181,8 +186,7 @@ def test_a_task_that_is_overtaken_notices_it(
     eventually(lambda: fence.lost)
     assert reason in str(fence.lost)
     assert isinstance(fence.lost, LockLost)
-    assert not fence.sure
-    assert fence.unsure_since_s is not None
+    assert not is_sure(fence)
 
 
 def test_what_an_overtaken_task_has_in_its_handler_is_cut(
@@ -190,7 +194,7 @@ def test_what_an_overtaken_task_has_in_its_handler_is_cut(
 ) -> None:
     fence, ended = make_fence(replace(QUICK, cut_s=0.05))
     fence.guard(FIRST)
-    eventually(lambda: fence.sure)
+    eventually(lambda: is_sure(fence))
     fence.calls = lambda: 1
     state.begin(SECOND, STREAMS, {0: 0})
     eventually(lambda: ended)
@@ -203,7 +207,7 @@ def test_the_next_task_of_a_worker_whose_last_one_was_overtaken_goes_on(
     eventually(lambda: fence.lost)
     state.begin(next_one := Attempt(1, 1, 3, 2), STREAMS, {0: 0})
     fence.guard(next_one)
-    eventually(lambda: fence.sure)
+    eventually(lambda: is_sure(fence))
     assert fence.lost is None
 
 
@@ -302,13 +306,13 @@ def test_a_driver_that_stops_is_heard_and_a_takeover_after_that_too(
     eventually(lambda: fence.lost)
     assert str(fence.lost) == "interrupted by Ctrl-C"
     assert isinstance(fence.lost, Interrupted)
-    assert fence.sure  # calls in flight end within its time
+    assert is_sure(fence)  # calls in flight end within its time
     channel.beat()
     control = state.control(1)
     assert control is not None
     assert control.stop == "interrupted by Ctrl-C"
     state.begin(SECOND, STREAMS, {0: 0})
-    eventually(lambda: isinstance(fence.lost, LockLost) and not fence.sure)
+    eventually(lambda: isinstance(fence.lost, LockLost) and not is_sure(fence))
 
 
 def test_two_drivers_of_one_epoch_are_one_too_many(objects: Failing, drive: Drive) -> None:
@@ -326,7 +330,7 @@ def test_without_news_for_a_lease_nothing_is_sure_and_then_calls_are_cut(
 ) -> None:
     fence, ended = make_fence(SHORT)
     fence.guard(FIRST)
-    eventually(lambda: fence.sure)
+    eventually(lambda: is_sure(fence))
     fence.calls = lambda: 1
     if how == "gone":
         objects.gone = True
@@ -334,7 +338,7 @@ def test_without_news_for_a_lease_nothing_is_sure_and_then_calls_are_cut(
         objects.answers.clear()
     else:
         driver[2].held = False
-    eventually(lambda: not fence.sure)
+    eventually(lambda: not is_sure(fence))
     assert fence.lost is None
     assert not ended
     eventually(lambda: ended)
@@ -344,7 +348,7 @@ def test_without_news_for_a_lease_nothing_is_sure_and_then_calls_are_cut(
     objects.gone = False
     objects.answers.set()
     driver[2].held = True
-    eventually(lambda: fence.sure)
+    eventually(lambda: is_sure(fence))
     assert fence.trouble is None
 
 
@@ -352,7 +356,7 @@ def test_a_worker_without_calls_is_not_ended(
     driver: tuple[State, ControlChannel, Lock], make_fence: Callable[..., tuple[Fence, Ends]]
 ) -> None:
     fence, ended = make_fence(replace(SHORT, cut_s=0.01))
-    eventually(lambda: fence.sure)
+    eventually(lambda: is_sure(fence))
     asked = threading.Event()
     fence.calls = lambda: asked.set() or 0  # type: ignore[func-returns-value]
     driver[2].held = False
@@ -388,6 +392,7 @@ from drainer.core.merge import Record
 from drainer.core.progress import Progress
 from drainer.spark.fence import Fence
 from drainer.spark.lease import LeaseTimes
+from drainer.engine.runtime import uptime_s
 from drainer.spark.state import Attempt, State
 path, number = Path(sys.argv[2]), int(sys.argv[3])
 log = path / "begun.log"
@@ -403,7 +408,7 @@ at = Progress(0).merge(taken.claims["0/8"][0]).watermark if taken.claims else 0
 fence.guard(attempt)
 with log.open("a", buffering=1) as out:
     while fence.lost is None and at < 100_000:
-        if not fence.sure:
+        if uptime_s() >= fence.sure_until_s:
             time.sleep(0.001)
             continue
         out.write(f"{number} {at} {time.monotonic_ns()}\\n")

@@ -206,7 +206,8 @@ def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, in
         for place, one in asked.items():
             # Without a leader nothing is written to it; and it may be deleted meanwhile.
             with _ignoring(_NO_ANSWER):
-                found[place.topic, place.partition] = cluster.wait(one, left).offset
+                if (end := cluster.wait(one, left).offset) >= 0:  # else its leader is away
+                    found[place.topic, place.partition] = end
         return found
 
     return cluster.ask("read the ends of all logs", attempt) if places else {}

@@ -321,7 +321,8 @@ class GroupReader:
                     raise
                 sleep(ASK_AGAIN_S)
             else:
-                return ends[1]
+                if ends[1] >= 0:
+                    return ends[1]
 
     def read(self) -> int:
         """Takes what is there, without waiting; gives how many messages that was."""

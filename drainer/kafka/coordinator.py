@@ -1,0 +1,145 @@
+"""Requests to a group's coordinator, made by a process of their own, which may die of them.
+
+When the connection to the coordinator drops, librdkafka (2.16) frees what describes the request and
+uses it again, which ends the process (issues 3663 and 4605; pull request 5397 has the fix). Reading
+and writing offsets through a consumer is not affected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import subprocess
+import sys
+import threading
+from typing import Any, Literal
+
+import orjson
+from confluent_kafka import KafkaError, KafkaException
+
+from drainer.kafka.log import ClientLog
+from drainer.kafka.settings import ClientSettings
+
+ANSWER_S = 2.0  # beyond the request's own timeout
+START_S = 5.0  # for Python and the client
+
+What = Literal["describe", "delete"]
+
+
+class CoordinatorProcess:
+    """Asks coordinators from a child process, which it starts when there is something to ask.
+
+    The child ends with this process, and gets the settings through a pipe: they may hold secrets.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._child: subprocess.Popen[bytes] | None = None
+        self._busy = threading.Lock()
+
+    def describe(self, group: str, timeout_s: float) -> dict[str, Any]:
+        """The group's ``state``, ``members`` and ``operations``. Raises KafkaException."""
+        found: dict[str, Any] = self._ask("describe", group, timeout_s)
+        return found
+
+    def delete(self, group: str, timeout_s: float) -> None:
+        """Remove an empty group. Raises KafkaException."""
+        self._ask("delete", group, timeout_s)
+
+    def close(self) -> None:
+        """End the child; one that is being asked ends with its answer."""
+        if self._busy.acquire(blocking=False):
+            try:
+                self._end()
+            finally:
+                self._busy.release()
+
+    def _ask(self, what: What, group: str, timeout_s: float) -> Any:
+        with self._busy:
+            try:
+                child, start_s = self._started()
+                answer = _talk(child, [what, group, timeout_s], timeout_s + ANSWER_S + start_s)
+            except (OSError, ValueError) as error:  # it died, or it hangs
+                self._end()
+                text = "the connection to the coordinator broke"
+                raise KafkaException(KafkaError(KafkaError._TRANSPORT, text)) from error
+        if "error" in answer:
+            raise KafkaException(KafkaError(*answer["error"]))
+        return answer["found"]
+
+    def _started(self) -> tuple[subprocess.Popen[bytes], float]:
+        if self._child is not None and self._child.poll() is None:
+            return self._child, 0.0
+        self._end()
+        child = self._child = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # where librdkafka reports why it aborts
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,  # the Ctrl-C of a terminal is not meant for it
+        )
+        _write(child, [self._settings.bootstrap_servers, dict(self._settings.properties)])
+        return child, START_S
+
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait()
+            for pipe in (child.stdin, child.stdout):
+                with contextlib.suppress(OSError):
+                    assert pipe is not None
+                    pipe.close()
+
+
+def _talk(child: subprocess.Popen[bytes], request: Any, timeout_s: float) -> dict[str, Any]:
+    assert child.stdout is not None
+    _write(child, request)
+    if not select.select([child.stdout], [], [], timeout_s)[0]:
+        raise TimeoutError
+    answer: dict[str, Any] = orjson.loads(child.stdout.readline())
+    return answer
+
+
+def _write(child: subprocess.Popen[bytes], value: Any) -> None:
+    assert child.stdin is not None
+    child.stdin.write(orjson.dumps(value) + b"\n")
+    child.stdin.flush()
+
+
+def _serve() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    requests = map(orjson.loads, sys.stdin.buffer)
+    settings = ClientSettings(*next(requests))
+    admin = settings.admin(ClientLog(settings.redact))
+    for what, group, timeout_s in requests:
+        try:
+            answer: dict[str, Any] = {"found": _request(admin, what, group, timeout_s)}
+        except KafkaException as error:
+            answer = {"error": [error.args[0].code(), error.args[0].str()]}
+        sys.stdout.buffer.write(orjson.dumps(answer) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _request(admin: Any, what: What, group: str, timeout_s: float) -> dict[str, Any]:
+    if what == "delete":
+        admin.delete_consumer_groups([group], request_timeout=timeout_s)[group].result()
+        return {}
+    asked = admin.describe_consumer_groups(
+        [group], request_timeout=timeout_s, include_authorized_operations=True
+    )
+    found = asked[group].result()
+    return {
+        "state": found.state.name,
+        "members": [
+            [m.member_id, m.client_id, m.host, m.group_instance_id or ""] for m in found.members
+        ],
+        "operations": [each.name for each in found.authorized_operations or ()],
+    }
+
+
+if __name__ == "__main__":
+    _serve()
