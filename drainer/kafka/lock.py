@@ -31,8 +31,8 @@ from drainer.kafka.log import ClientLog
 SESSION_TIMEOUT_MS = 6000  # the least that brokers allow by default
 HEARTBEAT_MS = 1000  # how late the earlier of two drains notices, at worst
 EXPIRY_MARGIN_S = 2.0  # a broker notices a dead member a little late
-LEASE_MARGIN_S = 1.0  # for clocks that run at different paces, and a thread that wakes up late
-CONFIRM_EVERY_S = 1.0
+MARGIN_SHARE = 1 / 6  # of a session: for clocks that run at different paces, and a late thread;
+MARGIN_MOST_S = 1.0  # and as often a member is confirmed
 SILENT_MOST_S = 180.0  # the longest session of any drain, and some
 ACQUIRE_TIMEOUT_S = 30.0  # brokers hold a new group's first join back for 3 s, by default
 RELEASE_TIMEOUT_S = 3.0
@@ -104,6 +104,7 @@ class GroupLock:
         self._say = say
         asked_ms = int(cluster.settings.properties.get(MAX_SESSION_MS, SESSION_TIMEOUT_MS))
         self._session_ms = max(asked_ms, int(session_s * 1000))
+        self._margin_s = min(MARGIN_MOST_S, MARGIN_SHARE * self._session_ms / 1000)
         self._log = ClientLog(cluster.settings.redact)
         self._standing = Standing.JOINING
         self._thread: threading.Thread | None = None
@@ -258,8 +259,8 @@ class GroupLock:
         """Asks the coordinator, by a commit as its member, and counts the answer to the last."""
         if client.confirmed_s > self.confirmed_s:
             self.confirmed_s = client.confirmed_s
-            self.sure_until_s = self.confirmed_s + self._session_ms / 1000 - LEASE_MARGIN_S
-        if client.in_group and client.asked_s is None and now_s - client.last_s > CONFIRM_EVERY_S:
+            self.sure_until_s = self.confirmed_s + self._session_ms / 1000 - self._margin_s
+        if client.in_group and client.asked_s is None and now_s - client.last_s > self._margin_s:
             self._number += 1
             client.ask(self._topic, self._number, now_s)
 

@@ -194,6 +194,39 @@ def test_nothing_is_committed_while_the_lock_is_not_confirmed(
     resumes(rehearsal, handler)
 
 
+@both_kinds
+def test_no_call_begins_once_the_lease_is_over_whatever_was_handed_out(
+    kind: Kind, tmp_path: Path
+) -> None:
+    """A process that stood still goes on exactly where it stood: with what its threads wait for."""
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, LocalSettings(concurrency=4))
+    over: list[int] = []
+    attempts: set[int] = set()
+
+    def end_the_lease(sub: SubMessage) -> float:
+        attempts.add(sub.attempt)
+        if len(handler.account.began) >= 20 and not over:
+            rehearsal.lock.sure_until_s = -inf
+            over.append(len(handler.account.began))
+        return 0.005
+
+    def give_it_back(status: Status) -> None:
+        if over:
+            over.append(len(handler.account.began))
+            rehearsal.lock.sure_until_s = inf
+
+    rehearsal.observe = give_it_back
+    handler = handler_of(kind, end_the_lease)
+
+    summary = rehearsal.drain(handler)
+
+    assert over[1] - over[0] < 4, "but what was just beginning"
+    assert summary.exit_code == 0
+    assert summary.sub_messages.done == len(rehearsal.places)
+    assert summary.failures.failures == 0
+    assert attempts == {1}, "what did not begin was no attempt"
+
+
 def test_a_source_that_fails_ends_the_drain_with_its_reason(tmp_path: Path) -> None:
     def fail(status: Status) -> None:
         rehearsal.source.failure = TopicGone("the topic was deleted")

@@ -8,6 +8,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Timer
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -130,3 +132,31 @@ def test_a_coordinator_that_has_only_begun_is_waited_for(
         with Cluster.connect(settings, 60) as cluster:
             for number in range(20):
                 assert cluster.committed(f"g-{number}", "nothing", [0]) == {0: None}
+
+
+def test_an_offset_that_no_leader_gave_is_no_answer(
+    cluster: Cluster, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka gives -1001 now and then where a leader is away, and no error."""
+    topic.produce("abc")
+    list_offsets, lies = cluster.admin.list_offsets, [2]
+
+    def lie(asked: Any, **named: Any) -> Any:
+        found = list_offsets(asked, **named)
+        if lies[0]:
+            lies[0] -= 1
+            for future in found.values():
+                future.result()
+                future._result = SimpleNamespace(offset=-1001, leader_epoch=-1)
+        return found
+
+    monkeypatch.setattr(cluster.admin, "list_offsets", lie)
+    (log,) = cluster.log_bounds(topic.name, [0], "read_committed").values()
+    assert (log.start, log.end, log.high_watermark) == (0, 3, 3)
+    assert lies == [0]
+
+    lies[0] = 10_000
+    with pytest.raises(BrokerUnreachable, match=rf"no leader answers for {topic.name}/0"):
+        cluster.log_ends(topic.name, [0], timeout_s=1)
+    lies[0] = 1
+    assert cluster.offset_at(topic.name, [0], 2**60) == {0: None}

@@ -6,7 +6,8 @@ import pytest
 
 from drainer.errors import LogCut
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.loss import cut_logs
+from drainer.kafka.commit import Committer
+from drainer.kafka.loss import LogCheck, cut_logs
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 from kafka.reader import Reader
@@ -17,6 +18,37 @@ from scenarios.trust.cut_log import cut_log
 def produce(topic: Topic, count: int, partition: int = 0) -> None:
     for number in range(count):  # a batch each, for logs are cut between batches
         topic.produce([str(number)], partition=partition)
+
+
+def test_each_commit_checks_the_log_up_to_the_end_of_the_backlog(
+    own_broker: Broker, topic_name: str
+) -> None:
+    """All of it was handled and committed long ago: the group's offset means other records now."""
+    settings = ClientSettings.load(own_broker.bootstrap_servers)
+    topic = Topic(own_broker.bootstrap_servers, topic_name, partitions=2)
+    produce(topic, 10)
+    produce(topic, 4, partition=1)
+    with Cluster.connect(settings) as cluster:
+        topic_id = cluster.topic(topic.name).topic_id
+        ends = cluster.log_ends(topic.name, [0, 1])
+        committer = Committer(cluster, topic.name, topic.name, ends)
+        committer.check(topic_id)
+        own_broker.stop()
+        own_broker.start()
+        committer.check(topic_id)  # another epoch, and the same records
+
+        cut_log(own_broker, topic.name, 0, 6)
+        with pytest.raises(LogCut, match=rf"{topic.name}/0 lost records below 10"):
+            committer.check(topic_id)
+        produce(topic, 10)
+        with pytest.raises(LogCut, match=rf"{topic.name}/0 lost records below 10") as raised:
+            committer.check(topic_id)
+        assert raised.value.exit_code == 8
+
+        known = Committer(cluster, topic.name, topic.name, cluster.log_ends(topic.name, [0, 1]))
+        known.check(topic_id)  # what is there now is what it was planned for
+        topic.delete_before(8)
+        LogCheck(cluster, topic.name, topic.name, {0: (3, 0)}).check()  # retention took it
 
 
 def test_a_cut_log_stops_the_reading_and_one_that_has_grown_again_is_told_apart(

@@ -1,0 +1,94 @@
+"""Requests to coordinators come from a process of their own, which may die."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+import drainer
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.coordinator import CoordinatorProcess
+from drainer.kafka.settings import ClientSettings
+from kafka.topic import Topic, eventually
+
+# What may abort in librdkafka when a connection drops.
+RISKY = (
+    "describe_consumer_groups",
+    "alter_consumer_group_offsets",
+    "list_consumer_group_offsets",
+    "delete_consumer_groups",
+    "delete_consumer_group_offsets",
+)
+
+
+@pytest.fixture
+def coordinator(settings: ClientSettings) -> Iterator[CoordinatorProcess]:
+    made = CoordinatorProcess(settings)
+    yield made
+    made.close()
+
+
+def pid_of(coordinator: CoordinatorProcess) -> int:
+    assert coordinator._child is not None
+    return coordinator._child.pid
+
+
+def test_no_other_module_sends_requests_that_may_end_the_process() -> None:
+    folder = Path(drainer.__file__).parent
+    found = {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*.py")
+        if any(f".{name}(" in path.read_text() for name in RISKY)
+    }
+    assert found == {"kafka/coordinator.py"}
+
+
+def test_a_process_that_dies_is_replaced_and_its_question_asked_again(
+    cluster: Cluster, topic: Topic, group: str
+) -> None:
+    member = topic.live_member(group, "checkout-7")
+    assert [each.client_id for each in cluster.group(group).members] == ["checkout-7"]
+    first = pid_of(cluster._coordinator)
+    os.kill(first, signal.SIGABRT)
+    assert [each.client_id for each in cluster.group(group).members] == ["checkout-7"]
+    assert pid_of(cluster._coordinator) != first
+    member.close()
+
+
+def test_a_process_that_hangs_is_given_up(
+    coordinator: CoordinatorProcess, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drainer.kafka.coordinator.ANSWER_S", 0.1)
+    assert coordinator.describe(group, 5)["members"] == []
+    os.kill(pid_of(coordinator), signal.SIGSTOP)
+    with pytest.raises(KafkaException) as raised:
+        coordinator.describe(group, 0.1)
+    assert raised.value.args[0].code() == KafkaError._TRANSPORT
+    assert coordinator.describe(group, 5)["members"] == []
+
+
+def test_the_process_ends_with_its_owner(coordinator: CoordinatorProcess, group: str) -> None:
+    coordinator.describe(group, 5)
+    child = coordinator._child
+    assert child is not None
+    assert child.stdin is not None
+    child.stdin.close()  # as when this process dies
+    eventually(lambda: child.poll() is not None, "it ends")
+    assert child.returncode == 0
+
+
+def test_settings_reach_the_process_through_a_pipe_only(
+    bootstrap: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "sasl.password=not-for-everybody"
+    made = CoordinatorProcess(ClientSettings.load(bootstrap, None, [secret]))
+    made.describe(group, 5)
+    proc = Path(f"/proc/{pid_of(made)}")
+    for name in ("cmdline", "environ"):
+        assert b"not-for-everybody" not in (proc / name).read_bytes()
+    made.close()
