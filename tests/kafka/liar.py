@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from confluent_kafka import OFFSET_INVALID, Message, Producer
+from confluent_kafka import OFFSET_INVALID, Message
 
 from drainer.kafka.settings import ClientSettings
 
@@ -18,7 +18,7 @@ class Liar:
     """A real producer; of its first records, in their order, some are acknowledged without an
     offset: those that it dropped, and those that it wrote. Records go to partition 0 at that."""
 
-    def __init__(self, producer: Producer, fates: Sequence[Fate]) -> None:
+    def __init__(self, producer: Any, fates: Sequence[Fate]) -> None:
         self._producer = producer
         self._fates = deque(fates)
         self._dropped: list[Any] = []
@@ -58,4 +58,4 @@ class LyingSettings(ClientSettings):
 
     def producer(self, conf: Mapping[str, Any]) -> Any:
         self.confs.append(conf)
-        return Liar(super(LyingSettings, self).producer(conf), self.fates)
+        return Liar(super().producer(conf), self.fates)

@@ -1,4 +1,4 @@
-"""Acknowledgements without an offset: looked into on a real broker before they count for anything."""
+"""Acknowledgements without an offset: looked into on a real broker before they count."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_letters_that_were_acknowledged_and_are_not_there_are_written_again(
 
 
 def test_a_letter_is_written_until_it_is_there(settings: ClientSettings, topic: Topic) -> None:
-    with sending(LyingSettings.of(settings, *["dropped"] * 3), topic.name) as sender:
+    with sending(LyingSettings.of(settings, "dropped", "dropped", "dropped"), topic.name) as sender:
         sender.send(Sample().letter())
         assert sender.all_told() == [None]
     assert len(letters_in(topic.bootstrap, topic.name)) == 1
@@ -135,11 +135,14 @@ def test_without_read_an_unsure_record_ends_the_drain_with_the_right_that_is_mis
     Topic(strict_broker.bootstrap_servers, topic_name)
     may(strict_broker, "WRITE", "topic", topic_name)
     lying = LyingSettings.of(ann.settings, "written")
-    with closing(TopicWriter(lying, topic_name)) as writer:
-        with pytest.raises(RecordUnsure, match=f"READ on topic {topic_name}") as raised:
-            asyncio.run(writer.write(b"v", b"k", partition=0))
+    missing = f"READ on topic {topic_name}"
+    with (
+        closing(TopicWriter(lying, topic_name)) as writer,
+        pytest.raises(RecordUnsure, match=missing) as raised,
+    ):
+        asyncio.run(writer.write(b"v", b"k", partition=0))
     assert raised.value.exit_code == 4
-    assert f"Grant READ on topic {topic_name}" in (raised.value.hint or "")
+    assert f"Grant {missing}" in (raised.value.hint or "")
 
 
 def test_one_request_is_in_flight_whatever_a_shared_file_says(
