@@ -10,8 +10,7 @@ from confluent_kafka import KafkaError
 
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DeadLetterDoubled, DeadLetterNotWritten, DrainerError
-from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED, granting
-from drainer.kafka.producer import AcknowledgedProducer, Answer, Record
+from drainer.kafka.producer import AcknowledgedProducer, Answer, Record, way_on
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.dead_letter import DeadLetter
 
@@ -43,19 +42,14 @@ class DeadLetterTopic:
             settings,
             topic,
             "drainer-dead-letters",
+            DELIVERY_TIMEOUT_MS,
             blindly=True,
             runtime=runtime,
-            timeout_ms=DELIVERY_TIMEOUT_MS,
             partitioner="murmur2_random",  # where Java's clients put the same key
             linger_ms=0,
             # A batch that is too large is refused as a whole, with letters that would have fit.
             batch_num_messages=1,
         )
-
-    @property
-    def under_way(self) -> int:
-        """Letters that were sent and not told of."""
-        return self._producer.under_way
 
     @property
     def trouble(self) -> str | None:
@@ -71,20 +65,12 @@ class DeadLetterTopic:
         letter that can't even be begun is told of at once, in the caller's thread. One that is too
         large for the topic is written without its payload.
         """
-        if self._producer.closed:
-            _tell(told, DeadLetterNotWritten(f"the writer of {self.topic} is closed"))
-        else:
-            self._send(letter, told)
+        headers, report = letter.headers, partial(self._reported, letter, told)
+        self._producer.send(Record(letter.value, letter.key, headers, headers[0], report))
 
     def close(self, timeout_s: float) -> None:
         """Waits up to so long for what is under way, then gives the rest up; all are told."""
         self._producer.close(timeout_s)
-
-    def _send(self, letter: DeadLetter, told: Told) -> None:
-        provenance = letter.headers[0]
-        report = partial(self._reported, letter, told)
-        record = Record(letter.value, letter.key, letter.headers, provenance, report)
-        self._producer.send(record)
 
     def _reported(self, letter: DeadLetter, told: Told, record: Record, answer: Answer) -> None:
         if answer is None:
@@ -94,7 +80,7 @@ class DeadLetterTopic:
             and isinstance(answer, KafkaError)
             and answer.code() == KafkaError.MSG_SIZE_TOO_LARGE
         ):
-            self._send(letter.without_payload(), told)
+            self.send(letter.without_payload(), told)
         else:
             _tell(told, self._not_written(answer))
 
@@ -107,14 +93,8 @@ class DeadLetterTopic:
         if code in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):
             waited = f"no answer within {DELIVERY_TIMEOUT_MS // 1000} s"
             return self._unsure(self.trouble or waited)
-        hint = "Fix the cause, then resume with the plan."
-        if code in FORBIDDEN:
-            hint = f"{granting('WRITE', f'topic {self.topic}')}, then resume with the plan."
-        elif code in NO_TOPIC:
-            hint = "If someone deleted it, create it again. Then resume with the plan."
-        elif code in REJECTED:
-            hint = "Check the login (sasl.*) in the properties, then resume with the plan."
-        elif code == KafkaError.MSG_SIZE_TOO_LARGE:
+        hint = way_on(self.topic, code) or "Fix the cause, then resume with the plan."
+        if code == KafkaError.MSG_SIZE_TOO_LARGE:
             hint = "Raise the topic's max.message.bytes, then resume with the plan."
         return DeadLetterNotWritten(f"can't write a dead letter to {self.topic}: {said}", hint=hint)
 

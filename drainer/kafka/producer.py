@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import BrokerUnreachable, DrainerError, RightMissing
+from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED, granting
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ISOLATION, ClientSettings
@@ -38,11 +40,9 @@ Report = Callable[["Record", Answer], None]
 class Record:
     """A record on its way, known by its identity.
 
-    Attributes:
-        mark: the header that no other record has, which tells whether it is in the topic.
-        report: called exactly once, from another thread unless it can't even be begun.
-        doubled: whether it was written again without a look at the topic: it may be there twice.
-        unsure_s: since when it is not known whether the topic has it.
+    ``mark`` is the header that no other record has. ``report`` is called once, mostly from another
+    thread. ``doubled`` says that it was written again without a look at the topic, ``unsure_s``
+    since when it is not known whether the topic has it.
     """
 
     value: bytes | None
@@ -53,28 +53,23 @@ class Record:
     partition: int = -1
     timestamp: int = 0
     doubled: bool = False
-    unsure_s: float | None = None
+    unsure_s: float = 0.0
 
 
 class AcknowledgedProducer:
-    """Writes records to one topic, in the order of ``send`` for each partition, with one request in
-    flight: with more, librdkafka loses records. One that is written again comes behind those that
-    were sent meanwhile.
+    """Writes records to a topic with one request in flight: with more, librdkafka loses some.
+
+    They stay in the order of ``send`` within a partition, but one that is written again comes
+    behind those that were sent meanwhile.
 
     Args:
-        settings: how to connect.
-        topic: its name.
         name: of the thread.
-        blindly: writes what is unsure again where the topic may not be read, instead of giving up.
-        after_poll: called in the thread after the reports of each poll.
         timeout_ms: how long a broker that does not answer is waited for.
+        blindly: writes what is unsure again where the topic may not be read; else that is an error.
+        after_poll: called in the thread after the reports of each poll.
         owned: more properties, with ``_`` for ``.``.
 
-    Attributes:
-        closed: whether ``close`` was called.
-
-    Raises:
-        UsageError: when librdkafka rejects the settings.
+    Raises UsageError when librdkafka rejects the settings.
     """
 
     def __init__(
@@ -82,17 +77,15 @@ class AcknowledgedProducer:
         settings: ClientSettings,
         topic: str,
         name: str,
+        timeout_ms: int,
         *,
         blindly: bool = False,
         after_poll: Callable[[], None] = lambda: None,
         runtime: Runtime = THIS_PROCESS,
-        timeout_ms: int,
         **owned: str | int | bool,
     ) -> None:
-        self.topic = topic
-        self._settings = settings
-        self._blindly = blindly
-        self._after_poll = after_poll
+        self._settings, self._topic = settings, topic
+        self._blindly, self._after_poll = blindly, after_poll
         self._clock = runtime.monotonic
         self._timeout_s = timeout_ms / 1000
         self._log = ClientLog(settings.redact)
@@ -109,17 +102,11 @@ class AcknowledgedProducer:
         self._under_way: set[Record] = set()
         self._line: deque[Record] = deque()  # what the client's queue has no room for
         self._unsure: list[Record] = []  # for the thread alone
-        self._begins: Mapping[int, int] | None = None  # of what is written here, by partition
+        self._begins: Mapping[int, int] | None = None  # where the records of this producer begin
         self._moved_s: float | None = None  # the last report while some are under way
-        self.closed = False
         self._stopping = runtime.event()
         self._thread = runtime.thread(target=self._run, name=name, daemon=True)
         self._thread.start()
-
-    @property
-    def under_way(self) -> int:
-        """Records that were sent and not reported."""
-        return len(self._under_way)
 
     @property
     def trouble(self) -> str | None:
@@ -134,14 +121,12 @@ class AcknowledgedProducer:
         with self._lock:
             over = self._stopping.is_set()
             if not over:
-                if not self._under_way:
-                    self._moved_s = self._clock()
+                self._moved_s = self._moved_s or self._clock()
                 self._under_way.add(record)
                 self._line.append(record)
         if over:
             record.report(record, KafkaError(KafkaError._PURGE_QUEUE))
-        else:
-            self._produce()
+        self._produce()
 
     def forget(self, record: Record) -> bool:
         """Neither report a record nor write it again, though it may be written all the same.
@@ -157,33 +142,21 @@ class AcknowledgedProducer:
 
     def close(self, timeout_s: float) -> None:
         """Wait up to so long for what is under way, then give the rest up; all are reported."""
-        with self._lock:
-            if self.closed:
-                return
-            self.closed = True
-        self._wait_until_empty(timeout_s)
-        with self._lock:
-            never_sent = list(self._line)
-            self._line.clear()
-        for record in never_sent:
-            self._end(record, KafkaError(KafkaError._PURGE_QUEUE))
-        if self._under_way:
-            self._producer.purge(blocking=False)
-            self._wait_until_empty(CLOSE_S)
+        if self._stopping.is_set():
+            return
+        until = self._clock() + timeout_s
+        while self._under_way and (left := until - self._clock()) > 0:
+            self._stopping.wait(min(left, 0.01))
         self._stopping.set()
+        self._producer.purge(blocking=False)
         self._thread.join(CLOSE_S)
         for record in list(self._under_way):
             self._end(record, KafkaError(KafkaError._PURGE_INFLIGHT))
         self._after_poll()
 
-    def _wait_until_empty(self, timeout_s: float) -> None:
-        until = self._clock() + timeout_s
-        while self._under_way and (left := until - self._clock()) > 0:
-            self._stopping.wait(min(left, 0.01))
-
     def _run(self) -> None:
         while not self._stopping.is_set():
-            if self._begins is None:
+            if self._line and self._begins is None:
                 self._begin()
             self._producer.poll(POLL_S)
             self._settle()
@@ -191,14 +164,10 @@ class AcknowledgedProducer:
             self._after_poll()
 
     def _begin(self) -> None:
-        # What is unsure is looked for from here on.
         try:
-            self._begins = ends_of(self._settings, self.topic)
+            self._begins = ends_of(self._settings, self._topic)
         except BrokerUnreachable:
-            since_s = self._moved_s
-            if since_s is not None and self._clock() - since_s > self._timeout_s:
-                for record in list(self._under_way):
-                    self._end(record, KafkaError(KafkaError._MSG_TIMED_OUT))
+            return  # it is asked again; a drain does not wait for brokers for ever
         except DrainerError:
             self._begins = {}  # the client's answers say what is wrong with the topic
 
@@ -210,7 +179,7 @@ class AcknowledgedProducer:
                 try:
                     if record in self._under_way:
                         self._producer.produce(
-                            self.topic,
+                            self._topic,
                             record.value,
                             record.key,
                             record.partition,
@@ -227,16 +196,13 @@ class AcknowledgedProducer:
             self._end(record, answer)
 
     def _delivered(self, record: Record, answer: KafkaError | None, message: Message) -> None:
-        if answer is not None:
+        partition, offset = message.partition(), message.offset()
+        if answer is not None or (offset is not None and offset >= 0):
             self._end(record, answer)
             return
-        partition, offset = message.partition(), message.offset()
-        if offset is not None and offset >= 0:
-            self._end(record, None)
-        else:
-            record.partition = -1 if partition is None else partition
-            record.unsure_s = record.unsure_s or self._clock()
-            self._unsure.append(record)
+        assert partition is not None
+        record.partition, record.unsure_s = partition, record.unsure_s or self._clock()
+        self._unsure.append(record)
 
     def _settle(self) -> None:
         unsure = [record for record in self._unsure if record in self._under_way]
@@ -246,32 +212,22 @@ class AcknowledgedProducer:
         marks: dict[int, set[Header]] = {}
         for record in unsure:
             marks.setdefault(record.partition, set()).add(record.mark)
+        found, failure = set[Header](), None
         try:
-            found = find(self._settings, self.topic, self._begins or {}, marks)
+            found = find(self._settings, self._topic, self._begins or {}, marks)
         except DrainerError as error:
-            for record in unsure:
-                self._not_found_out(record, error)
-            return
+            failure = error
+        forbidden = isinstance(failure, RightMissing)
         for record in unsure:
             if record.mark in found:
                 self._end(record, None)
-            else:
-                self._again(record)
-
-    def _not_found_out(self, record: Record, error: DrainerError) -> None:
-        waited_s = self._clock() - (record.unsure_s or 0.0)
-        if isinstance(error, RightMissing) and self._blindly:
-            record.doubled = True
-            self._again(record)
-        elif isinstance(error, RightMissing) or waited_s > self._timeout_s:
-            self._end(record, error)
-        else:
-            self._unsure.append(record)
-
-    def _again(self, record: Record) -> None:
-        with self._lock:
-            if not self._stopping.is_set():
+            elif failure is None or (forbidden and self._blindly):
+                record.doubled |= forbidden
                 self._line.append(record)
+            elif forbidden or self._clock() - record.unsure_s > self._timeout_s:
+                self._end(record, failure)
+            else:
+                self._unsure.append(record)
 
     def _end(self, record: Record, answer: Answer) -> None:
         if self.forget(record):
@@ -279,7 +235,7 @@ class AcknowledgedProducer:
 
 
 def ends_of(settings: ClientSettings, topic: str) -> dict[int, int]:
-    """Where each partition ends now. Raises as ``Cluster.topic`` without READ."""
+    """Where each partition ends now. Raises as ``Cluster.topic`` and ``Cluster.log_bounds``."""
     with Cluster.connect(settings) as cluster:
         there = cluster.topic(topic, "WRITE").partitions
         bounds = cluster.log_bounds(topic, there, "read_uncommitted")
@@ -294,25 +250,27 @@ def find(
 ) -> set[Header]:
     """Those of the headers, by partition, that a record has from where ``begins`` says.
 
-    Raises:
-        RightMissing: when this user may not read the topic.
-        Refused: when it can't be read now, or is not there.
+    Raises RightMissing when this user may not read the topic, Refused when it can't be read.
     """
     found: set[Header] = set()
     with Cluster.connect(settings) as cluster:
         there = cluster.topic(topic)
         bounds = cluster.log_bounds(topic, marks, "read_uncommitted")
-    spans = []
-    for number, log in bounds.items():
-        begin = begins.get(number, 0)
-        cut = begin > log.end  # or another topic of this name
-        spans.append(Span(number, log.start if cut else max(log.start, begin), log.end))
+    spans = [Span(n, max(log.start, begins.get(n, 0)), log.end) for n, log in bounds.items()]
     properties = {**settings.properties, ISOLATION: "read_uncommitted"}
     uncommitted = replace(settings, properties=properties)
     for batch in read_spans(uncommitted, topic, there.topic_id, READER, spans):
         for message in batch.messages:
-            try:
+            with suppress(HeadersUnreadable):  # somebody else's
                 found.update(marks[message.partition] & set(message.headers))
-            except HeadersUnreadable:  # somebody else's
-                continue
     return found
+
+
+def way_on(topic: str, code: int) -> str | None:
+    """The way out when a topic takes no record at all; None for any other answer."""
+    resume = "then resume with the plan."
+    if code in FORBIDDEN:
+        return f"{granting('WRITE', f'topic {topic}')}, {resume}"
+    if code in NO_TOPIC:
+        return f"If someone deleted it, create it again, {resume}"
+    return f"Check the login (sasl.*) in the properties, {resume}" if code in REJECTED else None

@@ -14,9 +14,8 @@ from confluent_kafka import KafkaError
 
 from drainer.errors import DrainerError, RecordNotWritten, RecordUnsure, RightMissing, TopicMissing
 from drainer.handler import Fatal, Retry
-from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED, granting
 from drainer.kafka.cluster import Cluster, limit
-from drainer.kafka.producer import AcknowledgedProducer, Answer, Header, Record
+from drainer.kafka.producer import AcknowledgedProducer, Answer, Header, Record, way_on
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.rate_cap import RateLimiter
 
@@ -68,8 +67,8 @@ class TopicWriter:
             settings,
             topic,
             "drainer-writer",
+            DELIVERY_TIMEOUT_MS,
             after_poll=self._pass_answers,
-            timeout_ms=DELIVERY_TIMEOUT_MS,
             linger_ms=LINGER_MS,
             batch_size=batch_bytes,
         )
@@ -130,7 +129,10 @@ class TopicWriter:
             await asyncio.sleep(wait_s)
 
     def _pass_answers(self) -> None:
-        answers = [self._answers.popleft() for _ in range(len(self._answers))]
+        answers: list[tuple[_Future, Answer]] = []
+        with suppress(IndexError):
+            while True:
+                answers.append(self._answers.popleft())
         if answers and self._loop is not None:
             # All answers of one poll, in one turn of the loop.
             with suppress(RuntimeError):  # it is closed: no call waits
@@ -141,20 +143,16 @@ class TopicWriter:
 
     def _refuse(self, answer: KafkaError | DrainerError) -> None:
         if isinstance(answer, DrainerError):
-            said = f"unknown whether {self.topic} has a record: the broker's answer is unsure, and"
             made = RecordUnsure if isinstance(answer, RightMissing) else RecordNotWritten
-            way = "Resume with the plan. The record may appear twice."
-            if made is RecordUnsure:
-                way = f"{granting('READ', f'topic {self.topic}')}. {way}"
-            raise made(f"{said} {answer}", hint=way)
-        code = answer.code()
-        said = f"can't write a record to {self.topic}: " + self._settings.redact(answer.str())
-        if code in NO_TOPIC:
-            raise Fatal(f"{said}. If someone deleted it, create it again, then resume.")
-        if code in FORBIDDEN:
-            raise Fatal(f"{said}. {granting('WRITE', f'topic {self.topic}')}, then resume.")
-        if code in REJECTED or answer.fatal():
-            raise Fatal(f"{said}. Fix the cause, then resume.")
+            raise made(
+                f"unknown whether {self.topic} has a record, for its acknowledgement is unsure:"
+                f" {answer}",
+                hint=f"{answer.hint} Then resume with the plan. The record may appear twice.",
+            )
+        said = f"can't write a record to {self.topic}: {self._settings.redact(answer.str())}"
+        way = way_on(self.topic, answer.code())
+        if way or answer.fatal():
+            raise Fatal(f"{said}. {way or 'Fix the cause, then resume.'}")
         raise RecordNotWritten(said, hint="Resume with the plan. The record may appear twice.")
 
 
