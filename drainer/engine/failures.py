@@ -24,7 +24,7 @@ from drainer.errors import (
     DrainerError,
     Halted,
     HandleFailed,
-    Interrupted,
+    RecordUnsure,
     ThreadsOverdue,
     ValueNotShipped,
 )
@@ -493,7 +493,7 @@ def _members(work: Work) -> list[SubMessage]:
 
 
 def _may_be_retried(error: BaseException) -> bool:
-    if isinstance(error, ValueNotShipped | Interrupted):  # it would fail in each sub-message alike
+    if isinstance(error, ValueNotShipped | RecordUnsure):  # it would fail in each sub-message alike
         return False
     return isinstance(error, Exception | asyncio.CancelledError)
 
@@ -508,7 +508,7 @@ def _reason(skip: Skip) -> str:
 
 
 def _halted(sub: SubMessage | Bundle, error: BaseException, why: str | None) -> DrainerError:
-    if isinstance(error, Interrupted):
+    if isinstance(error, RecordUnsure):
         return error
     attempts = f" after {sub.attempt} attempts" if sub.attempt > 1 else ""
     reason = "" if why is None else f"{why}; last, "
