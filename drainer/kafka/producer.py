@@ -134,11 +134,9 @@ class AcknowledgedProducer:
         Returns whether it was not reported yet.
         """
         with self._lock:
-            if record not in self._under_way:
-                return False
+            known = record in self._under_way
             self._under_way.discard(record)
-            self._moved_s = self._clock() if self._under_way else None
-            return True
+        return known
 
     def close(self, timeout_s: float) -> None:
         """Wait up to so long for what is under way, then give the rest up; all are reported."""
@@ -232,6 +230,8 @@ class AcknowledgedProducer:
     def _end(self, record: Record, answer: Answer) -> None:
         if self.forget(record):
             record.report(record, answer)
+            with self._lock:
+                self._moved_s = self._clock() if self._under_way else None
 
 
 def ends_of(settings: ClientSettings, topic: str) -> dict[int, int]:
