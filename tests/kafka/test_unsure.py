@@ -18,7 +18,7 @@ from drainer.sandbox import Broker
 from kafka.liar import Fate, LyingSettings
 from kafka.sender import letters_in, sending
 from kafka.test_rights import may
-from kafka.topic import Topic
+from kafka.topic import Topic, eventually
 
 MIXED: list[Fate] = ["dropped", "written", "told", "dropped", "dropped", "written"]
 
@@ -109,9 +109,13 @@ def test_an_open_transaction_of_somebody_else_is_in_nobody_s_way(
     with sending(LyingSettings.of(settings, "written", "dropped"), topic.name) as sender:
         sender.send(Sample("doc-1", payload=1).letter())
         sender.send(Sample("doc-2", payload=2).letter())
-        assert sender.all_told(wait_s=8) == [None, None]
+        assert sender.all_told() == [None, None]
     other.abort_transaction()
-    assert [letter.payload for letter in letters_in(topic.bootstrap, topic.name)] == [1, 2]
+
+    def both_are_there() -> bool:  # once the broker has written that it is aborted
+        return [letter.payload for letter in letters_in(topic.bootstrap, topic.name)] == [1, 2]
+
+    eventually(both_are_there, "letters 1 and 2 are there, once")
 
 
 @pytest.mark.parametrize(("fate", "there"), [("written", 2), ("dropped", 1)])
