@@ -136,6 +136,14 @@ class DeadLetterNotWritten(Interrupted):
     """Told of a dead letter that its topic did not take, or not for sure; it stays pending."""
 
 
+class DeadLetterDoubled(DrainerError):
+    """Told of a dead letter that its topic has, and maybe twice: that is no failure."""
+
+
+class RecordUnsure(Interrupted):
+    """Raised in a handler when a topic may have its record or not, and this user may not look."""
+
+
 class Unresumable(DrainerError):
     """Raised when a running drain ended, and its plan can't be resumed as things are.
 

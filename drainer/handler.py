@@ -24,9 +24,11 @@ class Writer(Protocol):
         partition: int = -1,
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp: int | None = None,
+        id: str | None = None,
     ) -> None:
         """Returns when all in-sync replicas have the record. Let what it raises through: it says
-        whether the drain tries again, or ends."""
+        whether the drain tries again, or ends. ``id`` becomes the last header, ``drainer.id``: no
+        other record may have the same; by default it is a new one."""
 
     def close(self) -> None:
         """For ``Handler.close``."""

@@ -84,11 +84,8 @@ class Produce(Handler):
             as_value(sub.payload),
             key,
             partition=partition_of(key or b"", writer.partitions),
-            headers=(
-                *message.headers,
-                ("drainer.topic", message.topic.encode()),
-                ("drainer.id", sub.id.encode()),
-            ),
+            headers=(*message.headers, ("drainer.topic", message.topic.encode())),
+            id=sub.id,
             timestamp=message.timestamp if self._timestamps else None,
         )
 

@@ -17,9 +17,17 @@ from drainer.core.progress import Counts, Outcome
 from drainer.engine.outcome import lanes_parked, left_alone
 from drainer.engine.ports import DeadLetters
 from drainer.engine.runtime import Runtime
-from drainer.engine.status import FailureStatus
+from drainer.engine.status import DOUBLED_MOST, FailureStatus
 from drainer.engine.workers import LeaseOver, Starter, TimedOut, Work
-from drainer.errors import DrainerError, Halted, HandleFailed, ThreadsOverdue, ValueNotShipped
+from drainer.errors import (
+    DeadLetterDoubled,
+    DrainerError,
+    Halted,
+    HandleFailed,
+    RecordUnsure,
+    ThreadsOverdue,
+    ValueNotShipped,
+)
 from drainer.escape import printable
 from drainer.handler import Fatal, Retry, Skip
 from drainer.loader import describe, described
@@ -96,6 +104,7 @@ class Failures:
         if bundling is not None:
             self._bundler = Bundler(dispatcher, bundling)
         self._letters = 0  # on their way
+        self._doubled, self._doubled_first = 0, tuple[str, ...]()  # letters written again blindly
         self._doubted: dict[SubMessage, BaseException] = {}  # in ``_retries``, their retries spent
         self._failed = self._timeouts = self._skipped = 0
         self._last_kind = self._outage = ""
@@ -166,6 +175,8 @@ class Failures:
             in_outage=self._breaker.open_since_s is not None,
             given_up=self._policy.given_up,
             rate=self._settings.rate,
+            doubled_letters=self._doubled,
+            doubled_first=self._doubled_first,
         )
 
     def failed(self, work: Work, error: BaseException) -> None:
@@ -362,7 +373,11 @@ class Failures:
 
     def _written(self, sub: SubMessage, kind: str, failure: DrainerError | None) -> None:
         self._letters -= 1
-        if failure is not None:
+        if isinstance(failure, DeadLetterDoubled):
+            self._doubled += 1
+            if len(self._doubled_first) < DOUBLED_MOST:
+                self._doubled_first += (str(sub),)
+        elif failure is not None:
             self._halt(failure)
             return
         self._dispatcher.unhold(sub)
@@ -481,7 +496,7 @@ def _members(work: Work) -> list[SubMessage]:
 
 
 def _may_be_retried(error: BaseException) -> bool:
-    if isinstance(error, ValueNotShipped):  # it would fail in each sub-message alike
+    if isinstance(error, ValueNotShipped | RecordUnsure):  # it would fail in each sub-message alike
         return False
     return isinstance(error, Exception | asyncio.CancelledError)
 
@@ -495,7 +510,9 @@ def _reason(skip: Skip) -> str:
     return reason.removeprefix("Skip").removeprefix(": ")[:KIND_LENGTH] or "no reason"
 
 
-def _halted(sub: SubMessage | Bundle, error: BaseException, why: str | None) -> HandleFailed:
+def _halted(sub: SubMessage | Bundle, error: BaseException, why: str | None) -> DrainerError:
+    if isinstance(error, RecordUnsure):
+        return error
     attempts = f" after {sub.attempt} attempts" if sub.attempt > 1 else ""
     reason = "" if why is None else f"{why}; last, "
     return HandleFailed(

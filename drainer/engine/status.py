@@ -65,6 +65,8 @@ class FailureStatus:
     thread goes on after their time. ``outages`` counts how
     often the circuit breaker opened, and ``in_outage`` whether it is open. ``errors`` are (text,
     count), the most frequent first; ``error_types`` (class, count), without any content.
+    ``doubled_letters`` counts dead letters that may be in their topic twice, and ``doubled_first``
+    has the places of the first few.
     """
 
     failures: int = 0
@@ -80,6 +82,8 @@ class FailureStatus:
     in_outage: bool = False
     given_up: int = 0  # dead, failed or parked, in all runs
     rate: float | None = None  # sub-messages started per second, that was asked for
+    doubled_letters: int = 0
+    doubled_first: tuple[str, ...] = ()
 
     @classmethod
     def sum(cls, each: Sequence[FailureStatus]) -> FailureStatus:
@@ -93,14 +97,18 @@ class FailureStatus:
             errors=tuple(errors.most_common(ERRORS_MOST)),
             error_types=tuple(types.items()),
             in_outage=any(one.in_outage for one in each),
+            doubled_first=tuple(place for one in each for place in one.doubled_first)[
+                :DOUBLED_MOST
+            ],
         )
 
 
 _COUNTED = (
     *("failures", "retries", "timeouts", "waiting", "parked_lanes", "late", "outages"),
-    "given_up",
+    *("given_up", "doubled_letters"),
 )
 ERRORS_MOST = 50
+DOUBLED_MOST = 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+import secrets
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
-from drainer.errors import RecordNotWritten, TopicMissing
+from drainer.errors import DrainerError, RecordNotWritten, RecordUnsure, RightMissing, TopicMissing
 from drainer.handler import Fatal, Retry
-from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED, granting
 from drainer.kafka.cluster import Cluster, limit
-from drainer.kafka.log import ClientLog
+from drainer.kafka.producer import AcknowledgedProducer, Answer, Header, Record, way_on
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.rate_cap import RateLimiter
 
 DELIVERY_TIMEOUT_MS = 2 * 60 * 1000  # the drain's --timeout is mostly shorter, and tries again
 LINGER_MS = 1  # a hot lane writes one record after the other, and each waits for that
-POLL_S = 0.1
-FULL_S = 0.005
-STOP_S = 1.0
-QUEUE_KBYTES = 64 * 1024
-RECORD_BYTES_MAX = 50_000_000  # must fit into the queue, and into a request (100 MiB by default)
 BATCH_BYTES = 1_000_000
 WAIT_MOST_S = 5.0  # for the cap, in the handler; who would wait longer comes again
+ID = "drainer.id"  # the last header of each record
 
-Header = tuple[str, bytes | None]
-_Future = asyncio.Future[KafkaError | None]  # None when the record is written
+_Future = asyncio.Future[Answer]
 
 
 class TopicWriter:
@@ -53,6 +47,10 @@ class TopicWriter:
         self.topic = topic
         self._settings = settings
         self._pace = pace
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._answers: deque[tuple[_Future, Answer]] = deque()
+        self._name = secrets.token_hex(8)
+        self._written = 0
         with Cluster.connect(settings) as cluster:
             try:
                 found = cluster.topic(topic, "WRITE")
@@ -65,20 +63,15 @@ class TopicWriter:
             most = limit(cluster.topic_config(topic).get("max.message.bytes"))
         # A batch that is too large is refused as a whole, with records that would have fit.
         batch_bytes = min(BATCH_BYTES, max(1, most // 2)) if most else BATCH_BYTES
-        conf = settings.produce_conf(
-            ClientLog(settings.redact),
-            delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
+        self._producer = AcknowledgedProducer(
+            settings,
+            topic,
+            "drainer-writer",
+            DELIVERY_TIMEOUT_MS,
+            after_poll=self._pass_answers,
             linger_ms=LINGER_MS,
             batch_size=batch_bytes,
-            queue_buffering_max_kbytes=QUEUE_KBYTES,
-            message_max_bytes=settings.properties.get("message.max.bytes", RECORD_BYTES_MAX),
         )
-        self._producer = settings.producer(conf)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._answers: list[tuple[_Future, KafkaError | None]] = []
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="drainer-writer", daemon=True)
-        self._thread.start()
 
     async def write(
         self,
@@ -88,14 +81,18 @@ class TopicWriter:
         partition: int = -1,
         headers: Sequence[Header] = (),
         timestamp: int | None = None,
+        id: str | None = None,
     ) -> None:
         """Returns when all in-sync replicas have the record.
 
         Without ``partition`` the key decides, as librdkafka has it; ``timestamp`` is in ms since
-        1970, None for now. A cancelled call may have written it all the same.
+        1970, None for now. A cancelled call may have written it all the same. ``id``, by default a
+        new one, becomes the record's last header, ``drainer.id``: the record is looked for by it
+        when the broker's acknowledgement is unsure, so no other record may have it.
 
         Raises:
             RecordNotWritten: when it was refused, or it is not known whether it was written.
+            RecordUnsure: when that is so because this user may not read the topic: the drain ends.
             drainer.Fatal: when the topic takes no record at all.
             drainer.Retry: when the cap has no room for it in the next seconds.
         """
@@ -103,35 +100,23 @@ class TopicWriter:
             await self._hold_back(len(value or b"") + len(key or b""))
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
+        self._written += 1
+        mark = ID, (id or f"{self._name}:{self._written}").encode()
         delivery: _Future = self._loop.create_future()
-        while True:
-            try:
-                self._producer.produce(
-                    self.topic,
-                    value,
-                    key,
-                    partition,
-                    partial(self._delivered, delivery),
-                    headers=list(headers),
-                    timestamp=timestamp or 0,
-                )
-            except BufferError:  # there is room when some of them are acknowledged
-                await asyncio.sleep(FULL_S)
-            except KafkaException as error:
-                self._refuse(error.args[0])
-            else:
-                break
-        answer = await delivery
+        report = partial(self._delivered, delivery)
+        record = Record(value, key, (*headers, mark), mark, report, partition, timestamp or 0)
+        self._producer.send(record)
+        try:
+            answer = await delivery
+        except asyncio.CancelledError:
+            self._producer.forget(record)  # what is tried next must not come before it
+            raise
         if answer is not None:
             self._refuse(answer)
 
     def close(self) -> None:
         """Gives up what is not acknowledged; doesn't wait for it."""
-        if self._stopping:
-            return
-        self._stopping = True
-        self._producer.purge(blocking=False)
-        self._thread.join(STOP_S)
+        self._producer.close(0)
 
     async def _hold_back(self, size: int) -> None:
         assert self._pace is not None
@@ -143,36 +128,35 @@ class TopicWriter:
         if wait_s > 0:
             await asyncio.sleep(wait_s)
 
-    def _run(self) -> None:
-        while not self._stopping:
-            self._producer.poll(POLL_S)
-            self._pass_answers()
-        self._producer.flush(STOP_S)  # what close() gives up is answered, too
-        self._pass_answers()
-
     def _pass_answers(self) -> None:
-        if self._answers and self._loop is not None:
+        answers: list[tuple[_Future, Answer]] = []
+        with suppress(IndexError):
+            while True:
+                answers.append(self._answers.popleft())
+        if answers and self._loop is not None:
             # All answers of one poll, in one turn of the loop.
-            answers, self._answers = self._answers, []
             with suppress(RuntimeError):  # it is closed: no call waits
                 self._loop.call_soon_threadsafe(_resolve, answers)
 
-    def _delivered(self, delivery: _Future, answer: KafkaError | None, _: Any) -> None:
+    def _delivered(self, delivery: _Future, _: Record, answer: Answer) -> None:
         self._answers.append((delivery, answer))
 
-    def _refuse(self, answer: KafkaError) -> None:
-        code = answer.code()
-        said = f"can't write a record to {self.topic}: " + self._settings.redact(answer.str())
-        if code in NO_TOPIC:
-            raise Fatal(f"{said}. If someone deleted it, create it again, then resume.")
-        if code in FORBIDDEN:
-            raise Fatal(f"{said}. {granting('WRITE', f'topic {self.topic}')}, then resume.")
-        if code in REJECTED or answer.fatal():
-            raise Fatal(f"{said}. Fix the cause, then resume.")
+    def _refuse(self, answer: KafkaError | DrainerError) -> None:
+        if isinstance(answer, DrainerError):
+            made = RecordUnsure if isinstance(answer, RightMissing) else RecordNotWritten
+            raise made(
+                f"unknown whether {self.topic} has a record, for its acknowledgement is unsure:"
+                f" {answer}",
+                hint=f"{answer.hint} Then resume with the plan. The record may appear twice.",
+            )
+        said = f"can't write a record to {self.topic}: {self._settings.redact(answer.str())}"
+        way = way_on(self.topic, answer.code())
+        if way or answer.fatal():
+            raise Fatal(f"{said}. {way or 'Fix the cause, then resume.'}")
         raise RecordNotWritten(said, hint="Resume with the plan. The record may appear twice.")
 
 
-def _resolve(answers: list[tuple[_Future, KafkaError | None]]) -> None:
+def _resolve(answers: Sequence[tuple[_Future, Answer]]) -> None:
     for delivery, answer in answers:
         if not delivery.done():
             delivery.set_result(answer)

@@ -211,6 +211,12 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
     topic = failures.dead_letter_topic
     if topic is not None and summary.sub_messages.dead:
         option = f"--dead-letter-topic {shlex.quote(topic)}"
+        if doubled := failures.doubled_letters:
+            places = failures.doubled_first[:ERRORS_SHOWN]
+            more = doubled - len(places)
+            lines = (*places, *([f"and {figures.count(more)} more"] if more else []))
+            why = "in this run: drainer may not read the topic"
+            yield Field("maybe twice", figures.counted(doubled, "letter"), why, lines=lines)
         yield Field("dead letters", f"drainer dead list {option}")
         if summary.left_alone is None:
             handler = "…" if summary.handler is None else shlex.quote(summary.handler)

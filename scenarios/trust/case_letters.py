@@ -7,18 +7,23 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import orjson
 from confluent_kafka import Producer
 
 from drainer.demo.fill import create_topic
+from drainer.errors import DrainerError
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.dead_letters import DeadLetterTopic
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.reading import read_letters
-from drainer.policy.dead_letter import default_dead_letter_topic
+from drainer.policy.dead_letter import FORMAT, DeadLetter, default_dead_letter_topic
 from drainer.sandbox.jars import default_cache
-from scenarios.trust.case import Stage, case, insist
+from scenarios.trust.case import TRY_S, Stage, case, insist
+
+NEW_TOPICS, NEW_PARTITIONS = 40, 48
 
 HANDLER = """
 from pathlib import Path
@@ -151,6 +156,35 @@ def default_names(stage: Stage) -> str:
     longest = default_dead_letter_topic(stage.name() + "x" * 230, "g/" * 300)
     create_topic(ClientSettings.load(stage.bootstrap), longest, 1)
     return f"{names[0]} and {names[1]}; Kafka takes one of {len(longest)} characters"
+
+
+@case(
+    30,
+    "letters on topics that were just created",
+    before="5 to 8 of 5,760 acknowledged letters were not in the log: librdkafka acknowledged them"
+    " without an offset",
+)
+def letters_of_new_topics(stage: Stage) -> str:
+    settings = ClientSettings.load(stage.bootstrap)
+    letters = there = 0
+    for _ in range(NEW_TOPICS):
+        topic = stage.name()
+        create_topic(settings, topic, NEW_PARTITIONS)
+        told = SimpleQueue[DrainerError | None]()
+        writer = DeadLetterTopic(settings, topic)
+        for number in range(3 * NEW_PARTITIONS):
+            provenance = FORMAT, b"%d" % number
+            writer.send(DeadLetter(b"key-%d" % number, b"{}", (provenance,)), told.put)
+        answers = [told.get(timeout=TRY_S) for _ in range(3 * NEW_PARTITIONS)]
+        writer.close(0)
+        insist(set(answers) == {None}, f"a letter was not written: {set(answers)}")
+        letters += len(answers)
+        with Cluster.connect(settings) as cluster:
+            bounds = cluster.log_bounds(topic, range(NEW_PARTITIONS), "read_uncommitted")
+            there += sum(log.end for log in bounds.values())
+            cluster.delete_topic(topic)
+    insist(there == letters, f"{letters:,} letters were acknowledged, {there:,} are there")
+    return f"{letters:,} letters acknowledged, and all of them are there"
 
 
 @case(

@@ -24,7 +24,14 @@ from made_up_kafka import (
 
 from core.messages import Place
 from drainer.engine.settings import LocalSettings
-from drainer.errors import DeadLetterNotWritten, Interrupted, LockLost
+from drainer.engine.status import DOUBLED_MOST
+from drainer.errors import (
+    DeadLetterDoubled,
+    DeadLetterNotWritten,
+    Interrupted,
+    LockLost,
+    RecordUnsure,
+)
 from drainer.handler import Fatal, Retry, Skip
 from drainer.message import SubMessage
 from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure, Totals
@@ -268,3 +275,36 @@ def test_nothing_is_started_while_the_lock_is_not_confirmed(tmp_path: Path) -> N
     _, first, second, *_ = begun
     assert second - first == 0, "from half a second after it, nothing begins"
     assert summary.sub_messages.done == 2_000
+
+
+def test_a_record_that_may_be_written_or_not_interrupts_the_drain_at_once(tmp_path: Path) -> None:
+    def step(sub: SubMessage) -> None:
+        if sub.message.offset == 13:
+            raise RecordUnsure("unknown whether it is there", hint="Grant READ.")
+
+    rehearsal = Rehearsal(tmp_path, LOGS, failures=replace(QUICK, on_failure=OnFailure.SKIP))
+    handler = handler_of(OnTheLoop, step)
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.status, summary.exit_code) == ("interrupted", 4)
+    assert (summary.error, summary.hint) == ("unknown whether it is there", "Grant READ.")
+    assert handler.account.began.count((0, 13, 0)) == 1
+    assert (summary.conserved, summary.sub_messages.failed) == (True, 0)
+    assert summary.sub_messages.pending >= 1
+    assert (rehearsal.group.committed[0] or 0) <= 13
+    rehearsal.resumes_exactly(handler)
+
+
+def test_letters_that_may_be_there_twice_are_dead_and_listed(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(tmp_path, LOGS, failures=replace(DEAD, breaker=False))
+    rehearsal.letters.failure = DeadLetterDoubled("dead")
+    bad = range(0, 100, 4)
+
+    summary = rehearsal.drain(handler_of(OnTheLoop, poison(*bad)))
+
+    assert (summary.exit_code, summary.sub_messages.dead) == (6, 25)
+    assert summary.failures.doubled_letters == 25
+    assert len(summary.failures.doubled_first) == DOUBLED_MOST
+    assert set(summary.failures.doubled_first) <= {f"orders/0/{offset}[0]" for offset in bad}
+    assert summary.as_json()["doubled_letters"] == 25

@@ -1,4 +1,5 @@
-"""A dead-letter topic that acknowledges late, or never, or refuses: in place of a producer."""
+"""A dead-letter topic that acknowledges late, or never, or refuses, or what it does not have: in
+place of a producer."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError
+from confluent_kafka import OFFSET_INVALID, KafkaError
+from confluent_kafka import Message as Acknowledged
 
 from core.messages import Place
 from drainer.message import Message, Origin
@@ -17,6 +19,9 @@ from simulation.cluster import Broker
 
 DELIVERY_S = 10.0  # the real one waits for minutes
 AGAIN_S = 0.5
+
+DEAD = "dead"
+LIES = 0.5  # the share of acknowledgements without an offset
 
 OnDelivery = Callable[[KafkaError | None, Any], None]
 
@@ -39,18 +44,21 @@ class SimProducer:
         self._sleep = sleep
         self._later = later
         self._random = broker.world.random(f"producer {broker.world.steps}")
+        self._lies = broker.world.random(f"lies {broker.world.steps}")
         self._under_way: list[_Letter] = []
-        self._answers: list[tuple[_Letter, KafkaError | None]] = []
+        self._answers: list[tuple[_Letter, KafkaError | None, int]] = []
 
     def produce(
         self,
         topic: str,
         value: bytes | None,
         key: bytes | None,
+        partition: int,
         headers: Sequence[Header],
+        timestamp: int,
         on_delivery: OnDelivery,
     ) -> None:
-        letter = _Letter(_place(value, key, headers), on_delivery)
+        letter = _Letter(_place(value, key, headers), headers[0], on_delivery)
         self._under_way.append(letter)
         self._arrive_after(self._random.choice([0.0, 0.01, 0.3]), letter)
 
@@ -58,12 +66,12 @@ class SimProducer:
         if not self._answers:
             self._sleep(min(timeout, 0.02) if self._under_way else timeout)
         answers, self._answers = self._answers, []
-        for letter, error in answers:
-            letter.on_delivery(error, None)
+        for letter, error, offset in answers:
+            letter.on_delivery(error, Acknowledged(DEAD, 0, offset))
 
     def purge(self, blocking: bool) -> None:
         for letter in self._under_way:
-            self._answers.append((letter, KafkaError(KafkaError._PURGE_INFLIGHT)))
+            self._answers.append((letter, KafkaError(KafkaError._PURGE_INFLIGHT), OFFSET_INVALID))
         self._under_way.clear()
 
     def _arrive_after(self, seconds: float, letter: _Letter) -> None:
@@ -79,31 +87,37 @@ class SimProducer:
         if self._random.random() < broker.letters_lost:
             fate = self._random.choice(["refused", "answer lost", "answer lost"])
             broker.world.tally[f"letters: {fate}"] += 1
+        elif self._lies.random() < LIES:
+            fate = self._lies.choice(["unsure", "missing"])
+            broker.world.tally[f"letters: {fate}"] += 1
         error = None
         if fate == "refused":
             error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-        else:
+        elif fate != "missing":
             broker.world.tally["letters"] += 1
             self._written[letter.place] += 1
+            broker.letters.add(letter.mark)
         if fate == "answer lost":
             error = KafkaError(KafkaError._MSG_TIMED_OUT)
         wait_s = DELIVERY_S if fate == "answer lost" else self._random.choice([0.0, 0.05])
-        self._later(wait_s, lambda: self._answer(letter, error))
+        offset = OFFSET_INVALID if fate in ("unsure", "missing") else 0
+        self._later(wait_s, lambda: self._answer(letter, error, offset))
 
-    def _answer(self, letter: _Letter, error: KafkaError | None) -> None:
+    def _answer(self, letter: _Letter, error: KafkaError | None, offset: int) -> None:
         if letter in self._under_way:  # it was not purged
             self._under_way.remove(letter)
-            self._answers.append((letter, error))
+            self._answers.append((letter, error, offset))
 
 
 @dataclass(eq=False)
 class _Letter:
     place: Place
+    mark: Header
     on_delivery: OnDelivery
 
 
 def _place(value: bytes | None, key: bytes | None, headers: Sequence[Header]) -> Place:
     # Read back as `drainer dead` and `drainer redrive` do.
-    record = Message(Origin("dead", TOPIC_ID, 0), 0, key, value, headers=headers)
+    record = Message(Origin(DEAD, TOPIC_ID, 0), 0, key, value, headers=headers)
     letter = read_letter(record)
     return letter.message_partition, letter.message_offset, letter.index

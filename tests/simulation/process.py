@@ -17,6 +17,7 @@ from drainer.core.progress import Outcome
 from drainer.engine import threads
 from drainer.engine.ports import Source
 from drainer.engine.runtime import Runtime
+from drainer.kafka import producer
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, SubMessage
 from drainer.operations.engine import InProcess
@@ -204,6 +205,8 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         (plan_file, "read_own", DiskPath.read_bytes),
         (journal, "os", disk),
         (breaker, "FAILURES", it.outages_after),
+        (producer, "ends_of", lambda settings, topic: {}),
+        (producer, "find", it.broker.find),
         (DiskPath, "disk", disk),
     ]
     before = [(place, name, getattr(place, name, None)) for place, name, _ in replacements]

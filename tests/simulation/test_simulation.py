@@ -50,6 +50,7 @@ SEEN = {
     "ruled out": 100,
     "downstream": 6,
     "letters": 6,
+    "letters: missing": 2,
     "plan lost": 5,
     "commits: answer lost": 12,
     "commits: request lost": 12,

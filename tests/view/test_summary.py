@@ -171,6 +171,19 @@ def test_dead_letters_of_a_redrive_are_not_offered_to_be_redriven() -> None:
     assert "dead letters" not in facts(failures=dead["failures"])
 
 
+def test_letters_that_may_be_there_twice_are_listed_beside_the_dead_letters() -> None:
+    places = tuple(f"orders/0/{number}[0]" for number in range(20))
+    failures = FailureStatus(
+        70, dead_letter_topic="d", doubled_letters=40 + 30, doubled_first=places
+    )
+    page = told(summary_page(samples.summary(failures=failures, sub_messages=Counts(90, 20, 70))))
+    assert page["maybe twice"].startswith("70 letters")
+    assert "orders/0/4[0]" in page["maybe twice"]
+    assert "and 65 more" in page["maybe twice"]
+    assert FailureStatus.sum([failures, failures]).doubled_letters == 140
+    assert FailureStatus.sum([failures, failures]).doubled_first == places
+
+
 def test_parked_lanes_are_masked_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     lane = ParkedLane("'ann'", "t/0/0[0]", "ValueError: ann")
     monkeypatch.setenv(VARIABLE, "secret")

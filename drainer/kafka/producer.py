@@ -1,0 +1,276 @@
+"""A producer that reports each record once: in the topic for sure, or why that can't be had.
+
+librdkafka (2.16) may acknowledge a record that is not in the log, with no offset. Such an answer is
+unsure: the partition is read for the record, which is written again until it is there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from drainer.engine.runtime import THIS_PROCESS, Runtime
+from drainer.errors import BrokerUnreachable, DrainerError, RightMissing
+from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED, granting
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.log import ClientLog
+from drainer.kafka.settings import ISOLATION, ClientSettings
+from drainer.kafka.spans import Span, read_spans
+from drainer.message import HeadersUnreadable
+
+SILENCE_S = 3.0
+POLL_S = 0.1
+CLOSE_S = 1.0
+QUEUE_KBYTES = 64 * 1024  # the client has a copy of each payload, also of one that many share
+RECORD_BYTES_MAX = 50_000_000  # must fit into the queue, and into a request (100 MiB by default)
+READER = "drainer-producer"
+
+Header = tuple[str, bytes | None]
+Answer = KafkaError | DrainerError | None  # None: all in-sync replicas have the record
+Report = Callable[["Record", Answer], None]
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """A record on its way, known by its identity.
+
+    ``mark`` is the header that no other record has. ``report`` is called once, mostly from another
+    thread. ``doubled`` says that it was written again without a look at the topic, ``unsure_s``
+    since when it is not known whether the topic has it.
+    """
+
+    value: bytes | None
+    key: bytes | None
+    headers: Sequence[Header]
+    mark: Header
+    report: Report
+    partition: int = -1
+    timestamp: int = 0
+    doubled: bool = False
+    unsure_s: float = 0.0
+
+
+class AcknowledgedProducer:
+    """Writes records to a topic with one request in flight: with more, librdkafka loses some.
+
+    They stay in the order of ``send`` within a partition, but one that is written again comes
+    behind those that were sent meanwhile.
+
+    Args:
+        name: of the thread.
+        timeout_ms: how long a broker that does not answer is waited for.
+        blindly: writes what is unsure again where the topic may not be read; else that is an error.
+        after_poll: called in the thread after the reports of each poll.
+        owned: more properties, with ``_`` for ``.``.
+
+    Raises UsageError when librdkafka rejects the settings.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topic: str,
+        name: str,
+        timeout_ms: int,
+        *,
+        blindly: bool = False,
+        after_poll: Callable[[], None] = lambda: None,
+        runtime: Runtime = THIS_PROCESS,
+        **owned: str | int | bool,
+    ) -> None:
+        self._settings, self._topic = settings, topic
+        self._blindly, self._after_poll = blindly, after_poll
+        self._clock = runtime.monotonic
+        self._timeout_s = timeout_ms / 1000
+        self._log = ClientLog(settings.redact)
+        conf = settings.produce_conf(
+            self._log,
+            delivery_timeout_ms=timeout_ms,
+            max_in_flight_requests_per_connection=1,
+            queue_buffering_max_kbytes=QUEUE_KBYTES,
+            message_max_bytes=settings.properties.get("message.max.bytes", RECORD_BYTES_MAX),
+            **owned,
+        )
+        self._producer = settings.producer(conf)
+        self._lock = runtime.lock()
+        self._under_way: set[Record] = set()
+        self._line: deque[Record] = deque()  # what the client's queue has no room for
+        self._unsure: list[Record] = []  # for the thread alone
+        self._begins: Mapping[int, int] | None = None  # where the records of this producer begin
+        self._moved_s: float | None = None  # the last report while some are under way
+        self._stopping = runtime.event()
+        self._thread = runtime.thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is acknowledged though some wait for it; None while all is well."""
+        since_s = self._moved_s
+        if since_s is None or self._clock() - since_s < SILENCE_S:
+            return None
+        return self._log.trouble_since(since_s) or "the broker does not acknowledge them"
+
+    def send(self, record: Record) -> None:
+        """Begin to write a record; doesn't block."""
+        with self._lock:
+            over = self._stopping.is_set()
+            if not over:
+                self._moved_s = self._moved_s or self._clock()
+                self._under_way.add(record)
+                self._line.append(record)
+        if over:
+            record.report(record, KafkaError(KafkaError._PURGE_QUEUE))
+        self._produce()
+
+    def forget(self, record: Record) -> bool:
+        """Neither report a record nor write it again, though it may be written all the same.
+
+        Returns whether it was not reported yet.
+        """
+        with self._lock:
+            known = record in self._under_way
+            self._under_way.discard(record)
+        return known
+
+    def close(self, timeout_s: float) -> None:
+        """Wait up to so long for what is under way, then give the rest up; all are reported."""
+        if self._stopping.is_set():
+            return
+        until = self._clock() + timeout_s
+        while self._under_way and (left := until - self._clock()) > 0:
+            self._stopping.wait(min(left, 0.01))
+        self._stopping.set()
+        self._producer.purge(blocking=False)
+        self._thread.join(CLOSE_S)
+        for record in list(self._under_way):
+            self._end(record, KafkaError(KafkaError._PURGE_INFLIGHT))
+        self._after_poll()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            if self._line and self._begins is None:
+                self._begin()
+            self._producer.poll(POLL_S)
+            self._settle()
+            self._produce()
+            self._after_poll()
+
+    def _begin(self) -> None:
+        try:
+            self._begins = ends_of(self._settings, self._topic)
+        except BrokerUnreachable:
+            return  # it is asked again; a drain does not wait for brokers for ever
+        except DrainerError:
+            self._begins = {}  # the client's answers say what is wrong with the topic
+
+    def _produce(self) -> None:
+        refused: list[tuple[Record, KafkaError]] = []
+        with self._lock:
+            while self._line and self._begins is not None and not self._stopping.is_set():
+                record = self._line[0]
+                try:
+                    if record in self._under_way:
+                        self._producer.produce(
+                            self._topic,
+                            record.value,
+                            record.key,
+                            record.partition,
+                            headers=list(record.headers),
+                            timestamp=record.timestamp,
+                            on_delivery=partial(self._delivered, record),
+                        )
+                except BufferError:
+                    break  # there is room when some of them are acknowledged
+                except KafkaException as error:
+                    refused.append((record, error.args[0]))
+                self._line.popleft()
+        for record, answer in refused:
+            self._end(record, answer)
+
+    def _delivered(self, record: Record, answer: KafkaError | None, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        if answer is not None or (offset is not None and offset >= 0):
+            self._end(record, answer)
+            return
+        assert partition is not None
+        record.partition, record.unsure_s = partition, record.unsure_s or self._clock()
+        self._unsure.append(record)
+
+    def _settle(self) -> None:
+        unsure = [record for record in self._unsure if record in self._under_way]
+        self._unsure = []
+        if not unsure:
+            return
+        marks: dict[int, set[Header]] = {}
+        for record in unsure:
+            marks.setdefault(record.partition, set()).add(record.mark)
+        found, failure = set[Header](), None
+        try:
+            found = find(self._settings, self._topic, self._begins or {}, marks)
+        except DrainerError as error:
+            failure = error
+        forbidden = isinstance(failure, RightMissing)
+        for record in unsure:
+            if record.mark in found:
+                self._end(record, None)
+            elif failure is None or (forbidden and self._blindly):
+                record.doubled |= forbidden
+                self._line.append(record)
+            elif forbidden or self._clock() - record.unsure_s > self._timeout_s:
+                self._end(record, failure)
+            else:
+                self._unsure.append(record)
+
+    def _end(self, record: Record, answer: Answer) -> None:
+        if self.forget(record):
+            record.report(record, answer)
+            with self._lock:
+                self._moved_s = self._clock() if self._under_way else None
+
+
+def ends_of(settings: ClientSettings, topic: str) -> dict[int, int]:
+    """Where each partition ends now. Raises as ``Cluster.topic`` and ``Cluster.log_bounds``."""
+    with Cluster.connect(settings) as cluster:
+        there = cluster.topic(topic, "WRITE").partitions
+        bounds = cluster.log_bounds(topic, there, "read_uncommitted")
+    return {number: log.end for number, log in bounds.items()}
+
+
+def find(
+    settings: ClientSettings,
+    topic: str,
+    begins: Mapping[int, int],
+    marks: Mapping[int, AbstractSet[Header]],
+) -> set[Header]:
+    """Those of the headers, by partition, that a record has from where ``begins`` says.
+
+    Raises RightMissing when this user may not read the topic, Refused when it can't be read.
+    """
+    found: set[Header] = set()
+    with Cluster.connect(settings) as cluster:
+        there = cluster.topic(topic)
+        bounds = cluster.log_bounds(topic, marks, "read_uncommitted")
+    spans = [Span(n, max(log.start, begins.get(n, 0)), log.end) for n, log in bounds.items()]
+    properties = {**settings.properties, ISOLATION: "read_uncommitted"}
+    uncommitted = replace(settings, properties=properties)
+    for batch in read_spans(uncommitted, topic, there.topic_id, READER, spans):
+        for message in batch.messages:
+            with suppress(HeadersUnreadable):  # somebody else's
+                found.update(marks[message.partition] & set(message.headers))
+    return found
+
+
+def way_on(topic: str, code: int) -> str | None:
+    """The way out when a topic takes no record at all; None for any other answer."""
+    resume = "then resume with the plan."
+    if code in FORBIDDEN:
+        return f"{granting('WRITE', f'topic {topic}')}, {resume}"
+    if code in NO_TOPIC:
+        return f"If someone deleted it, create it again, {resume}"
+    return f"Check the login (sasl.*) in the properties, {resume}" if code in REJECTED else None

@@ -1,0 +1,162 @@
+"""Acknowledgements without an offset: looked into on a real broker before they count."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Producer
+
+from core.letters import Sample
+from drainer.errors import DeadLetterDoubled, RecordUnsure
+from drainer.kafka import producer
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
+from drainer.kafka.writer import TopicWriter
+from drainer.sandbox import Broker
+from kafka.liar import Fate, LyingSettings
+from kafka.sender import letters_in, sending
+from kafka.test_rights import may
+from kafka.topic import Topic, eventually
+
+MIXED: list[Fate] = ["dropped", "written", "told", "dropped", "dropped", "written"]
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records each look at the topic was for."""
+    found: list[int] = []
+    find = producer.find
+
+    def counted(*given: object) -> object:
+        marks = given[-1]
+        assert isinstance(marks, dict)
+        found.append(sum(map(len, marks.values())))
+        return find(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(producer, "find", counted)
+    return found
+
+
+def test_letters_that_were_acknowledged_and_are_not_there_are_written_again(
+    settings: ClientSettings, topic: Topic, looks: list[int]
+) -> None:
+    with sending(LyingSettings.of(settings, *MIXED), topic.name) as sender:
+        for number in range(20):
+            sender.send(Sample(f"doc-{number}", payload=number).letter())
+        assert set(sender.all_told()) == {None}
+    found = letters_in(topic.bootstrap, topic.name)
+    assert sorted(letter.payload for letter in found) == list(range(20))
+    assert sum(looks) == 5
+    assert len(looks) < 5, "several are looked for in one reading"
+
+
+def test_a_letter_is_written_until_it_is_there(settings: ClientSettings, topic: Topic) -> None:
+    with sending(LyingSettings.of(settings, "dropped", "dropped", "dropped"), topic.name) as sender:
+        sender.send(Sample().letter())
+        assert sender.all_told() == [None]
+    assert len(letters_in(topic.bootstrap, topic.name)) == 1
+
+
+def test_of_two_equal_records_each_is_looked_for_by_itself(
+    settings: ClientSettings, topic: Topic
+) -> None:
+    async def write(writer: TopicWriter) -> None:
+        calls = [writer.write(b"v", b"k", partition=0, timestamp=7) for _ in range(2)]
+        await asyncio.gather(*calls)
+
+    lying = LyingSettings.of(settings, "written", "dropped")
+    with closing(TopicWriter(lying, topic.name)) as writer:
+        asyncio.run(write(writer))
+    assert [record.value() for record in topic.read_all(2)] == [b"v", b"v"]
+
+
+def test_a_record_of_before_is_not_taken_for_one_that_is_missing(
+    settings: ClientSettings, topic: Topic
+) -> None:
+    for lying in (LyingSettings.of(settings), LyingSettings.of(settings, "dropped")):
+        with closing(TopicWriter(lying, topic.name)) as writer:
+            asyncio.run(writer.write(b"v", b"k", partition=0, id="topic-id:0:1:0"))
+    assert len(topic.read_all(2)) == 2
+
+
+def test_a_call_that_was_cancelled_is_not_written_behind_what_came_after_it(
+    settings: ClientSettings, topic: Topic
+) -> None:
+    async def write(writer: TopicWriter) -> None:
+        await writer.write(b"0", b"k", partition=0)
+        call = asyncio.create_task(writer.write(b"1", b"k", partition=0))
+        await asyncio.sleep(0)
+        call.cancel()
+        await writer.write(b"2", b"k", partition=0)
+        await writer.write(b"3", b"k", partition=0)
+
+    lying = LyingSettings.of(settings, "told", "dropped", "dropped")
+    with closing(TopicWriter(lying, topic.name)) as writer:
+        asyncio.run(write(writer))
+    assert [record.value() for record in topic.read_all(3)] == [b"0", b"2", b"3"]
+
+
+def test_an_open_transaction_of_somebody_else_is_in_nobody_s_way(
+    settings: ClientSettings, topic: Topic
+) -> None:
+    other = Producer({"bootstrap.servers": topic.bootstrap, "transactional.id": topic.name})
+    other.init_transactions()
+    other.begin_transaction()
+    other.produce(topic.name, b"theirs")
+    other.flush()
+    with sending(LyingSettings.of(settings, "written", "dropped"), topic.name) as sender:
+        sender.send(Sample("doc-1", payload=1).letter())
+        sender.send(Sample("doc-2", payload=2).letter())
+        assert sender.all_told() == [None, None]
+    other.abort_transaction()
+
+    def both_are_there() -> bool:  # once the broker has written that it is aborted
+        return [letter.payload for letter in letters_in(topic.bootstrap, topic.name)] == [1, 2]
+
+    eventually(both_are_there, "letters 1 and 2 are there, once")
+
+
+@pytest.mark.parametrize(("fate", "there"), [("written", 2), ("dropped", 1)])
+def test_without_read_an_unsure_letter_is_written_again_and_told_of_as_maybe_doubled(
+    fate: Fate, there: int, ann: Cluster, strict_broker: Broker, topic_name: str
+) -> None:
+    Topic(strict_broker.bootstrap_servers, topic_name)
+    may(strict_broker, "WRITE", "topic", topic_name)
+    with sending(LyingSettings.of(ann.settings, fate), topic_name) as sender:
+        sender.send(Sample().letter())
+        sender.send(Sample().letter())
+        first, second = sender.all_told()
+    assert isinstance(first, DeadLetterDoubled)
+    assert second is None
+    assert len(letters_in(strict_broker.bootstrap_servers, topic_name)) == there + 1
+
+
+def test_without_read_an_unsure_record_ends_the_drain_with_the_right_that_is_missing(
+    ann: Cluster, strict_broker: Broker, topic_name: str
+) -> None:
+    Topic(strict_broker.bootstrap_servers, topic_name)
+    may(strict_broker, "WRITE", "topic", topic_name)
+    lying = LyingSettings.of(ann.settings, "written")
+    missing = f"READ on topic {topic_name}"
+    with (
+        closing(TopicWriter(lying, topic_name)) as writer,
+        pytest.raises(RecordUnsure, match=missing) as raised,
+    ):
+        asyncio.run(writer.write(b"v", b"k", partition=0))
+    assert raised.value.exit_code == 4
+    assert f"Grant {missing}" in (raised.value.hint or "")
+
+
+def test_one_request_is_in_flight_whatever_a_shared_file_says(
+    settings: ClientSettings, topic: Topic
+) -> None:
+    overrides = ["max.in.flight=1000", "max.in.flight.requests.per.connection=5"]
+    lying = LyingSettings.of(ClientSettings.load(settings.bootstrap_servers, None, overrides))
+    with sending(lying, topic.name), closing(TopicWriter(lying, topic.name)):
+        pass
+    assert len(lying.confs) == 2
+    for conf in lying.confs:
+        assert conf["max.in.flight.requests.per.connection"] == 1
+        assert "max.in.flight" not in conf
