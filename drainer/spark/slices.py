@@ -196,8 +196,13 @@ class _SliceReader:
             self._undivided = message.offset
         if self._undivided is not None:
             return  # it is all to be read again
-        if subs and type(subs[0]) is LeftAlone and shards[0] != DONE:
-            self._left_alone[subs[0].payload] += 1  # a letter is one sub-message
+        if (
+            subs
+            and isinstance(alone := subs[0], LeftAlone)
+            and alone.redriven
+            and shards[0] != DONE
+        ):
+            self._left_alone[alone.payload] += 1  # a letter is one sub-message
         writer.add(message, subs, keys, shards)
 
     def _add_whole(self, writer: ChunkWriter, message: Message) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from drainer.message import Barrier, SubMessage
 from drainer.policy.dead_letter import LetterFilter, read_letter
 from view import samples
 
-NONE = RedriveProgress("drainer.redrive.orders.dead", None, {})
+NONE = RedriveProgress("drainer.redrive.orders.dead", {})
 
 
 def overview(*given: Sample) -> Overview:
@@ -86,7 +85,7 @@ def test_the_first_line_tells_how_many_are_outstanding(
     records = [(as_record(Sample(each).letter(), n), n < redriven) for n, each in enumerate("abc")]
     wanted = LetterFilter(sub_keys=(key,) if key else ())
     found = overview_of("orders.dead", records, wanted, 20, all_=all_)
-    show_overview(terminal, found, RedriveProgress("it", Path("it.json"), {}))
+    show_overview(terminal, found, RedriveProgress("it", {}))
     lines = err.getvalue().splitlines()
-    assert lines[:2] == [headline, "redriven: as recorded by group it and it.json"]
+    assert lines[:2] == [headline, "redriven: as recorded by group it and receipts in the topic"]
     assert ("attempts  redriven" in err.getvalue()) == all_

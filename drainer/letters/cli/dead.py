@@ -40,27 +40,27 @@ def list_(
             help="Letters to list, newest first. The count covers all.",
         ),
     ],
-    redrives: Redrives,
+    redrives: Annotated[Redrives, without("plan")],
     kafka: Kafka,
     terminal: Annotated[TableTerminal, without("quiet")],
 ) -> None:
     """Count a topic's outstanding dead letters and list the newest.
 
     This reads the whole topic and touches nothing. A redriven letter stays in the topic. The
-    redrive's group, and its plan if it is here, tell which letters are outstanding. A letter that
-    dies again is a new letter.
+    redrive's group, and its receipts in the topic, tell which letters are outstanding. A letter
+    that dies again is a new letter.
 
     Example: `drainer dead list --dead-letter-topic orders.indexer.dead -b localhost:9092`
     """
     topic = where.dead_letter_topic
     group = redrives.group or default_group(topic)
     with kafka.connect() as cluster:
-        redriven = redrive_progress(cluster, topic, group, redrives.plan)
+        redriven = redrive_progress(cluster, topic, group)
         records = ((message, message in redriven) for message in read_letters(cluster, topic))
         found = overview_of(topic, records, letters.filter(), limit, all_=all_)
     if terminal.json:
-        known = None if redriven.plan is None else str(redriven.plan)
-        terminal.data({**found.as_json(), "group": redriven.group, "plan": known})
+        running = None if redriven.running is None else redriven.running.as_json()
+        terminal.data({**found.as_json(), "group": redriven.group, "running": running})
     else:
         show_overview(terminal, found, redriven)
 
