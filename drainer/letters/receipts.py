@@ -34,6 +34,7 @@ from drainer.letters.reading import read_letters
 from drainer.message import Message
 from drainer.operations.engine import HeldDrain
 from drainer.policy.dead_letter import FORMAT as LETTER
+from drainer.store.plan_file import absolute
 
 FORMAT = "drainer-redriven/1"  # the header that holds all of it
 RANGES_EACH = 10_000  # some 200 KB, below what topics take in a record
@@ -149,7 +150,10 @@ def finished_in(cluster: Cluster, plan: OffsetPlan) -> dict[int, Sequence[Range]
     Reads the letters that are left if a part of them is in a class or was a task's. Raises Refused
     if that makes too many ranges.
     """
-    found = {n: [(0, each.watermark), *each.finished] for n, each in plan.claims[ALL].items()}
+    known = plan.claims[ALL].items()
+    found = {
+        n: [*([(0, each.watermark)] if each.watermark else []), *each.finished] for n, each in known
+    }
     elsewhere = plan.elsewhere()
     if elsewhere is not None and plan.redrive is not None:
         for message in read_letters(cluster, plan.topic, unfinished(plan, logs_of(cluster, plan))):
@@ -254,7 +258,7 @@ def _end(held: HeldDrain) -> None:
             end = plan.partitions[number].end
             if plan.watermark(number) < end:
                 receipt = replace(_receipt(held, plan), end=end)
-                parts = range(0, len(ranges), RANGES_EACH)
+                parts = range(0, max(1, len(ranges)), RANGES_EACH)
                 each = [Ranges(ranges[at : at + RANGES_EACH]) for at in parts]
                 receipts[number] = [replace(receipt, finished=part) for part in each]
                 receipts[number][-1] = replace(receipts[number][-1], ended=True)
@@ -267,7 +271,7 @@ def _end(held: HeldDrain) -> None:
 
 
 def _receipt(held: HeldDrain, plan: OffsetPlan) -> Receipt:
-    host, place = socket.gethostname(), str(held.file.path)
+    host, place = socket.gethostname(), str(absolute(held.file.path))
     return Receipt(plan.group, plan.topic_id, plan.drain_id, host, place, 0, ended=False)
 
 

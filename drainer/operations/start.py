@@ -153,7 +153,7 @@ def prepare(
         "the whole backlog is still in the log",
         can_be_written,
     ]
-    if from_ in OF_GROUPS:
+    if from_ in OF_GROUPS and not redrives:
         checks.append("it starts at the committed offset, and repeats what is done above it")
     return safe(
         _new_plan(cluster, request, topic, backlog, policy.failures, running.reason, runtime),
