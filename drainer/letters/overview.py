@@ -9,35 +9,14 @@ from dataclasses import dataclass, fields, replace
 from heapq import heappush, heappushpop
 from typing import Any
 
-from drainer.core.progress import RangeSet
 from drainer.errors import EXIT_DONE, NotADeadLetter
-from drainer.letters.receipts import Receipt, read_receipt
+from drainer.letters.receipts import read_receipt
 from drainer.message import Message
 from drainer.policy.dead_letter import Letter, LetterFilter, Provenance, read_letter
 from drainer.policy.exact_json import Encoding
 
 HOTTEST = 10
 TALLIED = 50_000  # different things that are counted at once
-
-
-@dataclass(frozen=True, slots=True)
-class RedriveProgress:
-    """What of a dead-letter topic redrives are done with: what the next one leaves out.
-
-    Attributes:
-        group: that keeps track of it.
-        finished: offsets by partition.
-        running: a redrive that has not ended, which ``finished`` lacks; None without one.
-    """
-
-    group: str
-    finished: Mapping[int, RangeSet]
-    running: Receipt | None = None
-
-    def __contains__(self, message: Message) -> bool:
-        """Asked for the messages of a partition in their order."""
-        known = self.finished.get(message.partition)
-        return known is not None and message.offset in known
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,30 +7,21 @@ that were not meant stay pending, so that the next redrive finds them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from drainer.core.claims import ALL
 from drainer.core.listed import name_lost
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import RangeSet, join_ranges
+from drainer.core.progress import RangeSet
 from drainer.engine.settings import LocalSettings
-from drainer.errors import PlanRefused, Refused, RightMissing
-from drainer.kafka.cluster import Cluster, LogBounds
-from drainer.kafka.loss import cut_logs
-from drainer.kafka.spans import Span
-from drainer.letters.overview import RedriveProgress
+from drainer.errors import Refused, RightMissing
+from drainer.kafka.cluster import Cluster
 from drainer.letters.reading import read_letters
-from drainer.letters.receipts import (
-    UNKNOWN_ELSEWHERE,
-    finished_in,
-    logs_of,
-    read_receipts,
-    taking_in,
-    unfinished,
-)
+from drainer.letters.receipts import ONLY_HERE, finished_in, redrive_progress, taking_in
 from drainer.loader import LoadedHandler
+from drainer.operations.examine import same_records
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.policy.dead_letter import From
 from drainer.policy.redrive import Redriven, RedriveSettings
@@ -38,26 +29,6 @@ from drainer.store.plan_file import default_path
 
 SHOWN = 3  # origins in an error
 ORIGINS_MOST = 100  # that are counted
-
-
-def redrive_progress(cluster: Cluster, topic: str, group: str) -> RedriveProgress:
-    """What redrives of this group have finished, as the group and their receipts have it.
-
-    Raises as the cluster and ``read_receipts`` do.
-    """
-    numbers = cluster.topic(topic).partitions
-    committed = cluster.committed(group, topic, numbers)
-    logs = cluster.log_bounds(topic, numbers, cluster.settings.isolation)
-    spans = [Span(n, max(committed[n] or 0, log.start), log.end) for n, log in logs.items()]
-    found = read_receipts(cluster, topic, group, spans)
-    finished = {
-        n: ((0, offset or 0), *found.finished.get(n, ())) for n, offset in committed.items()
-    }
-    return RedriveProgress(
-        group,
-        {n: RangeSet(join_ranges(ranges)) for n, ranges in finished.items()},
-        found.running(committed),
-    )
 
 
 def default_group(topic: str) -> str:
@@ -100,7 +71,7 @@ def prepare_redrive(
     try:
         cluster.topic(plan.topic, "WRITE")
     except RightMissing:
-        warnings.append(UNKNOWN_ELSEWHERE.format(topic=plan.topic))
+        warnings.append(ONLY_HERE.format(plan.topic))
     action = replace(
         prepared.action,
         plan=plan,
@@ -117,19 +88,18 @@ def prepare_redrive(
 def _known(
     cluster: Cluster, prepared: Prepared, *, accept_repeats: bool
 ) -> tuple[OffsetPlan, list[str], list[str]]:
-    # The plan with what earlier redrives finished, and what a person should know of that. Raises
-    # PlanRefused if it is not known.
-    plan, seen = prepared.plan, prepared.seen
+    # The plan with what earlier redrives finished, what was found right, and what a person should
+    # know. Raises PlanRefused if it is not known what they finished.
+    plan, seen, warnings = prepared.plan, prepared.seen, list[str]()
     here = None if seen is None or seen.plan.complete else seen.plan
-    spans = [Span(n, part.start, part.end) for n, part in plan.partitions.items()]
-    found = read_receipts(cluster, plan.topic, plan.group, spans)
+    found = redrive_progress(cluster, plan.topic, plan.group)
     if not accept_repeats:
-        found.insist_ended(plan.committed, *([] if here is None else [here.drain_id]))
-    plan, warnings = taking_in(plan, found.finished), []
-    if here is not None:
-        logs = logs_of(cluster, here)
-        _insist_on_records(cluster, here, logs)
+        found.insist_ended("" if here is None else here.drain_id)
+    plan = taking_in(plan, found.finished)
+    if seen is not None and here is not None:
+        same_records(cluster, seen)
         plan = taking_in(plan, finished_in(cluster, here))
+        logs = cluster.log_bounds(here.topic, tuple(here.partitions), here.isolation)
         # Where the group has an offset, prepare() has looked.
         gone = {n: 0 if plan.committed[n] else log.start for n, log in logs.items()}
         if gaps := here.gaps(gone):
@@ -140,29 +110,14 @@ def _known(
     return plan, checks, warnings
 
 
-def _insist_on_records(cluster: Cluster, plan: OffsetPlan, logs: Mapping[int, LogBounds]) -> None:
-    ends = {
-        n: (part.end, part.leader_epoch)
-        for n, part in plan.partitions.items()
-        if part.leader_epoch is not None and logs[n].start < part.end
-    }
-    for number, said in cut_logs(cluster.settings, plan.topic, plan.group, ends).items():
-        raise PlanRefused(
-            f"partition {number}: the letters below offset {ends[number][0]} are not those that the"
-            f" plan in this folder knows, as after an unclean leader election ({said})",
-            hint="Name another file with --plan.",
-        )
-
-
 def _check_origin(
     cluster: Cluster, redrive: RedriveSettings, handler: LoadedHandler, plan: OffsetPlan
 ) -> tuple[Sequence[str], Sequence[str]]:
     # What was found right, and what a person should know. Reads all letters that are left.
     finished = {n: RangeSet(each.finished) for n, each in plan.claims[ALL].items()}
-    spans = unfinished(plan, logs_of(cluster, plan))
     origins: Counter[From] = Counter()
-    for message in read_letters(cluster, plan.topic, spans):
-        if message.offset in finished[message.partition]:
+    for message in read_letters(cluster, plan.topic, since=plan.watermarks):
+        if message.partition not in finished or message.offset in finished[message.partition]:
             continue
         for sub in redrive.split(message):
             if isinstance(sub, Redriven):

@@ -8,7 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from drainer.escape import json_text, printable
-from drainer.letters.overview import Overview, RedriveProgress
+from drainer.letters.overview import Overview
+from drainer.letters.receipts import RedriveProgress
 from drainer.policy.dead_letter import Letter
 from drainer.policy.exact_json import Encoding
 from drainer.view import figures

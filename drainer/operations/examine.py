@@ -38,7 +38,7 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
         (f"the cluster is the plan's ({plan.cluster_id})", _cluster),
         (f"topic {plan.topic} has the plan's id", _topic),
         (f"{pending} is still in the log", partial(_log, gap_accepted=gap_accepted)),
-        ("its records have not changed", _same_records),
+        ("its records have not changed", same_records),
         (f"group {plan.group} has no members", _group),
         ("the group is where this drain left it", group_offsets),
     ]
@@ -129,7 +129,8 @@ def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:
             )
 
 
-def _same_records(cluster: Cluster, loaded: LoadedPlan) -> None:
+def same_records(cluster: Cluster, loaded: LoadedPlan) -> None:
+    """Raises PlanRefused when what the plan has not finished lies among other records by now."""
     plan = loaded.plan
     logs = cluster.log_bounds(plan.topic, tuple(plan.partitions), plan.isolation)
     # Up to the ends of then: a redrive goes on to what has come since. Where retention took all of
@@ -163,7 +164,7 @@ def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]
     for number, part in plan.partitions.items():
         # A commit whose answer was lost may have arrived: any that the plan had written before.
         lowest = part.start if part.committed is None else part.committed
-        offset, highest = found[number], _written(loaded, number)
+        offset, highest = found[number], loaded.written.watermark(number)
         if offset is None or lowest <= offset <= highest:
             continue
         raise PlanRefused(
@@ -200,9 +201,3 @@ def added_partitions(cluster: Cluster, plan: OffsetPlan) -> list[str]:
     return [
         f"topic {plan.topic} got {what} after the plan was made: they are not part of this drain"
     ]
-
-
-def _written(loaded: LoadedPlan, number: int) -> int:
-    # A redrive adds the partitions that its topic has got since to what is looked at.
-    written = loaded.written
-    return written.watermark(number) if number in written.partitions else 0

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from core.letters import Sample, as_record, there_and_back
-from drainer.letters.overview import Overview, RedriveProgress, overview_of
+from drainer.letters.overview import Overview, overview_of
+from drainer.letters.receipts import RedriveProgress
 from drainer.letters.view import show_letter, show_overview
 from drainer.message import Barrier, SubMessage
 from drainer.policy.dead_letter import LetterFilter, read_letter

@@ -25,8 +25,8 @@ from drainer.errors import Halted
 from drainer.escape import is_printable
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
-from drainer.letters.overview import RedriveProgress, overview_of
-from drainer.letters.receipts import Receipt
+from drainer.letters.overview import overview_of
+from drainer.letters.receipts import Receipt, RedriveProgress
 from drainer.letters.view import letter_page, overview_page
 from drainer.policy.dead_letter import LetterFilter
 from drainer.testing import Certificate, Finding, Level

@@ -9,11 +9,13 @@ import typer
 
 from drainer.cli.connecting import Kafka
 from drainer.cli.groups import TableTerminal, argument, command, option, without
+from drainer.core.progress import RangeSet
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.letters.cli.options import Letters, LetterTopic, Redrives
 from drainer.letters.overview import overview_of, whole_letter_as_json
 from drainer.letters.reading import find_letter, read_letters
-from drainer.letters.redrive import default_group, redrive_progress
+from drainer.letters.receipts import redrive_progress
+from drainer.letters.redrive import default_group
 from drainer.letters.view import show_letter, show_overview
 from drainer.view.terminal import Terminal
 
@@ -56,7 +58,8 @@ def list_(
     group = redrives.group or default_group(topic)
     with kafka.connect() as cluster:
         redriven = redrive_progress(cluster, topic, group)
-        records = ((message, message in redriven) for message in read_letters(cluster, topic))
+        known = {number: RangeSet(ranges) for number, ranges in redriven.finished.items()}
+        records = ((m, m.offset in known[m.partition]) for m in read_letters(cluster, topic))
         found = overview_of(topic, records, letters.filter(), limit, all_=all_)
     if terminal.json:
         running = None if redriven.running is None else redriven.running.as_json()
