@@ -32,9 +32,9 @@ from drainer.letters.reading import read_letters
 from drainer.message import Message
 from drainer.operations.engine import HeldDrain
 from drainer.policy.dead_letter import FORMAT as LETTER
+from drainer.policy.dead_letter import RECEIPT
 from drainer.store.plan_file import absolute
 
-FORMAT = "drainer-redriven/1"  # the header that holds all of it
 RANGES_EACH = 10_000  # some 200 KB, below what topics take in a record
 RANGES_MOST = 1_000_000  # of a partition: 100 MB
 WRITE_S = 30.0
@@ -105,7 +105,7 @@ def read_receipt(message: Message) -> Receipt | None:
         for name, value in message.headers:
             if name == LETTER:  # of a message that was a receipt
                 return None
-            if name == FORMAT:
+            if name == RECEIPT:
                 return codec.decode(value or b"", Receipt)
     return None
 
@@ -258,7 +258,7 @@ def _write(held: HeldDrain, receipts: Mapping[int, Sequence[Receipt]]) -> None:
 
     async def write_to(number: int, each: Sequence[Receipt]) -> None:
         for receipt in each:
-            header = FORMAT, codec.encode(receipt.as_json())
+            header = RECEIPT, codec.encode(receipt.as_json())
             await writer.write(None, partition=number, headers=[header])
 
     async def write_all() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -290,3 +291,14 @@ def test_letters_of_a_class_are_known_too(command: Command, dead: Topic) -> None
 
     redrive(command, dead.name, "--plan", str(elsewhere(command)))
     assert sorted(offsets(command)) == list(range(30))
+
+
+def test_after_ctrl_c_a_redrive_elsewhere_repeats_nothing(command: Command, dead: Topic) -> None:
+    write_letters(dead, [died(n, f"doc-{n}") for n in range(60)])
+    running = begin(command, dead.name, "-c", "4", pause_ms=20)
+    command.wait_for(running, "done", 20)
+    running.signal(signal.SIGINT)
+    running.ends(4)
+
+    redrive(command, dead.name, "--plan", str(elsewhere(command)))
+    assert sorted(offsets(command)) == list(range(60))

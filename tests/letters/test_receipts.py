@@ -17,7 +17,6 @@ from drainer.core.progress import Progress, Ranges, ranges_of
 from drainer.errors import Refused
 from drainer.letters import receipts
 from drainer.letters.receipts import (
-    FORMAT,
     Receipt,
     RedriveProgress,
     read_receipt,
@@ -25,7 +24,7 @@ from drainer.letters.receipts import (
     taking_in,
 )
 from drainer.message import Message, Origin
-from drainer.policy.dead_letter import DeadLetter
+from drainer.policy.dead_letter import RECEIPT, DeadLetter
 from view import samples
 
 MINE = Receipt("mine", "dead-id", "one", "host", "/plan", 9, ended=True)
@@ -58,7 +57,7 @@ class Log:
 
 def record(said: Receipt | bytes, offset: int = 7) -> Message:
     header = codec.encode(said.as_json()) if isinstance(said, Receipt) else said
-    return Message(Origin("dead", "dead-id", 0), offset, None, None, 1, [(FORMAT, header)])
+    return Message(Origin("dead", "dead-id", 0), offset, None, None, 1, [(RECEIPT, header)])
 
 
 def plan(finished: set[int] = frozenset()) -> OffsetPlan:  # type: ignore[assignment]
@@ -115,7 +114,7 @@ def test_a_receipt_that_no_redrive_writes_is_none(made_up: dict[str, Any]) -> No
 
 def test_a_letter_whose_message_was_a_receipt_is_a_letter() -> None:
     letter = Sample().letter()
-    header = (FORMAT, codec.encode(MINE.as_json()))
+    header = (RECEIPT, codec.encode(MINE.as_json()))
     died = as_record(DeadLetter(letter.key, letter.value, (*letter.headers, header)))
     assert read_receipt(died) is None
 

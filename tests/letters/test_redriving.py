@@ -12,9 +12,10 @@ import pytest
 from core.letters import Sample
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Summary
-from drainer.errors import PlanRefused, Refused
+from drainer.errors import NotADeadLetter, PlanRefused, Refused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
+from drainer.letters.reading import find_letter
 from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
@@ -32,6 +33,10 @@ from kafka.topic import Topic, eventually, settle
 DEAD_AGAIN = FailureSettings(on_failure=OnFailure.DEAD_LETTER)
 HANDLER = """
 handled, bad = [], []
+
+def open(context):
+    if "closed" in bad:
+        raise RuntimeError("not now")
 
 async def handle(sub):
     if sub.message.offset in bad:
@@ -267,3 +272,49 @@ def test_what_died_again_and_was_redriven_since_is_no_dead_letter_any_more(
     assert prepared.handler.target.handled == [1]
     assert (summary.exit_code, summary.sub_messages.dead) == (0, 0)
     assert summary.conserved
+
+
+def test_a_redrive_whose_handler_does_not_open_is_over(redrives: Redrives) -> None:
+    redrives.die(0)
+    prepared = redrives.prepared(plan="first.json")
+    prepared.handler.target.bad.append("closed")
+    with pytest.raises(Refused, match="not now"):
+        redrives.drain(prepared)
+    assert not (redrives.folder / "first.json").exists()
+
+    assert redrives.redrive() == [0]
+
+
+def test_a_resume_leaves_out_what_another_redrive_has_done_meanwhile(redrives: Redrives) -> None:
+    redrives.die(0)
+    redrives.die(1, 2, key="other")
+    prepared = redrives.prepared(failures=FailureSettings(on_failure=OnFailure.PARK, retries=0))
+    prepared.handler.target.bad += [0, 1]
+    assert redrives.drain(prepared).exit_code == 5
+    assert redrives.redrive("other", plan="elsewhere.json") == [1, 2]
+
+    loaded = redrives.file.load()
+    prepared = prepare_resume(redrives.cluster, redrives.file, loaded, LocalSettings())
+    prepared.handler.target.bad.clear()
+    prepared.handler.target.handled.clear()
+    assert redrives.drain(prepared).exit_code == 0
+    assert prepared.handler.target.handled == [0]
+    assert redrives.file.load().plan.complete
+
+
+def test_a_redrive_that_another_one_outran_is_not_resumed(redrives: Redrives) -> None:
+    redrives.die(0, key="other")
+    redrives.die(1)
+    redrives.redrive("doc", plan="first.json")
+    assert redrives.redrive() == [0]
+
+    file = PlanFile(redrives.folder / "first.json")
+    with pytest.raises(PlanRefused, match="something else moved it"):
+        prepare_resume(redrives.cluster, file, file.load(), LocalSettings())
+
+
+def test_a_receipt_is_no_letter(redrives: Redrives) -> None:
+    redrives.die(0)
+    redrives.redrive()
+    with pytest.raises(NotADeadLetter, match="is the receipt of a redrive"):
+        find_letter(redrives.cluster, redrives.topic.name, 0, 1)

@@ -87,10 +87,9 @@ def redrive(
 
     A redrive is a drain of the dead-letter topic, with its own plan. It can be resumed. The
     handler gets each sub-message unchanged, with its old id. Letters that the filters leave out
-    stay for another redrive, which may run elsewhere: receipts in the topic tell it what is done.
-    drainer skips records that it can't redrive. If a letter fails again, drainer writes a new one,
-    until --max-redrives. Without --mixed, drainer refuses letters of several topics, groups or
-    handlers.
+    stay for another redrive, anywhere. Other records are skipped. If a letter fails again,
+    drainer writes a new one, until --max-redrives. Without --mixed, drainer refuses letters of
+    several topics, groups or handlers.
 
     Examples:
 
