@@ -161,17 +161,11 @@ def finished_in(cluster: Cluster, plan: OffsetPlan) -> _Finished:
 
 def taking_in(plan: OffsetPlan, finished: _Finished) -> OffsetPlan:
     """The plan with what is known to be finished of its letters."""
-    claim = {
-        n: known.merge(
-            replace(
-                known,
-                finished=intersect(
-                    finished.get(n, ()), ((known.watermark, plan.partitions[n].end),)
-                ),
-            )
-        )
-        for n, known in plan.claims[ALL].items()
-    }
+    claim = dict(plan.claims[ALL])
+    for number, known in plan.claims[ALL].items():
+        left = ((known.watermark, plan.partitions[number].end),)
+        ranges = intersect(finished.get(number, ()), left)
+        claim[number] = known.merge(replace(known, finished=ranges))
     return replace(plan, claims={**plan.claims, ALL: claim})
 
 

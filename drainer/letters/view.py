@@ -33,7 +33,7 @@ def overview_page(found: Overview, redriven: RedriveProgress) -> Page:
     if (running := redriven.running) is not None:
         place = printable(f"{running.plan} on {running.host}")
         warnings.append(f"a redrive has not ended: its progress is in {place}, and not counted")
-    source = f"redriven: as recorded by group {redriven.group} and receipts in the topic"
+    source = f"redriven: as recorded by group {redriven.group}"
     return Page(
         _headline(found),
         (

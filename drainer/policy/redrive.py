@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from drainer.core.codec import JsonRecord, Whole
 from drainer.errors import NotADeadLetter
 from drainer.message import Message, SubMessage
-from drainer.policy.dead_letter import Letter, LetterFilter, read_letter
+from drainer.policy.dead_letter import TYPE_CHARACTERS, Letter, LetterFilter, read_letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class RedriveSettings(JsonRecord):
             yield LeftAlone(message.offset, "no dead letter of drainer's, or a damaged one")
             return
         if letter.why_not_redriven is not None:
-            yield LeftAlone(message.offset, letter.why_not_redriven)
+            yield LeftAlone(message.offset, letter.why_not_redriven[:TYPE_CHARACTERS])
             return
         why, sub = self._why_left_alone(letter), Redriven(letter)
         # The next run may mean it: a claim that had it has to find it where it was.

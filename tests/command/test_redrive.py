@@ -115,7 +115,7 @@ def test_the_list_has_what_is_outstanding(command: Command, dead: Topic) -> None
     assert outstanding(command, dead, "--all") == everything
     listed = command("dead", "list", "-b", dead.bootstrap, "--dead-letter-topic", dead.name)
     assert f"{dead.name}: 3 dead letters outstanding, 2 redriven" in listed.err
-    assert f"as recorded by group drainer.redrive.{dead.name} and receipts" in listed.err
+    assert f"as recorded by group drainer.redrive.{dead.name}" in listed.err
 
     redrive(command, dead.name)
     assert outstanding(command, dead) == []
