@@ -123,12 +123,12 @@ def drain(
         try:
             _write_first(file, plan)
             if aside is not None:
-                say(f"kept the finished plan as {aside}")
+                say(f"kept the earlier plan as {aside}")
             return run(held)
         except DrainerError:  # by the handler's open() at the latest: nothing was handled yet
             file.take_back(plan, aside)
             if aside is not None:
-                say(f"put the finished plan back to {file.path}")
+                say(f"put the earlier plan back to {file.path}")
             raise
 
 

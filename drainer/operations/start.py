@@ -144,8 +144,8 @@ def prepare(
     if cluster.group(lock_group(request.group)).members:
         warnings.append("another drain of this group seems to run; this one would wait")
     if seen is not None and backlog.offsets:
-        finished = seen.plan.drain_id
-        warnings.append(f"drainer sets the plan of the drain {finished} aside: it has this name")
+        whose = f"{'finished ' * seen.plan.complete}drain {seen.plan.drain_id}"
+        warnings.append(f"drainer sets the plan of the {whose} aside: it has this name")
     members = "does not exist yet" if group_state == "dead" else "has no members"
     checks = [
         f"topic {request.topic} exists, with id {topic.topic_id}",
