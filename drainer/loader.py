@@ -41,7 +41,7 @@ from drainer.errors import DrainerError, Refused, SplitFailed, UsageError
 from drainer.handler import Context, Handler
 from drainer.mask import error_text
 from drainer.message import Message, SubMessage
-from drainer.policy.redrive import LeftAlone, Redriven, RedriveSettings, selects
+from drainer.policy.redrive import Redriven, RedriveSettings, selects
 
 ENTRY_POINTS = "drainer.handlers"
 _NOT_OF_HANDLERS = (
@@ -88,7 +88,7 @@ class LoadedHandler:
 
         def split(message: Message) -> Iterator[SubMessage]:
             for sub in redrive.split(message):
-                if isinstance(sub, LeftAlone):
+                if not selects(sub):
                     left_alone[sub.payload] += 1
                 yield sub
 

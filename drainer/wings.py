@@ -37,6 +37,7 @@ class Hook(StrEnum):
     TAKE_OVER = "drainer.spark.state:take_over"  # of tasks that a dead driver left
     TOLD_SINCE = "drainer.spark.state:told_since"  # what tasks told and a plan has not
     LOAD_LIMITS = "drainer.limits.capping:load_limits"
+    RECEIPTS = "drainer.letters.receipts:keeping"  # of a redrive, in its topic
     SETTLE_CAP = "drainer.limits.capping:settle_cap"
 
 

@@ -85,7 +85,7 @@ class Dispatcher:
         self._named = list(named.of(self.parked))
         self._selects = selects
         self.rule_filter = rule_filter or RuleFilter(RuleSettings())
-        self._sift = self.rule_filter.sift if self.rule_filter.settings else None
+        self._sift = self.rule_filter.sift if self.rule_filter.settings or selects else None
         self._others = others
         # Whether expressions are evaluated for what is delivered.
         self.evaluates = self._sift is not None or (others is not None and others.has_classes)

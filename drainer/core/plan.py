@@ -201,14 +201,6 @@ class OffsetPlan(JsonRecord):
                 found[number] = left
         return found
 
-    def covering(self, partitions: Mapping[int, PartitionPlan]) -> OffsetPlan:
-        """The plan of these partitions, of which some may be new."""
-        new = {
-            n: Progress(part.start) for n, part in partitions.items() if n not in self.partitions
-        }
-        claims = {selector: {**claim, **new} for selector, claim in self.claims.items()}
-        return replace(self, partitions=partitions, claims=claims)
-
     def past(self, gaps: Mapping[int, tuple[Range, ...]]) -> OffsetPlan:
         """The plan that goes on behind these, and names them as lost."""
         return replace(

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from heapq import heappush, heappushpop
-from pathlib import Path
 from typing import Any
 
-from drainer.core.progress import RangeSet
 from drainer.errors import EXIT_DONE, NotADeadLetter
+from drainer.letters.receipts import read_receipt
 from drainer.message import Message
 from drainer.policy.dead_letter import Letter, LetterFilter, Provenance, read_letter
 from drainer.policy.exact_json import Encoding
@@ -21,36 +20,17 @@ TALLIED = 50_000  # different things that are counted at once
 
 
 @dataclass(frozen=True, slots=True)
-class RedriveProgress:
-    """What of a dead-letter topic redrives are done with: what the next one leaves out.
-
-    Attributes:
-        group: that keeps track of it.
-        plan: of a redrive that left some letters alone; None when there is none to be seen.
-        finished: offsets by partition.
-    """
-
-    group: str
-    plan: Path | None
-    finished: Mapping[int, RangeSet]
-
-    def __contains__(self, message: Message) -> bool:
-        """Asked for the messages of a partition in their order."""
-        known = self.finished.get(message.partition)
-        return known is not None and message.offset in known
-
-
-@dataclass(frozen=True, slots=True)
 class Overview:
     """What lies in a dead-letter topic.
 
     Attributes:
         topic: its name.
         letters: how many dead letters it holds.
-        redriven: how many of them a redrive is done with; the others are outstanding.
+        redriven: how many of them a redrive is done with; the others are outstanding, and those
+            that can't be redriven.
         matching: how many of those asked for, the outstanding ones or all, the filter lets
             through; the counts below are of them.
-        foreign: records that are no dead letters of drainer's, or damaged.
+        foreign: records that are neither dead letters of drainer's nor receipts, or damaged.
         counts: by ``error`` (its type, ``no error`` where there was none), ``reason`` and
             ``sub_key``; of each the most frequent.
         newest: the latest of them, the newest first, without payload and headers, and whether a
@@ -106,11 +86,12 @@ def overview_of(
         try:
             letter = read_letter(message)
         except NotADeadLetter:
-            foreign += 1
+            foreign += read_receipt(message) is None
             continue
         letters += 1
-        redriven += is_redriven
-        if (is_redriven and not all_) or not wanted.matches(letter):
+        done = is_redriven and letter.why_not_redriven is None  # others are only passed over
+        redriven += done
+        if (done and not all_) or not wanted.matches(letter):
             continue
         matching += 1
         letter = letter.masked()
@@ -120,7 +101,7 @@ def overview_of(
         for each in counts.values():
             _trim(each)
         light = replace(letter, payload=None, headers=())
-        entry = (letter.time, letter.partition, letter.offset, light, is_redriven)
+        entry = (letter.time, letter.partition, letter.offset, light, done)
         if len(newest) < limit:
             heappush(newest, entry)
         elif limit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from drainer.errors import NotADeadLetter, TopicMissing
 from drainer.kafka.cluster import Cluster
@@ -14,9 +14,13 @@ READER = "drainer-dead-letters"
 
 
 def read_letters(
-    cluster: Cluster, topic: str, spans: Sequence[Span] | None = None
+    cluster: Cluster,
+    topic: str,
+    spans: Sequence[Span] | None = None,
+    since: Mapping[int, int] | None = None,
 ) -> Iterator[KafkaMessage]:
-    """Every record of these spans; by default of the whole topic, to the end as it is now.
+    """Every record of these spans; by default of the whole topic, to the end as it is now, or from
+    the offsets ``since`` on, by partition.
 
     Those of a partition come in their order; the partitions are mixed. Holds a few batches in
     memory, whatever the topic holds.
@@ -29,7 +33,8 @@ def read_letters(
     found = cluster.topic(topic)
     if spans is None:
         bounds = cluster.log_bounds(topic, found.partitions, cluster.settings.isolation)
-        spans = [Span(number, log.start, log.end) for number, log in bounds.items()]
+        after = since or {}
+        spans = [Span(n, max(log.start, after.get(n, 0)), log.end) for n, log in bounds.items()]
     for batch in read_spans(cluster.settings, topic, found.topic_id, READER, spans):
         yield from batch.messages
 

@@ -1,64 +1,34 @@
 """Redriving dead letters: a drain of their topic, whose handler gets them as what they were.
 
-It keeps one plan for each dead-letter topic and group. Letters that were not meant stay pending
-there, so that the next redrive finds them, whatever was redriven around them.
+The group's offset and receipts in the topic say which letters earlier redrives finished. Letters
+that were not meant stay pending, so that the next redrive finds them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from drainer.core.claims import ALL
 from drainer.core.listed import name_lost
-from drainer.core.plan import OffsetPlan, PartitionPlan
-from drainer.core.progress import Range, RangeSet, join_ranges
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import RangeSet
 from drainer.engine.settings import LocalSettings
-from drainer.errors import PlanRefused, Refused
-from drainer.kafka.cluster import Cluster, LogBounds
-from drainer.kafka.spans import Span
-from drainer.letters.overview import RedriveProgress
+from drainer.errors import Refused, RightMissing
+from drainer.kafka.cluster import Cluster
 from drainer.letters.reading import read_letters
+from drainer.letters.receipts import ONLY_HERE, finished_in, redrive_progress, taking_in
 from drainer.loader import LoadedHandler
-from drainer.operations.resume import prepare_resume
+from drainer.operations.examine import same_records
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.policy.dead_letter import From
 from drainer.policy.redrive import Redriven, RedriveSettings
-from drainer.store.plan_file import PlanPlace, default_path, plan_at
+from drainer.store.plan_file import default_path
 
 SHOWN = 3  # origins in an error
 ORIGINS_MOST = 100  # that are counted
-
-
-def redrive_progress(
-    cluster: Cluster, topic: str, group: str, plan_path: Path | None = None
-) -> RedriveProgress:
-    """What redrives of this group have finished, as the group and the plan at its path have it.
-
-    Raises PlanRefused when the plan is damaged, or one that was named is of another drain; NotOwn
-    when somebody else could have written it; and as the cluster does.
-    """
-    found = cluster.topic(topic)
-    committed = cluster.committed(group, topic, found.partitions)
-    path = plan_path or default_plan(topic)
-    plan = plan_at(path).load().plan if plan_path or plan_at(path).exists else None
-    if plan is not None and not (_is_of(plan, topic, group) and plan.topic_id == found.topic_id):
-        if plan_path is not None:
-            raise _of_another(path, plan)
-        plan = None
-    if plan is not None and plan.complete:  # the next redrive goes by the group alone
-        plan = None
-    finished = {
-        n: join_ranges([(0, offset or 0), *(_finished_in(plan, n) if plan is not None else ())])
-        for n, offset in committed.items()
-    }
-    return RedriveProgress(
-        group,
-        None if plan is None else path,
-        {n: RangeSet(ranges) for n, ranges in finished.items()},
-    )
 
 
 def default_group(topic: str) -> str:
@@ -78,110 +48,76 @@ def prepare_redrive(
     running: LocalSettings,
     *,
     mixed: bool = False,
+    accept_repeats: bool = False,
 ) -> Prepared:
     """Looks whether letters can be redriven, all that there are now; touches nothing.
 
-    Goes on with the plan of an earlier redrive if that left some. Raises Refused when it can't, or
-    when the letters come from several topics, groups or handlers, unless ``mixed`` allows it.
+    Leaves out what earlier redrives of the group finished. Raises Refused when it can't; when one
+    of them has not ended, unless ``accept_repeats`` or its plan is here; and when the letters come
+    from several topics, groups or handlers, unless ``mixed`` allows it.
     """
     handler = request.handler
-    path = request.plan_path or default_plan(request.topic)
     request = replace(
         request,
         handler=handler.redriving(redrive),
-        plan_path=path,
+        plan_path=request.plan_path or default_plan(request.topic),
         failures=replace(request.failures, dead_letter_topic=request.topic),
         redrive=redrive,
     )
-    prepared = _go_on(cluster, path, request, running) if plan_at(path).exists else None
     own_group = request.group == default_group(request.topic)
-    prepared = prepared or prepare(cluster, request, running, new_group=own_group)
-    if mixed:
-        return prepared
-    checks, warnings = _check_origin(cluster, redrive, handler, prepared.plan)
+    prepared = prepare(cluster, request, running, new_group=own_group)
+    plan, known, warnings = _known(cluster, prepared, accept_repeats=accept_repeats)
+    checks, others = ((), ()) if mixed else _check_origin(cluster, redrive, handler, plan)
+    try:
+        cluster.topic(plan.topic, "WRITE")
+    except RightMissing:
+        warnings.append(ONLY_HERE.format(plan.topic))
     action = replace(
         prepared.action,
-        checks=(*prepared.action.checks, *checks),
-        warnings=(*prepared.action.warnings, *warnings),
+        plan=plan,
+        partitions=tuple(
+            replace(each, start=plan.watermark(each.partition))
+            for each in prepared.action.partitions
+        ),
+        checks=(*prepared.action.checks, *known, *checks),
+        warnings=(*prepared.action.warnings, *warnings, *others),
     )
     return replace(prepared, action=action)
 
 
-def _go_on(
-    cluster: Cluster, path: PlanPlace, request: Request, running: LocalSettings
-) -> Prepared | None:
-    # With the plan of before; None when that is complete.
-    file = plan_at(path)
-    loaded = file.load()
-    if loaded.plan.complete:
-        return None
-    file.insist_free()
-    if not _is_of(loaded.plan, request.topic, request.group):
-        raise _of_another(path, loaded.plan)
-    numbers = cluster.topic(request.topic).partitions
-    logs = cluster.log_bounds(request.topic, numbers, loaded.plan.isolation)
-    plan = replace(
-        extended(loaded.plan, logs),
-        handler=request.handler.absolute_reference,
-        redrive=request.redrive,
-    )
-    gaps = plan.gaps({n: log.start for n, log in logs.items()})
-    prepared = prepare_resume(
-        *(cluster, file, loaded, running, request.failures, plan.past(gaps), request.rules),
-        classes=plan.classes.asked([each.where for each in asked.each], only=asked.only)
-        if (asked := request.classes).each
-        else None,
-    )
-    if not gaps:
-        return prepared
-    deleted = f"retention deleted letters before their redrive: {name_lost(gaps)}"
-    action = replace(prepared.action, warnings=(*prepared.action.warnings, deleted))
-    return replace(prepared, action=action)
-
-
-def extended(plan: OffsetPlan, logs: Mapping[int, LogBounds]) -> OffsetPlan:
-    """The plan with all that its logs hold by now, in partitions that are new as well."""
-    return plan.covering({n: _reaching(plan.partitions.get(n), log) for n, log in logs.items()})
-
-
-def _reaching(part: PartitionPlan | None, log: LogBounds) -> PartitionPlan:
-    if part is None:  # the topic has got more partitions
-        return PartitionPlan(log.start, log.end, None, None, log.leader_epoch)
-    if log.end <= part.end:
-        return part
-    return replace(part, end=log.end, leader_epoch=log.leader_epoch)
-
-
-def _is_of(plan: OffsetPlan, topic: str, group: str) -> bool:
-    return plan.redrive is not None and (plan.topic, plan.group) == (topic, group)
-
-
-def _of_another(path: PlanPlace, plan: OffsetPlan) -> PlanRefused:
-    return PlanRefused(
-        f"{path} is the plan of another drain: topic {plan.topic}, group {plan.group}",
-        hint="Name another file with --plan.",
-    )
-
-
-def _finished_in(plan: OffsetPlan, partition: int) -> Sequence[Range]:
-    # A letter is one sub-message, and this claim knows of all messages.
-    progress = plan.claims[ALL].get(partition)
-    return () if progress is None else ((0, progress.watermark), *progress.finished)
+def _known(
+    cluster: Cluster, prepared: Prepared, *, accept_repeats: bool
+) -> tuple[OffsetPlan, list[str], list[str]]:
+    # The plan with what earlier redrives finished, what was found right, and what a person should
+    # know. Raises PlanRefused if it is not known what they finished.
+    plan, seen, warnings = prepared.plan, prepared.seen, list[str]()
+    here = None if seen is None or seen.plan.complete else seen.plan
+    found = redrive_progress(cluster, plan.topic, plan.group)
+    if not accept_repeats:
+        found.insist_ended("" if here is None else here.drain_id)
+    plan = taking_in(plan, found.finished)
+    if seen is not None and here is not None:
+        same_records(cluster, seen)
+        plan = taking_in(plan, finished_in(cluster, here))
+        logs = cluster.log_bounds(here.topic, tuple(here.partitions), here.isolation)
+        # Where the group has an offset, prepare() has looked.
+        gone = {n: 0 if plan.committed[n] else log.start for n, log in logs.items()}
+        if gaps := here.gaps(gone):
+            lost = name_lost(gaps)
+            warnings.append(f"retention deleted letters before their redrive: {lost}")
+    known = sum(map(plan.finished_above, plan.partitions))
+    checks = [f"{known:,} offsets above the group's were redriven before"] if known else []
+    return plan, checks, warnings
 
 
 def _check_origin(
     cluster: Cluster, redrive: RedriveSettings, handler: LoadedHandler, plan: OffsetPlan
-) -> tuple[list[str], list[str]]:
+) -> tuple[Sequence[str], Sequence[str]]:
     # What was found right, and what a person should know. Reads all letters that are left.
-    finished = {n: RangeSet(join_ranges(_finished_in(plan, n))) for n in plan.partitions}
-    spans = [
-        Span(n, plan.watermark(n), part.end)
-        for n, part in plan.partitions.items()
-        if plan.watermark(n) < part.end
-    ]
+    finished = {n: RangeSet(each.finished) for n, each in plan.claims[ALL].items()}
     origins: Counter[From] = Counter()
-    for message in read_letters(cluster, plan.topic, spans):
-        if message.offset in finished[message.partition]:
+    for message in read_letters(cluster, plan.topic, since=plan.watermarks):
+        if message.partition not in finished or message.offset in finished[message.partition]:
             continue
         for sub in redrive.split(message):
             if isinstance(sub, Redriven):

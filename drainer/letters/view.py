@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from drainer.escape import json_text
-from drainer.letters.overview import Overview, RedriveProgress
+from drainer.escape import json_text, printable
+from drainer.letters.overview import Overview
+from drainer.letters.receipts import RedriveProgress
 from drainer.policy.dead_letter import Letter
 from drainer.policy.exact_json import Encoding
 from drainer.view import figures
@@ -29,8 +30,10 @@ def overview_page(found: Overview, redriven: RedriveProgress) -> Page:
     if found.foreign:
         records = figures.counted(found.foreign, "record")
         warnings.append(f"{records} of {found.topic} are not dead letters that drainer wrote")
-    plan = "" if redriven.plan is None else f" and {redriven.plan}"
-    source = f"redriven: as recorded by group {redriven.group}{plan}"
+    if (running := redriven.running) is not None:
+        place = printable(f"{running.plan} on {running.host}")
+        warnings.append(f"a redrive has not ended: its progress is in {place}, and not counted")
+    source = f"redriven: as recorded by group {redriven.group}"
     return Page(
         _headline(found),
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -66,7 +66,8 @@ def drain(
     server = _control_server(prepared, control, give_up, runtime)
 
     def run(held: HeldDrain) -> Summary:
-        summary = _drain(prepared, held)
+        with _receipts(held, resumes=prepared.action.resumes) as kept:
+            summary = _drain(prepared, kept)
         summary = replace(summary, resuming=resuming())
         server.end(summary)
         return summary
@@ -122,13 +123,20 @@ def drain(
         try:
             _write_first(file, plan)
             if aside is not None:
-                say(f"kept the finished plan as {aside}")
+                say(f"kept the earlier plan as {aside}")
             return run(held)
         except DrainerError:  # by the handler's open() at the latest: nothing was handled yet
             file.take_back(plan, aside)
             if aside is not None:
-                say(f"put the finished plan back to {file.path}")
+                say(f"put the earlier plan back to {file.path}")
             raise
+
+
+def _receipts(held: HeldDrain, *, resumes: bool) -> AbstractContextManager[HeldDrain]:
+    if held.plan.redrive is None:
+        return nullcontext(held)
+    keeping: Callable[..., AbstractContextManager[HeldDrain]] = wings.load(wings.Hook.RECEIPTS)
+    return keeping(held, resumes=resumes)
 
 
 def _control_server(

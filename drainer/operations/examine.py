@@ -38,7 +38,7 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
         (f"the cluster is the plan's ({plan.cluster_id})", _cluster),
         (f"topic {plan.topic} has the plan's id", _topic),
         (f"{pending} is still in the log", partial(_log, gap_accepted=gap_accepted)),
-        ("its records have not changed", _same_records),
+        ("its records have not changed", same_records),
         (f"group {plan.group} has no members", _group),
         ("the group is where this drain left it", group_offsets),
     ]
@@ -122,8 +122,8 @@ def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:
         )
 
 
-def _same_records(cluster: Cluster, loaded: LoadedPlan) -> None:
-    # Up to the ends of then, also of what is finished: a redrive goes on to what has come since.
+def same_records(cluster: Cluster, loaded: LoadedPlan) -> None:
+    """Raises LogCut when the log lost records of the backlog, whether they are finished or not."""
     plan = loaded.plan
     LogCheck(cluster, plan.topic, plan.group, loaded.written.log_ends).check()
 
@@ -142,7 +142,7 @@ def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]
     for number, part in plan.partitions.items():
         # A commit whose answer was lost may have arrived: any that the plan had written before.
         lowest = part.start if part.committed is None else part.committed
-        offset, highest = found[number], _written(loaded, number)
+        offset, highest = found[number], loaded.written.watermark(number)
         if offset is None or lowest <= offset <= highest:
             continue
         raise PlanRefused(
@@ -179,9 +179,3 @@ def added_partitions(cluster: Cluster, plan: OffsetPlan) -> list[str]:
     return [
         f"topic {plan.topic} got {what} after the plan was made: they are not part of this drain"
     ]
-
-
-def _written(loaded: LoadedPlan, number: int) -> int:
-    # A redrive adds the partitions that its topic has got since to what is looked at.
-    written = loaded.written
-    return written.watermark(number) if number in written.partitions else 0

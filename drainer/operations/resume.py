@@ -139,7 +139,8 @@ def going_on(prepared: Prepared, loaded: LoadedPlan) -> Prepared:
         return prepared
     park = plan.failures.after_dead is AfterDead.PARK
     begun = replace(
-        loaded.plan.covering(plan.partitions),
+        loaded.plan,
+        partitions=plan.partitions,
         handler=plan.handler,
         redrive=plan.redrive,
         bootstrap_servers=plan.bootstrap_servers,

@@ -144,10 +144,8 @@ def prepare(
     if cluster.group(lock_group(request.group)).members:
         warnings.append("another drain of this group seems to run; this one would wait")
     if seen is not None and backlog.offsets:
-        finished = seen.plan.drain_id
-        warnings.append(
-            f"drainer sets the plan of the finished drain {finished} aside: it has this name"
-        )
+        whose = f"{'finished ' * seen.plan.complete}drain {seen.plan.drain_id}"
+        warnings.append(f"drainer sets the plan of the {whose} aside: it has this name")
     members = "does not exist yet" if group_state == "dead" else "has no members"
     checks = [
         f"topic {request.topic} exists, with id {topic.topic_id}",
@@ -155,7 +153,7 @@ def prepare(
         "the whole backlog is still in the log",
         can_be_written,
     ]
-    if from_ in OF_GROUPS:
+    if from_ in OF_GROUPS and not redrives:
         checks.append("it starts at the committed offset, and repeats what is done above it")
     return safe(
         _new_plan(cluster, request, topic, backlog, policy.failures, running.reason, runtime),
@@ -282,7 +280,7 @@ def _new_plan(
 
 
 def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan | None:
-    """The plan of a finished drain that may be set aside, if there is one."""
+    """The plan of a finished drain, or of a redrive, that may be set aside, if there is one."""
     if not file.exists:
         return None
     path, seen = file.path, file.load()
@@ -295,22 +293,25 @@ def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan 
         )
     if not known.complete:
         file.insist_free()
-        raise PlanRefused(
-            f"{path} is the plan of an unfinished drain of this topic and group",
-            hint=f"Resume it: {command('resume', path)}",
-        )
+        if None in (request.redrive, known.redrive) or known.state is not None:
+            raise PlanRefused(
+                f"{path} is the plan of an unfinished drain of this topic and group",
+                hint=f"Resume it: {command('resume', path)}",
+            )
     return seen
 
 
 def _check_committed(cluster: Cluster, path: PlanPlace, seen: LoadedPlan) -> None:
     # What it finished and never got committed would all be handled again.
     plan = seen.plan
+    # What a redrive left unfinished, the next one reads in its plan.
+    done = plan.watermarks if plan.complete else plan.committed
     found = cluster.committed(plan.group, plan.topic, tuple(plan.partitions))
     for number, offset in found.items():
-        if (offset is None or offset < plan.watermark(number)) and plan.partitions[number].end > 0:
+        if (offset or 0) < (done[number] or 0):
             raise PlanRefused(
                 f"{path} is the plan of a drain that is done with partition {number} up to offset"
-                f" {plan.watermark(number)}, but group {plan.group} is at"
+                f" {done[number]}, but group {plan.group} is at"
                 f" {'no offset' if offset is None else offset}",
                 hint="To handle it all again, name another file with --plan. To move the group"
                 f" there: {command('resume', path)}",

@@ -22,6 +22,7 @@ from drainer.policy.exact_json import (
 )
 
 FORMAT = "drainer-dead-letter/2"  # the header that has the provenance
+RECEIPT = "drainer-redriven/1"  # the header of a record that tells of a redrive (letters/receipts)
 ERROR_CHARACTERS = 1000
 TYPE_CHARACTERS = 200
 TOPIC_CHARACTERS = 249  # that Kafka allows in a topic's name
@@ -363,6 +364,11 @@ def _split_headers(message: Message) -> tuple[Provenance, tuple[Header, ...]]:
                 f"the dead letter at {message} has the format {name}, but this version reads"
                 f" {FORMAT}",
                 hint="Read it with the drainer version that wrote it.",
+            )
+        if name == RECEIPT:
+            raise NotADeadLetter(
+                f"the record at {message} is the receipt of a redrive",
+                hint="Give a place that `drainer dead list` prints.",
             )
     raise NotADeadLetter(
         f"the record at {message} is not a dead letter that drainer wrote",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from drainer.core.codec import JsonRecord, Whole
 from drainer.errors import NotADeadLetter
 from drainer.message import Message, SubMessage
-from drainer.policy.dead_letter import Letter, LetterFilter, read_letter
+from drainer.policy.dead_letter import TYPE_CHARACTERS, Letter, LetterFilter, read_letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,7 @@ class RedriveSettings(JsonRecord):
     """Which dead letters of a topic go to the handler again; the others stay pending.
 
     One that was redriven ``max_redrives`` times already does not: it would go round in circles.
+    What no redrive could give the handler is skipped.
     """
 
     letters: LetterFilter = field(default_factory=LetterFilter)
@@ -31,11 +32,10 @@ class RedriveSettings(JsonRecord):
         except NotADeadLetter:
             yield LeftAlone(message.offset, "no dead letter of drainer's, or a damaged one")
             return
-        why = self._why_left_alone(letter)
         if letter.why_not_redriven is not None:
-            yield LeftAlone(message.offset, why)
+            yield LeftAlone(message.offset, letter.why_not_redriven[:TYPE_CHARACTERS])
             return
-        sub = Redriven(letter)
+        why, sub = self._why_left_alone(letter), Redriven(letter)
         # The next run may mean it: a claim that had it has to find it where it was.
         yield sub if why is None else LeftAlone(sub.key, why, sub)
 
@@ -44,7 +44,7 @@ class RedriveSettings(JsonRecord):
             return "not asked for"
         if letter.redrives >= self.max_redrives:
             return f"already redriven {self.max_redrives} times or more"
-        return letter.why_not_redriven
+        return None
 
 
 class LeftAlone(SubMessage):
@@ -86,5 +86,5 @@ class Redriven(SubMessage):
 
 
 def selects(sub: SubMessage) -> bool:
-    """Whether a sub-message of a redrive goes to the handler."""
-    return not isinstance(sub, LeftAlone)
+    """Whether a sub-message of a redrive is finished in this run: handled, or skipped for good."""
+    return not isinstance(sub, LeftAlone) or sub.redriven is None

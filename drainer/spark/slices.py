@@ -27,7 +27,7 @@ from drainer.kafka.spans import read_range
 from drainer.loader import split_failed
 from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.policy.rate_cap import RateLimiter
-from drainer.policy.redrive import LeftAlone
+from drainer.policy.redrive import selects
 from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.chunk import ChunkWriter, Row, why_whole
 from drainer.spark.failure import carrying
@@ -196,7 +196,7 @@ class _SliceReader:
             self._undivided = message.offset
         if self._undivided is not None:
             return  # it is all to be read again
-        if subs and type(subs[0]) is LeftAlone and shards[0] != DONE:
+        if subs and not selects(subs[0]) and shards[0] != DONE:
             self._left_alone[subs[0].payload] += 1  # a letter is one sub-message
         writer.add(message, subs, keys, shards)
 

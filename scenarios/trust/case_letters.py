@@ -205,6 +205,30 @@ def outstanding_letters(stage: Stage) -> str:
 
 
 @case(
+    24,
+    "a redrive of the rest with another plan",
+    before="10 of 40 letters ran twice, without a word; so did all behind an unreadable record",
+)
+def redrive_with_another_plan(stage: Stage) -> str:
+    dead = dead_letters(stage, "indexer", keys=20)
+    produce(stage, dead, (b"bad", []))
+    dead_letters(stage, "billing", into=dead, keys=20)
+    (stage.folder / "mended").touch()
+    code, err = redrive(stage, dead, "--source", "billing")
+    insist((code, len(handled(stage))) == (0, 20), f"the first redrive ended with {code}: {err}")
+    code, err = redrive(stage, dead, "--plan", "other.json")
+    insist(code == 0, f"the second redrive ended with {code}: {err}")
+    code, err = redrive(stage, dead, "--plan", "third.json")
+    insist(code == 0 and "Nothing to drain" in err, f"the third ended with {code}: {err}")
+    twice = len(handled(stage)) - len(set(handled(stage)))
+    insist((len(handled(stage)), twice) == (40, 0), f"{twice} of {len(handled(stage))} ran twice")
+    answer = listed(stage, dead)
+    found = {name: answer[name] for name in ("redriven", "outstanding", "foreign")}
+    insist(list(found.values()) == [40, 0, 1], f"after the redrives: {found}")
+    return "each letter ran once in three redrives with plans of their own"
+
+
+@case(
     23,
     "a jar of the sandbox that was changed",
     before="Java ran it: no jar was compared with anything",

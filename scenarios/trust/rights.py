@@ -232,16 +232,17 @@ def try_right_of_tasks(stage: Stage) -> None:
     insist(not [*stage.folder.glob("*.plan*")], "a plan is left behind")
 
 
-def try_least_rights(stage: Stage, attempt: Attempt) -> None:
-    """Who has the rights of the table, and no more, is served."""
+def try_least_rights(stage: Stage, attempt: Attempt, without: str = "") -> str:
+    """Who has the rights of the table, and no more, is served; what the command said."""
     names = _prepare(stage, attempt)
-    needed = [right.of(names) for right in rights_by_command()[attempt.command]]
-    _insist_on_service(stage, attempt, names, needed)
+    rights = rights_by_command()[attempt.command]
+    needed = [right.of(names) for right in rights if right.operation != without]
+    return _insist_on_service(stage, attempt, names, needed)
 
 
 def _insist_on_service(
     stage: Stage, attempt: Attempt, names: Mapping[str, str], needed: Sequence[Right]
-) -> None:
+) -> str:
     grant(stage.broker, LEAST, needed)
     served = _give(stage, attempt.words, names, LEAST)
     insist(
@@ -250,6 +251,7 @@ def _insist_on_service(
     )
     _, left_behind = _kept(stage, names)
     insist(not left_behind, f"{left_behind} is left behind")
+    return served.stderr
 
 
 def grant(broker: Broker, user: str, rights: Sequence[Right]) -> None:

@@ -23,6 +23,7 @@ WITHOUT_VARIABLE = {
     "--first",
     "--only",
     "--accept-gap",
+    "--accept-repeats",
     "--same-split",
     "--yes",
     "--help-all",

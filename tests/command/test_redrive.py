@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +14,12 @@ from command.test_dead_letters import DEAD, default_name, letters_of
 from command.test_failure_policy import ONE_BAD_LANE, accounts
 from core.letters import Sample
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, Origin, SubMessage
-from kafka.sender import write_letters
+from kafka.sender import sending, write_letters
 from kafka.topic import Topic
+
+READS = "read_committed"
 
 
 def died(offset: int, key: Any, error: str = "ValueError", **more: Any) -> Sample:
@@ -63,7 +68,7 @@ def test_what_a_drain_gave_up_is_done_under_the_ids_that_it_had(
     assert outcome.answer["left_alone"] == {}
     accounts(outcome.answer["messages"], read=3, done=3)
     assert f"Redrive dead letters of {name}" in outcome.err
-    assert cluster.committed(f"drainer.redrive.{name}", name, [0]) == {0: 3}
+    assert cluster.committed(f"drainer.redrive.{name}", name, [0]) == {0: 4}, "and its receipt"
     assert cluster.committed(command.group(topic), topic.name, [0]) == {0: 4}
     again = redrive(command, name, "--json")
     assert again.answer["status"] == "empty"
@@ -90,7 +95,7 @@ def test_filters_choose_and_what_was_not_meant_is_found_by_the_next_redrive(
 
     last = redrive(command, dead.name, "--json")
     assert sorted(offsets(command)) == list(range(11))
-    accounts(last.answer["messages"], read=11, done=11, pending=0)
+    accounts(last.answer["messages"], read=3, done=3, pending=0)
 
 
 def outstanding(command: Command, topic: Topic, *more: str) -> list[tuple[int, bool]]:
@@ -110,15 +115,13 @@ def test_the_list_has_what_is_outstanding(command: Command, dead: Topic) -> None
     assert outstanding(command, dead, "--all") == everything
     listed = command("dead", "list", "-b", dead.bootstrap, "--dead-letter-topic", dead.name)
     assert f"{dead.name}: 3 dead letters outstanding, 2 redriven" in listed.err
-    assert f"drainer.redrive.{dead.name} and {dead.name}.redrive.plan.json" in listed.err
+    assert f"as recorded by group drainer.redrive.{dead.name}" in listed.err
 
     redrive(command, dead.name)
     assert outstanding(command, dead) == []
     (command.folder / f"{dead.name}.redrive.plan.json").unlink()
     assert outstanding(command, dead) == [], "the group knows as much"
     assert len(outstanding(command, dead, "--group", "of-somebody-else")) == 5
-    named = ("dead", "list", "-b", dead.bootstrap, "--dead-letter-topic", dead.name)
-    assert "does not exist" in command(*named, "--plan", "not-there.json", code=3).error
 
 
 def test_letters_of_different_drains_are_not_redriven_together_unless_told(
@@ -169,3 +172,133 @@ def test_killed_it_is_resumed_from_its_plan(command: Command, dead: Topic) -> No
     accounts(outcome.answer["messages"], read=61, done=60, pending=1)
     assert outcome.answer["left_alone"] == {"not asked for": 1}
     assert "those with reason failed" in outcome.err
+
+
+def elsewhere(command: Command) -> Path:
+    """A folder that no redrive has a plan in."""
+    folder = command.folder.parent / "elsewhere"
+    folder.mkdir(exist_ok=True)
+    return folder / "other.json"
+
+
+def test_another_plan_in_another_folder_repeats_no_letter(
+    command: Command, dead: Topic, cluster: Cluster
+) -> None:
+    write_letters(dead, [died(n, n % 7, ["OSError", "ValueError"][n % 2]) for n in range(40)])
+    redrive(command, dead.name, "--error", "OSError")
+    assert sorted(offsets(command)) == list(range(0, 40, 2))
+
+    rest = redrive(command, dead.name, "--plan", str(elsewhere(command)), "--json")
+
+    assert sorted(offsets(command)) == list(range(40)), "each of them once"
+    accounts(rest.answer["messages"], read=20, done=20)
+    assert redrive(command, dead.name, "--json").answer["status"] == "empty", "in either folder"
+    ends = {n: log.end for n, log in cluster.log_bounds(dead.name, [0, 1], READS).items()}
+    found = cluster.committed(f"drainer.redrive.{dead.name}", dead.name, [0, 1])
+    assert found == ends, "nothing holds the group back, the receipts neither"
+
+
+def test_what_can_not_be_redriven_is_skipped_and_holds_nothing_back(
+    command: Command, dead: Topic, cluster: Cluster
+) -> None:
+    lost = SubMessage("big", b"no payload")
+    lost.message, lost.index = Message(Origin("orders", "orders-id", 0), 99, b"k", b"v", 1, ()), 0
+    write_letters(dead, [died(n, "doc") for n in range(5)])
+    with sending(ClientSettings.load(dead.bootstrap), dead.name) as sender:
+        sender.send(Sample(sub=lost).letter().without_payload())
+        assert sender.all_told() == [None]
+    dead.produce(["not a letter"] * 26)
+    write_letters(dead, [died(n, "doc") for n in range(5, 10)])
+
+    first = redrive(command, dead.name, "--json")
+    accounts(first.answer["messages"], read=37, done=10, skipped=27)
+    assert set(first.answer["skipped_for"].values()) == {1, 26}
+    assert first.answer["left_alone"] == {}
+    again = redrive(command, dead.name, "--plan", str(elsewhere(command)), "--json")
+
+    assert again.answer["status"] == "empty"
+    assert sorted(offsets(command)) == list(range(10))
+    ends = {n: log.end for n, log in cluster.log_bounds(dead.name, [0, 1], READS).items()}
+    assert cluster.committed(f"drainer.redrive.{dead.name}", dead.name, [0, 1]) == ends
+    assert outstanding(command, dead) == [(99, False)], "a person has to look after it"
+
+
+def test_a_killed_redrive_is_not_repeated_from_elsewhere_without_a_word(
+    command: Command, dead: Topic
+) -> None:
+    write_letters(dead, [died(n, f"doc-{n}", ["OSError", "ValueError"][n % 2]) for n in range(60)])
+    running = begin(command, dead.name, "--error", "OSError", "-c", "4", *FAST, pause_ms=5)
+    command.wait_for(running, "done", 10)
+    running.kill()
+    (plan,) = command.folder.glob("*.plan.json")
+    begun = len(offsets(command, "begun"))
+
+    other = ("--plan", str(elsewhere(command)))
+    refused = redrive(command, dead.name, *other, code=3)
+    assert "has not ended" in refused.error
+    assert f"drainer resume {plan}" in refused.hint
+    assert "--accept-repeats" in refused.hint
+    assert len(offsets(command, "begun")) == begun
+    listed = command("dead", "list", "-b", dead.bootstrap, "--dead-letter-topic", dead.name)
+    assert f"a redrive has not ended: its progress is in {plan} on " in listed.err
+
+    command("resume", str(plan), "--yes", *command.options())
+    assert sorted(set(offsets(command))) == list(range(0, 60, 2))
+    repeated = len(offsets(command)) - 30
+    redrive(command, dead.name, *other)
+    assert sorted(set(offsets(command))) == list(range(60))
+    assert len(offsets(command)) == 60 + repeated, "nothing of what the resume did"
+
+
+def test_a_killed_redrive_is_repeated_from_elsewhere_if_that_is_accepted(
+    command: Command, dead: Topic
+) -> None:
+    write_letters(dead, [died(n, f"doc-{n}", ["OSError", "ValueError"][n % 2]) for n in range(20)])
+    running = begin(command, dead.name, "--error", "ValueError", "-c", "1", *FAST, pause_ms=20)
+    command.wait_for(running, "done", 2)
+    running.kill()
+
+    other = ("--plan", str(elsewhere(command)))
+    redrive(command, dead.name, *other, "--accept-repeats", "--error", "OSError")
+    assert set(range(0, 20, 2)) <= set(offsets(command))
+    redrive(command, dead.name, *other)
+    assert set(offsets(command)) == set(range(20))
+    repeats = [n for n in set(offsets(command)) if offsets(command).count(n) > 1]
+    assert repeats, "it said so"
+    assert not [n for n in repeats if n % 2 == 0], "what ended was known"
+
+
+def test_a_killed_redrive_goes_on_where_its_plan_is(command: Command, dead: Topic) -> None:
+    write_letters(dead, [died(n, f"doc-{n}") for n in range(60)])
+    running = begin(command, dead.name, "-c", "4", *FAST, pause_ms=50)
+    command.wait_for(running, "done", 20)
+    running.kill()
+    write_letters(dead, [died(60, "new")])
+
+    redrive(command, dead.name)
+    assert set(offsets(command)) == set(range(61))
+    assert len(offsets(command)) <= 61 + 3 * 4, "what was in flight, and did not reach the journal"
+
+
+def test_letters_of_a_class_are_known_too(command: Command, dead: Topic) -> None:
+    write_letters(dead, [died(n, f"doc-{n}", payload={"vip": n % 3 == 0}) for n in range(30)])
+    vip = list(range(0, 30, 3))
+    redrive(command, dead.name, "--only", "payload.vip == true")
+    assert sorted(offsets(command)) == vip
+    assert [n for n, _ in outstanding(command, dead, "--limit", "99")] == [
+        n for n in range(30) if n not in vip
+    ]
+
+    redrive(command, dead.name, "--plan", str(elsewhere(command)))
+    assert sorted(offsets(command)) == list(range(30))
+
+
+def test_after_ctrl_c_a_redrive_elsewhere_repeats_nothing(command: Command, dead: Topic) -> None:
+    write_letters(dead, [died(n, f"doc-{n}") for n in range(60)])
+    running = begin(command, dead.name, "-c", "4", pause_ms=20)
+    command.wait_for(running, "done", 20)
+    running.signal(signal.SIGINT)
+    running.ends(4)
+
+    redrive(command, dead.name, "--plan", str(elsewhere(command)))
+    assert sorted(offsets(command)) == list(range(60))

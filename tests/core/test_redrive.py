@@ -105,10 +105,25 @@ def test_a_letter_does_not_go_round_for_ever() -> None:
     assert isinstance(split(RedriveSettings(max_redrives=0), as_record(letter)), LeftAlone)
 
 
-def test_what_is_no_dead_letter_or_can_not_be_made_again_is_left_alone() -> None:
+def test_what_is_no_dead_letter_or_can_not_be_made_again_is_skipped() -> None:
     letters = [Sample(payload=object()).letter(), Sample(key=object()).letter()]
     for record in (Message(DEAD, 5, b"key", b"value"), *map(as_record, letters)):
         assert isinstance(split(ALL, record), LeftAlone)
+
+
+def test_what_no_run_can_redrive_is_skipped_at_once_and_what_is_not_meant_is_pending() -> None:
+    dispatcher = Dispatcher({DEAD.partition: Ledger(0, 3)}, selects=selects)
+    some = RedriveSettings(LetterFilter(("no such reason",)))
+    lost = Sample().letter().without_payload()
+    for record in (Message(DEAD, 0, b"", b""), as_record(lost, 1), as_record(Sample().letter(), 2)):
+        dispatcher.deliver(record, list(some.split(record)))
+
+    messages, subs = dispatcher.counts()
+    assert messages == subs
+    assert (subs.read, subs.skipped, subs.pending) == (3, 2, 1)
+    assert set(dispatcher.ruled().skipped_for.values()) == {1}
+    assert dispatcher.watermarks == {DEAD.partition: 2}
+    assert dispatcher.resting == 1
 
 
 @given(mutated_letters())

@@ -32,7 +32,9 @@ from drainer.engine.status import (
     RuleStatus,
     Summary,
 )
+from drainer.letters.receipts import Receipt
 from drainer.policy.dead_letter import FORMAT as LETTER_FORMAT
+from drainer.policy.dead_letter import RECEIPT
 from drainer.policy.rate_cap import CapCurve, CapPoint
 from drainer.policy.redrive import RedriveSettings
 from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
@@ -161,6 +163,11 @@ def test_each_field_of_a_dead_letter_is_on_the_page_and_no_other() -> None:
     assert name == LETTER_FORMAT
     assert f"`{name}`" in section("Dead letter")
     insist_same(documented("Dead letter"), set(json.loads(value or b"")))
+
+
+def test_each_field_of_a_receipt_is_on_the_page_and_no_other() -> None:
+    assert f"`{RECEIPT}`" in section("Receipt of a redrive")
+    insist_same(documented("Receipt of a redrive"), {each.name for each in fields(Receipt)})
 
 
 def test_each_field_of_a_summary_is_on_the_page_and_no_other() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,15 @@ def test_reading_takes_no_right_on_any_group(
     # The client looks for a coordinator beside its first fetch; which is answered first is chance.
     for _ in range(5):
         assert len(list(read_letters(ann, topic_name))) == 100
+
+
+def test_a_redrive_that_may_not_write_says_what_that_means(
+    strict_broker: Broker, tmp_path: Path
+) -> None:
+    (attempt,) = (each for each in ATTEMPTS if each.command == "redrive")
+    parks = replace(attempt, words=f"{attempt.words} --on-failure park --letter-reason none")
+
+    said = try_least_rights(Stage(strict_broker, tmp_path), parks, without="WRITE")
+
+    warning = "without WRITE on"
+    assert said.count(warning) == 2, "before and after it"

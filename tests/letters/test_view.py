@@ -1,18 +1,18 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core.letters import Sample, as_record, there_and_back
-from drainer.letters.overview import Overview, RedriveProgress, overview_of
+from drainer.letters.overview import Overview, overview_of
+from drainer.letters.receipts import RedriveProgress
 from drainer.letters.view import show_letter, show_overview
 from drainer.message import Barrier, SubMessage
 from drainer.policy.dead_letter import LetterFilter, read_letter
 from view import samples
 
-NONE = RedriveProgress("drainer.redrive.orders.dead", None, {})
+NONE = RedriveProgress("drainer.redrive.orders.dead", {})
 
 
 def overview(*given: Sample) -> Overview:
@@ -86,7 +86,7 @@ def test_the_first_line_tells_how_many_are_outstanding(
     records = [(as_record(Sample(each).letter(), n), n < redriven) for n, each in enumerate("abc")]
     wanted = LetterFilter(sub_keys=(key,) if key else ())
     found = overview_of("orders.dead", records, wanted, 20, all_=all_)
-    show_overview(terminal, found, RedriveProgress("it", Path("it.json"), {}))
+    show_overview(terminal, found, RedriveProgress("it", {}))
     lines = err.getvalue().splitlines()
-    assert lines[:2] == [headline, "redriven: as recorded by group it and it.json"]
+    assert lines[:2] == [headline, "redriven: as recorded by group it"]
     assert ("attempts  redriven" in err.getvalue()) == all_

@@ -22,6 +22,7 @@ def write_letters(story: Story) -> None:
             sub.message = Message(Origin("orders", "orders-id", 0), number // 2, b"k", b"v", 1)
             sub.index = number % 2
             sender.send(Sample(sub=sub).letter())
+        sender.send(Sample(sub=SubMessage("k9", "too large")).letter().without_payload())
         assert set(sender.all_told()) == {None}
 
 
@@ -32,13 +33,16 @@ def test_letters_are_redriven_in_order_and_those_left_alone_stay(story: Story) -
 
     messages = chosen.messages
     assert (chosen.exit_code, chosen.cause) == (EXIT_DEAD_LETTERS, None)
-    assert (messages.read, messages.done, messages.dead, messages.pending) == (60, 30, 10, 20)
+    assert (messages.read, messages.done, messages.dead, messages.pending) == (61, 30, 10, 20)
+    assert messages.skipped == 1
     assert chosen.left_alone == {"not asked for": 20}
     assert chosen.engine_counts["waves"] > 1
     assert {line["keys"][0] for line in story.lines if line["what"] == "begin"} == {
         *("k0", "k1", "k2", "k3")
     }
     story.insist_on_order()
+
+    story.plan_path.unlink()
 
     rest = story.redrive(tasks=None)
 

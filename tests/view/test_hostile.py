@@ -25,7 +25,8 @@ from drainer.errors import Halted
 from drainer.escape import is_printable
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
-from drainer.letters.overview import RedriveProgress, overview_of
+from drainer.letters.overview import overview_of
+from drainer.letters.receipts import Receipt, RedriveProgress
 from drainer.letters.view import letter_page, overview_page
 from drainer.policy.dead_letter import LetterFilter
 from drainer.testing import Certificate, Finding, Level
@@ -100,7 +101,9 @@ def history() -> History:
     return made
 
 
-LEFT = hostile(RedriveProgress("drainer.redrive.t", Path("t.plan"), {}))
+LEFT = hostile(
+    RedriveProgress("drainer.redrive.t", {}, Receipt("t", "i", "d", "h", "t.plan", 9, ended=False))
+)
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 PAGES: dict[str, Callable[[], Page]] = {
     "summary": lambda: summary_page(hostile(HALTED)),

@@ -9,11 +9,13 @@ import typer
 
 from drainer.cli.connecting import Kafka
 from drainer.cli.groups import TableTerminal, argument, command, option, without
+from drainer.core.progress import RangeSet
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.letters.cli.options import Letters, LetterTopic, Redrives
 from drainer.letters.overview import overview_of, whole_letter_as_json
 from drainer.letters.reading import find_letter, read_letters
-from drainer.letters.redrive import default_group, redrive_progress
+from drainer.letters.receipts import redrive_progress
+from drainer.letters.redrive import default_group
 from drainer.letters.view import show_letter, show_overview
 from drainer.view.terminal import Terminal
 
@@ -40,27 +42,28 @@ def list_(
             help="Letters to list, newest first. The count covers all.",
         ),
     ],
-    redrives: Redrives,
+    redrives: Annotated[Redrives, without("plan")],
     kafka: Kafka,
     terminal: Annotated[TableTerminal, without("quiet")],
 ) -> None:
     """Count a topic's outstanding dead letters and list the newest.
 
     This reads the whole topic and touches nothing. A redriven letter stays in the topic. The
-    redrive's group, and its plan if it is here, tell which letters are outstanding. A letter that
-    dies again is a new letter.
+    redrive's group and receipts tell which letters are outstanding. A letter that dies again is a
+    new letter.
 
     Example: `drainer dead list --dead-letter-topic orders.indexer.dead -b localhost:9092`
     """
     topic = where.dead_letter_topic
     group = redrives.group or default_group(topic)
     with kafka.connect() as cluster:
-        redriven = redrive_progress(cluster, topic, group, redrives.plan)
-        records = ((message, message in redriven) for message in read_letters(cluster, topic))
+        redriven = redrive_progress(cluster, topic, group)
+        known = {number: RangeSet(ranges) for number, ranges in redriven.finished.items()}
+        records = ((m, m.offset in known[m.partition]) for m in read_letters(cluster, topic))
         found = overview_of(topic, records, letters.filter(), limit, all_=all_)
     if terminal.json:
-        known = None if redriven.plan is None else str(redriven.plan)
-        terminal.data({**found.as_json(), "group": redriven.group, "plan": known})
+        running = None if redriven.running is None else redriven.running.as_json()
+        terminal.data({**found.as_json(), "group": redriven.group, "running": running})
     else:
         show_overview(terminal, found, redriven)
 

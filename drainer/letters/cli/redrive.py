@@ -61,6 +61,14 @@ def redrive(
             help="Leave letters that were redriven this often.",
         ),
     ],
+    accept_repeats: Annotated[
+        bool,
+        option(
+            default=False,
+            envvar=None,
+            help="Go ahead though an earlier redrive has not ended.",
+        ),
+    ],
     redrives: Redrives,
     dry_run: DryRun,
     how: Annotated[How, without("plan")],
@@ -79,7 +87,7 @@ def redrive(
 
     A redrive is a drain of the dead-letter topic, with its own plan. It can be resumed. The
     handler gets each sub-message unchanged, with its old id. Letters that the filters leave out
-    stay for another redrive. Records that are not dead letters stay, too. If a letter fails again,
+    stay for another redrive, anywhere. Other records are skipped. If a letter fails again,
     drainer writes a new one, until --max-redrives. Without --mixed, drainer refuses letters of
     several topics, groups or handlers.
 
@@ -104,9 +112,10 @@ def redrive(
         )
         meant = RedriveSettings(letters.filter(), max_redrives)
         with connect(settings) as cluster:
-            prepared = settle_cap(
-                cluster, prepare_redrive(cluster, request, meant, running, mixed=mixed), limits
+            prepared = prepare_redrive(
+                *(cluster, request, meant, running), mixed=mixed, accept_repeats=accept_repeats
             )
+            prepared = settle_cap(cluster, prepared, limits)
             prepared = engines.settle(prepared, spark, running)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics),

@@ -115,8 +115,6 @@ class RuleFilter:
 
         Sub-messages are asked about once, in their order: the limit counts those that pass.
         """
-        if isinstance(sub, LeftAlone):
-            return None
         message = sub.message  # of a redrive's topic, and not where the letter came from
         if isinstance(sub, Redriven):
             sub = sub.original
@@ -141,7 +139,8 @@ class RuleFilter:
         return None if self._limit.passes(keys_of(sub)) else LIMIT
 
     def sift(self, message: Message, subs: Sequence[SubMessage], done: int) -> int:
-        """Takes out of a delivered message what the rules say; gives the bits of these.
+        """Takes out of a delivered message what the rules say, and what can't be redriven; gives
+        the bits of these.
 
         ``done`` has the bits of what is not to be asked about.
         """
@@ -149,16 +148,18 @@ class RuleFilter:
         for sub in subs:
             if done >> sub.index & 1:
                 continue
-            name = self.skips(sub)
-            if name is None:
+            if isinstance(sub, LeftAlone):
+                self.skipped(sub.payload)
+            elif (name := self.skips(sub)) is None:
                 continue
+            else:
+                self.skipped_by[name] += 1
             taken |= 1 << sub.index
-            self.skipped_by[name] += 1
             message.ledger.finish(message, sub.index, Outcome.SKIPPED)
         return taken
 
     def skipped(self, reason: str) -> None:
-        """Notes that the handler skips a sub-message."""
+        """Notes that the handler, or a redrive, skips a sub-message."""
         if reason not in self.skipped_for and len(self.skipped_for) >= REASONS_MOST:
             reason = OTHER_REASONS
         self.skipped_for[reason] += 1

@@ -1,0 +1,281 @@
+"""Receipts: what redrives did above their group's offset, kept in the dead-letter topic itself.
+
+A redrive writes one to each partition when it begins, and one to each where it leaves letters when
+it ends. So the next redrive knows from Kafka alone what is done, wherever it runs. A receipt lies
+behind the letters that it is about: once the group's offset has passed it, all of them are done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from drainer.core import codec
+from drainer.core.claims import ALL
+from drainer.core.codec import JsonRecord, Whole
+from drainer.core.identity import identify
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Range, Ranges, encode_ranges, intersect, join_ranges
+from drainer.engine.loop import event_loop
+from drainer.errors import DrainerError, PlanRefused, RecordNotWritten, Refused, RightMissing
+from drainer.escape import command, printable
+from drainer.handler import Fatal
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.writer import TopicWriter
+from drainer.letters.reading import read_letters
+from drainer.message import Message
+from drainer.operations.engine import HeldDrain
+from drainer.policy.dead_letter import FORMAT as LETTER
+from drainer.policy.dead_letter import RECEIPT
+from drainer.store.plan_file import absolute
+
+RANGES_EACH = 10_000  # some 200 KB, below what topics take in a record
+RANGES_MOST = 1_000_000  # of a partition: 100 MB
+WRITE_S = 30.0
+
+ONLY_HERE = (
+    "without WRITE on {} drainer can't note there what it redrives: a redrive with another plan may"
+    " repeat letters"
+)
+
+_Text = Annotated[str, Meta(max_length=4096)]
+_Finished = Mapping[int, Sequence[Range]]  # by partition
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt(JsonRecord):
+    """What a redrive says of the partition that the receipt lies in.
+
+    Attributes:
+        group, topic_id, drain_id: of the redrive; a copy of the topic has another id.
+        host, plan: where its plan is.
+        end: of its letters in this partition.
+        ended: whether it has ended; a receipt that does not say so is followed by one that does.
+        finished: offsets that nothing is left to do of.
+    """
+
+    group: _Text
+    topic_id: _Text
+    drain_id: _Text
+    host: _Text
+    plan: _Text
+    end: Whole
+    ended: bool
+    finished: Ranges = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return {**codec.builtins(self), "finished": encode_ranges(self.finished)}
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveProgress:
+    """What redrives of a group have finished, as its offsets and receipts have it.
+
+    Attributes:
+        group: that keeps track of it.
+        finished: offsets by partition, those of receipts among them.
+        running: a redrive that has not ended; None unless ``finished`` may lack what it did.
+    """
+
+    group: str
+    finished: _Finished
+    running: Receipt | None = None
+
+    def insist_ended(self, *known: str) -> None:
+        """Raises PlanRefused if a redrive has not ended, but for those whose plan is ``known``."""
+        if (told := self.running) is not None and told.drain_id not in known:
+            host, resume = printable(told.host), command("resume", printable(told.plan))
+            raise PlanRefused(
+                f"the redrive {printable(told.drain_id)} of group {self.group} has not ended: only"
+                " its plan has what it redrove",
+                hint=f"Wait for it, or resume it on {host}: {resume}. To redrive anyway, which may"
+                " repeat letters, add --accept-repeats.",
+            )
+
+
+def read_receipt(message: Message) -> Receipt | None:
+    """The receipt that a record of a dead-letter topic is; None for anything else."""
+    with suppress(ValueError):
+        for name, value in message.headers:
+            if name == LETTER:  # of a message that was a receipt
+                return None
+            if name == RECEIPT:
+                return codec.decode(value or b"", Receipt)
+    return None
+
+
+def redrive_progress(
+    cluster: Cluster, topic: str, group: str, since: Mapping[int, int] | None = None
+) -> RedriveProgress:
+    """What redrives of this group have finished; ``since`` leaves out receipts before an offset.
+
+    A receipt is believed for what lies before it in its partition. Raises Refused when they have
+    more ranges than redrives write, and as ``read_letters``.
+    """
+    found = cluster.topic(topic)
+    committed = {n: at or 0 for n, at in cluster.committed(group, topic, found.partitions).items()}
+    finished: dict[int, list[Range]] = {n: [(0, at)] * bool(at) for n, at in committed.items()}
+    begun: dict[int, Receipt] = {}
+    for message in read_letters(cluster, topic, since=since or committed):
+        if (receipt := read_receipt(message)) is None:
+            continue
+        number, offset = message.partition, message.offset
+        _add(finished[number], [(offset, offset + 1)], message)
+        if (receipt.group, receipt.topic_id) != (group, found.topic_id):
+            continue
+        _add(finished[number], intersect(receipt.finished, ((0, offset),)), message)
+        if not receipt.ended:
+            begun[number] = receipt
+        elif number in begun and begun[number].drain_id == receipt.drain_id:
+            del begun[number]
+    running = (receipt for n, receipt in begun.items() if committed[n] < receipt.end)
+    joined = {n: join_ranges(ranges) for n, ranges in finished.items()}
+    return RedriveProgress(group, joined, next(running, None))
+
+
+def finished_in(cluster: Cluster, plan: OffsetPlan) -> _Finished:
+    """What the plan of a redrive has finished. Reads what is left, if a class or task has more.
+
+    Raises Refused when that makes too many ranges.
+    """
+    known = plan.claims[ALL].items()
+    found = {n: [r for r in ((0, each.watermark), *each.finished) if r[1]] for n, each in known}
+    elsewhere = plan.elsewhere()
+    if elsewhere is not None and plan.redrive is not None:
+        for message in read_letters(cluster, plan.topic, since=plan.watermarks):
+            number, offset = message.partition, message.offset
+            if number not in found or offset >= plan.partitions[number].end:
+                continue
+            subs = list(plan.redrive.split(message))
+            identify(message, subs)
+            if elsewhere.finished(message, subs):
+                _add(found[number], [(offset, offset + 1)], message)
+    return {n: join_ranges(ranges) for n, ranges in found.items()}
+
+
+def taking_in(plan: OffsetPlan, finished: _Finished) -> OffsetPlan:
+    """The plan with what is known to be finished of its letters."""
+    claim = dict(plan.claims[ALL])
+    for number, known in plan.claims[ALL].items():
+        left = ((known.watermark, plan.partitions[number].end),)
+        ranges = intersect(finished.get(number, ()), left)
+        claim[number] = known.merge(replace(known, finished=ranges))
+    return replace(plan, claims={**plan.claims, ALL: claim})
+
+
+@contextmanager
+def keeping(held: HeldDrain, *, resumes: bool) -> Iterator[HeldDrain]:
+    """The redrive, with what others have finished by now, and its receipts in the topic.
+
+    Raises Refused, with nothing handled, if a redrive has not ended or a receipt can't be written.
+    """
+    before = held.plan
+    ends = {n: part.end for n, part in before.partitions.items()}
+    # prepare_redrive() has read the receipts up to there; prepare_resume() none.
+    plan = _caught_up(held, before, before.watermarks if resumes else ends)
+    noted = True
+    try:
+        try:
+            open_ = [n for n in plan.partitions if plan.watermark(n) < ends[n]]
+            _write(held, {n: [_receipt(held, ends[n])] for n in open_})
+        except RightMissing:
+            noted = False
+        plan = _caught_up(held, plan, ends)
+        if plan != before:
+            held.file.write(plan)
+        yield replace(held, plan=plan)
+    except DrainerError:
+        if held.file.load().plan == plan:  # nothing was handled
+            held.file.write(before)
+        raise
+    finally:
+        _end(held, noted=noted)
+
+
+def _caught_up(held: HeldDrain, plan: OffsetPlan, since: Mapping[int, int]) -> OffsetPlan:
+    """The plan with what receipts since then say; it ends behind those that follow its letters."""
+    found = redrive_progress(held.cluster, plan.topic, plan.group, since)
+    found.insist_ended(plan.drain_id)
+    logs = held.cluster.log_bounds(plan.topic, tuple(plan.partitions), plan.isolation)
+    parts = dict(plan.partitions)
+    for number, part in plan.partitions.items():
+        for first, last in found.finished[number]:
+            if first <= part.end < last:
+                epoch = logs[number].leader_epoch
+                parts[number] = replace(part, end=last, leader_epoch=epoch)
+    return taking_in(replace(plan, partitions=parts), found.finished)
+
+
+def _end(held: HeldDrain, *, noted: bool) -> None:
+    try:
+        plan = held.file.load().plan
+        if plan.drain_id != held.plan.drain_id or plan.complete or plan.state is not None:
+            return  # with a state, tasks may be at work: only a resume can tell
+        receipts: dict[int, list[Receipt]] = {}
+        for number, ranges in finished_in(held.cluster, plan).items():
+            end = plan.partitions[number].end
+            if plan.watermark(number) < end:
+                starts = range(0, max(1, len(ranges)), RANGES_EACH)
+                parts = [Ranges(ranges[at : at + RANGES_EACH]) for at in starts]
+                receipts[number] = [_receipt(held, end, part) for part in parts]
+                receipts[number][-1] = replace(receipts[number][-1], ended=True)
+        if noted:
+            _write(held, receipts)
+        else:
+            held.say(ONLY_HERE.format(plan.topic))
+    except DrainerError as error:
+        held.say(
+            f"could not note in {held.plan.topic} what was redriven, only this plan has it: {error}"
+        )
+
+
+def _receipt(held: HeldDrain, end: int, finished: Ranges = ()) -> Receipt:
+    plan, place = held.plan, str(absolute(held.file.path))
+    host = socket.gethostname()
+    return Receipt(plan.group, plan.topic_id, plan.drain_id, host, place, end, False, finished)
+
+
+def _write(held: HeldDrain, receipts: Mapping[int, Sequence[Receipt]]) -> None:
+    """Returns when all in-sync replicas have them, those of a partition in their order.
+
+    Raises RightMissing without WRITE on the topic; Refused.
+    """
+    if not receipts:
+        return
+    writer = TopicWriter(held.cluster.settings, held.plan.topic)
+
+    async def write_to(number: int, each: Sequence[Receipt]) -> None:
+        for receipt in each:
+            header = RECEIPT, codec.encode(receipt.as_json())
+            await writer.write(None, partition=number, headers=[header])
+
+    async def write_all() -> None:
+        async with asyncio.timeout(WRITE_S):
+            await asyncio.gather(*(write_to(n, each) for n, each in receipts.items()))
+
+    try:
+        with event_loop() as loop:
+            loop.run_until_complete(write_all())
+    except (Fatal, RecordNotWritten, TimeoutError) as error:
+        reason = str(error) or f"no acknowledgement within {WRITE_S:.0f} s"
+        hint = "Try again when the broker answers."
+        raise Refused(f"can't write a receipt to {writer.topic}: {reason}", hint=hint) from error
+    finally:
+        writer.close()
+
+
+def _add(ranges: list[Range], more: Iterable[Range], message: Message) -> None:
+    ranges += more
+    if len(ranges) > RANGES_MOST:
+        ranges[:] = join_ranges(ranges)
+        if len(ranges) > RANGES_MOST // 2:
+            raise Refused(
+                f"up to {message}, what was redriven is in over {RANGES_MOST // 2:,} pieces",
+                hint="Redrive the rest with the plan of that redrive.",
+            )

@@ -1,0 +1,160 @@
+"""Receipts: what they say adds up, and what somebody made up does no harm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.letters import Sample, as_record
+from drainer.core import codec
+from drainer.core.claims import ALL
+from drainer.core.plan import OffsetPlan, PartitionPlan
+from drainer.core.progress import Progress, Ranges, ranges_of
+from drainer.errors import Refused
+from drainer.letters import receipts
+from drainer.letters.receipts import (
+    Receipt,
+    RedriveProgress,
+    read_receipt,
+    redrive_progress,
+    taking_in,
+)
+from drainer.message import Message, Origin
+from drainer.policy.dead_letter import RECEIPT, DeadLetter
+from view import samples
+
+MINE = Receipt("mine", "dead-id", "one", "host", "/plan", 9, ended=True)
+END = 12
+offsets = st.sets(st.integers(0, END + 5), max_size=END)
+
+
+class Log:
+    """A topic of one partition that holds these receipts, each at its offset."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, records: dict[int, Any]) -> None:
+        monkeypatch.setattr(receipts, "read_letters", lambda *_, since: self.messages())
+        self.records = records
+        self.topic_id, self.partitions = "dead-id", (0,)
+        self.at: int | None = None  # of the group
+
+    def topic(self, name: str) -> Any:
+        return self
+
+    def committed(self, group: str, topic: str, partitions: Any) -> dict[int, int | None]:
+        return {0: self.at}
+
+    def messages(self) -> list[Message]:
+        return [record(each, offset) for offset, each in self.records.items()]
+
+    def read(self, at: int | None = None) -> RedriveProgress:
+        self.at, cluster = at, cast(Any, self)
+        return redrive_progress(cluster, "dead", "mine")
+
+
+def record(said: Receipt | bytes, offset: int = 7) -> Message:
+    header = codec.encode(said.as_json()) if isinstance(said, Receipt) else said
+    return Message(Origin("dead", "dead-id", 0), offset, None, None, 1, [(RECEIPT, header)])
+
+
+def plan(finished: set[int] = frozenset()) -> OffsetPlan:  # type: ignore[assignment]
+    ranges = ranges_of(each for each in finished if each < END)
+    progress = Progress(0).merge(Progress(0, ranges))
+    parts = {0: PartitionPlan(0, END, None, None, leader_epoch=3)}
+    return replace(samples.plan(), partitions=parts, claims={ALL: {0: progress}})
+
+
+def done(found: OffsetPlan) -> set[int]:
+    progress = found.claims[ALL][0]
+    above = (n for first, end in progress.finished for n in range(first, end))
+    return {*range(progress.watermark), *above}
+
+
+@given(st.lists(offsets, max_size=5), offsets)
+def test_a_plan_takes_in_all_that_was_finished_and_nothing_else(
+    told: list[set[int]], own: set[int]
+) -> None:
+    """In any order, and said more than once."""
+    found = plan(own)
+    for each in (*told, *reversed(told)):
+        found = taking_in(found, {0: ranges_of(each)})
+        found.check()
+    assert done(found) == {n for n in set().union(own, *told) if n < END}
+    assert found.partitions == plan().partitions
+
+
+def test_a_receipt_comes_back_as_it_was_written() -> None:
+    said = replace(MINE, finished=Ranges(((0, 5), (7, 8))))
+    assert read_receipt(record(said)) == said
+
+
+@given(st.binary(max_size=40) | st.sampled_from([b"{}", b"[" * 9000, b"\xff", b'{"group": 1}']))
+def test_a_damaged_receipt_is_none(header: bytes) -> None:
+    assert read_receipt(record(header)) is None
+
+
+@pytest.mark.parametrize(
+    "made_up",
+    [
+        {"end": -1},
+        {"finished": "5 3"},
+        {"finished": "9" * 5000},
+        {"finished": [[1, 2]]},
+        {"host": "h" * 5000},
+        {"ended": "yes"},
+        {"group": None},
+    ],
+)
+def test_a_receipt_that_no_redrive_writes_is_none(made_up: dict[str, Any]) -> None:
+    assert read_receipt(record(codec.encode(MINE.as_json() | made_up))) is None
+
+
+def test_a_letter_whose_message_was_a_receipt_is_a_letter() -> None:
+    letter = Sample().letter()
+    header = (RECEIPT, codec.encode(MINE.as_json()))
+    died = as_record(DeadLetter(letter.key, letter.value, (*letter.headers, header)))
+    assert read_receipt(died) is None
+
+
+def test_a_receipt_counts_for_its_group_and_topic_and_for_what_lies_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    far = replace(MINE, finished=Ranges(((2, 4), (6, 1000))))
+    said = {
+        7: far,
+        8: replace(far, group="other", finished=Ranges(((0, 8),))),
+        9: replace(far, topic_id="copied", finished=Ranges(((0, 8),))),
+    }
+    found = Log(monkeypatch, said).read(1)
+    assert found.finished == {0: ((0, 1), (2, 4), (6, 10))}, "those of others count as records"
+    assert found.running is None
+
+
+def test_the_last_redrive_that_began_has_to_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = replace(MINE, ended=False)
+    two = replace(begun, drain_id="two")
+    log = Log(monkeypatch, {20: begun, 21: MINE})
+    log.read().insist_ended()
+    log.records |= {22: two, 23: MINE}
+    with pytest.raises(Refused, match="redrive two of group mine has not ended") as caught:
+        log.read().insist_ended("one")
+    assert "drainer resume /plan" in (caught.value.hint or "")
+    log.read().insist_ended("two")
+    log.read(two.end).insist_ended()
+    with pytest.raises(Refused, match="two"):
+        log.read(two.end - 1).insist_ended()
+    log.records |= {24: replace(two, ended=True)}
+    log.read().insist_ended()
+
+
+def test_memory_is_bounded_whatever_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipts, "RANGES_MOST", 10)
+    ranges = Ranges((2 * n, 2 * n + 1) for n in range(8))
+    with pytest.raises(Refused, match="over 5 pieces"):
+        Log(monkeypatch, {90: replace(MINE, finished=ranges), 91: MINE, 92: MINE}).read()
+    joined = Ranges(((0, 80),))
+    again = {n: replace(MINE, finished=joined) for n in range(90, 120)}
+    assert Log(monkeypatch, again).read().finished == {0: ((0, 80), (90, 120))}
