@@ -14,8 +14,6 @@ from dataclasses import replace
 from functools import partial
 from time import monotonic
 
-from pyspark import SparkContext
-
 from drainer.blocking import blocking_call
 from drainer.core.latency import Latency
 from drainer.core.plan import OffsetPlan
@@ -32,7 +30,6 @@ from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import Totals
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.control import ControlChannel, Loans
-from drainer.spark.counters import Counters
 from drainer.spark.failure import refusing
 from drainer.spark.jobs import Checking, Jobs, insist_on_probes
 from drainer.spark.python_worker import HandlerSpec
@@ -69,7 +66,6 @@ class SparkDrain:
 
         Raises Refused when Spark can't be started; else as ``Lifecycle.run``.
         """
-        owns = SparkContext._active_spark_context is None
         with ExitStack() as opened:
             try:
                 with refusing():
@@ -82,7 +78,6 @@ class SparkDrain:
             context, self._slots = on
             self._tasks = min(self._slots.handling, self._most(self._running))
             self._jobs = Jobs(context)
-            self._counters = opened.enter_context(Counters(context)) if owns else None
             with event_loop() as loop:
                 self._prepare_run(ship(context, self._handler, self._spark.archives))
                 return loop.run_until_complete(self._life.run())
@@ -364,8 +359,6 @@ class SparkDrain:
 
     def status(self, plan: OffsetPlan) -> Status:
         status = self._monitor.status(plan, ahead=self._reader.reads)
-        if self._counters is not None:
-            self._counters.show(status.sub_messages)
         return replace(
             status,
             trouble=self._reader.trouble or self._monitor.trouble or self._slots.trouble,

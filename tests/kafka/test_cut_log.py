@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
-from drainer.errors import LogCut
+from drainer.errors import CommitDelayed, LogCut
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
 from drainer.kafka.loss import LogCheck, cut_logs
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker
 from kafka.reader import Reader
-from kafka.topic import Topic
+from kafka.topic import Topic, eventually
 from scenarios.trust.cut_log import cut_log
 
 
 def produce(topic: Topic, count: int, partition: int = 0) -> None:
     for number in range(count):  # a batch each, for logs are cut between batches
         topic.produce([str(number)], partition=partition)
+
+
+def check(committer: Committer, topic_id: str) -> None:
+    """Checks once the broker, which has just started, answers for all partitions."""
+
+    def checked() -> bool:
+        with suppress(CommitDelayed):
+            committer.check(topic_id)
+            return True
+        return False
+
+    eventually(checked, "the partitions have a leader")
 
 
 def test_each_commit_checks_the_log_up_to_the_end_of_the_backlog(
@@ -35,11 +49,11 @@ def test_each_commit_checks_the_log_up_to_the_end_of_the_backlog(
         committer.check(topic_id)
         own_broker.stop()
         own_broker.start()
-        committer.check(topic_id)  # another epoch, and the same records
+        check(committer, topic_id)  # another epoch, and the same records
 
         cut_log(own_broker, topic.name, 0, 6)
         with pytest.raises(LogCut, match=rf"{topic.name}/0 lost records below 10"):
-            committer.check(topic_id)
+            check(committer, topic_id)
         produce(topic, 10)
         with pytest.raises(LogCut, match=rf"{topic.name}/0 lost records below 10") as raised:
             committer.check(topic_id)

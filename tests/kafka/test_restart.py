@@ -11,7 +11,7 @@ import pytest
 
 from core.letters import Sample
 from drainer.engine.runtime import uptime_s
-from drainer.kafka import dead_letters
+from drainer.kafka import producer
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock, lock_group
 from drainer.sandbox import Broker
@@ -85,7 +85,7 @@ def test_a_killed_broker_is_waited_for(
     group: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dead_letters, "SILENCE_S", 0.3)
+    monkeypatch.setattr(producer, "SILENCE_S", 0.3)
     bootstrap, settings = own_broker.bootstrap_servers, own_cluster.settings
     topic = Topic(bootstrap, topic_name, partitions=2)
     for partition in range(2):
