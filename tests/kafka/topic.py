@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from confluent_kafka import (
     Consumer,
     IsolationLevel,
+    KafkaError,
     KafkaException,
     Message,
     Producer,
@@ -115,7 +116,17 @@ class Topic:
     def delete_before(self, offset: int, partition: int = 0) -> None:
         """Delete the records before an offset, as retention does."""
         place = TopicPartition(self.name, partition, offset)
-        self._admin.delete_records([place])[place].result(WAIT_S)
+
+        def deleted() -> bool:
+            try:
+                self._admin.delete_records([place])[place].result(WAIT_S)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._NOENT:  # the broker has just come back
+                    raise
+                return False
+            return True
+
+        eventually(deleted, "the partition has a leader")
 
     def produce(
         self, values: Iterable[str | bytes], partition: int = 0, key: bytes | None = None
