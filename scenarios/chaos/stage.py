@@ -6,6 +6,8 @@ import os
 import random
 import resource
 import select
+import signal
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,7 +18,7 @@ from pathlib import Path
 from drainer.errors import EXIT_DONE
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker, Brokers
-from scenarios.chaos.drain import ONE_PARTITION, Backlog, Pace, Process, Spread
+from scenarios.chaos.drain import ONE_PARTITION, PATIENCE_S, Backlog, Pace, Process, Spread
 from scenarios.chaos.trace import Judged, Run, judge
 
 WIDE = Pace(concurrency=200, latency_ms=5)
@@ -76,8 +78,16 @@ class Told:
     broken: list[str] = field(default_factory=list)
 
     def ends(self, process: Process, *expected: int) -> int:
-        """Waits for the end of a process; any other code than these is told as broken."""
-        code = process.ends()
+        """Waits for the end of a process; any other code than these is told as broken.
+
+        One that hangs is killed.
+        """
+        try:
+            code = process.ends()
+        except subprocess.TimeoutExpired:
+            self.broken.append(f"it hung for {PATIENCE_S:.0f} s")
+            process.send(signal.SIGKILL)
+            code = process.ends()
         self.codes[code] += 1
         if code not in expected:
             said = " / ".join(process.said.strip().splitlines()[-4:])
