@@ -22,7 +22,7 @@ from drainer.store.plan_file import PlanFile
 from scenarios.chaos.cut import CUT_AT, LATER, WRITTEN, CutLog
 from scenarios.chaos.drain import Backlog, Pace, Process, Spread, until
 from scenarios.chaos.letters import delete_letters, read_letters
-from scenarios.chaos.stage import KILLED, SLOW, Stage, Told
+from scenarios.chaos.stage import KILLED, SLOW, WIDE, Stage, Told
 from scenarios.chaos.trace import first_after
 
 ABORTED = -signal.SIGABRT
@@ -33,7 +33,7 @@ TRIES = 30  # of a drain that is refused while a leader is away
 GOES_ON_WITHIN_S = 10.0
 CUT = Pace(concurrency=50, latency_ms=60)  # 42 s: time for an election
 SMALL = Spread(partitions=12, fan_out=10)
-LETTERS = Spread(partitions=12, fan_out=2)
+LETTERS = Spread(partitions=24, fan_out=2)
 SEVERAL = Spread(partitions=6)
 
 
@@ -66,24 +66,25 @@ def leader_away(stage: Stage) -> Told:
 
 
 def first_letters(stage: Stage) -> Told:
-    """The broker is killed under the first letters: each that is counted dead is in the topic."""
+    """The first letters of a new topic, with a broker killed under every other drain's.
+
+    Each letter that is counted dead is in the topic. It takes no kill: the leaders of a new topic
+    are not ready at once.
+    """
     told = Told(0)
     dead = found = copies = 0
-    for _ in range(stage.times(4, 40)):
-        with stage.backlog(120, SLOW, LETTERS) as backlog:
+    for number in range(stage.times(6, 60)):
+        with stage.backlog(240, WIDE, LETTERS) as backlog:
             told.sub_messages += backlog.sub_messages
             letters = f"{backlog.topic}.dead"
             process = backlog.begin(
                 *("--on-failure", "dead-letter", "--dead-letter-topic", letters),
                 *("--retries", "0", "--max-doubt", "0", "--set", "dead=1"),
             )
-            backlog.at_work(process)
-            time.sleep(stage.chance.uniform(0, 0.3))
-            broker = stage.chance.choice(stage.brokers.each)
-            broker.kill()
-            told.times += 1
-            time.sleep(stage.chance.uniform(0, 1))
-            broker.start()
+            if number % 2 == 0:
+                backlog.at_work(process)
+                _kill_one(stage)
+                told.times += 1
             while told.ends(process, EXIT_DEAD_LETTERS, EXIT_INTERRUPTED) == EXIT_INTERRUPTED:
                 process = backlog.begin()
             told.judge(backlog)
@@ -96,6 +97,14 @@ def first_letters(stage: Stage) -> Told:
             delete_letters(stage.settings, letters)
     told.remarks.append(f"{dead:,} counted dead, {found:,} letters, {copies} of them twice")
     return told
+
+
+def _kill_one(stage: Stage) -> None:
+    broker, chance = stage.chance.choice(stage.brokers.each), stage.chance
+    time.sleep(chance.uniform(0, 0.3))
+    broker.kill()
+    time.sleep(chance.uniform(0, 1))
+    broker.start()
 
 
 def cut_while_reading(stage: Stage) -> Told:
