@@ -96,10 +96,15 @@ def began_after(path: Path, pid: int, moment_s: float) -> int:
     )
 
 
-def first_after(path: Path, moment_s: float) -> float | None:
-    """When the first sub-message began after a moment of the monotonic clock; None without one."""
-    at_s = (line.at_ns / 1e9 for line in read_lines(path) if line.begins)
-    return min((each for each in at_s if each > moment_s), default=None)
+def silence_around(path: Path, moment_s: float) -> tuple[float, float] | None:
+    """Seconds from the last call that began before a moment, and to the first one after it.
+
+    None when none began after it. The moment is one of the monotonic clock.
+    """
+    begun_s = [line.at_ns / 1e9 for line in read_lines(path) if line.begins]
+    after_s = min((each for each in begun_s if each > moment_s), default=None)
+    before_s = max((each for each in begun_s if each <= moment_s), default=moment_s)
+    return None if after_s is None else (moment_s - before_s, after_s - moment_s)
 
 
 def read_lines(path: Path) -> list[TraceLine]:
