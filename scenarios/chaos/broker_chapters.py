@@ -173,7 +173,8 @@ def stalled(stage: Stage) -> Told:
                     time.sleep(stage.chance.uniform(0, 8))
                     _stall(stage.chance.choice(stage.brokers.each))
                     told.times += 1
-                    told.ends(process, EXIT_DONE)
+                    if told.ends(process, EXIT_DONE) != EXIT_DONE:
+                        told.finish(backlog)  # what was lost by that is seen then
                     told.judge(backlog)
     ends = (f"{what} {code} x{times}" for (what, code), times in sorted(beside.items()))
     told.remarks.append(f"beside it: {', '.join(ends)}")
