@@ -237,6 +237,10 @@ def _stall_and_kill(stage: Stage) -> None:
     stage.brokers.wait_ready()
 
 
+def _is_over(process: Process) -> Callable[[], bool]:
+    return lambda: not process.running
+
+
 def _begin_amid_trouble(stage: Stage, backlog: Backlog) -> Process:
     """A drain that has ended: meanwhile one broker after the other went, and came back.
 
@@ -244,10 +248,16 @@ def _begin_amid_trouble(stage: Stage, backlog: Backlog) -> Process:
     """
     chance = stage.chance
     broker = chance.choice(stage.brokers.each)
-    if chance.random() < AWAY_BEFORE:
+    if before := chance.random() < AWAY_BEFORE:
         broker.pause()
     process = backlog.begin()
-    process.ends_within(chance.uniform(0.2, 6))
+    if not before:
+        # Amid the questions that a start asks: they take a third of a second.
+        sockets = chance.randint(3, 8)
+        until(lambda: process.sockets >= sockets or backlog.traced_bytes > 0, _is_over(process))
+        process.ends_within(chance.uniform(0, 0.06))
+        broker.pause()
+    process.ends_within(chance.uniform(0.5, 6))
     broker.resume()
     while not process.ends_within(chance.uniform(0, 1.5)):
         broker = chance.choice(stage.brokers.each)

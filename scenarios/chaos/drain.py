@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -68,6 +68,16 @@ class Process:
         except (OSError, IndexError):
             return 0.0
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    @property
+    def sockets(self) -> int:
+        """How many connections it has open, and listens on; 0 when it is gone."""
+        found = 0
+        with suppress(OSError):
+            for each in Path(f"/proc/{self.pid}/fd").iterdir():
+                with suppress(FileNotFoundError):
+                    found += str(each.readlink()).startswith("socket:")
+        return found
 
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
