@@ -37,11 +37,6 @@ os.environ["JDK_JAVA_OPTIONS"] = " ".join(
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-# A shell in the background ignores Ctrl-C, and drains that are started from it do as well.
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 COSTLY = ("spark", "own_broker", "strict_broker")  # to start, once a process
 
 
@@ -67,6 +62,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items += [*costly, *others[:room]]
         del others[:room]
         left -= length
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_not_ignored() -> Iterator[None]:
+    """Signals that ``nohup`` or a shell in the background have ignored reach drains again.
+
+    What is ignored is inherited by all that tests start, and a handler is not. So this process goes
+    on ignoring SIGHUP and SIGTERM, by handlers that do nothing, and its children begin as from a
+    terminal. A test of what is ignored starts its command by ``nohup``.
+    """
+    handlers = {
+        signal.SIGINT: signal.default_int_handler,  # tests raise it
+        signal.SIGTERM: lambda *_: None,
+        signal.SIGHUP: lambda *_: None,
+    }
+    ignored = [number for number in handlers if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, handlers[number])
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="session", autouse=True)

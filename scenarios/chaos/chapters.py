@@ -25,14 +25,15 @@ SMALLEST_FILE = 2048
 LEAK_KIB = 64
 ROOM_MIB = 256
 STOPS_WITHIN_S = 1.0
+STOPPED_S = 14.0
 
 
 def killed(stage: Stage) -> Told:
     """``kill -9`` at random moments, until the backlog is drained."""
     with stage.backlog(4_000 if stage.short else 20_000, WIDE) as backlog:
         told = Told(backlog.sub_messages)
-        starting = 0
-        while told.times < stage.kills:
+        starting, kills = 0, stage.times(6, 20)
+        while told.times < kills:
             process = backlog.begin()
             if stage.chance.random() < STARTING:
                 ended = process.ends_within(stage.chance.uniform(0, 1.5))
@@ -51,7 +52,7 @@ def killed(stage: Stage) -> Told:
         told.remarks.append(f"{starting} while starting")
         found = told.judge(backlog)
         told.check_repeats(list(found.runs.values())[:-1], WIDE.concurrency)
-        told.insist(told.times >= stage.kills, f"done after {told.times} kills")
+        told.insist(told.times >= kills, f"done after {told.times} kills")
         return told
 
 
@@ -100,28 +101,42 @@ def stopped_long(stage: Stage) -> Told:
 def overtaken(stage: Stage) -> Told:
     """SIGSTOP for longer than the session; another drain takes the lock meanwhile.
 
-    No lock that expires can forbid the first one what it does before it looks. It must stop by
-    itself, and leave the group to the other.
+    The first one must begin no call after that, stop by itself, and leave the group to the other.
     """
-    with stage.backlog(600, SLOW) as backlog:
+    return _overtaken(stage, "Traced")
+
+
+def overtaken_on_threads(stage: Stage) -> Told:
+    """The same with a handler on threads, which have sub-messages waiting."""
+    return _overtaken(stage, "TracedOnThreads")
+
+
+def _overtaken(stage: Stage, handler: str) -> Told:
+    with stage.backlog(1_200, SLOW) as backlog:
+        backlog.handler = handler
         told = Told(backlog.sub_messages)
         first = backlog.begin()
         backlog.at_work(first, 5_000)
         first.send(signal.SIGSTOP)
         told.times = 1
+        stopped_s = time.monotonic()
         time.sleep(SESSION_S + 1)
         second = backlog.begin_other(backlog.plan.with_suffix(".other"), from_="committed")
         backlog.at_work(second, 2_000)
+        time.sleep(max(0.0, stopped_s + STOPPED_S - time.monotonic()))
         woken_s = time.monotonic()
+        told.insist(second.running, "the second one had ended by then")
         first.send(signal.SIGCONT)
         told.ends(first, EXIT_INTERRUPTED)
         told.insist("took the lock" in first.said, f"it said {first.said}")
         told.ends(second, EXIT_DONE)
         told.ends(backlog.begin(), EXIT_REFUSED)  # the group is where the other left it
-        both = began_after(backlog.trace, first.pid, woken_s)
-        found = told.judge(backlog, at_once=both)  # each may meet one that the other has begun
-        last_s = found.runs[first.pid].ended_s - woken_s
-        told.remarks.append(f"the first began {both} more, the last {last_s:.2f} s after SIGCONT")
+        more = began_after(backlog.trace, first.pid, woken_s)
+        # The other one begins what was in flight, and calls on threads end after SIGCONT.
+        found = told.judge(backlog, at_once=more + SLOW.concurrency)
+        last_s = max(0.0, found.runs[first.pid].ended_s - woken_s)
+        told.remarks.append(f"the first began {more} more, its last line {last_s:.2f} s after")
+        told.insist(not more, f"the first one began {more} calls after SIGCONT")
         told.insist(last_s < STOPS_WITHIN_S, "the first one went on")
         return told
 
@@ -288,6 +303,7 @@ CHAPTERS: dict[str, Callable[[Stage], Told]] = {
     "stop-short": stopped_shortly,
     "stop-long": stopped_long,
     "overtaken": overtaken,
+    "overtaken-threads": overtaken_on_threads,
     "broker": broker_killed,
     "disk": disk_full,
     "clock": clock_jumps,

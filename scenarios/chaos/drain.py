@@ -9,12 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from drainer.demo.fill import create_topic, delete_topic, fill
+from drainer.demo.fill import delete_topic, fill
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from scenarios.side_by_side.workloads import Workload
@@ -69,6 +69,16 @@ class Process:
             return 0.0
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
+    @property
+    def sockets(self) -> int:
+        """How many connections it has open, and listens on; 0 when it is gone."""
+        found = 0
+        with suppress(OSError):
+            for each in Path(f"/proc/{self.pid}/fd").iterdir():
+                with suppress(FileNotFoundError):
+                    found += str(each.readlink()).startswith("socket:")
+        return found
+
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
@@ -84,11 +94,30 @@ class Process:
         return True
 
 
-class Backlog:
-    """A topic with a backlog on one partition, a plan, and a trace of what was handled."""
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Where a backlog lies: partitions that take turns, and their replicas (-1: as by default)."""
 
-    def __init__(self, settings: ClientSettings, folder: Path, messages: int, pace: Pace) -> None:
-        self.workload = Workload("chaos", messages, FAN_OUT, SUB_KEYS, True, pace.latency_ms)
+    partitions: int = 1
+    replicas: int = -1
+    fan_out: int = FAN_OUT
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+ONE_PARTITION = Spread()
+
+
+class Backlog:
+    """A topic with a backlog, a plan, and a trace of what was handled by ``handler``."""
+
+    handler = "Traced"
+
+    def __init__(
+        self, settings: ClientSettings, folder: Path, messages: int, pace: Pace, spread: Spread
+    ) -> None:
+        fan_out = spread.fan_out
+        self.workload = Workload("chaos", messages, fan_out, SUB_KEYS, True, pace.latency_ms)
+        self.spread = spread
         self.topic = self.group = f"chaos-{secrets.token_hex(3)}"
         self.plan = folder / f"{self.topic}.plan.json"
         self.trace = folder / f"{self.topic}.trace"
@@ -100,13 +129,20 @@ class Backlog:
     @classmethod
     @contextmanager
     def on(
-        cls, settings: ClientSettings, folder: Path, messages: int, pace: Pace
+        cls,
+        settings: ClientSettings,
+        folder: Path,
+        messages: int,
+        pace: Pace,
+        spread: Spread = ONE_PARTITION,
     ) -> Iterator[Self]:
         """Fills the topic; at the end no process of it is left, and no topic or group."""
-        backlog = cls(settings, folder, messages, pace)
-        create_topic(settings, backlog.topic)
+        backlog = cls(settings, folder, messages, pace, spread)
+        with Cluster.connect(settings) as cluster:
+            topic, partitions, config = backlog.topic, spread.partitions, spread.config
+            cluster.create_topic(topic, partitions, config, replicas=spread.replicas)
         try:
-            fill(settings, backlog.topic, backlog.workload.records())
+            backlog._fill(0)
             yield backlog
         finally:
             for process in backlog._started:
@@ -126,6 +162,16 @@ class Backlog:
     def traced_bytes(self) -> int:
         return self.trace.stat().st_size if self.trace.exists() else 0
 
+    def grow(self, messages: int) -> None:
+        """Produces so many messages more."""
+        before = self.workload.messages
+        self.workload = replace(self.workload, messages=before + messages)
+        self._fill(before)
+
+    def command(self, *words: str) -> Process:
+        """Starts another command on the same brokers."""
+        return self._process([*words, "-b", self.settings.bootstrap_servers])
+
     def begin(self, *more: str, env: Mapping[str, str] | None = None) -> Process:
         """Starts a drain, or goes on with the one that has a plan."""
         if self.plan.exists():
@@ -138,12 +184,12 @@ class Backlog:
         """Starts a drain with a plan of its own."""
         what = ["--topic", self.topic, "--group", self.group, "--from", from_]
         where = ["-b", self.settings.bootstrap_servers, "--plan", str(plan)]
-        handler = ["--handler", f"{HANDLER}:Traced"]
+        handler = ["--handler", f"{HANDLER}:{self.handler}"]
         return self._start(["run", *what, *where, *handler, *more], env)
 
     def at_work(self, process: Process, lines: int = 1) -> bool:
         """Waits until so many lines more are in the trace; False when the process ended first."""
-        wanted = self.traced_bytes + 40 * lines  # about
+        wanted = self.traced_bytes + 42 * lines  # about
         return until(lambda: self.traced_bytes >= wanted, lambda: not process.running)
 
     def _start(self, words: list[str], env: Mapping[str, str] | None) -> Process:
@@ -151,10 +197,18 @@ class Backlog:
         trace = [] if any(w.startswith("trace=") for w in words) else [f"trace={self.trace}"]
         pairs = [f"latency_ms={self.pace.latency_ms}", *trace]
         options = [word for pair in pairs for word in ("--set", pair)]
+        return self._process([*words, *running, *options], env)
+
+    def _process(self, words: list[str], env: Mapping[str, str] | None = None) -> Process:
         said = self._folder / f"{self.topic}.{len(self._started)}.said"
-        process = Process([*words, *running, *options], said, env or {})
+        process = Process(words, said, env or {})
         self._started.append(process)
         return process
+
+    def _fill(self, first: int) -> None:
+        records = enumerate(self.workload.records())
+        spread = ((k, v, n % self.spread.partitions) for n, (k, v, _) in records if n >= first)
+        fill(self.settings, self.topic, spread)
 
 
 def until(holds: Callable[[], bool], over: Callable[[], bool] = lambda: False) -> bool:

@@ -3,7 +3,7 @@ when it is done.
 
 ``latency_ms``: how long each takes; ``trace``: the file (or pipe) of the lines; ``leak_kib``:
 memory that each never gives back; ``hog``: the offset whose first sub-message wants more memory
-than there is.
+than there is; ``dead``: whether each message's first sub-message fails.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from drainer import Context, Handler, Message, SubMessage
 HOG_BYTES = 1 << 30
 
 
-class Traced(Handler):
-    """Writes ``mark sub-key offset index pid nanoseconds``; the mark is ``+`` or ``-``."""
+class Tracing(Handler):
+    """Writes ``mark sub-key partition offset index pid nanoseconds``; a mark is ``+`` or ``-``."""
 
     def open(self, context: Context) -> None:
         options = context.options
@@ -29,6 +29,7 @@ class Traced(Handler):
         self.leak = bytes(1024 * int(options.get("leak_kib", "0")))
         self.leaked: list[bytearray] = []
         self.hog = int(options.get("hog", "-1"))
+        self.dead = "dead" in options
         self.pid = os.getpid()
         # Written pages outlive the process: what it did before a kill is known exactly.
         self.trace = os.open(options["trace"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -37,17 +38,8 @@ class Traced(Handler):
         for document in orjson.loads(message.value or b"{}")["documents"]:
             yield SubMessage(document["id"])
 
-    async def handle(self, sub: SubMessage) -> None:
-        self.note("+", sub)
-        if self.leak:
-            self.leaked.append(bytearray(self.leak))
-        if sub.message.offset == self.hog and sub.index == 0:
-            bytearray(HOG_BYTES)
-        await asyncio.sleep(self.latency_s)
-        self.note("-", sub)
-
     def note(self, mark: str, sub: SubMessage) -> None:
-        place = f"{sub.message.offset} {sub.index}"
+        place = f"{sub.message.partition} {sub.message.offset} {sub.index}"
         line = (
             f"\n{mark} {sub.key} {place} {self.pid} {time.monotonic_ns()} ."  # a kill may tear it
         )
@@ -55,3 +47,31 @@ class Traced(Handler):
 
     def close(self) -> None:
         os.close(self.trace)
+
+    def end(self, sub: SubMessage) -> None:
+        """Raises ValueError for a sub-message that is to become a dead letter."""
+        self.note("-", sub)
+        if self.dead and sub.index == 0:
+            raise ValueError("a bad one")
+
+
+class Traced(Tracing):
+    """Handles with coroutines."""
+
+    async def handle(self, sub: SubMessage) -> None:
+        self.note("+", sub)
+        if self.leak:
+            self.leaked.append(bytearray(self.leak))
+        if sub.message.offset == self.hog and sub.index == 0:
+            bytearray(HOG_BYTES)
+        await asyncio.sleep(self.latency_s)
+        self.end(sub)
+
+
+class TracedOnThreads(Tracing):
+    """Handles with threads."""
+
+    def handle(self, sub: SubMessage) -> None:
+        self.note("+", sub)
+        time.sleep(self.latency_s)
+        self.end(sub)

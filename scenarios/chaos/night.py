@@ -1,4 +1,4 @@
-"""A bad night, chapter by chapter, on a broker of its own."""
+"""A bad night, chapter by chapter, on brokers of its own."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import argparse
 import random
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 
-from drainer.sandbox import Broker
+from drainer.sandbox import BrokerPorts, Brokers
 from scenarios.chaos.stage import Stage, Told
 
 HEAD = (
@@ -20,26 +21,40 @@ HEAD = (
 
 
 def play(
-    prog: str, description: str | None, chapters: Mapping[str, Callable[[Stage], Told]]
+    prog: str,
+    description: str | None,
+    chapters: Mapping[str, Callable[[Stage], Told]],
+    on_three: Collection[str] = (),
 ) -> None:
-    """Plays the chapters that the command line asks for; ends with 1 when a law broke."""
+    """Plays the chapters that the command line asks for; ends with 1 when a law broke.
+
+    Those ``on_three`` brokers are so unless the command line says otherwise, all others on one.
+    """
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--short", action="store_true", help="fewer and smaller, on less")
     parser.add_argument("--only", choices=chapters, action="append", help="some of the chapters")
-    parser.add_argument("--kills", type=int, help="in the chapter kill; default: 20, short: 6")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), help="default: as chapters need")
+    parser.add_argument("--kills", type=int, help="or stalls, starts, …: how many in a chapter")
     parser.add_argument("--rounds", type=int, default=1, help="how often each is played")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     given = parser.parse_args()
-    kills = given.kills or (6 if given.short else 20)
     told: dict[str, Told] = {}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Broker(Path(folder) / "broker", die_with_parent=True, say=print) as broker,
-    ):
-        stage = Stage(broker, Path(folder), random.Random(given.seed), given.short, kills)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        running: dict[int, Brokers] = {}
+
+        def brokers(count: int) -> Brokers:
+            if count not in running:
+                ports, own = BrokerPorts.free_of(count), Path(folder) / f"{count}-brokers"
+                made = Brokers(own, ports, die_with_parent=True, say=print)
+                running[count] = stack.enter_context(made)
+            return running[count]
+
+        chance = random.Random(given.seed)
         print(f"seed {given.seed}", flush=True)
         for number, name in product(range(1, given.rounds + 1), given.only or chapters):
             chapter = chapters[name]
+            on = brokers(given.brokers or (3 if name in on_three else 1))
+            stage = Stage(on, Path(folder), chance, given.short, given.kills)
             print(f"{name}: {(chapter.__doc__ or '').splitlines()[0]}", flush=True)
             begun_s = time.monotonic()
             played = chapter(stage)

@@ -1,4 +1,4 @@
-"""Where the chapters play: one broker of their own, a folder, chance, and what a chapter tells."""
+"""Where the chapters play: brokers of their own, a folder, chance, and what a chapter tells."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import random
 import resource
 import select
+import signal
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,8 +17,8 @@ from pathlib import Path
 
 from drainer.errors import EXIT_DONE
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
-from scenarios.chaos.drain import Backlog, Pace, Process
+from drainer.sandbox import Broker, Brokers
+from scenarios.chaos.drain import ONE_PARTITION, PATIENCE_S, Backlog, Pace, Process, Spread
 from scenarios.chaos.trace import Judged, Run, judge
 
 WIDE = Pace(concurrency=200, latency_ms=5)
@@ -26,17 +28,31 @@ KILLED = -9
 
 @dataclass(slots=True)
 class Stage:
-    """What all chapters share; ``short`` is the version of about three minutes."""
+    """What all chapters share; ``short`` is the version of few minutes."""
 
-    broker: Broker
+    brokers: Brokers
     folder: Path
     chance: random.Random
     short: bool
-    kills: int
+    kills: int | None
 
-    def backlog(self, messages: int, pace: Pace) -> AbstractContextManager[Backlog]:
-        settings = ClientSettings.load(self.broker.bootstrap_servers)
-        return Backlog.on(settings, self.folder, messages, pace)
+    @property
+    def broker(self) -> Broker:
+        """The only one, or the first of them."""
+        return self.brokers.each[0]
+
+    @property
+    def settings(self) -> ClientSettings:
+        return ClientSettings.load(self.brokers.bootstrap_servers)
+
+    def times(self, short: int, long: int) -> int:
+        """How often a chapter does what it does, unless the command line says otherwise."""
+        return self.kills or (short if self.short else long)
+
+    def backlog(
+        self, messages: int, pace: Pace, spread: Spread = ONE_PARTITION
+    ) -> AbstractContextManager[Backlog]:
+        return Backlog.on(self.settings, self.folder, messages, pace, spread)
 
 
 @dataclass(slots=True)
@@ -62,8 +78,16 @@ class Told:
     broken: list[str] = field(default_factory=list)
 
     def ends(self, process: Process, *expected: int) -> int:
-        """Waits for the end of a process; any other code than these is told as broken."""
-        code = process.ends()
+        """Waits for the end of a process; any other code than these is told as broken.
+
+        One that hangs is killed.
+        """
+        try:
+            code = process.ends()
+        except subprocess.TimeoutExpired:
+            self.broken.append(f"it hung for {PATIENCE_S:.0f} s")
+            process.send(signal.SIGKILL)
+            code = process.ends()
         self.codes[code] += 1
         if code not in expected:
             said = " / ".join(process.said.strip().splitlines()[-4:])
@@ -79,8 +103,12 @@ class Told:
         self.ends(backlog.begin(*more), EXIT_DONE)
 
     def judge(self, backlog: Backlog, at_once: int = 0) -> Judged:
-        """Holds the trace against the laws; so many may be ``at_once`` on their lanes."""
-        found = self.judged = judge(backlog.trace, backlog.sub_messages)
+        """Holds the trace against the laws; so many may be ``at_once`` on their lanes.
+
+        A chapter of several backlogs judges each of them.
+        """
+        found = judge(backlog.trace, backlog.sub_messages)
+        self.judged = found if self.judged is None else self.judged + found
         self.insist(not found.lost, f"{found.lost} lost")
         self.insist(not found.out_of_order, f"{found.out_of_order} out of order")
         self.insist(found.at_once <= at_once, f"{found.at_once} at once on one lane")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-Place = tuple[int, int]  # offset, index
+Place = tuple[int, int, int]  # partition, offset, index
 
 JUST_NOW_S = 0.1
 PLAN_INTERVAL_S = 1.0
@@ -53,6 +53,15 @@ class Judged:
     out_of_order: int
     at_once: int
 
+    def __add__(self, other: Judged) -> Judged:
+        """Two backlogs, one after the other."""
+        return Judged(
+            {**self.runs, **other.runs},
+            self.lost + other.lost,
+            self.out_of_order + other.out_of_order,
+            self.at_once + other.at_once,
+        )
+
     @property
     def repeated(self) -> int:
         return sum(run.repeated for run in self.runs.values())
@@ -72,7 +81,7 @@ class TraceLine:
 
 
 def judge(path: Path, sub_messages: int) -> Judged:
-    """Reads a trace of a backlog of so many sub-messages, all on one partition."""
+    """Reads a trace of a backlog of so many sub-messages."""
     lines = read_lines(path)
     last_line = {line.pid: number for number, line in enumerate(lines)}
     done = {line.place for line in lines if not line.begins}
@@ -87,28 +96,40 @@ def began_after(path: Path, pid: int, moment_s: float) -> int:
     )
 
 
+def silence_around(path: Path, moment_s: float) -> tuple[float, float] | None:
+    """Seconds from the last call that began before a moment, and to the first one after it.
+
+    None when none began after it. The moment is one of the monotonic clock.
+    """
+    begun_s = [line.at_ns / 1e9 for line in read_lines(path) if line.begins]
+    after_s = min((each for each in begun_s if each > moment_s), default=None)
+    before_s = max((each for each in begun_s if each <= moment_s), default=moment_s)
+    return None if after_s is None else (moment_s - before_s, after_s - moment_s)
+
+
 def read_lines(path: Path) -> list[TraceLine]:
     """What was written whole: a line that a kill tore has no dot at its end."""
     lines = []
     for text in path.read_bytes().splitlines():
         if text.endswith(b" ."):
-            mark, sub_key, offset, index, pid, at_ns, _ = text.split()
-            place = (int(offset), int(index))
+            mark, sub_key, partition, offset, index, pid, at_ns, _ = text.split()
+            place = (int(partition), int(offset), int(index))
             lines.append(TraceLine(mark == b"+", sub_key, place, int(pid), int(at_ns)))
     return lines
 
 
 def _check_lanes(lines: list[TraceLine], last_line: Mapping[int, int]) -> tuple[int, int]:
-    places: dict[bytes, set[Place]] = defaultdict(set)
+    # Kafka promises no order between partitions.
+    places: dict[tuple[bytes, int], set[Place]] = defaultdict(set)
     for line in lines:
-        places[line.sub_key].add(line.place)
+        places[line.sub_key, line.place[0]].add(line.place)
     before: dict[Place, Place] = {}
     for of_a_lane in places.values():
         in_order = sorted(of_a_lane)
         before.update(zip(in_order[1:], in_order, strict=False))
     wrong = at_once = 0
     done: set[Place] = set()
-    reached: dict[tuple[int, bytes], Place] = {}
+    reached: dict[tuple[int, bytes, int], Place] = {}
     in_handler: dict[bytes, tuple[int, Place]] = {}
     for number, line in enumerate(lines):
         if not line.begins:
@@ -121,8 +142,8 @@ def _check_lanes(lines: list[TraceLine], last_line: Mapping[int, int]) -> tuple[
         in_handler[line.sub_key] = (line.pid, line.place)
         forerunner = before.get(line.place)
         wrong += forerunner is not None and forerunner not in done
-        lane = (line.pid, line.sub_key)
-        wrong += line.place <= reached.get(lane, (-1, -1))
+        lane = (line.pid, line.sub_key, line.place[0])
+        wrong += line.place <= reached.get(lane, (-1, -1, -1))
         reached[lane] = line.place
     return wrong, at_once
 

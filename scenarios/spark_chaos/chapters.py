@@ -322,7 +322,7 @@ def _end(told: Told, backlog: Backlog, process: Process, *where: str) -> None:
 
 
 def _worker_at_work(backlog: Backlog) -> int:
-    return int(backlog.trace.read_bytes().splitlines()[-1].split()[4])
+    return int(backlog.trace.read_bytes().splitlines()[-1].split()[5])
 
 
 def _are_gone(pids: Iterable[int]) -> bool:

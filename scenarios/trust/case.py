@@ -63,7 +63,7 @@ class Case:
     """One row of the table.
 
     ``number`` is that of the fault in the list that the cases come from, ``before`` what the
-    command did at commit 056d2a7. ``attempt`` returns what it does now, in a few words, and raises
+    command did when it was found. ``attempt`` returns what it does now, in a few words, and raises
     NotHeld when trust is still broken.
     """
 

@@ -16,16 +16,20 @@ from confluent_kafka.cimpl import NewPartitions
 
 from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
+from drainer.sandbox import Broker, BrokerPorts
+from drainer.sandbox.ports import HOST
 from scenarios.trust import java_client
 from scenarios.trust.case import NotHeld, Stage, case, insist
 from scenarios.trust.cut_log import cut_log
+from scenarios.trust.stalling import StallingProxy
 
 PARTITIONS = 40
 ENDS = 5
 RECORDS, SOME = 400, 20  # of a log that is cut, and handled before
 CUT_S = 60.0
 LATER = 6  # a generation of the plan
+BOUNDS = range(1, 4)  # the questions about the bounds of a log
+OTHERS = 5  # records of a second partition
 SLOW = """
 import time
 
@@ -48,6 +52,20 @@ import drainer
 class Slow(drainer.Handler):
     def handle(self, sub):
         while sub.message.offset >= {SOME} and not os.path.exists("go"):
+            time.sleep(0.05)
+        with open("handled", "a") as file:
+            file.write(".")
+"""
+SECOND_HELD = """
+import os
+import time
+
+import drainer
+
+
+class Slow(drainer.Handler):
+    def handle(self, sub):
+        while sub.message.partition == 1 and not os.path.exists("go"):
             time.sleep(0.05)
         with open("handled", "a") as file:
             file.write(".")
@@ -168,6 +186,73 @@ def cut_between_runs(stage: Stage) -> str:
 
 
 @case(
+    5,
+    "a log is cut and grows again when its partition is done, and another one is not",
+    before="exit 0: new records below the group's offset; plan verify finds them unchanged",
+)
+def cut_when_done(stage: Stage) -> str:
+    with Broker(stage.folder / "broker", die_with_parent=True) as broker:
+        drain = _Slow(stage, broker, partitions=2)
+        drain.produce(OTHERS, "old", partition=1)
+        running = drain.begin(handler=SECOND_HELD, calls=4 * OTHERS)
+
+        def is_done() -> bool:
+            return bool(drain.written()["partitions"]["0"]["committed"] == RECORDS)
+
+        try:
+            _wait(is_done, "one partition is done")
+            cut_log(broker, drain.topic, 0, 10)
+            drain.produce(RECORDS, "new")
+            (stage.folder / "go").touch()
+            _, said = running.communicate(timeout=CUT_S)
+        finally:
+            running.kill()
+        words = ("plan", "verify", drain.plan.name, "-b", broker.bootstrap_servers)
+        checked = stage.drainer(*words)
+        codes = (running.returncode, checked.returncode)
+        insist(
+            codes == (8, 7), f"exit {codes[0]}, verify {codes[1]}: {' '.join(said.split())[-600:]}"
+        )
+        insist("unclean leader election" in " ".join(said.split()), said[-600:])
+    return "exit 8: the log lost records; plan verify finds it, exit 7"
+
+
+@case(
+    5,
+    "the broker stalls at any question about the log's bounds",
+    before="exit 0: Drained, with a partition skipped; or refused: the log ends at -1001",
+)
+def stalled_bounds(stage: Stage) -> str:
+    ports = BrokerPorts.free()
+    with StallingProxy.before(ports.client) as proxy:
+        clients_see = {"advertised.listeners": f"PLAIN://{HOST}:{proxy.port}"}
+        with Broker(
+            stage.folder / "broker", ports=ports, properties=clients_see, die_with_parent=True
+        ) as broker:
+            wrong = [
+                f"question {number}: {ended}"
+                for number in BOUNDS
+                if (ended := _stalled_at(stage, proxy, broker, number)) != f"exit 0, {ENDS} done"
+            ]
+            insist(not wrong, "; ".join(wrong))
+    return f"{len(BOUNDS)} drains end with 0, each with all records done"
+
+
+def _stalled_at(stage: Stage, proxy: StallingProxy, broker: Broker, number: int) -> str:
+    """How a drain ends that finds the broker stalled at this question about the bounds."""
+    topic, settings = stage.name(), ClientSettings.load(broker.bootstrap_servers)
+    create_topic(settings, topic)
+    fill(settings, topic, ((None, b"x", 0) for _ in range(ENDS)))
+    proxy.stall(topic, number)
+    words = ("--topic", topic, "--group", stage.name(), "--handler", "count", "--yes", "--json")
+    ended = stage.drainer("run", *words, "--from", "earliest", "-b", f"{HOST}:{proxy.port}")
+    insist(proxy.asked >= number, f"asked only {proxy.asked} times")
+    if ended.returncode != 0:
+        return f"exit {ended.returncode}, {' '.join(ended.stderr.split())[:300]}"
+    return f"exit 0, {json.loads(ended.stdout)['messages']['done']} done"
+
+
+@case(
     6,
     "an older copy of the plan is put back beside a newer journal",
     before="exit 3: somebody else moved the group; accepted where it stood still",
@@ -192,7 +277,7 @@ def older_plan(stage: Stage) -> str:
 def one_host_name(stage: Stage) -> str:
     """The first drain's folder is moved away under it, and a copy takes its place."""
     drain = _Slow(stage, stage.broker)
-    running = drain.begin(held=True)
+    running = drain.begin(handler=HELD)
     _wait(lambda: drain.written()["partitions"]["0"]["committed"] == SOME, "the group stands still")
     moved = stage.folder.with_name(f"{stage.folder.name}-moved")
     stage.folder.rename(moved)
@@ -239,17 +324,18 @@ def _wait(happened: Callable[[], bool], what: str) -> None:
 class _Slow:
     """A drain that is slow, of a log that has a batch for each record."""
 
-    def __init__(self, stage: Stage, broker: Broker) -> None:
+    def __init__(self, stage: Stage, broker: Broker, partitions: int = 1) -> None:
         self.topic = stage.name()
         self.plan = stage.folder / "slow.json"
         self._stage, self._bootstrap = stage, broker.bootstrap_servers
-        create_topic(ClientSettings.load(self._bootstrap), self.topic)
+        create_topic(ClientSettings.load(self._bootstrap), self.topic, partitions)
         self.produce(RECORDS, "old")
 
-    def produce(self, count: int, what: str) -> None:
+    def produce(self, count: int, what: str, partition: int = 0) -> None:
         producer = Producer({"bootstrap.servers": self._bootstrap, "batch.num.messages": 1})
         for _ in range(count):
-            producer.produce(self.topic, what.encode() * 1000, partition=0)
+            key = str(partition)  # else one lane has all partitions
+            producer.produce(self.topic, what.encode() * 1000, key, partition)
         producer.flush()
 
     def written(self) -> dict[str, Any]:
@@ -257,13 +343,15 @@ class _Slow:
         plan: dict[str, Any] = json.loads(self.plan.read_bytes())
         return plan
 
-    def begin(self, buffer: str = "16MiB", *, held: bool = False) -> subprocess.Popen[str]:
-        """The running command, once it has handled some; ``held`` until a file ``go`` is there."""
+    def begin(
+        self, buffer: str = "16MiB", *, handler: str = SLOW, calls: int = 1
+    ) -> subprocess.Popen[str]:
+        """The running command, once it has handled some; others may wait for a file ``go``."""
         folder = self._stage.folder
-        (folder / "slow.py").write_text(HELD if held else SLOW)
+        (folder / "slow.py").write_text(handler)
         words = ["--topic", self.topic, "--group", self._stage.name(), "--from", "earliest"]
         words += ["--handler", "slow.py:Slow", "--plan", "slow.json", "--timeout", "0", "--yes"]
-        words += ["-c", "1"]
+        words += ["-c", str(calls)]
         running = subprocess.Popen(
             [*self._stage.program, "run", *words, "-b", self._bootstrap, "--buffer", buffer],
             cwd=folder,

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -451,13 +451,19 @@ def test_late_threads_are_in_time_again_by_a_longer_timeout(tmp_path: Path) -> N
 
 
 def test_a_pause_that_ends_while_a_drain_comes_to_rest_is_no_news(tmp_path: Path) -> None:
-    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.3)
+    answers: list[Future[tuple[str, ...]]] = []
 
-    def pause_and_stop(person: Person) -> None:
-        person.asks(Pause(0.1))
-        person.asks(Stop())
+    async def step(sub: SubMessage) -> None:
+        if sub.message.offset == 100:
+            # From the loop: the drain finds both in one look, and the pause can't end in between.
+            answers.extend(rehearsal.control.ask(each, ANA) for each in (Pause(0.1), Stop()))
+        await asyncio.sleep(0.3)
 
-    summary = drained(rehearsal, handler, pause_and_stop)
+    rehearsal, handler = Rehearsal(tmp_path, LONG), OnTheLoop(step)
+
+    summary = rehearsal.drain(handler)
+
+    assert [bool(each.result(0)) for each in answers] == [True, True]
     assert [each.what for each in summary.history] == [Deed.PAUSED, Deed.ENDED]
     assert summary.history == rehearsal.file.load().plan.history
 
