@@ -50,7 +50,7 @@ NO_RECORD = -1  # as the offset of a time that no record has
 POLL_S = 0.01  # the client does not return from a poll when it has called back
 CLOSE_S = 1.0
 STUCK_S = 30.0  # without an answer to a commit, before another client takes over
-PROBE_METADATA = "x" * 16 * 1024  # brokers take 4 KiB with an offset
+PROBE_METADATA = "x" * 16 * 1024  # brokers take 4 KiB with an offset, by default
 LOCK = "drainer.lock."  # and a group's name: the group by which a drain keeps others away
 
 _ISOLATION = {
@@ -318,14 +318,16 @@ class Cluster(Connection):
         self._commit(group, topic, places, timeout_s)
 
     def ensure_no_members(
-        self, group: str, topic: str, partition: int, timeout_s: float | None = None
+        self, group: str, topic: str, committed: tuple[int, int], timeout_s: float | None = None
     ) -> None:
-        """Try a commit that can't be written, for its metadata is too long, but tells of members.
+        """Try a commit that is refused in any case, as its metadata is too long, or for members.
+
+        It names a partition and its committed offset: a broker may allow such metadata.
 
         Raises:
             GroupActive, BrokerUnreachable, TopicMissing: as ``alter_committed``.
         """
-        place = TopicPartition(topic, partition, 0, PROBE_METADATA)
+        place = TopicPartition(topic, *committed, PROBE_METADATA)
         self._commit(group, topic, [place], timeout_s, KafkaError.OFFSET_METADATA_TOO_LARGE)
 
     def _commit(

@@ -80,9 +80,10 @@ class Committer:
                     raise self._moved(partition, offset, allowed, "before a commit")
             moves = {p: o for p, o in offsets.items() if (was := found[p]) is None or o > was}
             if not moves:
-                some = min(offsets, default=0)
-                self._cluster.ensure_no_members(self.group, self.topic, some, self._timeout_s)
-                return {p: o for p, o in found.items() if o is not None}
+                known = {p: o for p, o in found.items() if o is not None}
+                for some in list(known.items())[:1]:
+                    self._cluster.ensure_no_members(self.group, self.topic, some, self._timeout_s)
+                return known
             # From here on each of them may be found, whatever the answer.
             for partition, wrote in moves.items():
                 self._in_doubt.setdefault(partition, set()).add(wrote)

@@ -154,11 +154,9 @@ class GroupLock:
                 )
             time.sleep(LOOK_EVERY_S)
 
-    def _last_number(self) -> int | None:
+    def _last_number(self, timeout_s: float | None = None) -> int | None:
         """The last one that a holder has committed."""
-        return self._cluster.committed(lock_group(self._group), self._topic, (0,), LOOK_TIMEOUT_S)[
-            0
-        ]
+        return self._cluster.committed(lock_group(self._group), self._topic, (0,), timeout_s)[0]
 
     def _ensure_alone(self) -> None:
         # Of those that joined at the same moment the first by name waits for the others to leave.
@@ -270,7 +268,8 @@ class GroupLock:
     def _look_for_others(self) -> Standing:
         # The coordinator lets whoever was out in again, beside those who came since: it is theirs.
         try:
-            members, number = self._members(LOOK_TIMEOUT_S), self._last_number()
+            members = self._members(LOOK_TIMEOUT_S)
+            number = self._last_number(LOOK_TIMEOUT_S)
         except DrainerError:
             return Standing.OUT  # it is asked again, and nothing begins until there is an answer
         others = [m for m in members if m.client_id != self.client_id]

@@ -134,6 +134,20 @@ def test_a_coordinator_that_has_only_begun_is_waited_for(
                 assert cluster.committed(f"g-{number}", "nothing", [0]) == {0: None}
 
 
+def test_a_leader_that_stands_still_gives_no_offsets(
+    own_broker: Broker, own_cluster: Cluster, topic_name: str
+) -> None:
+    Topic(own_broker.bootstrap_servers, topic_name).produce("abc")
+    own_cluster.log_ends(topic_name, [0])
+    own_broker.pause()
+    try:
+        with pytest.raises(BrokerUnreachable):
+            own_cluster.log_ends(topic_name, [0], timeout_s=4)
+    finally:
+        own_broker.resume()
+    assert own_cluster.log_ends(topic_name, [0])[0][0] == 3
+
+
 def test_an_offset_that_no_leader_gave_is_no_answer(
     cluster: Cluster, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

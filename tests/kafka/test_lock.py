@@ -17,6 +17,7 @@ from drainer.kafka import settings as settings_module
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock, Standing, lock_group
 from drainer.kafka.settings import ClientSettings
+from drainer.sandbox import Broker
 from kafka.conftest import SESSION_TIMEOUT_MS
 from kafka.topic import Topic, eventually
 
@@ -158,6 +159,41 @@ def test_a_drain_is_told_when_one_of_its_own_name_takes_its_place(
     assert isinstance(fenced.lost, LockLost)
     assert not is_sure(fenced)
     assert took_s(fenced.release) < AT_ONCE_S
+
+
+def test_a_client_that_is_fenced_is_replaced_if_nobody_else_took_the_lock(
+    lock: MakeLock, quick_cluster: Cluster, group: str, topic: Topic
+) -> None:
+    """As librdkafka fences itself when a coordinator that stood still answers its join twice."""
+    held = lock("a")
+    held.acquire()
+    twin = join_as(topic, group, held.client_id, held.instance_id)
+    eventually(lambda: not is_sure(held), "the lock is not sure of itself")
+    twin.close()
+    eventually(lambda: is_sure(held), "the lock is sure again")
+    assert held.lost is None
+    (member,) = quick_cluster.group(lock_group(group)).members
+    assert member.client_id == held.client_id
+
+
+def test_a_lock_outlives_a_broker_that_stands_still(
+    own_broker: Broker, own_cluster: Cluster, topic_name: str, group: str
+) -> None:
+    topic = Topic(own_broker.bootstrap_servers, topic_name)
+    held = GroupLock(own_cluster, group, topic.name, "a")
+    held.acquire()
+    try:
+        for _ in range(2):
+            own_broker.pause()
+            try:
+                eventually(lambda: not is_sure(held), "the lock is not sure of itself")
+                time.sleep(SESSION_TIMEOUT_MS / 1000)  # its place is given up by the broker
+            finally:
+                own_broker.resume()
+            eventually(lambda: is_sure(held), "the lock is sure again")
+            assert held.lost is None
+    finally:
+        held.release()
 
 
 def test_without_the_right_to_it_a_lock_is_refused_or_lost(

@@ -187,7 +187,7 @@ class SimCluster(Cluster):
         broker.world.step("ask after the commit")
 
     def ensure_no_members(
-        self, group: str, topic: str, partition: int, timeout_s: float | None = None
+        self, group: str, topic: str, committed: tuple[int, int], timeout_s: float | None = None
     ) -> None:
         self.broker.ask("members")
         if self.broker.stranger:
