@@ -84,6 +84,10 @@ class NotADeadLetter(Refused):
     """Raised when a record is no dead letter of drainer's, or a damaged one."""
 
 
+class OtherFormat(NotADeadLetter):
+    """Raised when a dead letter has the format of another version of drainer."""
+
+
 class LimitsRefused(Refused):
     """Raised when a file of limits is damaged or something else, or does not say what is asked."""
 

@@ -206,6 +206,7 @@ class Failures:
             self._finish(sub, Outcome.SKIPPED)
         elif isinstance(error, Retry):
             self._carry_out(sub, self._policy.later(now_s, error.after, sub), error)
+            self._policy.retries -= isinstance(error, LeaseOver)
         elif isinstance(error, Fatal) or not _may_be_retried(error):
             self._carry_out(sub, Decision(Fate.HALT), error)
         else:

@@ -50,7 +50,7 @@ NO_RECORD = -1  # as the offset of a time that no record has
 POLL_S = 0.01  # the client does not return from a poll when it has called back
 CLOSE_S = 1.0
 STUCK_S = 30.0  # without an answer to a commit, before another client takes over
-PROBE_METADATA = "x" * 16 * 1024  # brokers take 4 KiB with an offset, by default
+PROBE_METADATA = "x" * 32_000  # brokers take 4 KiB with an offset, by default
 LOCK = "drainer.lock."  # and a group's name: the group by which a drain keeps others away
 
 _ISOLATION = {

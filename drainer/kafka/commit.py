@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 
 from drainer.errors import (
@@ -32,7 +32,8 @@ class Committer:
     Brokers drop the offsets of a group that has been empty for long: these are written again.
 
     ``log_ends`` is what the logs must hold: by partition, the end of the backlog and the leader's
-    epoch when it was planned.
+    epoch when it was planned. ``is_sure`` says whether the lock is held for sure: a commit takes
+    several requests, and a process may stand still between them.
     """
 
     def __init__(
@@ -41,11 +42,13 @@ class Committer:
         group: str,
         topic: str,
         log_ends: Mapping[int, tuple[int, int | None]] = {},
+        is_sure: Callable[[], bool] = lambda: True,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> None:
         self.group = group
         self.topic = topic
         self._cluster = cluster
+        self._is_sure = is_sure
         self._timeout_s = timeout_s
         self._in_doubt: dict[int, set[int]] = {}
         self._log_check = LogCheck(cluster, topic, group, log_ends)
@@ -84,6 +87,8 @@ class Committer:
                 for some in list(known.items())[:1]:
                     self._cluster.ensure_no_members(self.group, self.topic, some, self._timeout_s)
                 return known
+            if not self._is_sure():
+                raise CommitDelayed("the lock on the group is not confirmed any more")
             # From here on each of them may be found, whatever the answer.
             for partition, wrote in moves.items():
                 self._in_doubt.setdefault(partition, set()).add(wrote)

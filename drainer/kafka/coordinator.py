@@ -63,8 +63,11 @@ class CoordinatorProcess:
                 answer = _talk(child, [what, group, timeout_s], timeout_s + ANSWER_S + start_s)
             except (OSError, ValueError) as error:  # it died, or it hangs
                 self._end()
-                text = "the connection to the coordinator broke"
+                text = f"the process that asks coordinators ended ({error})"
                 raise KafkaException(KafkaError(KafkaError._TRANSPORT, text)) from error
+            except BaseException:  # its answer must not be taken for that to another question
+                self._end()
+                raise
         if "error" in answer:
             raise KafkaException(KafkaError(*answer["error"]))
         return answer["found"]
@@ -98,8 +101,10 @@ class CoordinatorProcess:
 def _talk(child: subprocess.Popen[bytes], request: Any, timeout_s: float) -> dict[str, Any]:
     assert child.stdout is not None
     _write(child, request)
-    if not select.select([child.stdout], [], [], timeout_s)[0]:
-        raise TimeoutError
+    answers = select.poll()
+    answers.register(child.stdout, select.POLLIN)
+    if not answers.poll(timeout_s * 1000):
+        raise TimeoutError("no answer in time")
     answer: dict[str, Any] = orjson.loads(child.stdout.readline())
     return answer
 

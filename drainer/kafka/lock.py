@@ -244,6 +244,8 @@ class GroupLock:
                     polled_s = looked_s = uptime_s()
             if self._standing is Standing.MEMBER:
                 self._confirm(client, now_s)
+                if self.confirmed_s > 0 and now_s >= self.sure_until_s:
+                    self._fall_out()  # it may have been cast out, and be let in again, unnoticed
             if now_s - max(begun_s, client.confirmed_s) > REPLACE_AFTER_S:
                 return
             if now_s - max(since_s, self.confirmed_s) > self._session_ms / 1000 + REGAIN_TIMEOUT_S:
@@ -275,9 +277,10 @@ class GroupLock:
         others = [m for m in members if m.client_id != self.client_id]
         is_ours = number is None or self._first_number < number <= self._number
         if others or not (is_ours or self.confirmed_s < 0):
+            who = _named(others) if others else "another drain, which is gone by now,"
             self._lose(
-                f"{_named(others or members)} took the lock on group {self._group}, while this"
-                " process stood still or was cut off",
+                f"{who} took the lock on group {self._group}, while this process stood still or was"
+                " cut off",
                 "let that one finish; what both handled in between is handled twice",
             )
         return Standing.MEMBER if members else Standing.OUT

@@ -27,6 +27,7 @@ from drainer.message import HeadersUnreadable
 SILENCE_S = 3.0
 POLL_S = 0.1
 CLOSE_S = 1.0
+ENDS_S = 1.0  # for the end of a partition that may have no leader
 QUEUE_KBYTES = 64 * 1024  # the client has a copy of each payload, also of one that many share
 RECORD_BYTES_MAX = 50_000_000  # must fit into the queue, and into a request (100 MiB by default)
 READER = "drainer-producer"
@@ -148,8 +149,7 @@ class AcknowledgedProducer:
         self._stopping.set()
         self._producer.purge(blocking=False)
         self._thread.join(CLOSE_S)
-        for record in list(self._under_way):
-            self._end(record, KafkaError(KafkaError._PURGE_INFLIGHT))
+        self._end_all(KafkaError(KafkaError._PURGE_INFLIGHT))
         self._after_poll()
 
     def _run(self) -> None:
@@ -164,8 +164,9 @@ class AcknowledgedProducer:
     def _begin(self) -> None:
         try:
             self._begins = ends_of(self._settings, self._topic)
-        except BrokerUnreachable:
-            return  # it is asked again; a drain does not wait for brokers for ever
+        except BrokerUnreachable:  # it is asked again
+            if self._clock() - (self._moved_s or self._clock()) > self._timeout_s:
+                self._end_all(KafkaError(KafkaError._MSG_TIMED_OUT))
         except DrainerError:
             self._begins = {}  # the client's answers say what is wrong with the topic
 
@@ -173,7 +174,7 @@ class AcknowledgedProducer:
         refused: list[tuple[Record, KafkaError]] = []
         with self._lock:
             while self._line and self._begins is not None and not self._stopping.is_set():
-                record = self._line[0]
+                record = self._line.popleft()
                 try:
                     if record in self._under_way:
                         self._producer.produce(
@@ -186,10 +187,13 @@ class AcknowledgedProducer:
                             on_delivery=partial(self._delivered, record),
                         )
                 except BufferError:
+                    self._line.appendleft(record)
                     break  # there is room when some of them are acknowledged
                 except KafkaException as error:
                     refused.append((record, error.args[0]))
-                self._line.popleft()
+                except Exception as error:  # by what the record holds
+                    text = f"{type(error).__name__}: {error}"
+                    refused.append((record, KafkaError(KafkaError._INVALID_ARG, text)))
         for record, answer in refused:
             self._end(record, answer)
 
@@ -233,13 +237,23 @@ class AcknowledgedProducer:
             with self._lock:
                 self._moved_s = self._clock() if self._under_way else None
 
+    def _end_all(self, answer: Answer) -> None:
+        for record in list(self._under_way):
+            self._end(record, answer)
+
 
 def ends_of(settings: ClientSettings, topic: str) -> dict[int, int]:
-    """Where each partition ends now. Raises as ``Cluster.topic`` and ``Cluster.log_bounds``."""
+    """Where each partition ends now that has a leader. Raises as ``Cluster.topic``."""
+    found: dict[int, int] = {}
     with Cluster.connect(settings) as cluster:
-        there = cluster.topic(topic, "WRITE").partitions
-        bounds = cluster.log_bounds(topic, there, "read_uncommitted")
-    return {number: log.end for number, log in bounds.items()}
+        there = cluster.topic(topic, "WRITE")
+        for numbers in [there.partitions, *((number,) for number in there.partitions)]:
+            with suppress(BrokerUnreachable):  # of all, and else of each by itself
+                ends = cluster.log_ends(topic, numbers, ENDS_S)
+                found |= {number: end for number, (end, _) in ends.items()}
+            if len(found) == len(there.partitions):
+                break
+    return found
 
 
 def find(

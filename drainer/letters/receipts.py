@@ -1,8 +1,9 @@
-"""Receipts: what redrives did above their group's offset, kept in the dead-letter topic itself.
+"""Receipts: what redrives did, kept in the dead-letter topic itself, above their group's offset.
 
-A redrive writes one to each partition when it begins, and one to each where it leaves letters when
-it ends. So the next redrive knows from Kafka alone what is done, wherever it runs. A receipt lies
-behind the letters that it is about: once the group's offset has passed it, all of them are done.
+A redrive writes one to each partition that has letters for it when it begins, and one when it ends:
+the group's offset says as much where no letter is left, but it expires. So the next redrive knows
+from Kafka alone what is done, wherever it runs. A receipt lies behind the letters that it is about:
+once the group's offset has passed it, all of them are done.
 """
 
 from __future__ import annotations
@@ -179,10 +180,10 @@ def keeping(held: HeldDrain, *, resumes: bool) -> Iterator[HeldDrain]:
     ends = {n: part.end for n, part in before.partitions.items()}
     # prepare_redrive() has read the receipts up to there; prepare_resume() none.
     plan = _caught_up(held, before, before.watermarks if resumes else ends)
+    open_ = [n for n in plan.partitions if plan.watermark(n) < ends[n]]
     noted = True
     try:
         try:
-            open_ = [n for n in plan.partitions if plan.watermark(n) < ends[n]]
             _write(held, {n: [_receipt(held, ends[n])] for n in open_})
         except RightMissing:
             noted = False
@@ -195,7 +196,7 @@ def keeping(held: HeldDrain, *, resumes: bool) -> Iterator[HeldDrain]:
             held.file.write(before)
         raise
     finally:
-        _end(held, noted=noted)
+        _end(held, open_, noted=noted)
 
 
 def _caught_up(held: HeldDrain, plan: OffsetPlan, since: Mapping[int, int]) -> OffsetPlan:
@@ -212,22 +213,22 @@ def _caught_up(held: HeldDrain, plan: OffsetPlan, since: Mapping[int, int]) -> O
     return taking_in(replace(plan, partitions=parts), found.finished)
 
 
-def _end(held: HeldDrain, *, noted: bool) -> None:
+def _end(held: HeldDrain, open_: Sequence[int], *, noted: bool) -> None:
     try:
         plan = held.file.load().plan
-        if plan.drain_id != held.plan.drain_id or plan.complete or plan.state is not None:
+        if plan.drain_id != held.plan.drain_id or plan.state is not None:
             return  # with a state, tasks may be at work: only a resume can tell
         receipts: dict[int, list[Receipt]] = {}
         for number, ranges in finished_in(held.cluster, plan).items():
             end = plan.partitions[number].end
-            if plan.watermark(number) < end:
+            if number in open_:
                 starts = range(0, max(1, len(ranges)), RANGES_EACH)
                 parts = [Ranges(ranges[at : at + RANGES_EACH]) for at in starts]
                 receipts[number] = [_receipt(held, end, part) for part in parts]
                 receipts[number][-1] = replace(receipts[number][-1], ended=True)
         if noted:
             _write(held, receipts)
-        else:
+        elif not plan.complete:
             held.say(ONLY_HERE.format(plan.topic))
     except DrainerError as error:
         held.say(

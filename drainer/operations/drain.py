@@ -103,7 +103,10 @@ def drain(
             handler=prepared.handler,
             running=running,
             cluster=cluster,
-            committer=Committer(cluster, plan.group, plan.topic, plan.log_ends),
+            committer=Committer(
+                *(cluster, plan.group, plan.topic, plan.log_ends),
+                is_sure=lambda: runtime.uptime() < lock.sure_until_s,
+            ),
             lock=lock,
             read_committed=lambda: cluster.committed(plan.group, plan.topic, list(plan.partitions)),
             message_bytes=1.0 if cap is None else cap.message_bytes,

@@ -9,7 +9,7 @@ from typing import Any
 from drainer.core import codec
 from drainer.core.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
 from drainer.core.naming import name_of
-from drainer.errors import NotADeadLetter
+from drainer.errors import NotADeadLetter, OtherFormat
 from drainer.escape import encodable
 from drainer.mask import MASKED, key_repr, mask_text, masking
 from drainer.message import Barrier, HeadersUnreadable, Message, Origin, SubMessage
@@ -360,7 +360,7 @@ def _split_headers(message: Message) -> tuple[Provenance, tuple[Header, ...]]:
                 raise ValueError("headers of its message are missing")
             return told, tuple(headers[first + 1 : behind])
         if name.startswith(_FORMATS):
-            raise NotADeadLetter(
+            raise OtherFormat(
                 f"the dead letter at {message} has the format {name}, but this version reads"
                 f" {FORMAT}",
                 hint="Read it with the drainer version that wrote it.",

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
 from drainer.core.codec import JsonRecord, Whole
-from drainer.errors import NotADeadLetter
+from drainer.errors import NotADeadLetter, OtherFormat
 from drainer.message import Message, SubMessage
 from drainer.policy.dead_letter import TYPE_CHARACTERS, Letter, LetterFilter, read_letter
 
@@ -29,11 +29,15 @@ class RedriveSettings(JsonRecord):
         """
         try:
             letter = read_letter(message)
-        except NotADeadLetter:
-            yield LeftAlone(message.offset, "no dead letter of drainer's, or a damaged one")
+        except OtherFormat:
+            yield LeftAlone(message.offset, "another version of drainer wrote it")
             return
-        if letter.why_not_redriven is not None:
-            yield LeftAlone(message.offset, letter.why_not_redriven[:TYPE_CHARACTERS])
+        except NotADeadLetter:
+            never = "no dead letter of drainer's, or a damaged one"
+            yield LeftAlone(message.offset, never, for_good=True)
+            return
+        if (never := letter.why_not_redriven or "") != "":
+            yield LeftAlone(message.offset, never[:TYPE_CHARACTERS], for_good=True)
             return
         why, sub = self._why_left_alone(letter), Redriven(letter)
         # The next run may mean it: a claim that had it has to find it where it was.
@@ -50,15 +54,23 @@ class RedriveSettings(JsonRecord):
 class LeftAlone(SubMessage):
     """A record of a dead-letter topic that is not redriven: no lane waits for it.
 
-    The payload tells why. ``redriven`` is what another run would give the handler; None when no run
-    would.
+    The payload tells why. ``redriven`` is what another run would give the handler, if this version
+    can read it; ``for_good`` says that no run of any version would.
     """
 
-    __slots__ = ("redriven",)
+    __slots__ = ("for_good", "redriven")
 
-    def __init__(self, key: Hashable, why: str | None, redriven: Redriven | None = None) -> None:
+    def __init__(
+        self,
+        key: Hashable,
+        why: str | None,
+        redriven: Redriven | None = None,
+        *,
+        for_good: bool = False,
+    ) -> None:
         super().__init__(key, why, keys=None if redriven is None else redriven.keys)
         self.redriven = redriven
+        self.for_good = for_good
 
 
 class Redriven(SubMessage):
@@ -87,4 +99,4 @@ class Redriven(SubMessage):
 
 def selects(sub: SubMessage) -> bool:
     """Whether a sub-message of a redrive is finished in this run: handled, or skipped for good."""
-    return not isinstance(sub, LeftAlone) or sub.redriven is None
+    return not isinstance(sub, LeftAlone) or sub.for_good

@@ -91,6 +91,27 @@ def test_a_live_member_refuses_the_commit_and_is_named(
     consumer.close()
 
 
+def test_a_commit_that_only_asks_for_members_moves_nothing_even_if_it_is_taken(
+    cluster: Cluster, committer: Committer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer.commit({0: 7}, {0: {None}})
+    monkeypatch.setattr("drainer.kafka.cluster.PROBE_METADATA", "brokers may be set to take this")
+    assert committer.commit({0: 7}, {0: {7}}) == {0: 7}
+    assert committed(cluster, committer) == 7
+
+
+def test_nothing_is_committed_when_the_lease_ends_amid_a_commit(
+    cluster: Cluster, topic: Topic
+) -> None:
+    sure = [True]
+    committer = Committer(cluster, f"g-{topic.name}", topic.name, is_sure=lambda: sure[0])
+    committer.commit({0: 3}, {0: {None}})
+    sure[0] = False
+    with pytest.raises(CommitDelayed, match="lock"):
+        committer.commit({0: 5}, {0: {3}})
+    assert committed(cluster, committer) == 3
+
+
 def test_a_topic_that_was_made_again_is_another_one(
     cluster: Cluster, committer: Committer, topic: Topic
 ) -> None:

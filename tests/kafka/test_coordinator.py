@@ -6,11 +6,13 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 import drainer
+from drainer.kafka import coordinator as coordinator_module
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.coordinator import CoordinatorProcess
 from drainer.kafka.settings import ClientSettings
@@ -70,6 +72,25 @@ def test_a_process_that_hangs_is_given_up(
         coordinator.describe(group, 0.1)
     assert raised.value.args[0].code() == KafkaError._TRANSPORT
     assert coordinator.describe(group, 5)["members"] == []
+
+
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(
+    cluster: Cluster, topic: Topic, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = topic.live_member(group, "checkout-7")
+    talk = coordinator_module._talk
+
+    def interrupted(*arguments: Any) -> Any:
+        coordinator_module._write(*arguments[:2])
+        raise KeyboardInterrupt
+
+    assert cluster.group("nobody's").members == ()
+    monkeypatch.setattr(coordinator_module, "_talk", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cluster.group("nobody's")
+    monkeypatch.setattr(coordinator_module, "_talk", talk)
+    assert [each.client_id for each in cluster.group(group).members] == ["checkout-7"]
+    member.close()
 
 
 def test_the_process_ends_with_its_owner(coordinator: CoordinatorProcess, group: str) -> None:

@@ -176,6 +176,29 @@ def test_a_client_that_is_fenced_is_replaced_if_nobody_else_took_the_lock(
     assert member.client_id == held.client_id
 
 
+def test_a_lock_that_was_not_confirmed_in_time_is_not_trusted_before_a_look(
+    lock: MakeLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been cast out and let in again, beside another one, without a word to it."""
+    held = lock("a")
+    looks: list[bool] = []
+    look = held._look_for_others
+
+    def note() -> Standing:
+        looks.append(is_sure(held))
+        return look()
+
+    monkeypatch.setattr(held, "_look_for_others", note)
+    held.acquire()
+    assert looks == []
+    with monkeypatch.context() as silent:
+        silent.setattr(lock_module._Client, "ask", lambda *_: None)
+        eventually(lambda: len(looks) > 0, "it looks for others")
+    assert looks[0] is False
+    eventually(lambda: is_sure(held), "the lock is sure again")
+    assert held.lost is None
+
+
 def test_a_lock_outlives_a_broker_that_stands_still(
     own_broker: Broker, own_cluster: Cluster, topic_name: str, group: str
 ) -> None:

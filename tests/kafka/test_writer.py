@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from core.limit_samples import limits
-from drainer.errors import RecordNotWritten, TopicMissing
+from drainer.errors import BrokerUnreachable, RecordNotWritten, TopicMissing
 from drainer.handler import Fatal, Retry
+from drainer.kafka import producer
+from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
 from drainer.policy.rate_cap import RateLimiter
@@ -141,3 +144,34 @@ def test_who_would_wait_long_for_the_cap_comes_again(
         asyncio.run(write())
     assert pace.flowed == 1
     assert len(topic.read_all(1)) == 1
+
+
+def test_what_can_not_be_written_fails_alone(settings: ClientSettings, topic: Topic) -> None:
+    wrong: Any = [("h", 17)]
+    with writing(settings, topic) as writer:
+
+        async def write() -> None:
+            others = [writer.write(b"%d" % number, b"k") for number in range(5)]
+            with pytest.raises(RecordNotWritten, match="TypeError"):
+                await writer.write(b"v", b"k", headers=wrong)
+            await asyncio.gather(*others)
+            await writer.write(b"5", b"k")
+
+        asyncio.run(write())
+
+
+def test_a_partition_without_a_leader_does_not_hold_up_the_others(
+    settings: ClientSettings, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_ends = Cluster.log_ends
+
+    def without_one(cluster: Cluster, name: str, numbers: Any, *more: Any) -> Any:
+        if 1 in numbers:
+            raise BrokerUnreachable("no leader answers")
+        return log_ends(cluster, name, numbers, *more)
+
+    topic.produce("abc")
+    monkeypatch.setattr(Cluster, "log_ends", without_one)
+    assert producer.ends_of(settings, topic.name) == {0: 3}
+    with writing(settings, topic) as writer:
+        asyncio.run(writer.write(b"v", b"k", partition=0))
