@@ -93,7 +93,6 @@ class AcknowledgedProducer:
         conf = settings.produce_conf(
             self._log,
             delivery_timeout_ms=timeout_ms,
-            max_in_flight_requests_per_connection=1,
             queue_buffering_max_kbytes=QUEUE_KBYTES,
             message_max_bytes=settings.properties.get("message.max.bytes", RECORD_BYTES_MAX),
             **owned,

@@ -135,6 +135,7 @@ class PacedProducer:
             compression_type="none",
             message_max_bytes=max(1_000_000, point.message_bytes + 10_000),
             message_timeout_ms=MESSAGE_TIMEOUT_MS,
+            max_in_flight_requests_per_connection=5,  # as producers have it
             queue_buffering_max_kbytes=max(kept, 2 * point.message_bytes) // 1024 + 1,
             queue_buffering_max_messages=max(100, int(point.pace * QUEUE_S)),
         )
