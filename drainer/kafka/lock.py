@@ -42,7 +42,7 @@ RETRY_S = 1.0
 FIRST_NUMBER_MOST = 2**40
 LOOK_EVERY_S = 0.2
 LOOK_TIMEOUT_S = 1.0  # for a look amid polling
-POLL_S = 0.05
+POLL_S = 0.02
 POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
 MAX_SESSION_MS = "session.timeout.ms"
 
