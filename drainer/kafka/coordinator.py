@@ -68,9 +68,12 @@ class CoordinatorProcess:
             except BaseException:  # its answer must not be taken for that to another question
                 self._end()
                 raise
-        if "error" in answer:
-            raise KafkaException(KafkaError(*answer["error"]))
-        return answer["found"]
+            if "error" not in answer:
+                return answer["found"]
+            refusal = KafkaError(*answer["error"])
+            if refusal.code() < 0:  # the client's own: it may wait for a broker that is no more
+                self._end()
+            raise KafkaException(refusal)
 
     def _started(self) -> tuple[subprocess.Popen[bytes], float]:
         if self._child is not None and self._child.poll() is None:

@@ -105,8 +105,10 @@ class GroupLock:
         asked_ms = int(cluster.settings.properties.get(MAX_SESSION_MS, SESSION_TIMEOUT_MS))
         self._session_ms = max(asked_ms, int(session_s * 1000))
         self._margin_s = min(MARGIN_MOST_S, MARGIN_SHARE * self._session_ms / 1000)
+        self._lease_s = self._session_ms / 1000 - self._margin_s
         self._log = ClientLog(cluster.settings.redact)
         self._standing = Standing.JOINING
+        self._member_since_s = 0.0  # or since others were looked for
         self._thread: threading.Thread | None = None
         self._joined = threading.Event()
         self._ending = False
@@ -205,8 +207,6 @@ class GroupLock:
         since_s = uptime_s()
         try:
             while not self._ending and self.lost is None:
-                if self._standing is Standing.OUT:
-                    self._look_for_others()
                 client = _Client(self)
                 try:
                     self._attend(client, since_s)
@@ -238,13 +238,13 @@ class GroupLock:
             if client.in_group:
                 self._joined.set()
                 if self._standing is Standing.JOINING:
-                    self._standing = Standing.MEMBER
+                    self._standing, self._member_since_s = Standing.MEMBER, now_s
                 elif self._standing is Standing.OUT and now_s - looked_s > LOOK_EVERY_S:
                     self._standing = self._look_for_others()
-                    polled_s = looked_s = uptime_s()
+                    polled_s = looked_s = self._member_since_s = uptime_s()
             if self._standing is Standing.MEMBER:
                 self._confirm(client, now_s)
-                if self.confirmed_s > 0 and now_s >= self.sure_until_s:
+                if now_s - max(self._member_since_s, self.confirmed_s) > self._lease_s:
                     self._fall_out()  # it may have been cast out, and be let in again, unnoticed
             if now_s - max(begun_s, client.confirmed_s) > REPLACE_AFTER_S:
                 return
@@ -259,7 +259,7 @@ class GroupLock:
         """Asks the coordinator, by a commit as its member, and counts the answer to the last."""
         if client.confirmed_s > self.confirmed_s:
             self.confirmed_s = client.confirmed_s
-            self.sure_until_s = self.confirmed_s + self._session_ms / 1000 - self._margin_s
+            self.sure_until_s = self.confirmed_s + self._lease_s
         if client.in_group and client.asked_s is None and now_s - client.last_s > self._margin_s:
             self._number += 1
             client.ask(self._topic, self._number, now_s)

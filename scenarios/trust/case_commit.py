@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from drainer.demo.fill import create_topic, fill
+from drainer.errors import EXIT_REFUSED, EXIT_UNRESUMABLE
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import Broker, BrokerPorts
 from drainer.sandbox.ports import HOST
@@ -181,8 +182,8 @@ def cut_between_runs(stage: Stage) -> str:
         running.communicate()
         cut_log(broker, drain.topic, 0, 10)
         drain.produce(RECORDS, "new")
-        drain.resume_is_refused("have changed, as after an unclean leader election")
-    return "exit 3: records below the plan's end are others now"
+        drain.resume_is_refused("lost records below", EXIT_UNRESUMABLE)
+    return "exit 8: records below the plan's end are others now"
 
 
 @case(
@@ -371,8 +372,8 @@ class _Slow:
     def resume(self) -> subprocess.CompletedProcess[str]:
         return self._stage.drainer("resume", self.plan.name, "--yes", "-b", self._bootstrap)
 
-    def resume_is_refused(self, why: str) -> None:
+    def resume_is_refused(self, why: str, code: int = EXIT_REFUSED) -> None:
         ended = self.resume()
         said = " ".join(ended.stderr.split())
-        insist(ended.returncode == 3, f"exit {ended.returncode}: {said[:600]}")
+        insist(ended.returncode == code, f"exit {ended.returncode}: {said[:600]}")
         insist(why in said, said[:600])

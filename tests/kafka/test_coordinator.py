@@ -16,6 +16,7 @@ from drainer.kafka import coordinator as coordinator_module
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.coordinator import CoordinatorProcess
 from drainer.kafka.settings import ClientSettings
+from drainer.sandbox import Broker
 from kafka.topic import Topic, eventually
 
 # What may abort in librdkafka when a connection drops.
@@ -72,6 +73,23 @@ def test_a_process_that_hangs_is_given_up(
         coordinator.describe(group, 0.1)
     assert raised.value.args[0].code() == KafkaError._TRANSPORT
     assert coordinator.describe(group, 5)["members"] == []
+
+
+def test_a_client_that_got_no_answer_is_not_asked_again(
+    own_broker: Broker, own_cluster: Cluster, group: str
+) -> None:
+    """When a broker comes back, librdkafka may wait for ever for what it has given up."""
+    coordinator = own_cluster._coordinator
+    assert own_cluster.group(group).members == ()
+    first = pid_of(coordinator)
+    own_broker.pause()
+    try:
+        with pytest.raises(KafkaException):
+            coordinator.describe(group, 0.5)
+    finally:
+        own_broker.resume()
+    assert own_cluster.group(group, 30).members == ()
+    assert pid_of(coordinator) != first
 
 
 def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(
