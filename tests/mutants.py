@@ -535,7 +535,7 @@ log-that-grew-again-is-believed (a cut log is noticed): kafka/test_cut_log.py
 +            if end < self._ends[number][0]
 drainer/kafka/cluster.py
 sentinel-is-an-offset (partitions are not skipped): kafka/test_cluster.py::test_an_offset_that_no_leader_gave_is_no_answer
--            if away := [n for n in specs if n not in found or found[n].offset < none]:
+-            if away := [n for n in specs if n not in found or found[n].offset < least]:
 +            if away := [n for n in specs if n not in found]:
 drainer/store/atomic_file.py
 plan-not-synced (plan on disk): store/test_plan_file.py::test_the_plan_is_synced_before_it_takes_its_name

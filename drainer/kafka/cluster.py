@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import partial
 from typing import Any
 
 from confluent_kafka import (
-    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -38,7 +35,8 @@ from drainer.kafka.answers import (
 )
 from drainer.kafka.connection import TIMEOUT_S, Connection
 from drainer.kafka.coordinator import CoordinatorProcess
-from drainer.kafka.log import ClientLog, url_safe
+from drainer.kafka.log import url_safe
+from drainer.kafka.offsets import OffsetClient
 from drainer.kafka.settings import ClientSettings
 
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -47,9 +45,6 @@ MISSING_CONFIRM_S = 0.3
 NEAR_NAMES = 3
 HINT_TIMEOUT_S = 2.0
 NO_RECORD = -1  # as the offset of a time that no record has
-POLL_S = 0.01  # the client does not return from a poll when it has called back
-CLOSE_S = 1.0
-STUCK_S = 30.0  # without an answer to a commit, before another client takes over
 PROBE_METADATA = "x" * 32_000  # brokers take 4 KiB with an offset, by default
 LOCK = "drainer.lock."  # and a group's name: the group by which a drain keeps others away
 
@@ -115,12 +110,11 @@ class LogBounds:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A consumer in a group; ``instance_id`` is that of a static member, else empty."""
+    """A consumer in a group."""
 
     id: str
     client_id: str
     host: str
-    instance_id: str = ""
 
     def __str__(self) -> str:
         return f"{self.client_id} on {self.host}"
@@ -165,7 +159,7 @@ class Cluster(Connection):
 
     def __init__(self, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
         super().__init__(settings, timeout_s)
-        self._offsets_of = _OffsetClient(settings)
+        self._offsets_of = OffsetClient(settings)
         self._coordinator = CoordinatorProcess(settings)
 
     def close(self) -> None:
@@ -249,8 +243,8 @@ class Cluster(Connection):
             return GroupInfo(name, "dead", ())
         _insist(found["operations"], what, right, f"group {name}")
         members = (
-            Member(member_id, client_id, host.lstrip("/"), instance_id)
-            for member_id, client_id, host, instance_id in found["members"]
+            Member(member_id, client_id, host.lstrip("/"))
+            for member_id, client_id, host in found["members"]
         )
         return GroupInfo(name, found["state"].lower().replace("_", " "), tuple(members))
 
@@ -389,7 +383,7 @@ class Cluster(Connection):
         in the index, and the broker looks only into the first segment whose index reaches it.
         """
         specs = dict.fromkeys(partitions, OffsetSpec.for_timestamp(time_ms))
-        found = self._offsets(topic, specs, "read_uncommitted", none=NO_RECORD)
+        found = self._offsets(topic, specs, "read_uncommitted", least=NO_RECORD)
         return {n: None if offset == NO_RECORD else offset for n, (offset, _) in found.items()}
 
     def create_topic(
@@ -442,9 +436,9 @@ class Cluster(Connection):
         specs: Mapping[int, OffsetSpec],
         isolation: str,
         timeout_s: float | None = None,
-        none: int = 0,
+        least: int = 0,
     ) -> dict[int, tuple[int, int | None]]:
-        """Offset and leader epoch by partition; ``none`` is the least that is an answer."""
+        """Offset and leader epoch by partition; ``least`` is the lowest that is an answer."""
 
         def attempt(left: float) -> dict[int, tuple[int, int | None]]:
             asked = self.admin.list_offsets(
@@ -454,10 +448,10 @@ class Cluster(Connection):
             )
             found = {place.partition: self.wait(one, left) for place, one in asked.items()}
             # Where a leader is away, librdkafka (2.16) gives -1001 now and then, and no error.
-            if away := [n for n in specs if n not in found or found[n].offset < none]:
+            if away := [n for n in specs if n not in found or found[n].offset < least]:
                 text = f"no leader answers for {listed([f'{topic}/{n}' for n in sorted(away)])}"
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, text))
-            return {n: (one.offset, epoch_of(one.leader_epoch)) for n, one in found.items()}
+            return {n: (one.offset, one.leader_epoch) for n, one in found.items()}
 
         if not specs:
             return {}
@@ -486,125 +480,6 @@ class Cluster(Connection):
             f"Kafka refused the commit of group {group} on {topic}: {said}",
             hint="Fix the cause, then try again.",
         )
-
-
-class _OffsetClient:
-    """Reads and writes committed offsets; keeps the client of the group that it was used for last.
-
-    The client is a consumer that joins no group: requests of an AdminClient to a coordinator may
-    end the process (coordinator.py). One commit at a time: none overtakes another.
-    """
-
-    def __init__(self, settings: ClientSettings) -> None:
-        self._settings = settings
-        self._log = ClientLog(settings.redact)
-        self._group = ""
-        self._consumer: Consumer | None = None
-        self._client = object()  # its identity, for the answers to its commits
-        self._unanswered_since_s: float | None = None
-        self._answer: KafkaError | None = None  # to the last commit
-        self._busy = threading.Lock()
-
-    def read(
-        self, group: str, topic: str, partitions: Sequence[int], timeout_s: float
-    ) -> dict[int, int | None]:
-        """The committed offset by partition, None where there is none.
-
-        Offsets that a transaction is about to commit are waited for. Raises KafkaException.
-        """
-        with self._busy:
-            consumer = self._of(group)
-            places = [TopicPartition(topic, number) for number in partitions]
-            try:
-                found = consumer.committed(places, timeout=timeout_s)
-            except KafkaException as error:
-                forbidden = self._forbidden(consumer)
-                if self._unanswered_since_s is None:
-                    self._drop()  # a new client finds a broker that came back, or moved
-                raise forbidden or error from None
-            consumer.poll(0)  # so that it logs
-        for place in found:
-            if place.error is not None:
-                raise KafkaException(place.error)
-        return {place.partition: place.offset if place.offset >= 0 else None for place in found}
-
-    def write(self, group: str, places: list[TopicPartition], timeout_s: float) -> None:
-        """Commit. Raises KafkaException; _TIMED_OUT when there is no answer yet, also to an earlier
-        one."""
-        with self._busy:
-            consumer, until_s = self._of(group), time.monotonic() + timeout_s
-            self._await_answer(consumer, until_s)
-            self._unanswered_since_s, self._answer = time.monotonic(), None
-            consumer.commit(offsets=places, asynchronous=True)
-            self._await_answer(consumer, until_s)
-            if self._answer is not None:
-                raise KafkaException(self._answer)
-
-    def close(self) -> None:
-        """Let the connection go, unless an abandoned thread is still asking."""
-        if self._busy.acquire(blocking=False):
-            try:
-                self._drop()
-            finally:
-                self._busy.release()
-
-    def _answered(
-        self, client: object, error: KafkaError | None, places: Sequence[TopicPartition]
-    ) -> None:
-        if client is self._client:  # and none that was given up
-            self._unanswered_since_s = None
-            self._answer = error or next((p.error for p in places if p.error is not None), None)
-
-    def _await_answer(self, consumer: Consumer, until_s: float) -> None:
-        while self._unanswered_since_s is not None:
-            if forbidden := self._forbidden(consumer, POLL_S):
-                self._drop()
-                raise forbidden
-            now_s = time.monotonic()
-            if self._unanswered_since_s is not None and now_s >= until_s:
-                if now_s - self._unanswered_since_s > STUCK_S:
-                    self._drop()
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-
-    def _forbidden(self, consumer: Consumer, wait_s: float = 0) -> KafkaException | None:
-        # Who may not look for the coordinator is not answered: the client waits until time is up,
-        # and has said why among its events.
-        while (event := consumer.poll(wait_s)) is not None:
-            answer = event.error()
-            if answer is not None and answer.code() in FORBIDDEN:
-                return KafkaException(answer)
-        return None
-
-    def _of(self, group: str) -> Consumer:
-        if self._consumer is None or group != self._group:
-            self._drop()
-            conf = self._settings.conf(
-                self._log,
-                group_id=group,
-                enable_auto_commit=False,
-                isolation_level="read_committed",
-            )
-            self._client = object()
-            conf["on_commit"] = partial(self._answered, self._client)
-            self._consumer, self._group = self._settings.consumer(conf), group
-        return self._consumer
-
-    def _drop(self) -> None:
-        consumer, self._consumer, self._unanswered_since_s = self._consumer, None, None
-        if consumer is not None:
-            close_later(consumer)
-
-
-def close_later(consumer: Consumer) -> None:
-    """Close a consumer that may wait for a broker as it does: for a commit without an answer."""
-    closing = threading.Thread(target=consumer.close, name="drainer-close", daemon=True)
-    closing.start()
-    closing.join(CLOSE_S)
-
-
-def epoch_of(epoch: int | None) -> int | None:
-    """A leader's epoch; None where the broker says that it does not know."""
-    return None if epoch is None or epoch < 0 else epoch
 
 
 def limit(value: str | None) -> int | None:

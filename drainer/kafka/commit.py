@@ -84,7 +84,8 @@ class Committer:
             moves = {p: o for p, o in offsets.items() if (was := found[p]) is None or o > was}
             if not moves:
                 known = {p: o for p, o in found.items() if o is not None}
-                for some in list(known.items())[:1]:
+                if known:
+                    some = next(iter(known.items()))
                     self._cluster.ensure_no_members(self.group, self.topic, some, self._timeout_s)
                 return known
             if not self._is_sure():

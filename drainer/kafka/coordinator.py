@@ -142,9 +142,7 @@ def _request(admin: Any, what: What, group: str, timeout_s: float) -> dict[str, 
     found = asked[group].result()
     return {
         "state": found.state.name,
-        "members": [
-            [m.member_id, m.client_id, m.host, m.group_instance_id or ""] for m in found.members
-        ],
+        "members": [[m.member_id, m.client_id, m.host] for m in found.members],
         "operations": [each.name for each in found.authorized_operations or ()],
     }
 

@@ -25,8 +25,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from drainer.engine.runtime import uptime_s
 from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreachable
-from drainer.kafka.cluster import LOCK, Cluster, Member, close_later
+from drainer.kafka.cluster import LOCK, Cluster, Member
 from drainer.kafka.log import ClientLog
+from drainer.kafka.offsets import close_later
 
 SESSION_TIMEOUT_MS = 6000  # the least that brokers allow by default
 HEARTBEAT_MS = 1000  # how late the earlier of two drains notices, at worst
@@ -225,13 +226,10 @@ class GroupLock:
 
     def _attend(self, client: _Client, since_s: float) -> None:
         """Polls a client until it is to be replaced, or the lock is given back or lost."""
-        begun_s = polled_s = looked_s = uptime_s()
+        begun_s = looked_s = uptime_s()
         while not self._ending and self.lost is None:
             client.poll()
             now_s = uptime_s()
-            if now_s - polled_s > self._session_ms / 1000:  # this process stood still
-                self._fall_out()
-            polled_s = now_s
             if client.was_cast_out:
                 client.was_cast_out = False
                 self._fall_out()
@@ -241,11 +239,12 @@ class GroupLock:
                     self._standing, self._member_since_s = Standing.MEMBER, now_s
                 elif self._standing is Standing.OUT and now_s - looked_s > LOOK_EVERY_S:
                     self._standing = self._look_for_others()
-                    polled_s = looked_s = self._member_since_s = uptime_s()
+                    looked_s = self._member_since_s = uptime_s()
             if self._standing is Standing.MEMBER:
                 self._confirm(client, now_s)
                 if now_s - max(self._member_since_s, self.confirmed_s) > self._lease_s:
-                    self._fall_out()  # it may have been cast out, and be let in again, unnoticed
+                    # This process may have stood still, or was cast out and let in again unnoticed.
+                    self._fall_out()
             if now_s - max(begun_s, client.confirmed_s) > REPLACE_AFTER_S:
                 return
             if now_s - max(since_s, self.confirmed_s) > self._session_ms / 1000 + REGAIN_TIMEOUT_S:
@@ -290,16 +289,17 @@ class GroupLock:
 
     def _heed(self, answer: KafkaError) -> None:
         """Loses the lock by an answer that another client would get, too."""
-        hint = None
         if answer.code() in FORBIDDEN:
             of_topic = answer.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
             resource = f"topic {self._topic}" if of_topic else f"group {lock_group(self._group)}"
             missing = may_not(f"hold the lock on group {self._group}", "READ", resource)
             self._lose(str(missing), missing.hint)
         elif answer.code() == KafkaError.INVALID_SESSION_TIMEOUT:
-            hint = "Set session.timeout.ms to at least the broker's group.min.session.timeout.ms."
             said = self._cluster.settings.redact(answer.str())
-            self._lose(f"the lock on group {self._group} failed: {said}", hint)
+            self._lose(
+                f"the lock on group {self._group} failed: {said}",
+                "Set session.timeout.ms to at least the broker's group.min.session.timeout.ms.",
+            )
 
     def _lose(self, what: str, hint: str | None = None) -> None:
         self.lost, self.sure_until_s = LockLost(what, hint=hint), float("-inf")

@@ -203,12 +203,12 @@ def _caught_up(held: HeldDrain, plan: OffsetPlan, since: Mapping[int, int]) -> O
     """The plan with what receipts since then say; it ends behind those that follow its letters."""
     found = redrive_progress(held.cluster, plan.topic, plan.group, since)
     found.insist_ended(plan.drain_id)
-    logs = held.cluster.log_bounds(plan.topic, tuple(plan.partitions), plan.isolation)
+    logs = held.cluster.log_ends(plan.topic, plan.partitions)
     parts = dict(plan.partitions)
     for number, part in plan.partitions.items():
         for first, last in found.finished[number]:
             if first <= part.end < last:
-                epoch = logs[number].leader_epoch
+                _, epoch = logs[number]
                 parts[number] = replace(part, end=last, leader_epoch=epoch)
     return taking_in(replace(plan, partitions=parts), found.finished)
 

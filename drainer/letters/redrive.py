@@ -99,9 +99,9 @@ def _known(
     if seen is not None and here is not None:
         same_records(cluster, seen)
         plan = taking_in(plan, finished_in(cluster, here))
-        logs = cluster.log_bounds(here.topic, tuple(here.partitions), here.isolation)
+        starts = cluster.log_starts(here.topic, here.partitions)
         # Where the group has an offset, prepare() has looked.
-        gone = {n: 0 if plan.committed[n] else log.start for n, log in logs.items()}
+        gone = {n: 0 if plan.committed[n] else start for n, start in starts.items()}
         if gaps := here.gaps(gone):
             lost = name_lost(gaps)
             warnings.append(f"retention deleted letters before their redrive: {lost}")

@@ -111,8 +111,7 @@ def _topic(cluster: Cluster, loaded: LoadedPlan) -> None:
 
 def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:
     plan = loaded.plan
-    bounds = cluster.log_bounds(plan.topic, tuple(plan.partitions), plan.isolation)
-    gaps = plan.gaps({number: log.start for number, log in bounds.items()})
+    gaps = plan.gaps(cluster.log_starts(plan.topic, plan.partitions))
     if gaps and not gap_accepted:
         raise PlanRefused(
             f"retention deleted records before the drain handled them: {name_lost(gaps)}",

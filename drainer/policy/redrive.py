@@ -33,10 +33,10 @@ class RedriveSettings(JsonRecord):
             yield LeftAlone(message.offset, "another version of drainer wrote it")
             return
         except NotADeadLetter:
-            never = "no dead letter of drainer's, or a damaged one"
-            yield LeftAlone(message.offset, never, for_good=True)
+            damaged = "no dead letter of drainer's, or a damaged one"
+            yield LeftAlone(message.offset, damaged, for_good=True)
             return
-        if (never := letter.why_not_redriven or "") != "":
+        if (never := letter.why_not_redriven) is not None:
             yield LeftAlone(message.offset, never[:TYPE_CHARACTERS], for_good=True)
             return
         why, sub = self._why_left_alone(letter), Redriven(letter)

@@ -22,6 +22,14 @@ def produce(topic: Topic, count: int, partition: int = 0) -> None:
         topic.produce([str(number)], partition=partition)
 
 
+def ten_and_four(broker: Broker, name: str) -> tuple[ClientSettings, Topic]:
+    """A topic with so many records on its two partitions."""
+    topic = Topic(broker.bootstrap_servers, name, partitions=2)
+    produce(topic, 10)
+    produce(topic, 4, partition=1)
+    return ClientSettings.load(broker.bootstrap_servers), topic
+
+
 def check(committer: Committer, topic_id: str) -> None:
     """Checks once the broker, which has just started, answers for all partitions."""
 
@@ -38,10 +46,7 @@ def test_each_commit_checks_the_log_up_to_the_end_of_the_backlog(
     own_broker: Broker, topic_name: str
 ) -> None:
     """All of it was handled and committed long ago: the group's offset means other records now."""
-    settings = ClientSettings.load(own_broker.bootstrap_servers)
-    topic = Topic(own_broker.bootstrap_servers, topic_name, partitions=2)
-    produce(topic, 10)
-    produce(topic, 4, partition=1)
+    settings, topic = ten_and_four(own_broker, topic_name)
     with Cluster.connect(settings) as cluster:
         topic_id = cluster.topic(topic.name).topic_id
         ends = cluster.log_ends(topic.name, [0, 1])
@@ -68,10 +73,7 @@ def test_each_commit_checks_the_log_up_to_the_end_of_the_backlog(
 def test_a_cut_log_stops_the_reading_and_one_that_has_grown_again_is_told_apart(
     own_broker: Broker, topic_name: str
 ) -> None:
-    settings = ClientSettings.load(own_broker.bootstrap_servers)
-    topic = Topic(own_broker.bootstrap_servers, topic_name, partitions=2)
-    produce(topic, 10)
-    produce(topic, 4, partition=1)
+    settings, topic = ten_and_four(own_broker, topic_name)
     with Cluster.connect(settings) as cluster:
         logs = cluster.log_bounds(topic.name, [0, 1], settings.isolation)
     ends = {number: (log.end, log.leader_epoch or 0) for number, log in logs.items()}
