@@ -83,6 +83,10 @@ class Skip(Exception):
         super().__init__(reason)
 
 
+class GiveUp(Exception):
+    """Raised by a handler to give a sub-message up now: ``--on-failure`` applies without retries."""
+
+
 class Fatal(Exception):
     """For a handler to raise: halt the drain, whatever ``--on-failure`` says."""
 

@@ -12,7 +12,7 @@ from itertools import chain
 from operator import attrgetter
 
 from drainer.core.claims import ALL, Claims, Elsewhere
-from drainer.core.identity import identify
+from drainer.core.identity import identify_or_reject
 from drainer.core.lanes import Lanes
 from drainer.core.ledger import Ledger, Load
 from drainer.core.order import LANE_OF, Order
@@ -20,7 +20,7 @@ from drainer.core.parked import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane,
 from drainer.core.payloads import Payloads
 from drainer.core.progress import DONE, Counts, Outcome, Passed, Progress
 from drainer.errors import Halted
-from drainer.message import Barrier, Message, ShippedMessage, SubMessage, partition_of
+from drainer.message import Barrier, Message, ShippedMessage, SubMessage, Unsplit, partition_of
 from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
@@ -34,13 +34,15 @@ _SUB_KEYS = attrgetter("keys")
 
 
 class Gate:
-    """What waits in one partition for a barrier, the barrier first."""
+    """What waits in one partition for a barrier, or for the outcome of messages that ``split``
+    rejected; the barrier first."""
 
-    __slots__ = ("running", "waiting")
+    __slots__ = ("running", "undecided", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[SubMessage] = deque()
         self.running = False
+        self.undecided = 0  # messages whose turn has come
 
 
 class Dispatcher:
@@ -96,10 +98,11 @@ class Dispatcher:
         self._ordered = order is not Order.NONE
         self._payloads = Payloads()
         self._gates: dict[int, Gate] = {}
+        self.rejected: deque[Unsplit] = deque()  # their turn has come; see ``next_rejected``
         self._shut = {
             partition_of(number)
             for number, ledger in self.ledgers.items()
-            if _all_of(partition_of(number)) in self.parked and not ledger.complete
+            if all_of(partition_of(number)) in self.parked and not ledger.complete
         }
         self.lanes.parked = len(self._shut)
         self.take = self.lanes.take
@@ -146,15 +149,16 @@ class Dispatcher:
     def deliver(self, message: Message, subs: Iterable[SubMessage]) -> None:
         """Takes in a message with what it split into.
 
-        Raises, with nothing of this message taken in: SplitFailed when ``subs`` has something that
-        is not a sub-message, a key that is not hashable, or not what an earlier drain saw; Halted
-        when a limit per sub-key has more of them to count than it may.
+        When ``subs`` has something that is not a sub-message, or a key that is not one, the whole
+        message is one unit, as when ``split`` raises.
+
+        Raises, with nothing of this message taken in: SplitFailed when ``subs`` is not what an
+        earlier drain saw; Halted when a limit per sub-key has more of them to count than it may.
         """
         if self._sift is not None and self.rule_filter.full:
             raise Halted(TOO_MANY_KEYS, hint="To resume without a limit, add --no-rules.")
         number = message.origin.ledger
-        sequence = subs if type(subs) is list else list(subs)
-        keys = identify(message, sequence)
+        sequence, keys = identify_or_reject(message, subs)
         size = self._size_of(message, sequence)
         shared, fate = 0, DONE
         if self._shared_below and message.offset < self._shared_below[number]:
@@ -207,6 +211,8 @@ class Dispatcher:
         # ``done`` has the bits of those that need not be handled.
         partition = message.origin.partition
         gate = self._gates.get(partition) if self._gates else None
+        if message.left and isinstance(subs[0], Unsplit):
+            message.ledger.reject(message)
         if self._selects is not None or self._sift is not None:
             done = self._take_out(message, subs, done)
         if partition in self._shut:
@@ -299,6 +305,18 @@ class Dispatcher:
             return self.lanes.take()
         return self.lanes.finish_and_take(sub)
 
+    def next_rejected(self) -> Unsplit | None:
+        """Return the next message that ``split`` rejected and whose outcome is to be decided; it
+        counts as taken. None when there is none.
+        """
+        while self.rejected:
+            unit = self.rejected.popleft()
+            if unit.message.origin.partition not in self._shut:
+                return unit
+            self.lanes.finish(unit)  # one before it has parked the partition
+            self._rest(unit)
+        return None
+
     def release(self, sub: SubMessage) -> None:
         """Makes a held sub-message ready for its next attempt."""
         sub.attempt += 1
@@ -327,7 +345,7 @@ class Dispatcher:
         if isinstance(sub, Barrier):
             self.lanes.park(sub)
             self._shut_behind(sub, error)
-            self._note_parked(_all_of(sub.message.partition))
+            self._note_parked(all_of(sub.message.partition))
             return
         if self._ordered:
             for key in self.lanes.park(sub):
@@ -341,7 +359,7 @@ class Dispatcher:
     def left_behind(self) -> set[str]:
         """What is to be ``parked`` for whoever delivers what comes after, once nothing is left to
         do: also what waits for a sub-message or a barrier that has no turn."""
-        shut = map(_all_of, self._shut | self._gates.keys())
+        shut = map(all_of, self._shut | self._gates.keys())
         return {*shut, *map(repr, self.lanes.keys if self._ordered else ())}
 
     def newly_parked(self) -> list[str]:
@@ -438,11 +456,14 @@ class Dispatcher:
             self._named.append(ParkedLane(key[:KEY_LENGTH], str(sub), error))
 
     def _shut_behind(self, barrier: Barrier, error: str) -> None:
-        # All that is left of its partition is behind it: it ran after all before it.
+        # All that is not in a lane yet of its partition is behind it.
         partition = barrier.message.partition
-        self._name(_all_of(partition), barrier, error)
+        if isinstance(barrier, Unsplit):
+            error = f"split failed, so its lanes are unknown: {error}"
+        self._name(all_of(partition), barrier, error)
         self._shut.add(partition)
-        for sub in self._gates.pop(partition).waiting:
+        gate = self._gates.pop(partition, None)
+        for sub in () if gate is None else gate.waiting:
             self._rest(sub)
 
     def _push(self, sub: SubMessage) -> None:
@@ -457,7 +478,9 @@ class Dispatcher:
         partition = sub.message.origin.partition
         gate = self._gates.get(partition)
         if gate is not None:
-            if isinstance(sub, Barrier):
+            if isinstance(sub, Unsplit):
+                gate.undecided -= 1
+            elif isinstance(sub, Barrier):
                 gate.running = False
             self._open(partition, gate)
 
@@ -466,6 +489,13 @@ class Dispatcher:
         waiting = gate.waiting
         while waiting and not gate.running:
             sub = waiting[0]
+            if isinstance(sub, Unsplit):
+                self.lanes.start_alone(waiting.popleft())
+                self.rejected.append(sub)
+                gate.undecided += 1
+                continue
+            if gate.undecided:
+                return
             if not isinstance(sub, Barrier):
                 self._push(waiting.popleft())
                 continue
@@ -478,7 +508,7 @@ class Dispatcher:
                 return
             gate.running = True
             self.lanes.push_alone(waiting.popleft())
-        if not waiting and not gate.running:
+        if not waiting and not gate.running and not gate.undecided:
             del self._gates[partition]
 
 
@@ -496,6 +526,6 @@ def _is_next(sub: SubMessage) -> bool:
     return not before or (part is not None and (part.bits | part.elsewhere) & before == before)
 
 
-def _all_of(partition: int) -> str:
-    # How a plan names what a barrier holds back; no repr of a key looks like it.
+def all_of(partition: int) -> str:
+    """How a plan names all lanes of a partition; no repr of a key looks like it."""
     return f"partition {partition}"

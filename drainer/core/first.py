@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from drainer.core.claims import ALL, ClassMap, Elsewhere, Places, class_selector
 from drainer.core.dispatch import Dispatcher
-from drainer.core.identity import identify
+from drainer.core.identity import identify_or_reject
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order, lanes_of
 from drainer.core.plan import OffsetPlan
@@ -25,10 +25,11 @@ from drainer.core.progress import (
     Passed,
     Progress,
     Range,
+    RangeSet,
     join_fates,
     join_ranges,
 )
-from drainer.message import Barrier, Message, SubMessage
+from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.selection import Selection
@@ -119,6 +120,10 @@ class FirstDispatcher(Dispatcher):
         self.beside = 0
         self.cut: set[int] = set()
         self._fates = {number: each.fates for number, each in own.items()}
+        self._unsplit = {
+            number: RangeSet(fates.get(Outcome.UNSPLIT, ()))
+            for number, fates in self._fates.items()
+        }
         self._passed = dict.fromkeys(self.ledgers, 0)
         self._base = tuple(map(Counts.sum, zip(*map(_settled, known.values()), strict=True)))
         for partition in self._shut:  # all of it is behind a barrier
@@ -144,12 +149,15 @@ class FirstDispatcher(Dispatcher):
     def deliver(self, message: Message, subs: Iterable[SubMessage]) -> None:
         number, offset = message.origin.ledger, message.offset
         ledger = self.ledgers[number]
-        sequence = list(subs)
-        keys = identify(message, sequence)
+        sequence, keys = identify_or_reject(message, subs)
+        unsplit = bool(sequence) and isinstance(sequence[0], Unsplit)
         finished, fate = 0, DONE
         if offset < self._shared_below[number]:
             finished, fate = self._finished_elsewhere(message, sequence)
-        selected = self._selection.bits(sequence)
+        if offset in self._unsplit.get(number, ()):
+            finished = (1 << len(sequence)) - 1
+        # It has no class: the first pass that meets it accounts for it.
+        selected = 1 if unsplit else self._selection.bits(sequence)
         # Whoever has finished it: another class's map may not know it either.
         self.found.look(number, offset, bool(selected))
         matching = selected & ~finished
@@ -166,6 +174,9 @@ class FirstDispatcher(Dispatcher):
             bit = 1 << sub.index
             if (done | finished) & bit:
                 continue
+            if unsplit:
+                first = bit
+                break
             if isinstance(sub, Barrier):
                 self._hold_all(sequence[sub.index + 1 :], matching & ~done)
                 self._cut(number, offset + 1)
@@ -227,7 +238,7 @@ class FirstDispatcher(Dispatcher):
         many."""
         fates = join_fates((self._fates.get(number, {}), news.fates))
         room = FATES_MOST // len(self.ledgers)
-        kept: dict[Outcome, tuple[Range, ...]] = {}
+        kept = {o: fates[o] for o in (Outcome.UNSPLIT,) if fates.get(o)}  # all: they say what to do
         for outcome in reversed(OTHERWISE):
             if found := fates.get(outcome, ())[:room]:
                 kept[outcome] = found

@@ -87,7 +87,7 @@ class Settings:
         )
 
 
-_OF_LETTERS = ("on_failure", "dead_letter_topic", "after_dead")
+_OF_LETTERS = ("on_failure", "on_split_failure", "dead_letter_topic", "after_dead")
 _HINT = "See `drainer set --help`. For other options, stop the drain, then resume."
 
 

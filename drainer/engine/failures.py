@@ -30,11 +30,12 @@ from drainer.errors import (
 )
 from drainer.escape import printable
 from drainer.handler import Fatal, Retry, Skip
-from drainer.loader import describe, described
-from drainer.message import SubMessage
+from drainer.loader import describe, described, split_failed_at
+from drainer.message import SubMessage, Unsplit
 from drainer.policy.admission import Admission, Rate, Retries
 from drainer.policy.breaker import Breaker
 from drainer.policy.failures import (
+    FATES,
     NOTHING,
     AfterDead,
     Decision,
@@ -213,6 +214,20 @@ class Failures:
             decision = self._policy.failed(sub, self._done, self._at_work, now_s)
             self._gate()
             self._carry_out(sub, decision, error)
+
+    def decide_rejected(self) -> None:
+        """Decides on messages that ``split`` rejected, without retries or the breaker: that is
+        their own fault."""
+        while not (self._stopped or self._admission.paused):
+            unit = self._dispatcher.next_rejected()
+            if unit is None:
+                break
+            if unit.skip is not None:
+                self._dispatcher.rule_filter.skipped(_reason(Skip(unit.skip)))
+                self._finish(unit, Outcome.SKIPPED)
+            else:
+                self._count(unit.error)
+                self._carry_out(unit, Decision(FATES[self._settings.on_unsplit]), unit.error)
 
     def _failed_together(self, bundle: Bundle, error: BaseException, bundler: Bundler) -> None:
         # None of them has spent a retry by that: they are tried in smaller calls, until the one
@@ -514,6 +529,8 @@ def _reason(skip: Skip) -> str:
 def _halted(sub: SubMessage | Bundle, error: BaseException, why: str | None) -> DrainerError:
     if isinstance(error, RecordUnsure):
         return error
+    if isinstance(sub, Unsplit):
+        return split_failed_at(sub.message, sub, why)
     attempts = f" after {sub.attempt} attempts" if sub.attempt > 1 else ""
     reason = "" if why is None else f"{why}; last, "
     return HandleFailed(

@@ -262,6 +262,7 @@ class LocalDrain:
         elif trouble is not None:
             self._life.end(trouble)
         self._meter.look(self._running)
+        self._decide_rejected()
         self._pump.poke()
 
     def stop(self) -> None:
@@ -354,9 +355,15 @@ class LocalDrain:
         self._end_if_over()
         if self._failures.holding_back:  # asked of each worker
             self._failures.idle()
+        self._decide_rejected()
         self._pump.poke()
 
+    def _decide_rejected(self) -> None:
+        if self.dispatcher.rejected:  # soon: what comes of it may end up here again
+            self._loop.call_soon(self._failures.decide_rejected)
+
     def _fed(self) -> None:
+        self._decide_rejected()
         self._workers.wake()
         if self._failures.holding_back:
             self._failures.idle()

@@ -106,6 +106,7 @@ class FailureSettings(JsonRecord):
     retry_max_delay_s: float = 30.0
     timeout_s: float = 30.0
     on_failure: OnFailure = OnFailure.HALT
+    on_split_failure: OnFailure | None = None  # None: as ``on_failure``
     after_dead: AfterDead = AfterDead.CONTINUE
     dead_letter_topic: str | None = None
     max_failures: Limit = _HALF
@@ -123,9 +124,24 @@ class FailureSettings(JsonRecord):
             raise ValueError("with this rate nothing would ever start")
 
     @property
+    def on_unsplit(self) -> OnFailure:
+        """What to do with a message that ``split`` rejects."""
+        return self.on_split_failure or self.on_failure
+
+    @property
+    def stops_unsplit(self) -> bool:
+        """Whether a message that ``split`` rejects stops its partition: its lanes are unknown."""
+        dead = self.on_unsplit is OnFailure.DEAD_LETTER
+        return self.on_unsplit is OnFailure.PARK or (dead and self.after_dead is AfterDead.PARK)
+
+    @property
+    def writes_letters(self) -> bool:
+        return OnFailure.DEAD_LETTER in (self.on_failure, self.on_unsplit)
+
+    @property
     def letters_topic(self) -> str | None:
         """Where dead letters go; None while there are none."""
-        return self.dead_letter_topic if self.on_failure is OnFailure.DEAD_LETTER else None
+        return self.dead_letter_topic if self.writes_letters else None
 
     def delay_s(self, failures: int, random: Random | None = None) -> float:
         """How long to wait after so many failures (from 1): exponential, with jitter by chance."""
@@ -158,7 +174,7 @@ class Decision:
     asked: bool = False
 
 
-_FATES = {
+FATES = {
     OnFailure.DEAD_LETTER: Fate.DEAD,
     OnFailure.PARK: Fate.PARKED,
     OnFailure.SKIP: Fate.FAILED,
@@ -255,7 +271,7 @@ class FailurePolicy:
             waited_s = now_s - max(failing.since_s, breaker.streak.since_s)
             in_vain = not done and settings.on_failure is OnFailure.HALT  # a resume tries it again
             if waited_s >= patience_s or in_vain:
-                return Decision(_FATES[settings.on_failure], why=_why(waited_s, patience_s))
+                return Decision(FATES[settings.on_failure], why=_why(waited_s, patience_s))
             doubted = 0 < settings.max_doubt_s <= waited_s
             # Without a time for doubts too: what is certain must end, by --max-outage.
             certain = patience_s == inf and waited_s >= CERTAIN_S
@@ -293,7 +309,7 @@ class FailurePolicy:
         ):
             return None
         self.retries -= 1  # that was granted when its retries were spent
-        return Decision(_FATES[self.settings.on_failure])
+        return Decision(FATES[self.settings.on_failure])
 
     def _chance(self, streak: Streak) -> float:
         """How likely it is that nothing but the sub-messages of a streak is bad."""

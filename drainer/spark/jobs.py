@@ -135,6 +135,22 @@ class PreparedWave:
         found = ((each.partition, each.undivided) for each in self.manifests)
         return next(((n, offset) for n, offset in found if offset is not None), None)
 
+    @property
+    def stops(self) -> dict[int, int]:
+        """By partition that stops at a message which ``split`` rejected, the offset behind it."""
+        found = ((each.partition, each.stop) for each in self.manifests)
+        stops: dict[int, int] = {}
+        for number, stop in found:
+            if stop is not None:
+                stops[number] = min(stop, stops.get(number, stop))
+        return stops
+
+    @property
+    def until_stops(self) -> dict[int, Range]:
+        """The offsets that it has up to its ``stops``, by partition."""
+        stops = self.stops
+        return {n: (start, stops.get(n, end)) for n, (start, end) in self.ranges.items()}
+
     def release(self) -> None:
         """Lets go of the rows."""
         with _stopping():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainer.blocking import blocking_call
 from drainer.core.claims import ALL, Claim
+from drainer.core.dispatch import all_of
 from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.plan import OffsetPlan
 from drainer.engine.checkpointer import Checkpointer
@@ -335,7 +336,8 @@ class WaveRunner:
             joins=self._checkpointer.plan.joins,
             failures=self.settings.failures,
             history=(),
-            parked=tuple(sorted(self.parked)),
+            # Where the reader stopped, nothing is behind what is parked.
+            parked=tuple(sorted(self.parked - set(map(all_of, self._reader.stops)))),
             parked_lanes=NONE_PARKED,
             ruled=replace(ruled, skipped_by={}, skipped_for={}),
             latency=None,

@@ -22,7 +22,7 @@ from drainer.core import ledger as ledger_module
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
-from drainer.core.progress import Counts, Outcome, Progress
+from drainer.core.progress import ENDS, Counts, Outcome, Progress
 from drainer.message import Message, SubMessage
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
@@ -299,7 +299,7 @@ class Play:
         for _ in range(min(self.chance.randint(1, 8), len(self.running))):
             place = self.any_running()
             sub = self.running[place]
-            outcome = self.chance.choice((*Outcome, Outcome.DONE, Outcome.DONE))
+            outcome = self.chance.choice((*ENDS, Outcome.DONE, Outcome.DONE))
             self.note_finished(place, outcome)
             self.dispatcher.finish(sub, outcome)
 

@@ -10,7 +10,7 @@ from core.messages import Place, finished_subs, place_of, says_finished
 from drainer.core.claims import ALL, class_of
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts, Outcome
+from drainer.core.progress import ENDS, Counts, Outcome
 from drainer.message import SubMessage
 from drainer.policy.admission import BURST_S
 from drainer.policy.failures import JITTER, AfterDead, FailureSettings, OnFailure
@@ -253,7 +253,7 @@ class Account:
         insist(messages.conserved and subs.conserved, f"not conserved: {messages}, {subs}")
         outcomes = Counter(o for place, o in found.items() if place not in self.forgotten)
         insist(
-            all(getattr(subs, each.value) == outcomes[each] for each in Outcome),
+            all(getattr(subs, each.value) == outcomes[each] for each in ENDS),
             f"the files count {subs}, and say that {len(found)} are finished",
         )
         ruled_out = sum(p in self._backlog.ruled_out for p in found if p not in self.forgotten)
@@ -272,10 +272,10 @@ class Account:
         for (number, offset), places in self._backlog.parts.items():
             if says_finished(plan.claims[ALL][number], offset):
                 ends = [self.known[place] for place in places]
-                fates[max(ends, key=list(Outcome).index, default=Outcome.DONE)] += 1
-        found = {each: getattr(messages, each.value) for each in Outcome}
+                fates[max(ends, key=ENDS.index, default=Outcome.DONE)] += 1
+        found = {each: getattr(messages, each.value) for each in ENDS}
         self._world.insist(
-            all(found[each] == fates[each] for each in Outcome),
+            all(found[each] == fates[each] for each in ENDS),
             f"the files count {messages}, and messages ended as {fates}",
         )
 
