@@ -84,7 +84,8 @@ class Skip(Exception):
 
 
 class GiveUp(Exception):
-    """Raised by a handler to give a sub-message up now: ``--on-failure`` applies without retries."""
+    """Raised by a handler to give a sub-message up now: ``--on-failure`` applies without
+    retries."""
 
 
 class Fatal(Exception):

@@ -265,7 +265,8 @@ def split_or_reject(
 def split_up(
     split: Callable[[Message], Iterable[SubMessage]] | None, message: Message
 ) -> list[SubMessage]:
-    """What a message splits into outside of a drain; None is the default split.
+    """What a message splits into outside of a drain; None is the default split. Of one that it
+    skips that is nothing.
 
     Raises SplitFailed, also for a ``split`` that calls ``sys.exit()``.
     """
@@ -275,6 +276,8 @@ def split_up(
         return list(split(message))
     except KeyboardInterrupt:
         raise
+    except Skip:
+        return []
     except BaseException as error:
         raise split_failed(message, error) from error
 

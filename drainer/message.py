@@ -301,8 +301,8 @@ class Unsplit(Barrier):
     its outcome is decided. It waits for nothing but a barrier before it.
 
     Attributes:
-        error_type, error_text: of what ``split`` raised; ``why`` is the same in one line for people,
-            with the place in the handler.
+        error_type, error_text: of what ``split`` raised.
+        why: the same in one line for people, with the place in the handler.
         skip: the reason when ``split`` raised ``Skip``; else None.
         letter: the dead letter that a redrive took the message from; else None.
     """

@@ -24,8 +24,6 @@ from drainer.core.progress import (
     Outcome,
     Passed,
     Progress,
-    Range,
-    RangeSet,
     join_fates,
     join_ranges,
 )
@@ -120,10 +118,6 @@ class FirstDispatcher(Dispatcher):
         self.beside = 0
         self.cut: set[int] = set()
         self._fates = {number: each.fates for number, each in own.items()}
-        self._unsplit = {
-            number: RangeSet(fates.get(Outcome.UNSPLIT, ()))
-            for number, fates in self._fates.items()
-        }
         self._passed = dict.fromkeys(self.ledgers, 0)
         self._base = tuple(map(Counts.sum, zip(*map(_settled, known.values()), strict=True)))
         for partition in self._shut:  # all of it is behind a barrier
@@ -150,14 +144,10 @@ class FirstDispatcher(Dispatcher):
         number, offset = message.origin.ledger, message.offset
         ledger = self.ledgers[number]
         sequence, keys = identify_or_reject(message, subs)
-        unsplit = bool(sequence) and isinstance(sequence[0], Unsplit)
         finished, fate = 0, DONE
         if offset < self._shared_below[number]:
             finished, fate = self._finished_elsewhere(message, sequence)
-        if offset in self._unsplit.get(number, ()):
-            finished = (1 << len(sequence)) - 1
-        # It has no class: the first pass that meets it accounts for it.
-        selected = 1 if unsplit else self._selection.bits(sequence)
+        selected = self._selection.bits(sequence)
         # Whoever has finished it: another class's map may not know it either.
         self.found.look(number, offset, bool(selected))
         matching = selected & ~finished
@@ -169,17 +159,28 @@ class FirstDispatcher(Dispatcher):
         else:
             ledger.reach(offset + 1)
             self._passed[number] += 1
-        first = 0
-        for sub in sequence:
+        if first := self._first_of(message, sequence, matching, done, finished):
+            self._let_in(message, sequence, ~first)
+
+    def _first_of(
+        self,
+        message: Message,
+        subs: Sequence[SubMessage],
+        matching: int,
+        done: int,
+        finished: int,
+    ) -> int:
+        # The bits of those that are to be handled now; the others wait for the rest.
+        number, first = message.origin.ledger, 0
+        for sub in subs:
             bit = 1 << sub.index
             if (done | finished) & bit:
                 continue
-            if unsplit:
-                first = bit
-                break
+            if isinstance(sub, Unsplit):
+                return bit
             if isinstance(sub, Barrier):
-                self._hold_all(sequence[sub.index + 1 :], matching & ~done)
-                self._cut(number, offset + 1)
+                self._hold_all(subs[sub.index + 1 :], matching & ~done)
+                self._cut(number, message.offset + 1)
                 break
             if isinstance(sub, LeftAlone):
                 if matching & bit:
@@ -191,8 +192,7 @@ class FirstDispatcher(Dispatcher):
                 self._hold(sub)
             else:
                 first |= bit
-        if first:
-            self._let_in(message, sequence, ~first)
+        return first
 
     def deliver_whole(self, messages: Sequence[Message]) -> None:
         for message in messages:

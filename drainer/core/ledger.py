@@ -38,7 +38,17 @@ class PartialMessage:
     """
 
     __slots__ = (
-        *("_checksum", "_head", "bits", "changed", "elsewhere", "fate", "keys", "resting", "unsplit"),
+        *(
+            "_checksum",
+            "_head",
+            "bits",
+            "changed",
+            "elsewhere",
+            "fate",
+            "keys",
+            "resting",
+            "unsplit",
+        ),
     )
 
     def __init__(self, keys: Sequence[Hashable] | KeySums) -> None:

@@ -46,8 +46,10 @@ _RANGES = re.compile("[0-9 -]*")
 
 class Outcome(Enum):
     """How a sub-message ended; anything else about it is still pending. Of a message it is the last
-    of these with which one of its sub-messages ended. ``fates`` alone have UNSPLIT: of messages that
-    ``split`` rejected, which ended as one unit whatever they split into later."""
+    of these with which one of its sub-messages ended.
+
+    UNSPLIT is in ``fates`` alone: the message ended as one unit, whatever it splits into later.
+    """
 
     UNSPLIT = "unsplit"
     DONE = "done"
@@ -70,8 +72,7 @@ class Counts(JsonRecord):
     """One line of the account. The law of conservation:
     read = done + dead + failed + skipped + pending.
 
-    ``unsplit`` is how many of the dead and failed sub-messages each stand for a whole message, which
-    ``split`` rejected.
+    ``unsplit`` of the dead and failed sub-messages stand for a message that ``split`` rejected.
     """
 
     read: Whole = 0

@@ -84,9 +84,9 @@ class SliceTask:
 
     It gives the rows of chunks, and behind those of a slice its manifest in a row of the shard -1.
     ``known`` is what was finished when the wave was begun, as the plan's claims have it; ``joins``
-    are those that it names, and ``streams``; ``failures`` say what becomes of messages that
-    ``split`` rejects, which travel as one unit each. Each slice is read at ``share`` of what the handler's
-    ``limits`` allow for.
+    are those that it names, and ``streams``. ``failures`` say whether it halts, or reads no more of
+    a partition, at a message that ``split`` rejects. Each slice is read at ``share`` of what the
+    handler's ``limits`` allow for.
     """
 
     handler: HandlerSpec
@@ -169,7 +169,11 @@ class _SliceReader:
                     break
                 for message in batch.messages:
                     log_bytes += message.size
-                    if self._stop is None and message.offset >= self._watermark and message.offset not in self._finished:
+                    if (
+                        self._stop is None
+                        and message.offset >= self._watermark
+                        and message.offset not in self._finished
+                    ):
                         add(message)
                         yield from counted(writer.full())
             yield from counted(writer.flush())

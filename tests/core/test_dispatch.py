@@ -19,7 +19,6 @@ from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.parked import KEY_LENGTH, NAMED_MOST
 from drainer.core.progress import ENDS, Counts, Outcome, Passed, Progress, ranges_of
-from drainer.errors import SplitFailed
 from drainer.message import (
     Barrier,
     KeySums,
