@@ -219,8 +219,11 @@ class Failures:
         """Decides on messages that ``split`` rejected, without retries or the breaker: that is
         their own fault."""
         while not (self._stopped or self._admission.paused):
+            if self._letters and self._settings.stops_unsplit:
+                break  # what is behind it waits, other letters too
             unit = self._dispatcher.next_rejected()
             if unit is None:
+                self._changed()  # some may have been left behind a parked one
                 break
             if unit.skip is not None:
                 self._dispatcher.rule_filter.skipped(_reason(Skip(unit.skip)))
