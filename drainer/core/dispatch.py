@@ -34,7 +34,7 @@ _SUB_KEYS = attrgetter("keys")
 
 
 class Gate:
-    """What waits in one partition for a barrier, or for the outcome of messages that ``split``
+    """What waits in one account for a barrier, or for the outcome of messages that ``split``
     rejected; the barrier first."""
 
     __slots__ = ("running", "undecided", "waiting")
@@ -97,14 +97,14 @@ class Dispatcher:
         self._lane_of = LANE_OF.get(order)
         self._ordered = order is not Order.NONE
         self._payloads = Payloads()
-        self._gates: dict[int, Gate] = {}
+        self._gates: dict[int, Gate] = {}  # by ledger
         self.rejected: deque[Unsplit] = deque()  # their turn has come; see ``next_rejected``
-        self._shut = {
-            partition_of(number)
+        self._shut = {  # ledgers
+            number
             for number, ledger in self.ledgers.items()
             if all_of(partition_of(number)) in self.parked and not ledger.complete
         }
-        self.lanes.parked = len(self._shut)
+        self.lanes.parked = len(set(map(partition_of, self._shut)))
         self.take = self.lanes.take
         self.take_behind = self.lanes.take_behind
         self.hold, self.unhold = self.lanes.hold, self.lanes.unhold
@@ -209,13 +209,13 @@ class Dispatcher:
 
     def _let_in(self, message: Message, subs: Sequence[SubMessage], done: int) -> None:
         # ``done`` has the bits of those that need not be handled.
-        partition = message.origin.partition
-        gate = self._gates.get(partition) if self._gates else None
+        number = message.origin.ledger
+        gate = self._gates.get(number) if self._gates else None
         if message.left and isinstance(subs[0], Unsplit):
             message.ledger.reject(message)
         if self._selects is not None or self._sift is not None:
             done = self._take_out(message, subs, done)
-        if partition in self._shut:
+        if number in self._shut:
             self._leave_alone(subs, done, lambda sub: False)
             return
         lane_of = self._lane_of
@@ -226,7 +226,7 @@ class Dispatcher:
             if gate is not None:
                 gate.waiting.append(sub)
             elif isinstance(sub, Barrier):
-                gate = self._gates[partition] = Gate()
+                gate = self._gates[number] = Gate()
                 gate.waiting.append(sub)
             elif lane_of is not None:
                 push(sub, lane_of(sub))
@@ -235,7 +235,7 @@ class Dispatcher:
             else:
                 self.lanes.push_to_all(sub, sub.keys)
         if gate is not None:
-            self._open(partition, gate)
+            self._open(number, gate)
 
     def deliver_whole(self, messages: Sequence[Message]) -> None:
         """Takes in messages that are one sub-message each, by their own keys.
@@ -311,7 +311,7 @@ class Dispatcher:
         """
         while self.rejected:
             unit = self.rejected.popleft()
-            if unit.message.origin.partition not in self._shut:
+            if unit.message.origin.ledger not in self._shut:
                 return unit
             self.lanes.finish(unit)  # one before it has parked the partition
             self._rest(unit)
@@ -359,7 +359,7 @@ class Dispatcher:
     def left_behind(self) -> set[str]:
         """What is to be ``parked`` for whoever delivers what comes after, once nothing is left to
         do: also what waits for a sub-message or a barrier that has no turn."""
-        shut = map(all_of, self._shut | self._gates.keys())
+        shut = map(all_of, map(partition_of, self._shut | self._gates.keys()))
         return {*shut, *map(repr, self.lanes.keys if self._ordered else ())}
 
     def newly_parked(self) -> list[str]:
@@ -457,12 +457,12 @@ class Dispatcher:
 
     def _shut_behind(self, barrier: Barrier, error: str) -> None:
         # All that is not in a lane yet of its partition is behind it.
-        partition = barrier.message.partition
+        number = barrier.message.origin.ledger
         if isinstance(barrier, Unsplit):
             error = f"split failed, so its lanes are unknown: {error}"
-        self._name(all_of(partition), barrier, error)
-        self._shut.add(partition)
-        gate = self._gates.pop(partition, None)
+        self._name(all_of(partition_of(number)), barrier, error)
+        self._shut.add(number)
+        gate = self._gates.pop(number, None)
         for sub in () if gate is None else gate.waiting:
             self._rest(sub)
 
@@ -475,16 +475,16 @@ class Dispatcher:
             self.lanes.push_to_all(sub, sub.keys)
 
     def _finished_behind_gate(self, sub: SubMessage) -> None:
-        partition = sub.message.origin.partition
-        gate = self._gates.get(partition)
+        number = sub.message.origin.ledger
+        gate = self._gates.get(number)
         if gate is not None:
             if isinstance(sub, Unsplit):
                 gate.undecided -= 1
             elif isinstance(sub, Barrier):
                 gate.running = False
-            self._open(partition, gate)
+            self._open(number, gate)
 
-    def _open(self, partition: int, gate: Gate) -> None:
+    def _open(self, number: int, gate: Gate) -> None:
         # Lets through what no barrier holds back any more.
         waiting = gate.waiting
         while waiting and not gate.running:
@@ -499,7 +499,7 @@ class Dispatcher:
             if not isinstance(sub, Barrier):
                 self._push(waiting.popleft())
                 continue
-            if partition in self.behind:  # what it waits for is left pending elsewhere
+            if partition_of(number) in self.behind:  # what it waits for is left pending elsewhere
                 self.lanes.parked += 1
                 self._shut_behind(sub, "something before this barrier is left pending")
                 return
@@ -509,7 +509,7 @@ class Dispatcher:
             gate.running = True
             self.lanes.push_alone(waiting.popleft())
         if not waiting and not gate.running and not gate.undecided:
-            del self._gates[partition]
+            del self._gates[number]
 
 
 def _summed(accounts: Iterable[tuple[Counts, Counts]]) -> tuple[Counts, Counts]:

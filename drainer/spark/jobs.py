@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import StorageLevel
 
 from drainer.core.joins import Joins
-from drainer.core.progress import Range
+from drainer.core.progress import Range, join_ranges
 from drainer.errors import BrokerUnreachable, Interrupted, Refused, StateRefused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import recreated
@@ -134,6 +134,14 @@ class PreparedWave:
         have all."""
         found = ((each.partition, each.undivided) for each in self.manifests)
         return next(((n, offset) for n, offset in found if offset is not None), None)
+
+    @property
+    def units(self) -> dict[int, tuple[Range, ...]]:
+        """By partition, messages that ``split`` rejected."""
+        units: dict[int, tuple[Range, ...]] = {}
+        for each in self.manifests:
+            units[each.partition] = join_ranges((*units.get(each.partition, ()), *each.units))
+        return units
 
     @property
     def stops(self) -> dict[int, int]:

@@ -56,6 +56,7 @@ class Manifest(msgspec.Struct, frozen=True):
         joined: the sets of places that sub-messages connect, those of one shard among them; None
             when they are too many.
         barriers: offsets of messages with one.
+        units: messages that ``split`` rejected, which are one unit each.
         stop: the offset behind the first message that ``split`` rejected, if its partition stops
             there; the slice has nothing from there on.
         log_bytes: of keys and values.
@@ -72,6 +73,7 @@ class Manifest(msgspec.Struct, frozen=True):
     undivided: int | None = None
     joined: tuple[Sequence[int], ...] | None = ()
     barriers: tuple[int, ...] = ()
+    units: tuple[Range, ...] = ()
     stop: int | None = None
     log_bytes: int = 0
     processor_s: float = 0.0
@@ -135,6 +137,7 @@ class _SliceReader:
         self._undivided: int | None = None
         self._components = Components()
         self._barriers: list[int] = []
+        self._units: list[int] = []
         self._stop: int | None = None
 
     def rows(self) -> Iterator[Row | tuple[int, Manifest]]:
@@ -189,6 +192,7 @@ class _SliceReader:
                 undivided=self._undivided,
                 joined=None if self._too_many else self._components.sets,
                 barriers=tuple(self._barriers),
+                units=ranges_of(self._units),
                 stop=self._stop,
                 log_bytes=log_bytes,
                 processor_s=thread_time() - begun_s,
@@ -226,6 +230,7 @@ class _SliceReader:
             raise split_failed_at(message, unit)
         if unit.skip is None and self._task.failures.stops_unsplit:
             self._stop = message.offset + 1
+        self._units.append(message.offset)
         shard = self._places.number(unit, self._shards, self._joins)
         assert shard is not None, "a unit has one shard"
         return shard

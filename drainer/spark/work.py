@@ -149,8 +149,10 @@ class WaveRunner:
         number = self._waves_read
         self._waves[number] = prepared
         subs = {prepared.streams.claim(shard): each for shard, each in prepared.subs.items()}
-        self._aggregation.begin(number, prepared.ranges, prepared.delivered, subs)
+        self._aggregation.begin(number, prepared.ranges, prepared.delivered, subs, prepared.units)
         await self._write_joins(prepared)
+        if any(prepared.units.values()):
+            await self._checkpointer.wait_until_written()
         for each in prepared.manifests:
             self.left_alone.update(each.left_alone)
         self._monitor.begin_wave(number + self._reader.about)
