@@ -51,6 +51,7 @@ _NOT_OF_HANDLERS = (
     "<",
 )
 _HANDLES = ("handle", "handle_batch")
+PAST = ", or resume with --on-split-failure dead-letter, skip or park to go past it"
 OWN_NAME = "drainer_handler_"  # begins the name of a module whose own name is taken
 
 
@@ -226,20 +227,12 @@ def described(error: BaseException) -> str:
     return describe(error) + "".join(places[-1:])
 
 
-def split_failed(message: Message, error: BaseException) -> SplitFailed:
-    """What a drain tells of a ``split`` that raised."""
+def split_failed(message: Message, why: str, past: str = "", first: str = "") -> SplitFailed:
+    """The error for a message that ``split`` rejected; ``past`` is a way to go past it, and
+    ``first`` what is said before."""
     return SplitFailed(
-        f"split failed at {message}: {described(error)}",
-        hint="Fix `split`. Nothing of this message was handled.",
-    )
-
-
-def split_failed_at(message: Message, unit: Unsplit, why: str | None = None) -> SplitFailed:
-    """The error of a drain that halts at a message which ``split`` rejected, ``why`` it does."""
-    return SplitFailed(
-        f"{f'{why}; last, ' if why else ''}split failed at {message}: {unit.why}",
-        hint="Fix `split`, or resume with --on-split-failure dead-letter, skip or park to go past"
-        " it. Nothing of this message was handled.",
+        f"{first}split failed at {message}: {why}",
+        hint=f"Fix `split`{past}. Nothing of this message was handled.",
     )
 
 
@@ -254,7 +247,7 @@ def split_or_reject(
         return list(split(message))
     except BaseException as error:
         if isinstance(error, Fatal) or not isinstance(error, Exception):
-            raise split_failed(message, error) from error
+            raise split_failed(message, described(error)) from error
         name, text, why = type(error).__name__, text_of(error), described(error)
         if isinstance(error, Retry):
             text, why = (f"{each} (drainer never retries split)".lstrip() for each in (text, why))
@@ -279,7 +272,7 @@ def split_up(
     except Skip:
         return []
     except BaseException as error:
-        raise split_failed(message, error) from error
+        raise split_failed(message, described(error)) from error
 
 
 async def _call(in_thread: BlockingCall, target: Any, name: str, *args: Any) -> None:

@@ -159,28 +159,15 @@ class FirstDispatcher(Dispatcher):
         else:
             ledger.reach(offset + 1)
             self._passed[number] += 1
-        if first := self._first_of(message, sequence, matching, done, finished):
-            self._let_in(message, sequence, ~first)
-
-    def _first_of(
-        self,
-        message: Message,
-        subs: Sequence[SubMessage],
-        matching: int,
-        done: int,
-        finished: int,
-    ) -> int:
-        # The bits of those that are to be handled now; the others wait for the rest.
-        number, first = message.origin.ledger, 0
-        for sub in subs:
+        first = 0
+        for sub in sequence:
             bit = 1 << sub.index
             if (done | finished) & bit:
                 continue
-            if isinstance(sub, Unsplit):
-                return bit
-            if isinstance(sub, Barrier):
-                self._hold_all(subs[sub.index + 1 :], matching & ~done)
-                self._cut(number, message.offset + 1)
+            unsplit = isinstance(sub, Unsplit)
+            if isinstance(sub, Barrier) and not unsplit:
+                self._hold_all(sequence[sub.index + 1 :], matching & ~done)
+                self._cut(number, offset + 1)
                 break
             if isinstance(sub, LeftAlone):
                 if matching & bit:
@@ -188,11 +175,12 @@ class FirstDispatcher(Dispatcher):
             elif not matching & bit:
                 self._waits.add(number, self._lanes_of(sub))
                 self.beside += 1
-            elif self._waits.has_any(number, self._lanes_of(sub)):
+            elif not unsplit and self._waits.has_any(number, self._lanes_of(sub)):
                 self._hold(sub)
             else:
                 first |= bit
-        return first
+        if first:
+            self._let_in(message, sequence, ~first)
 
     def deliver_whole(self, messages: Sequence[Message]) -> None:
         for message in messages:

@@ -30,7 +30,7 @@ from drainer.errors import (
 )
 from drainer.escape import printable
 from drainer.handler import Fatal, Retry, Skip
-from drainer.loader import describe, described, split_failed_at
+from drainer.loader import PAST, describe, described, split_failed
 from drainer.message import SubMessage, Unsplit
 from drainer.policy.admission import Admission, Rate, Retries
 from drainer.policy.breaker import Breaker
@@ -533,7 +533,7 @@ def _halted(sub: SubMessage | Bundle, error: BaseException, why: str | None) -> 
     if isinstance(error, RecordUnsure):
         return error
     if isinstance(sub, Unsplit):
-        return split_failed_at(sub.message, sub, why)
+        return split_failed(sub.message, sub.why, PAST, f"{why}; last, " if why else "")
     attempts = f" after {sub.attempt} attempts" if sub.attempt > 1 else ""
     reason = "" if why is None else f"{why}; last, "
     return HandleFailed(

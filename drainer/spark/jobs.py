@@ -6,14 +6,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 
 from drainer.core.joins import Joins
-from drainer.core.progress import Range, join_ranges
+from drainer.core.progress import Range
 from drainer.errors import BrokerUnreachable, Interrupted, Refused, StateRefused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import recreated
@@ -99,6 +99,8 @@ class PreparedWave:
         subs: sub-messages that are to be handled, by shard and partition.
         streams: by what the sub-keys are divided; ``joins`` are those that they go by.
         manifests: of its slices.
+        units: messages that ``split`` rejected, by partition.
+        stops: by partition that stops at such a message, the offset behind it.
     """
 
     rows: RDD[Any]
@@ -108,20 +110,27 @@ class PreparedWave:
     streams: Streams
     joins: Joins | None = None
     manifests: Sequence[Manifest] = ()
+    units: Mapping[int, Sequence[Range]] = field(default_factory=dict)
+    stops: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: RDD[Any], manifests: Sequence[Manifest], task: SliceTask) -> PreparedWave:
         ranges: dict[int, Range] = {}
         delivered: dict[int, list[Range]] = {}
         subs: dict[int, Counter[int]] = {}
+        units: dict[int, list[Range]] = {}
+        stops: dict[int, int] = {}
         for each in sorted(manifests, key=lambda each: (each.partition, each.start)):
             number = each.partition
             ranges[number] = (ranges.get(number, (each.start, 0))[0], each.end)
             delivered.setdefault(number, []).extend(each.delivered)
+            units.setdefault(number, []).extend(each.units)
+            if each.stop is not None:
+                stops.setdefault(number, each.stop)
             for shard, count in each.subs.items():
                 subs.setdefault(shard, Counter())[number] += count
         joins = task.joins.get(task.streams.joins)
-        return cls(rows, ranges, delivered, subs, task.streams, joins, manifests)
+        return cls(rows, ranges, delivered, subs, task.streams, joins, manifests, units, stops)
 
     @property
     def log_bytes(self) -> int:
@@ -134,30 +143,6 @@ class PreparedWave:
         have all."""
         found = ((each.partition, each.undivided) for each in self.manifests)
         return next(((n, offset) for n, offset in found if offset is not None), None)
-
-    @property
-    def units(self) -> dict[int, tuple[Range, ...]]:
-        """By partition, messages that ``split`` rejected."""
-        units: dict[int, tuple[Range, ...]] = {}
-        for each in self.manifests:
-            units[each.partition] = join_ranges((*units.get(each.partition, ()), *each.units))
-        return units
-
-    @property
-    def stops(self) -> dict[int, int]:
-        """By partition that stops at a message which ``split`` rejected, the offset behind it."""
-        found = ((each.partition, each.stop) for each in self.manifests)
-        stops: dict[int, int] = {}
-        for number, stop in found:
-            if stop is not None:
-                stops[number] = min(stop, stops.get(number, stop))
-        return stops
-
-    @property
-    def until_stops(self) -> dict[int, Range]:
-        """The offsets that it has up to its ``stops``, by partition."""
-        stops = self.stops
-        return {n: (start, stops.get(n, end)) for n, (start, end) in self.ranges.items()}
 
     def release(self) -> None:
         """Lets go of the rows."""

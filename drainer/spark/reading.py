@@ -172,7 +172,9 @@ class Reader:
         found = await self._read(self._waves.next(), self._streams, self._joins)
         if found.stops:
             self.stops.update(found.stops)
-            if (shorter := found.until_stops) != found.ranges:
+            stops = found.stops
+            shorter = {n: (start, stops.get(n, end)) for n, (start, end) in found.ranges.items()}
+            if shorter != found.ranges:
                 await blocking_call(found.release)
                 found = await self._read(shorter, self._streams, self._joins)
         prepared, joined = found, True

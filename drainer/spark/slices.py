@@ -24,7 +24,7 @@ from drainer.core.progress import (
     ranges_of,
 )
 from drainer.kafka.spans import read_range
-from drainer.loader import split_failed_at, split_or_reject
+from drainer.loader import PAST, split_failed, split_or_reject
 from drainer.message import Barrier, KeySums, Message, Origin, SubMessage, Unsplit
 from drainer.policy.failures import FailureSettings, OnFailure
 from drainer.policy.rate_cap import RateLimiter
@@ -227,7 +227,7 @@ class _SliceReader:
         Raises SplitFailed when the drain is to halt at it.
         """
         if unit.skip is None and self._task.failures.on_unsplit is OnFailure.HALT:
-            raise split_failed_at(message, unit)
+            raise split_failed(message, unit.why, PAST)
         if unit.skip is None and self._task.failures.stops_unsplit:
             self._stop = message.offset + 1
         self._units.append(message.offset)
