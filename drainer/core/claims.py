@@ -264,16 +264,17 @@ class Elsewhere:
         Raises SplitFailed when a claim has gone past what it split into.
         """
         partition, offset = message.origin.partition, message.offset
-        begun = bool(self._partial.get(partition, {}).get(offset))
-        for division, by_number in self._said.get(partition, {}).items():
-            number = self._places.number(unit, *division)
-            if number in by_number and _finished_bits(*by_number[number], offset):
-                if division[0] == 1:
-                    return 1
-                begun = True
-        for each in self._classes.get(partition, ()):
-            begun |= bool(_finished_bits(each.progress, each.finished, offset))
-        if begun:
+        said = {
+            of == 1
+            for (of, _), by_number in self._said.get(partition, {}).items()
+            if any(_finished_bits(*each, offset) == -1 for each in by_number.values())
+        }
+        if True in said:
+            return 1
+        passed = (
+            _finished_bits(c.progress, c.finished, offset) for c in self._classes.get(partition, ())
+        )
+        if said or any(passed) or self._partial.get(partition, {}).get(offset):
             raise split_no_more(message, unit.why)
         return 0
 
