@@ -54,7 +54,7 @@ def test_a_dead_letter_has_the_message_as_it_was_and_a_redrive_splits_it(
     command: Command, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()
-    headers = [("trace", b"t-1"), ("none", None)]
+    headers: list[tuple[str, str | bytes | None]] = [("trace", b"t-1"), ("none", None)]
     producer = Producer({"bootstrap.servers": topic.bootstrap})
     for value in [*same(AT), MALFORMED, *same(4)]:
         producer.produce(topic.name, value.encode(), b"k-1", headers=headers)
