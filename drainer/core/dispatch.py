@@ -211,7 +211,7 @@ class Dispatcher:
         # ``done`` has the bits of those that need not be handled.
         number = message.origin.ledger
         gate = self._gates.get(number) if self._gates else None
-        if message.left and isinstance(subs[0], Unsplit):
+        if subs and type(subs[0]) is Unsplit and message.left:
             message.ledger.reject(message)
         if self._selects is not None or self._sift is not None:
             done = self._take_out(message, subs, done)

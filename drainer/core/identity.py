@@ -41,8 +41,6 @@ def identify_or_reject(
     Where they would break the account, one unit stands for the whole message.
     """
     sequence = subs if type(subs) is list else list(subs)
-    if len(sequence) == 1 and isinstance(unit := sequence[0], Unsplit):
-        return sequence, unit.take_place(message)
     try:
         return sequence, identify(message, sequence)
     except SplitFailed as error:
@@ -50,12 +48,14 @@ def identify_or_reject(
         return [unit], unit.take_place(message)
 
 
-def identify(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...]:
+def identify(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...] | KeySums:
     """Gives each sub-message its identity; their sub-keys.
 
     Raises SplitFailed for what would break the account later on.
     """
     if not _KINDS.issuperset(map(type, subs)):
+        if isinstance(subs[0], Unsplit):
+            return subs[0].take_place(message)
         for sub in subs:
             if not isinstance(sub, SubMessage):
                 kind = f"the type {sub.__name__}" if isinstance(sub, type) else type(sub).__name__
