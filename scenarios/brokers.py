@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from signal import SIGTERM
 from typing import Self
 
 from drainer.sandbox import broker
@@ -13,6 +15,8 @@ from drainer.sandbox.jars import Say, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts
 
 STOP_TIMEOUT_S = 20.0
+PAUSE_WAIT_S = 5.0
+POLL_S = 0.02
 REPLICAS_MOST = 3
 
 _REPLICATION = (
@@ -107,14 +111,21 @@ class Broker(broker.Broker):
         self.kill()
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP): its connections stay open, and nothing answers."""
-        if self.mark is not None:
-            self.mark.pause()
+        """Freeze it, and return once each of its threads has stopped.
+
+        Its connections stay open, and nothing answers.
+        """
+        if self.mark is None:
+            return
+        self.mark.signal(signal.SIGSTOP)
+        deadline = time.monotonic() + PAUSE_WAIT_S
+        while self.running and not _frozen(self.mark.pid) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
 
     def resume(self) -> None:
-        """Let a paused broker go on (SIGCONT)."""
+        """Let a paused broker go on."""
         if self.mark is not None:
-            self.mark.resume()
+            self.mark.signal(signal.SIGCONT)
 
     def __enter__(self) -> Self:
         self.start()
@@ -187,7 +198,7 @@ class Brokers:
         """Shut all of them down at once (SIGTERM), and kill those that take too long."""
         for each in self.each:
             if each.mark is not None:
-                each.mark.signal(SIGTERM)
+                each.mark.signal(signal.SIGTERM)
         for each in self.each:
             each.stop()
 
@@ -213,6 +224,17 @@ def _address(port: int | None, made_with: str) -> str:
     if port is None:
         raise ValueError(f"this broker was made without {made_with}")
     return f"{HOST}:{port}"
+
+
+def _frozen(pid: int) -> bool:
+    if sys.platform != "linux":
+        return True  # as far as can be told
+    # A stop reaches the threads one by one, and the last of them may still answer a client.
+    try:
+        stats = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:
+        return False  # a thread ended while they were read
+    return all(stat.rpartition(")")[2].split()[0] in "TZX" for stat in stats)
 
 
 def _numbers(ports: BrokerPorts) -> set[int]:
