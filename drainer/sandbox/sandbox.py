@@ -20,6 +20,7 @@ from drainer.process import ProcessMark
 from drainer.sandbox.broker import Broker
 from drainer.sandbox.jars import Say, kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts
+from drainer.store.atomic_file import write_whole
 
 FOLDER_VARIABLE = "DRAINER_SANDBOX"
 STATE_FILE = "sandbox.json"
@@ -217,9 +218,7 @@ def _write(state: SandboxState) -> None:
     file = state.folder / STATE_FILE
     try:
         state.folder.mkdir(parents=True, exist_ok=True)
-        written = file.with_suffix(".tmp")
-        written.write_bytes(encode(_StateFile(FORMAT, state.ports, state.process)))
-        written.replace(file)
+        write_whole(file, encode(_StateFile(FORMAT, state.ports, state.process)))
     except OSError as error:
         raise SandboxRefused(
             f"can't write to the sandbox's folder {state.folder}: {error}",
