@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import broker
 from drainer.sandbox.jars import Say, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts
@@ -218,6 +220,12 @@ class Brokers:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def delete_topic(settings: ClientSettings, topic: str) -> None:
+    """Remove a topic. Raises as ``Cluster.delete_topic``."""
+    with Cluster.connect(settings) as cluster:
+        cluster.delete_topic(topic)
 
 
 def _address(port: int | None, made_with: str) -> str:
