@@ -166,8 +166,8 @@ def load_handler(reference: str) -> LoadedHandler:
     Raises UsageError when there is none, or it has no ``handle``; Refused when importing it raises.
     """
     place, name = place_and_name(reference)
-    if not name and (installed := _installed(place)):
-        source = _guard(reference, installed)
+    if not name and (points := entry_points(group=ENTRY_POINTS, name=place)):
+        source = _guard(reference, next(iter(points)).load)
         return LoadedHandler(reference, _instance(reference, source), source=source)
     module, absolute = _import(place, reference)
     source = _find(module, name, reference)
@@ -346,10 +346,6 @@ def _no_module(reference: str, name: str, where: str) -> UsageError:
 def _search(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
-
-
-def _installed(name: str) -> Callable[[], Any] | None:
-    return next((point.load for point in entry_points(group=ENTRY_POINTS, name=name)), None)
 
 
 def _guard(reference: str, load: Callable[[], Any]) -> Any:
