@@ -109,8 +109,7 @@ class LoadedHandler:
 
         handler.handle = cast(Any, on_the_loop if self.is_async else plainly)
         handler.handle_bundle = together
-        if self.bundling is not None:  # a letter is redriven as what it was, under its own name
-            handler.bundling = replace(self.bundling, coalesce=None)
+        handler.bundling = _without_folding(self.bundling)
         handler.split = split
         handler.whole_messages = False  # it gets the letter's own message
         handler.left_alone = left_alone
@@ -189,6 +188,11 @@ def as_handler(source: Any, reference: str) -> LoadedHandler:
     Raises UsageError when it has no ``handle``; Refused when making an instance raises.
     """
     return LoadedHandler(reference, _instance(reference, source), source=source)
+
+
+def _without_folding(bundling: Bundling | None) -> Bundling | None:
+    # A letter is redriven as what it was, under its own name.
+    return None if bundling is None else replace(bundling, coalesce=None)
 
 
 def writes_records(handler: LoadedHandler) -> bool:
