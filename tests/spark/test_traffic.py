@@ -33,10 +33,10 @@ from drainer.limits.spark.traffic_coordinator import (
     TrafficOrder,
     connect,
 )
-from drainer.sandbox import Broker
 from drainer.spark.failure import said_of
 from kafka.topic import Topic, eventually
 from scenarios.broker_limits.cases import limit_clients
+from scenarios.brokers import Broker
 
 POINT = Point(1024, 4, 200.0)
 WAIT_S = 60.0  # on a machine that does much else
