@@ -97,7 +97,9 @@ class SliceTask:
 
     def pace(self) -> RateLimiter | None:
         limits = self.handler.limits
-        return None if limits is None else RateLimiter(limits, self.share, self.message_bytes)
+        if limits is None:
+            return None
+        return RateLimiter(limits.reading, self.share, self.message_bytes)
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[Row | tuple[int, Manifest]]:
         with carrying():
