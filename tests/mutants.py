@@ -441,8 +441,8 @@ overload-not-ended (limits: on a shared cluster overload ends a trial): operatio
 +            return False
 drainer/limits/search/boundary.py
 most-exceeded (limits: --max-rate): operations/test_trials.py
--        pace = self.bytes_per_s_most / self.settings.max_producers / message_bytes
-+        pace = 2 * self.bytes_per_s_most / self.settings.max_producers / message_bytes
+-        pace = self.bytes_per_s_most * level / LEVELS / producers / message_bytes
++        pace = 2 * self.bytes_per_s_most * level / LEVELS / producers / message_bytes
 drainer/limits/kafka/topic.py
 any-topic-removed (limits: nothing but a test topic is removed): kafka/test_limits_topic.py
 -    if strangers := [name for name in names if not _TOPIC.fullmatch(name)]:
