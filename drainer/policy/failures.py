@@ -22,8 +22,8 @@ SKEW_S = 1.0  # that clocks of machines may differ
 LANE_BAD = 2  # sub-messages of a lane, given up one after the other: it is bad, whoever comes next
 
 # The rules by which a sub-message is given up.
-OWN_ERROR = "own error"
-OTHERS_SUCCEED = "others succeed"
+OWN_ERROR = "error of its own"
+OTHERS_SUCCEED = "others succeeded"
 IN_DOUBT = "--max-doubt"
 HANDLER = "GiveUp"
 

@@ -34,7 +34,8 @@ def from_library(path: str, *bases: type[BaseException], **fields: Any) -> BaseE
     """As a library has it that is not installed here."""
     module, _, name = path.rpartition(".")
     kind = type(name, bases or (Exception,), {"__module__": module, **fields})
-    return kind("it failed")
+    error: BaseException = kind("it failed")
+    return error
 
 
 def caused_by(outer: BaseException, cause: BaseException) -> BaseException:

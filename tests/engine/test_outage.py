@@ -72,7 +72,7 @@ def test_bad_messages_with_long_retries_are_given_up_after_those_and_hold_up_not
     assert set(run.given_up) == set(bad)
     assert {run.attempts[offset] for offset in bad} == {4}
     assert run.now_s < 3 * 30 + 5
-    assert given_up_by(run.status) == {"own error": 20}
+    assert given_up_by(run.status) == {"error of its own": 20}
     assert run.status.outages == 0
 
 
