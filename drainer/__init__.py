@@ -3,7 +3,7 @@
 The names here are what a handler needs. docs/explanation/how-it-works.md explains the rest.
 """
 
-from drainer.handler import Context, Fatal, Handler, Retry, Skip
+from drainer.handler import Context, Fatal, GiveUp, Handler, Retry, Skip
 from drainer.message import Barrier, Message, Origin, SubMessage
 
 __version__ = "0.1.0"
@@ -12,6 +12,7 @@ __all__ = [
     "Barrier",
     "Context",
     "Fatal",
+    "GiveUp",
     "Handler",
     "Message",
     "Origin",

@@ -80,6 +80,7 @@ class LoadedHandler:
         self.is_async = _is_async(_own(target, "handle_batch") or target.handle)
         # None stands for the default split, which the engine does without calling anything.
         self.split: Callable[[Message], Iterable[SubMessage]] | None = _own(target, "split")
+        self.is_outage: Callable[[BaseException], bool | None] | None = _own(target, "is_outage")
         self.whole_messages = bool(getattr(target, "whole_messages", False))
         self.selects: Callable[[SubMessage], bool] | None = None  # None stands for all
         self.left_alone: Counter[str] | None = None  # by a redrive, in this run: why, how many
