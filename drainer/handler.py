@@ -117,9 +117,18 @@ class Handler:
 
         ``async def`` runs on the event loop, a plain ``def`` on long-lived threads. Raising means
         that it failed: ``--retries`` and ``--on-failure`` say what then, unless it is ``Retry``,
-        ``Skip`` or ``Fatal``. It may be called again for the same ``sub.id`` after a crash.
+        ``Skip``, ``GiveUp`` or ``Fatal``. It may be called again for the same ``sub.id`` after a
+        crash.
         """
         raise NotImplementedError
+
+    def is_outage(self, error: BaseException) -> bool | None:
+        """Whether an error is the downstream's fault (True) or the message's own (False).
+
+        ``error`` is what ``handle`` raised, or a TimeoutError after ``--timeout``. None, the
+        default, leaves it to drainer's table of exceptions (docs/howto/failures.md).
+        """
+        return None
 
     whole_messages: bool = False
     """Whether ``handle`` needs ``sub.message.value``: a drain on Spark leaves it out otherwise."""

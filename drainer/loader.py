@@ -58,7 +58,11 @@ OWN_NAME = "drainer_handler_"  # begins the name of a module whose own name is t
 class LoadedHandler:
     """A handler ready for an engine, whichever form its author gave it.
 
-    ``absolute_reference`` is the reference in a form that holds from any folder: what a plan keeps.
+    Attributes:
+        reference: as it was given.
+        absolute_reference: the same in a form that holds from any folder: what a plan keeps.
+        target: the handler itself: an instance, or a module.
+        source: what it was made of: a class, an instance or a module.
     """
 
     def __init__(
@@ -70,14 +74,15 @@ class LoadedHandler:
     ) -> None:
         self.reference = reference
         self.absolute_reference = absolute_reference or reference
-        self._target = target
-        self._source = target if source is None else source
+        self.target = target
+        self.source = target if source is None else source
         self.bundling = _bundling_of(reference, target)  # None when it takes them one by one
         self.handle = _one_by_one(target)
         self.handle_bundle = _by_bundle(target)
         self.is_async = _is_async(_own(target, "handle_batch") or target.handle)
         # None stands for the default split, which the engine does without calling anything.
         self.split: Callable[[Message], Iterable[SubMessage]] | None = _own(target, "split")
+        self.is_outage: Callable[[BaseException], bool | None] | None = _own(target, "is_outage")
         self.whole_messages = bool(getattr(target, "whole_messages", False))
         self.selects: Callable[[SubMessage], bool] | None = None  # None stands for all
         self.split_letter: Split | None = None  # of a redrive; it counts nothing
@@ -120,24 +125,14 @@ class LoadedHandler:
     def held_open(self) -> LoadedHandler:
         """The same handler for whoever neither opens nor closes it."""
         handler = copy(self)
-        handler._target = None
+        handler.target = None
         return handler
-
-    @property
-    def target(self) -> Any:
-        """The handler itself: an instance, or a module."""
-        return self._target
-
-    @property
-    def source(self) -> Any:
-        """What it was made of: a class, an instance or a module."""
-        return self._source
 
     @property
     def code(self) -> str | None:
         """A digest of its module's file and of those of the classes that it is derived from, but
         not of Python's own, which an upgrade changes; None without any."""
-        source = self._source
+        source = self.source
         kind = source if isinstance(source, type) else type(source)
         names = {each.__module__ for each in inspect.getmro(kind)} - {Handler.__module__}
         names = {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
@@ -148,8 +143,8 @@ class LoadedHandler:
 
     def fresh(self) -> LoadedHandler:
         """Another one: a new instance where a class was named, else the same target again."""
-        target = _instance(self.reference, self._source)
-        return LoadedHandler(self.reference, target, self.absolute_reference, self._source)
+        target = _instance(self.reference, self.source)
+        return LoadedHandler(self.reference, target, self.absolute_reference, self.source)
 
     async def open(self, context: Context, in_thread: BlockingCall = blocking_call) -> None:
         """Calls the handler's ``open``, a plain one by ``in_thread``.
@@ -157,7 +152,7 @@ class LoadedHandler:
         Raises Refused when that raises: nothing was handled yet.
         """
         try:
-            await _call(in_thread, self._target, "open", context)
+            await _call(in_thread, self.target, "open", context)
         except DrainerError:
             raise
         except Exception as error:
@@ -167,7 +162,7 @@ class LoadedHandler:
             ) from error
 
     async def close(self, in_thread: BlockingCall = blocking_call) -> None:
-        await _call(in_thread, self._target, "close")
+        await _call(in_thread, self.target, "close")
 
 
 def load_handler(reference: str) -> LoadedHandler:
@@ -176,8 +171,8 @@ def load_handler(reference: str) -> LoadedHandler:
     Raises UsageError when there is none, or it has no ``handle``; Refused when importing it raises.
     """
     place, name = place_and_name(reference)
-    if not name and (installed := _installed(place)):
-        source = _guard(reference, installed)
+    if not name and (points := entry_points(group=ENTRY_POINTS, name=place)):
+        source = _guard(reference, next(iter(points)).load)
         return LoadedHandler(reference, _instance(reference, source), source=source)
     module, absolute = _import(place, reference)
     source = _find(module, name, reference)
@@ -384,10 +379,6 @@ def _no_module(reference: str, name: str, where: str) -> UsageError:
 def _search(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
-
-
-def _installed(name: str) -> Callable[[], Any] | None:
-    return next((point.load for point in entry_points(group=ENTRY_POINTS, name=name)), None)
 
 
 def _guard(reference: str, load: Callable[[], Any]) -> Any:

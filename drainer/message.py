@@ -172,6 +172,7 @@ class SubMessage:
     __slots__ = (
         "_folded",
         "attempt",
+        "begun",
         "failing",
         "index",
         "key",
@@ -184,11 +185,13 @@ class SubMessage:
         "together",
     )
 
-    # The drain's own notes: how it fails, once an attempt has (policy/breaker.py); the
+    # The drain's own notes: how it fails, once an attempt has, and after how many failed calls its
+    # attempt began, where that tells something (policy/failures.py); the
     # lane, its key, and who is behind in it (core/lanes.py); what it stands for, and how many may
     # be given to the handler with it, once such a bundle has failed (core/bundles.py).
     _folded: tuple[SubMessage, ...] | None
     failing: Any
+    begun: int
     together: int
     lane: Any
     lane_key: Hashable

@@ -13,7 +13,6 @@ from pathlib import Path
 
 POLL_S = 0.02
 KILL_WAIT_S = 10.0
-PAUSE_WAIT_S = 5.0
 
 # Becomes another program once the kernel has been asked for a SIGKILL when the parent goes: safer
 # than a preexec_fn, which may deadlock in a parent with threads. Where the parent went before that,
@@ -63,17 +62,6 @@ class ProcessMark:
             return False
         return True
 
-    def pause(self) -> None:
-        """Freeze it, and return once each of its threads has stopped."""
-        self.signal(signal.SIGSTOP)
-        deadline = time.monotonic() + PAUSE_WAIT_S
-        while self.alive() and not _frozen(self.pid) and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-
-    def resume(self) -> None:
-        """Let it go on after ``pause``."""
-        self.signal(signal.SIGCONT)
-
     def wait(self, timeout_s: float) -> bool:
         """Wait until it is gone; False when it still runs after ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
@@ -86,7 +74,7 @@ class ProcessMark:
     def end(self, *, grace_s: float) -> bool:
         """Ask it to end, and after ``grace_s`` make it; False when even that did not help."""
         if self.signal(signal.SIGTERM):
-            self.resume()  # a paused process takes no notice of anything else
+            self.signal(signal.SIGCONT)  # a paused process takes no notice of anything else
             if not self.wait(grace_s):
                 return self.kill()
         return True
@@ -125,17 +113,6 @@ def _started_linux(pid: int) -> str | None:
     # A zombie whose other threads are still ending holds its ports yet.
     ended = state in "ZX" and threads <= 1
     return None if ended else f"{boot_id}:{started_ticks}"
-
-
-def _frozen(pid: int) -> bool:
-    if sys.platform != "linux":
-        return True  # as far as can be told
-    # A stop reaches the threads one by one, and the last of them may still answer a client.
-    try:
-        stats = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
-    except OSError:
-        return False  # a thread ended while they were read
-    return all(stat.rpartition(")")[2].split()[0] in "TZX" for stat in stats)
 
 
 def _started_ps(pid: int) -> str | None:

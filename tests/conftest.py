@@ -21,10 +21,11 @@ from drainer.errors import SandboxRefused
 from drainer.java import find_java
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker, BrokerPorts
 from drainer.sandbox.jars import kafka_jars
+from drainer.sandbox.ports import BrokerPorts
 from kafka.topic import PASSWORD, USER, settle
 from s3 import INSTALL, LOGIN, S3, running, versitygw
+from scenarios.brokers import Broker
 
 # Brokers and Spark live for seconds here: compiling their code as for days takes longer than it
 # saves. What a caller asks of Java comes later, and wins.
@@ -122,13 +123,17 @@ def broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> I
         with FileLock(folder / "users.lock"):
             fcntl.flock(users, fcntl.LOCK_SH)
             if ports.exists():
-                running = Broker(folder, ports=BrokerPorts(**json.loads(ports.read_text())))
+                listens = json.loads(ports.read_text())
+                running = Broker(
+                    folder, ports=BrokerPorts(**listens["ports"]), sasl_port=listens["sasl"]
+                )
             else:
                 # It is never restarted; to be late on a busy machine must not shut it out.
                 running = _broker(tmp_path_factory.mktemp("broker"), session_ms=30_000)
                 running.start()
                 _settle(running)
-                ports.write_text(json.dumps(asdict(running.ports)))
+                listens = {"ports": asdict(running.ports), "sasl": running.sasl_port}
+                ports.write_text(json.dumps(listens))
         yield running
         if running.running:
             fcntl.flock(users, fcntl.LOCK_EX)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from drainer.certify.operation import certify_on, sample_of, state_function
-from drainer.certify.view import show_certificate, show_sample
+from drainer.certify.view import certificate_page, show_sample
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka
 from drainer.cli.groups import changing_when, only, option, options
@@ -66,7 +66,8 @@ def certify(
         insist_on_yes(terminal, f"Call the handle of {loaded.reference}?", yes=yes)
     terminal.say("calling split here and in other processes, then handle if allowed ...")
     certificate = certify_on(taken, loaded, state, how.handler_options, checking.seed)
-    show_certificate(terminal, certificate)
+    terminal.say("")
+    terminal.present(certificate_page(certificate))
     if terminal.json:
         terminal.data(
             {

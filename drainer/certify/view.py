@@ -32,12 +32,6 @@ def show_sample(terminal: Terminal, handler: str, sample: Sample, seed: int) -> 
     )
 
 
-def show_certificate(terminal: Terminal, certificate: Certificate) -> None:
-    """The verdict and each check with its mark; what fails is shown even when quiet."""
-    terminal.say("")
-    terminal.present(certificate_page(certificate))
-
-
 def certificate_page(certificate: Certificate) -> Page:
     """Whether the handler keeps its promises on the sample, and what was looked at."""
     broken = [found for found in certificate.findings if found.level is Level.BAD]

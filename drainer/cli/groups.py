@@ -30,42 +30,49 @@ _BY_NAME = "by its name"
 _WORDS = ((int, "N"), (float, "N"), (Path, "PATH"), (str, "TEXT"))  # for values of a type
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Option:
     """One option or argument as it was declared.
 
     Attributes:
-        make: makes what typer knows it by, for a panel of the help.
-        names: as in ``--buffer`` and ``-b``; without a long one it is called as its field is.
+        names: as in ``--buffer`` and ``-b``; without a long one it is called as its field is. Of an
+            argument its metavar.
+        help: what it is for.
         default: the text or value when nothing is given; ``...`` when something must be.
-        parse: makes the value of what typer gives; None when that will do.
+        parse: makes the value of what typer gives; None when that will do. Its metavar is shown.
         given: the type of what typer gives, where it is parsed.
         many: the type of one of them, where it may be repeated; None where it may not.
+        envvar: the variable that gives its value, too; made of its name unless it is given.
+        panel: of the help; that of its group unless it is given.
         resumes: whether a command to resume has to repeat it.
         pairs: whether it is ``NAME=VALUE``, and the value may be a secret.
         hidden_value: whether its value may hold a secret.
         basic: whether the short help has it.
-        help: what it is for.
-        envvar: the variable as it was declared.
+        is_argument: whether it is an argument.
+        more: whatever else typer.Option takes.
     """
 
-    make: Callable[[tuple[str, ...], str | None, str], Any]
     names: tuple[str, ...]
+    help: str
     default: Any = ...
     parse: Callable[[Any], Any] | None = None
     given: type = str
     many: type | None = None
+    envvar: str | None = _BY_NAME
+    panel: str | None = None
     resumes: bool = False
     pairs: bool = False
     hidden_value: bool = False
     basic: bool = False
-    help: str = ""
-    envvar: str | None = _BY_NAME
+    is_argument: bool = False
+    more: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def variable(self) -> str | None:
-        """That gives its value, too; None when none does."""
-        return variable_of(self.names, self.envvar)
+        """The variable that gives its value, too; None when none does."""
+        if self.envvar != _BY_NAME:
+            return self.envvar
+        return f"DRAINER_{self.word.strip('-').upper().replace('-', '_')}"
 
     @property
     def word(self) -> str:
@@ -92,7 +99,18 @@ class Option:
         )
 
     def _made(self, panel: str | None, kind: Any) -> Any:
-        made = self.make(self.names, panel, self.help)
+        proposed = proposing(self.word.strip("[]"))
+        made: Any
+        if self.is_argument:
+            made = typer.Argument(metavar=self.word, help=self.help, autocompletion=proposed)
+        else:
+            made = typer.Option(
+                *self.names,
+                help=self.help,
+                envvar=self.variable,
+                rich_help_panel=self.panel or panel,
+                **{"metavar": METAVARS.get(self.parse), "autocompletion": proposed, **self.more},
+            )
         kinds = {self.many} if self.many else {kind, *get_args(kind)}
         made.metavar = made.metavar or next((word for of, word in _WORDS if of in kinds), None)
         return made
@@ -111,67 +129,19 @@ class Option:
             raise UsageError(f"{self.word} {error}", hint=error.hint) from None
 
 
-def variable_of(names: tuple[str, ...], envvar: str | None) -> str | None:
-    """The variable of an option, made of its name unless it was given."""
-    if envvar != _BY_NAME:
-        return envvar
-    return f"DRAINER_{names[0].partition('/')[0].strip('-').upper().replace('-', '_')}"
-
-
-def option(
-    *names: str,
-    help: str,
-    default: Any = ...,
-    parse: Callable[[Any], Any] | None = None,
-    given: type = str,
-    many: type | None = None,
-    envvar: str | None = _BY_NAME,
-    panel: str | None = None,
-    resumes: bool = False,
-    pairs: bool = False,
-    hidden_value: bool = False,
-    basic: bool = False,
-    **more: Any,
-) -> Any:
+def option(*names: str, default: Any = ..., many: type | None = None, **given: Any) -> Any:
     """Declares an option, as a field of a group or as metadata of an ``Annotated`` parameter.
 
-    ``envvar`` is made of the name unless it is given; None for none. The metavar is that of
-    ``parse``. Whatever else typer.Option takes goes through.
+    Takes what ``Option`` has, and whatever else typer.Option takes.
     """
-
-    def make(names: tuple[str, ...], of_group: str | None, help: str) -> Any:
-        settings = {"metavar": METAVARS.get(parse), "autocompletion": proposing(names[0])} | more
-        return typer.Option(
-            *names,
-            help=help,
-            envvar=variable_of(names, envvar),
-            rich_help_panel=panel or of_group,
-            **settings,
-        )
-
-    if many is not None:
-        default = None
-    return Option(
-        make, names, default, parse, given, many, resumes, pairs, hidden_value, basic, help, envvar
-    )
+    more = {name: given.pop(name) for name in given.keys() - Option.__dataclass_fields__}
+    default = default if many is None else None
+    return Option(names=names, default=default, many=many, more=more, **given)
 
 
-def argument(
-    metavar: str,
-    *,
-    help: str,
-    parse: Callable[[Any], Any] | None = None,
-    default: Any = ...,
-    many: type | None = None,
-    **more: Any,
-) -> Any:
-    """Declares an argument; as ``option``."""
-
-    def make(names: tuple[str, ...], of_group: str | None, help: str) -> Any:
-        proposed = proposing(metavar.strip("[]"))
-        return typer.Argument(metavar=metavar, help=help, autocompletion=proposed, **more)
-
-    return Option(make, (metavar,), default, parse, many=many, help=help, envvar=None)
+def argument(metavar: str, **given: Any) -> Any:
+    """Declares an argument, as metadata; takes what ``Option`` has."""
+    return Option(names=(metavar,), envvar=None, is_argument=True, **given)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))

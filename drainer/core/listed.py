@@ -9,9 +9,9 @@ from drainer.core.progress import Range, count, encode_ranges
 NAMED = 5
 
 
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """``1 message``, ``2 messages``; nouns that take no s say their plural."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
+def counted(number: int, noun: str) -> str:
+    """``1 message``, ``2 messages``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def listed(names: Sequence[object], most: int = NAMED) -> str:

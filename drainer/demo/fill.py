@@ -19,12 +19,6 @@ def create_topic(settings: ClientSettings, topic: str, partitions: int = 1) -> N
         cluster.create_topic(topic, partitions)
 
 
-def delete_topic(settings: ClientSettings, topic: str) -> None:
-    """Raises as ``Cluster.delete_topic``."""
-    with Cluster.connect(settings) as cluster:
-        cluster.delete_topic(topic)
-
-
 def fill(
     settings: ClientSettings, topic: str, records: Iterable[tuple[bytes | None, bytes, int]]
 ) -> int:

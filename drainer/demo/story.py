@@ -17,7 +17,7 @@ from drainer.demo.emergency import (
     Reindex,
     values,
 )
-from drainer.demo.fill import create_topic, delete_topic, fill
+from drainer.demo.fill import create_topic, fill
 from drainer.engine.loop import hurried_interpreter
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
@@ -152,7 +152,7 @@ class Demo:
 
     def close(self, cluster: Cluster) -> None:
         """Removes the topic, the group and the plan."""
-        delete_topic(self.settings, self.topic)
+        cluster.delete_topic(self.topic)
         cluster.delete_group(self.group)
         self.plan_path.unlink(missing_ok=True)
 

@@ -10,15 +10,11 @@ from math import inf
 from typing import Any
 
 from drainer.engine.loop import CANCEL_S, spawn
-from drainer.engine.runtime import Runtime
 from drainer.engine.workers import (
-    Broken,
-    Judge,
-    Lease,
     LeaseOver,
-    Note,
     Starter,
     TimedOut,
+    Workers,
     insist_on_done,
     watch_interval_s,
 )
@@ -29,7 +25,7 @@ SLICE_S = 0.01  # how long handlers that never wait may keep the event loop to t
 CANCELS_MOST = 3  # for one attempt, a timeout between two
 
 
-class AsyncWorkers:
+class AsyncWorkers(Workers):
     """``concurrency`` coroutines; a worker stays on its lane while that is the best choice.
 
     ``limit`` makes more of them, or lets some rest when they are done with what they are at.
@@ -37,55 +33,29 @@ class AsyncWorkers:
     with the time while handlers keep the event loop from all that is due on it.
     """
 
-    def __init__(
-        self,
-        starter: Starter,
-        handle: Callable[[SubMessage], Any],
-        concurrency: int,
-        timeout_s: float,
-        judge: Judge,
-        broken: Broken,
-        idle: Callable[[], None],
-        note: Note,
-        lease: Lease,
-        held: Callable[[float], None],
-        runtime: Runtime,
-    ) -> None:
-        self._clock = runtime.monotonic
-        self._uptime = runtime.uptime
-        self._lease = lease
-        self._note = note
+    def __init__(self, *given: Any, held: Callable[[float], None], **named: Any) -> None:
         self._held = held
         self._gaps: list[int] = []  # by worker, between two attempts that are measured
-        self._stopping = False
         self._abandoned = False
         self._over = False  # it has waited for its workers as long as it does
         self._surplus = 0  # workers that are to rest
         self._next: Callable[[SubMessage], SubMessage | None]
         self._resting: list[asyncio.Future[None]] = []
-        self.use(starter)
-        self._timeout_s = timeout_s
         self._current: list[SubMessage | None] = []  # by worker
         self._overdue: dict[int, int] = {}  # workers that were cancelled for it, and how often
-        self._handle = handle
-        self._concurrency = concurrency
-        self._failed = judge.failed
-        self._broken = broken
-        self._idle = idle
         self._sleepers: deque[asyncio.Future[None]] = deque()
         self._late = False  # this turn of the loop has lasted long enough
         self._slice_end = 0.0
         self._tasks: list[asyncio.Task[None]] = []
-        self._watcher: asyncio.Task[None] | None = None
-        self._loop = asyncio.get_running_loop()
+        super().__init__(*given, **named)
+        self._failed = self._judge.failed
 
     def start(self) -> None:
         self.limit(self._concurrency)
         self._watcher = spawn(self._watch(), "timeouts", self._broken)
 
     def use(self, starter: Starter) -> None:
-        """Asks it for work from now on."""
-        self._starter = starter
+        super().use(starter)
         self._lanes = starter.lanes
         self._take = starter.take
         if not self._abandoned:
@@ -227,10 +197,6 @@ class AsyncWorkers:
                     if times > CANCELS_MOST:
                         self._broken(_not_to_be_cancelled(sub, times - 1))
                     self._tasks[number].cancel()
-
-    def _watch_no_more(self) -> None:
-        if self._watcher is not None:
-            self._watcher.cancel()
 
     async def _cancelled(self, number: int) -> TimedOut:
         """Ends the cancellation of an overdue worker, whether the handler let it pass or not."""

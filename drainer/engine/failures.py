@@ -29,14 +29,18 @@ from drainer.errors import (
     ValueNotShipped,
 )
 from drainer.escape import printable
-from drainer.handler import Fatal, Retry, Skip
+from drainer.handler import Fatal, GiveUp, Retry, Skip
 from drainer.loader import PAST, describe, described, split_failed
 from drainer.message import SubMessage, Unsplit
 from drainer.policy.admission import Admission, Rate, Retries
-from drainer.policy.breaker import Breaker
 from drainer.policy.failures import (
     FATES,
+    HANDLER,
+    IN_DOUBT,
     NOTHING,
+    NOTHING_SUCCEEDED,
+    OTHERS_SUCCEED,
+    UNSPLIT,
     AfterDead,
     Decision,
     FailurePolicy,
@@ -44,9 +48,10 @@ from drainer.policy.failures import (
     Fate,
     Totals,
 )
+from drainer.policy.fault import Fault, as_retry, fault_of
 
 TICK_LEAST_S = 0.001
-BACK_AGAIN_S = 0.05  # after it was not the time to try one again
+OTHERS_S = 10.0  # without a success in another task: then there may be none at work
 KINDS_MOST = 50  # kinds of errors; what comes then is counted by its type alone
 KIND_LENGTH = 160
 
@@ -58,9 +63,11 @@ class Failures:
 
     Args:
         bundling: how the handler wants several sub-messages in one call; None when it does not.
+        is_outage: what the handler says of an error; None when it says nothing of any.
         use: gives the workers their source of work.
         wake: wakes them when there is some.
         changed: called when the drain may be complete.
+        awaits: whether more is about to be delivered.
         halt: ends the drain.
         before: the account of sub-messages that former runs left to the failure policy.
         totals: what all tasks of the drain did, when there are others.
@@ -72,31 +79,43 @@ class Failures:
         settings: FailureSettings,
         sink: DeadLetters | None,
         bundling: Bundling | None,
+        is_outage: Callable[[BaseException], bool | None] | None = None,
         *,
         use: Callable[[Starter], None],
         wake: Callable[[], None],
         changed: Callable[[], None],
+        awaits: Callable[[], bool],
         halt: Callable[[BaseException], None],
         runtime: Runtime,
         before: Counts = NOTHING,
         totals: Callable[[], Totals] = Totals,
     ) -> None:
         self._clock = clock = runtime.monotonic
+        self._wall = runtime.wall
+        self._is_outage = is_outage
         self._dispatcher = dispatcher
         self._settings = settings
         self._sink = sink
         self._use = use
         self._wake = wake
         self._changed = changed
+        self._awaits = awaits
         self._halt = halt
         self._retries = Retries()
-        self._breaker = Breaker()
-        self._policy = FailurePolicy(settings, self._breaker, runtime.random(), before)
+        self._policy = FailurePolicy(settings, runtime.random(), before)
+        self._breaker = self._policy.breaker
         self._totals = totals
         self._whole = self._others = Totals()
+        self._others_until_s = 0.0  # they may show more until then
         rate = None if settings.rate is None else Rate(settings.rate, clock())
         self._admission = Admission(
-            dispatcher, self._retries, self._breaker, rate, clock, self._recovered
+            dispatcher,
+            self._retries,
+            self._policy,
+            rate,
+            clock,
+            succeeded=self._succeeded,
+            recovered=self._recovered,
         )
         self._paused_s = 0.0  # since when it is
         self._kinds: Counter[str] = Counter()
@@ -106,12 +125,11 @@ class Failures:
             self._bundler = Bundler(dispatcher, bundling)
         self._letters = 0  # on their way
         self._doubled, self._doubled_first = 0, tuple[str, ...]()  # letters written again blindly
-        self._doubted: dict[SubMessage, BaseException] = {}  # in ``_retries``, their retries spent
         self._failed = self._timeouts = self._skipped = 0
         self._last_kind = self._outage = ""
         self.late: set[SubMessage] = set()  # overdue, and still in their threads
         self._stuck_since_s: float | None = None  # all threads are overdue
-        self.holding_back = rate is not None  # or while the breaker is open, or the drain is paused
+        self.holding_back = rate is not None  # or as ``_settle`` says
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -142,29 +160,39 @@ class Failures:
 
     @property
     def trouble(self) -> str | None:
-        if self._breaker.open_since_s is not None:
+        if self._breaker.open:
             return self._in_outage()
+        if self._policy.doubts and self._nothing_else_runs:
+            return (
+                f"{counted(len(self._policy.doubts), 'sub-message')} failed, and nothing has"
+                " succeeded since to show whether the downstream is away: drainer tries again for"
+                f" {self._settings.max_doubt_s:g} s (--max-doubt): {self._last_kind}"
+            )
         return None if self._sink is None else self._sink.trouble
 
+    @property
+    def _patience(self) -> tuple[float, str]:
+        """How long the breaker may be open, and which option says so."""
+        if self._breaker.own or not self._done:
+            return self._settings.max_doubt_s, "--max-doubt"
+        return self._settings.max_outage_s, "--max-outage"
+
     def _in_outage(self) -> str:
-        settings = self._settings
-        outage = self._policy.patience_s(self._done) > settings.max_doubt_s
-        what = (
-            "the downstream is failing"
-            if outage
-            else "nothing succeeds, and too few calls fail to tell"
-        )
-        most_s = settings.max_outage_s if outage else settings.max_doubt_s
+        most_s, option = self._patience
+        if self._breaker.own:
+            what = "no message of many succeeds, with errors that look like their own"
+        else:
+            what = "the downstream is failing" if self._done else "nothing succeeds in this run"
         return (
-            f"{what}: drainer tries one sub-message at a time, for {most_s:g} s at most"
-            f" ({'--max-outage' if outage else '--max-doubt'}): {self._outage}. If only these"
-            " messages are bad, `drainer set PLAN breaker=off` gives them up"
+            f"{what}: drainer tries one sub-message at a time, for up to {most_s:g} s"
+            f" ({option}): {self._outage}. If only these messages are bad, `drainer set PLAN"
+            " breaker=off` gives them up"
         )
 
     def status(self) -> FailureStatus:
         return FailureStatus(
             failures=self._failed,
-            retries=self._policy.retries - len(self._doubted),  # which may get no attempt
+            retries=self._retries.begun,
             timeouts=self._timeouts,
             waiting=len(self._retries),
             parked_lanes=self._dispatcher.lanes.parked,
@@ -175,6 +203,7 @@ class Failures:
             error_types=tuple(self._types.items()),
             in_outage=self._breaker.open_since_s is not None,
             given_up=self._policy.given_up,
+            given_up_by=tuple(self._policy.given_up_by.items()),
             rate=self._settings.rate,
             doubled_letters=self._doubled,
             doubled_first=self._doubled_first,
@@ -182,36 +211,62 @@ class Failures:
 
     def failed(self, work: Work, error: BaseException) -> None:
         """Notices a call that ended with an error."""
+        fault, error = self._judge(error)
         if isinstance(error, LeaseOver):
             for sub in _members(work):
                 sub.attempt -= 1
         elif not isinstance(error, Skip | Retry):
             self._count(error)
         if self._bundler is None or not isinstance(work, Bundle):
-            self._failed_alone(work, error)
+            self._failed_alone(work, error, fault)
         elif isinstance(error, Retry):
             for lead in self._bundler.give_back(work, split=False):
-                self._failed_alone(lead, error)
+                self._failed_alone(lead, error, fault)
         elif len(work.members) == 1 or isinstance(error, Fatal) or not _may_be_retried(error):
             work.unfold()
             self._skipped += isinstance(error, Skip)
-            self._failed_alone(work.members[0], error)
+            self._failed_alone(work.members[0], error, fault)
         else:
-            self._failed_together(work, error, self._bundler)
+            self._failed_together(work, error, fault, self._bundler)
 
-    def _failed_alone(self, sub: SubMessage, error: BaseException) -> None:
+    def _judge(self, error: BaseException) -> tuple[Fault, BaseException]:
+        """Whose fault an error is, and the error to go by."""
+        if isinstance(error, Skip | Retry | Fatal | GiveUp) or not _may_be_retried(error):
+            return Fault.OWN, error
+        try:
+            answer = None if self._is_outage is None else self._is_outage(error)
+        except Exception as failure:
+            return Fault.OWN, Fatal(f"is_outage() failed: {described(failure)}")
+        if answer is not None:
+            return (Fault.DOWNSTREAM if answer else Fault.OWN), error
+        return fault_of(error), as_retry(error) or error
+
+    def _failed_alone(self, sub: SubMessage, error: BaseException, fault: Fault) -> None:
         now_s = self._clock()
-        self._doubted.pop(sub, None)
         if isinstance(error, Skip):
+            self._policy.forget(sub, now_s)  # decided by the handler, perhaps without a call
             self._dispatcher.rule_filter.skipped(_reason(error))
-            self._finish(sub, Outcome.SKIPPED)
+            self._dispatcher.finish(sub, Outcome.SKIPPED)
+            self._moved()
         elif isinstance(error, Retry):
-            self._carry_out(sub, self._policy.later(now_s, error.after, sub), error)
-            self._policy.retries -= isinstance(error, LeaseOver)
+            decision = self._policy.later(now_s, error.after, sub)
+            self._carry_out(sub, decision, error)
+        elif isinstance(error, GiveUp):
+            self._policy.forget(sub, now_s)
+            self._carry_out(sub, self._policy.give_up(HANDLER), error)
         elif isinstance(error, Fatal) or not _may_be_retried(error):
             self._carry_out(sub, Decision(Fate.HALT), error)
         else:
-            decision = self._policy.failed(sub, self._done, self._at_work, now_s)
+            self._look_at_others()
+            decision = self._policy.failed(
+                sub,
+                error,
+                fault,
+                done=self._done,
+                lanes=len(self._dispatcher.lanes),
+                now_s=now_s,
+                wall_s=self._wall().timestamp(),
+            )
             self._gate()
             self._carry_out(sub, decision, error)
 
@@ -227,23 +282,30 @@ class Failures:
                 break
             if unit.skip is not None:
                 self._dispatcher.rule_filter.skipped(_reason(Skip(unit.skip)))
-                self._finish(unit, Outcome.SKIPPED)
+                self._dispatcher.finish(unit, Outcome.SKIPPED)
+                self._moved()
             else:
                 self._count(unit.error)
-                self._carry_out(unit, Decision(FATES[self._settings.on_unsplit]), unit.error)
+                decision = Decision(FATES[self._settings.on_unsplit], rule=UNSPLIT)
+                self._carry_out(unit, decision, unit.error)
 
-    def _failed_together(self, bundle: Bundle, error: BaseException, bundler: Bundler) -> None:
+    def _failed_together(
+        self, bundle: Bundle, error: BaseException, fault: Fault, bundler: Bundler
+    ) -> None:
         # None of them has spent a retry by that: they are tried in smaller calls, until the one
         # that fails is known.
-        now_s = self._clock()
-        if isinstance(error, Skip):
-            self._admission.ended(bundle.members[0])  # a handler that decides that has not failed
+        now_s, lead = self._clock(), bundle.members[0]
+        if isinstance(error, Skip | GiveUp):
+            self._policy.forget(lead, now_s)  # a handler that decides that has not failed
         else:
-            why = self._policy.look_for_outage(bundle.members[0], self._done, self._at_work, now_s)
+            self._policy.noticed(
+                lead,
+                fault,
+                lanes=len(self._dispatcher.lanes),
+                now_s=now_s,
+                wall_s=self._wall().timestamp(),
+            )
             self._gate()
-            if why is not None:
-                self._halt(_halted(bundle, error, why))
-                return
         away = self._breaker.open  # then it is not for what is in it that it failed
         for lead in bundler.give_back(bundle, split=not away):
             self._dispatcher.hold(lead)
@@ -252,6 +314,18 @@ class Failures:
             else:
                 self._dispatcher.release(lead)
         self._moved()
+
+    def _succeeded(self, sub: SubMessage) -> None:
+        self._given_up(self._policy.succeeded(sub), OTHERS_SUCCEED)
+        if not self._policy.watching:
+            self._settle()
+
+    def _given_up(self, subs: Sequence[SubMessage], rule: str, why: str | None = None) -> None:
+        """Gives up what waits for another attempt; what is in the handler gets its result first."""
+        for sub in subs:
+            if self._retries.remove(sub):
+                self._dispatcher.unhold(sub)
+                self._carry_out(sub, self._policy.give_up(rule, why), sub.failing.error)
 
     def overdue(self, calls: Sequence[Work], *, stuck: bool) -> None:
         """Notices calls that go on in their threads after their time; their lanes wait for them."""
@@ -304,7 +378,7 @@ class Failures:
             if paused:
                 self._paused_s = now_s
             else:
-                self._breaker.stood_still(self._paused_s, now_s)
+                self._policy.stood_still(self._paused_s, now_s)
             self._settle()
             if not paused:
                 self._tick()
@@ -321,9 +395,8 @@ class Failures:
             self._admission.rate = Rate(settings.rate, now_s)
         else:
             rate.change(settings.rate, now_s)
-        if self._breaker.open and before.breaker and not settings.breaker:
-            self._breaker.give_way()
-            self._retries.hurry(now_s)
+        if before.breaker and not settings.breaker:
+            self._breaker.close()
             self._recovered()
         self._settle()
         self._tick()
@@ -342,38 +415,40 @@ class Failures:
         if self._breaker.open and not self._outage:  # once when it opens
             self._outage = self._last_kind
             self._settle()
+        elif self._policy.watching and not self.holding_back:
+            self._settle()
 
     def _settle(self) -> None:
         # Whoever needs no leave to start anything shall not ask for it.
         self.holding_back = (
-            self._settings.rate is not None or self._breaker.open or self._admission.paused
+            self._settings.rate is not None or self._policy.watching or self._admission.paused
         )
         self._use(self.starter)
         self._schedule()
 
     def _carry_out(self, sub: SubMessage, verdict: Decision, error: BaseException) -> None:
         if verdict.fate is Fate.RETRY:
-            if verdict.in_doubt:
-                self._doubted[sub] = error
             self._dispatcher.hold(sub)
-            self._retries.push(sub, verdict.at_s, asked=verdict.asked)
+            counts = not isinstance(error, LeaseOver)
+            self._retries.push(sub, verdict.at_s, asked=verdict.asked, counts=counts)
             self._schedule()
             return
         if verdict.fate is Fate.HALT:
             self._halt(_halted(sub, error, verdict.why))
             return
         behind = self._dispatcher.lanes.behind(sub)
-        if behind is not None and verdict.why is None and self._done:
-            self._policy.expect(behind, self._clock())
+        if behind is not None and verdict.rule in (OTHERS_SUCCEED, IN_DOUBT):
+            self._policy.follows(behind, sub)
         finished = self._finished + 1
         others = self._look_at_others()
-        too_many = self._policy.gave_up(finished + others.finished, others.given_up)
+        too_many = self._policy.gave_up(verdict.rule, finished + others.finished, others.given_up)
         if too_many is not None:
             self._halt(_halted(sub, error, too_many))
         elif verdict.fate is Fate.DEAD:
             self._write(sub, error)
         elif verdict.fate is Fate.FAILED:
-            self._finish(sub, Outcome.FAILED)
+            self._dispatcher.finish(sub, Outcome.FAILED)
+            self._moved()
         else:
             self._dispatcher.park(sub, _kind(error))
             self._changed()
@@ -406,11 +481,6 @@ class Failures:
             self._dispatcher.finish(sub, Outcome.DEAD)
         self._moved()
 
-    def _finish(self, sub: SubMessage, outcome: Outcome) -> None:
-        self._dispatcher.finish(sub, outcome)
-        self._admission.ended(sub)
-        self._moved()
-
     def _moved(self) -> None:
         if not self._stopped:
             self._wake()
@@ -419,7 +489,8 @@ class Failures:
 
     def _recovered(self) -> None:
         self._outage = ""
-        self._doubted.clear()
+        self._policy.recovered()
+        self._retries.hurry(self._clock())  # it was not for themselves that they failed
         self._settle()
         self._loop.call_soon(self._tick)
 
@@ -428,8 +499,10 @@ class Failures:
         times = [self._admission.next_at_s]
         if self._breaker.open_since_s is None:
             times.append(self._retries.due_s)
+            if self._policy.doubts and self._nothing_else_runs:
+                times.append(self._policy.doubt_ends_s())
         else:
-            times.append(self._breaker.open_since_s + self._settings.max_outage_s)
+            times.append(self._breaker.open_since_s + self._patience[0])
         at_s = min((time for time in times if time is not None), default=None)
         if at_s is None or self._stopped:
             return
@@ -443,33 +516,55 @@ class Failures:
         now_s = self._clock()
         since_s = self._breaker.open_since_s
         if since_s is None:
-            given_up = []
-            done = self._done
-            for sub in self._retries.pop_due(now_s):
-                if not self._breaker.comes_back(sub, done, self._at_work):
-                    self._retries.push(sub, now_s + BACK_AGAIN_S)
-                    continue
-                error = self._doubted.pop(sub, None)
-                verdict = error and self._policy.proven(sub, done)
-                if error and verdict:
-                    given_up.append((sub, verdict, error))
-                else:
-                    self._dispatcher.release(sub)
-            for sub, verdict, error in given_up:
-                self._dispatcher.unhold(sub)
-                self._carry_out(sub, verdict, error)
-        elif now_s - since_s > self._settings.max_outage_s:
-            self._halt(
-                Halted(
-                    f"the downstream has been failing for {now_s - since_s:.0f} s, longer than"
-                    f" --max-outage ({self._last_kind})",
-                    hint="Fix the downstream, then resume. If the messages are bad instead, resume"
-                    " with --no-breaker.",
-                )
-            )
+            self._look_at_others()
+            if self._policy.doubts and self._nothing_else_runs:
+                self._end_doubts(now_s)
+            while (sub := self._retries.pop(now_s)) is not None:
+                self._dispatcher.release(sub)
+        elif now_s - since_s >= self._patience[0]:
+            self._halt(self._no_more_patience(now_s - since_s))
             return
         self._wake()
         self._schedule()
+
+    @property
+    def _nothing_else_runs(self) -> bool:
+        """Whether only what is in doubt can run, so that nothing can show whose fault it is."""
+        doubts = self._policy.doubts
+        if self._clock() < self._others_until_s:
+            return False
+        busy = self._dispatcher.lanes.running - len(self.late) + self._dispatcher.ready
+        if busy > len(doubts) or self._awaits():
+            return False
+        return busy <= sum(sub not in self._retries for sub in doubts)
+
+    def _end_doubts(self, now_s: float) -> None:
+        if now_s < self._policy.doubt_ends_s():
+            return
+        bad = self._policy.undoubted(now_s)
+        self._gate()
+        why = (
+            f"nothing has succeeded for {self._settings.max_doubt_s:g} s, and no other lane"
+            " has work to show whether the downstream is the cause (--max-doubt)"
+        )
+        self._given_up(bad, IN_DOUBT, why)
+
+    def _no_more_patience(self, waited_s: float) -> Halted:
+        if not self._done:
+            what = NOTHING_SUCCEEDED
+        elif self._breaker.own:
+            what = (
+                "nothing succeeds any more, with errors that look like the messages' own: the"
+                " handler or its downstream is broken, not single messages"
+            )
+        else:
+            what = "the downstream has been failing"
+        return Halted(
+            f"{what}; drainer has waited for {waited_s:.0f} s ({self._patience[1]}); last,"
+            f" {self._last_kind}",
+            hint="Fix the downstream, then resume. If the messages are bad instead, resume"
+            " with --no-breaker.",
+        )
 
     def _count(self, error: BaseException) -> None:
         self._failed += 1
@@ -481,11 +576,6 @@ class Failures:
         self._last_kind = kind
         name = type(error).__name__
         self._types[name if name in self._types or len(self._types) < KINDS_MOST else "other"] += 1
-
-    @property
-    def _at_work(self) -> int:
-        # What waits for a worker could still show whether it is the downstream.
-        return self._dispatcher.lanes.running - len(self.late) + self._dispatcher.ready
 
     @property
     def _done(self) -> int:
@@ -500,7 +590,14 @@ class Failures:
         if whole != self._whole:
             self._whole = whole
             own = Totals(self._own_done, self._policy.given_up, self._finished)
-            self._others = self._others.beside(own, whole)
+            before, self._others = self._others, self._others.beside(own, whole)
+            if self._others.began_s > before.began_s:
+                self._others_until_s = self._clock() + OTHERS_S
+                was_open, calls = self._breaker.open, self._others.done - before.done
+                bad = self._policy.succeeded_elsewhere(self._others.began_s, calls)
+                self._given_up(bad, OTHERS_SUCCEED)
+                if was_open and not self._breaker.open:
+                    self._recovered()
         return self._others
 
     @property

@@ -150,9 +150,11 @@ class LocalDrain:
             self._plan.failures,
             self._open_letters(self._plan.failures.letters_topic),
             bundling := self._handler.bundling,
+            self._handler.is_outage,
             use=lambda starter: self._workers.use(starter),  # noqa: PLW0108
             wake=lambda: self._workers.wake(),  # noqa: PLW0108
             changed=self._end_if_over,
+            awaits=lambda: self._pump.awaits,
             halt=self._life.end,
             runtime=self._runtime,
             before=judged_before(self._plan, self._held.passes),

@@ -81,6 +81,7 @@ class FailureStatus:
     error_types: tuple[tuple[str, int], ...] = ()
     in_outage: bool = False
     given_up: int = 0  # dead, failed or parked, in all runs
+    given_up_by: tuple[tuple[str, int], ...] = ()  # in this run, by the rule that applied
     rate: float | None = None  # sub-messages started per second, that was asked for
     doubled_letters: int = 0
     doubled_first: tuple[str, ...] = ()
@@ -88,14 +89,16 @@ class FailureStatus:
     @classmethod
     def sum(cls, each: Sequence[FailureStatus]) -> FailureStatus:
         """Of several parts of a drain; without topic and rate, which are of each of them."""
-        errors, types = Counter[str](), Counter[str]()
+        errors, types, rules = Counter[str](), Counter[str](), Counter[str]()
         for one in each:
             errors.update(dict(one.errors))
             types.update(dict(one.error_types))
+            rules.update(dict(one.given_up_by))
         return cls(
             **{name: sum(getattr(one, name) for one in each) for name in _COUNTED},
             errors=tuple(errors.most_common(ERRORS_MOST)),
             error_types=tuple(types.items()),
+            given_up_by=tuple(rules.items()),
             in_outage=any(one.in_outage for one in each),
             doubled_first=tuple(place for one in each for place in one.doubled_first)[
                 :DOUBLED_MOST

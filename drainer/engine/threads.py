@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from queue import Empty
 from typing import Any
 
 from drainer.engine.loop import spawn
-from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.workers import (
-    Broken,
-    Judge,
-    Lease,
     LeaseOver,
-    Note,
-    Starter,
+    Workers,
     insist_on_done,
     watch_interval_s,
 )
@@ -28,58 +22,30 @@ from drainer.message import SubMessage
 AHEAD = 32  # sub-messages that wait for a free thread, so that none waits for the event loop
 
 
-class ThreadWorkers:
+class ThreadWorkers(Workers):
     """``concurrency`` threads for a handler that blocks.
 
     A thread can't be ended from outside. One that takes longer than ``timeout_s`` (0 for no limit)
     is reported, and keeps its sub-message and its lane until it returns.
     """
 
-    def __init__(
-        self,
-        starter: Starter,
-        handle: Callable[[SubMessage], Any],
-        concurrency: int,
-        timeout_s: float,
-        judge: Judge,
-        broken: Broken,
-        idle: Callable[[], None],
-        note: Note,
-        lease: Lease,
-        runtime: Runtime = THIS_PROCESS,
-    ) -> None:
-        self._clock = runtime.monotonic
-        self._uptime = runtime.uptime
-        self._lease = lease
-        self._thread = runtime.thread
-        self.use(starter)
-        self._note = note
-        self._handle = handle
-        self._concurrency = concurrency
-        self._timeout_s = timeout_s
-        self._judge = judge
-        self._broken = broken
-        self._idle = idle
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._thread = self._runtime.thread
         self._begun: dict[int, tuple[SubMessage, float]] = {}  # what each thread is at, since when
         self._threads = 0  # ever begun
         self._kept: list[SubMessage] = []  # while paused: handed out, and begun by no thread
         self._leaves: list[list[bool]] = []  # in the inbox; whoever empties one has taken it
-        self._stopping = False
         self._out = 0  # handed to the threads and not handed back
-        self._inbox = runtime.queue()
+        self._inbox = self._runtime.queue()
         self._outbox: deque[tuple[SubMessage, BaseException | None]] = deque()
         self._called = False  # whether the loop is about to look into the outbox
         self._drained = asyncio.Event()
-        self._watcher: asyncio.Task[None] | None = None
-        self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
         for _ in range(self._concurrency):
             self._start_one()
         self._watcher = spawn(self._watch(), "timeouts", self._broken)
-
-    def use(self, starter: Starter) -> None:
-        self._starter = starter
 
     def calls(self) -> int:
         """How many are in the handler, also those that nothing waits for any longer."""
@@ -193,10 +159,6 @@ class ThreadWorkers:
             begun_by = self._clock() - (self._timeout_s or inf)
             late = [sub for sub, begun_s in list(self._begun.values()) if begun_s < begun_by]
             self._judge.overdue(late, stuck=len(late) >= self._concurrency)
-
-    def _watch_no_more(self) -> None:
-        if self._watcher is not None:
-            self._watcher.cancel()
 
     def _work(self, number: int) -> None:
         clock, uptime, lease = self._clock, self._uptime, self._lease

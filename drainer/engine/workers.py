@@ -8,12 +8,14 @@ to it in batches.
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 from collections.abc import Callable, Sequence
 from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from typing import Any, Protocol
 
 from drainer.core.lanes import Lanes
+from drainer.engine.runtime import Runtime
 from drainer.handler import Retry
 from drainer.message import SubMessage
 
@@ -80,6 +82,59 @@ class Judge(Protocol):
 
     def returned(self, work: Work) -> None:
         """A call ended that may have been late; that it has failed or finished comes next."""
+
+
+class Workers:
+    """What coroutines and threads have in common.
+
+    Args:
+        starter: where they get work.
+        handle: called with it, by ``concurrency`` of them at once.
+        timeout_s: how long a call may take; 0 for no limit.
+        judge: decides what becomes of calls that do not end well.
+        broken: called with any other error.
+        idle: called when there is nothing to do.
+        note: called with latencies.
+        lease: until when calls may begin.
+        runtime: gives clocks, threads and queues.
+    """
+
+    def __init__(
+        self,
+        starter: Starter,
+        handle: Callable[[SubMessage], Any],
+        concurrency: int,
+        timeout_s: float,
+        judge: Judge,
+        broken: Broken,
+        idle: Callable[[], None],
+        note: Note,
+        lease: Lease,
+        runtime: Runtime,
+    ) -> None:
+        self._runtime = runtime
+        self._clock = runtime.monotonic
+        self._uptime = runtime.uptime
+        self._handle = handle
+        self._concurrency = concurrency
+        self._timeout_s = timeout_s
+        self._judge = judge
+        self._broken = broken
+        self._idle = idle
+        self._note = note
+        self._lease = lease
+        self._stopping = False
+        self._watcher: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self.use(starter)
+
+    def use(self, starter: Starter) -> None:
+        """Asks it for work from now on."""
+        self._starter = starter
+
+    def _watch_no_more(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
 
 
 def watch_interval_s(timeout_s: float) -> float:

@@ -218,7 +218,7 @@ def _setting(measured: Measured, request: Request, question: Question) -> Settin
     read_cap = write_cap = None
     if request.limits is not None and measured.workload.messages:
         message_bytes = max(1.0, measured.message_bytes)
-        read_cap = request.limits.cap(message_bytes).messages_per_s
+        read_cap = request.limits.reading.cap(message_bytes).messages_per_s
         if writes_records(request.handler):
             # About as large as its share of the message.
             part_bytes = max(1.0, message_bytes / max(1.0, measured.workload.fan_out))

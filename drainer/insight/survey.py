@@ -242,10 +242,7 @@ def message_key_text(key: bytes | None) -> str:
 
 def sub_key_text(key: Hashable) -> str:
     """A sub-key's repr, by which it is counted; a very long one loses its middle."""
-    try:
-        text = repr(key)
-    except Exception:  # it may be the user's own code
-        text = f"<{type(key).__name__}>"
+    text = repr(key)
     if len(text) <= LONGEST_SUB_KEY:
         return text
     mark = crc32(text.encode("utf-8", "backslashreplace"))

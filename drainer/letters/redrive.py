@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from drainer.core.claims import ALL
 from drainer.core.listed import name_lost
@@ -36,11 +35,6 @@ def default_group(topic: str) -> str:
     return f"drainer.redrive.{topic}"
 
 
-def default_plan(topic: str) -> Path:
-    """Where the plan of a redrive is kept."""
-    return default_path(topic, "redrive")
-
-
 def prepare_redrive(
     cluster: Cluster,
     request: Request,
@@ -60,7 +54,7 @@ def prepare_redrive(
     request = replace(
         request,
         handler=handler.redriving(redrive),
-        plan_path=request.plan_path or default_plan(request.topic),
+        plan_path=request.plan_path or default_path(request.topic, "redrive"),
         failures=replace(request.failures, dead_letter_topic=request.topic),
         redrive=redrive,
     )

@@ -1,4 +1,4 @@
-"""Dead letters on the terminal: what lies in a topic, and one letter whole."""
+"""The pages of dead letters: what lies in a topic, and one letter whole."""
 
 from __future__ import annotations
 
@@ -14,18 +14,12 @@ from drainer.policy.dead_letter import Letter
 from drainer.policy.exact_json import Encoding
 from drainer.view import figures
 from drainer.view.page import OK, Cell, Column, Field, Line, Page, Table, Tone, section
-from drainer.view.terminal import Terminal
 
 _KEY, _ERROR = 32, 60  # characters of a cell
 
 
-def show_overview(terminal: Terminal, found: Overview, redriven: RedriveProgress) -> None:
-    """How many are outstanding, of which errors and sub-keys, and the newest of them."""
-    terminal.present(overview_page(found, redriven))
-
-
 def overview_page(found: Overview, redriven: RedriveProgress) -> Page:
-    """What lies in a dead-letter topic."""
+    """How many letters of a topic are outstanding, of which errors and sub-keys, and the newest."""
     warnings = []
     if found.foreign:
         records = figures.counted(found.foreign, "record")
@@ -45,13 +39,8 @@ def overview_page(found: Overview, redriven: RedriveProgress) -> Page:
     )
 
 
-def show_letter(terminal: Terminal, letter: Letter) -> None:
-    """All that a letter tells, its payload last."""
-    terminal.present(letter_page(letter))
-
-
 def letter_page(letter: Letter) -> Page:
-    """One dead letter, whole."""
+    """All of one dead letter, its payload last."""
     timestamp = "none" if letter.timestamp is None else str(letter.timestamp)
     head = f"dead letter {letter.partition}:{letter.offset}, of {_origin(letter)}"
     return Page(

@@ -10,6 +10,7 @@ from drainer.kafka.backlog import remaining
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.sample import sample_backlog
 from drainer.limits.file import LimitsFile
+from drainer.limits.search.boundary import cap_curve
 from drainer.operations.start import Prepared
 from drainer.policy.rate_cap import CapCurve
 
@@ -21,9 +22,9 @@ def load_limits(path: Path) -> CapCurve:
 
     Raises LimitsRefused when it can't be read, is something else, or caps nothing.
     """
-    limits = LimitsFile(path).load()
+    measured = LimitsFile(path).load()
     try:
-        curve = limits.curve()
+        curve = cap_curve(measured)
         curve.cap(1)  # which nothing may be safe for
     except LimitsRefused as error:
         raise LimitsRefused(f"{path}: {error}", hint=error.hint) from error
@@ -31,7 +32,7 @@ def load_limits(path: Path) -> CapCurve:
 
 
 def settle_cap(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> Prepared:
-    """Puts the curve into the plan, and its cap at the size of the backlog's messages into the
+    """Puts the curve into the plan, and its cap on reading messages of the backlog's size into the
     preview. A few of these are read.
 
     Raises LimitsRefused when nothing is safe at that size; Refused when the topic can't be read.
@@ -48,5 +49,5 @@ def settle_cap(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> 
         action = replace(action, warnings=(*action.warnings, warning))
     sample = sample_backlog(cluster, remaining(cluster, plan), SAMPLED)
     if messages := sample.messages:
-        action = replace(action, cap=curve.cap(max(1.0, sample.read_bytes / len(messages))))
+        action = replace(action, cap=curve.reading.cap(max(1.0, sample.read_bytes / len(messages))))
     return replace(prepared, action=action)

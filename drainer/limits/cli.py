@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +16,6 @@ from drainer.cli.groups import TableTerminal, argument, changing, command, only,
 from drainer.cli.options import Report, Yes
 from drainer.cli.values import parse_byte_rate, parse_duration, parse_size
 from drainer.errors import UsageError
-from drainer.limits.compare import comparison_page, curves
 from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import (
     delete_test_topics,
@@ -23,33 +24,40 @@ from drainer.limits.kafka.topic import (
     moving_topics,
 )
 from drainer.limits.measure import measure_limits, prepare_limits
-from drainer.limits.search.boundary import MB_PER_S_A_BROKER, LimitSettings
+from drainer.limits.page import limits_page
+from drainer.limits.search.boundary import MB_PER_S_A_BROKER, TRIALS_MOST, LimitSettings, as_json
 from drainer.limits.search.overload import WINDOW_S_LEAST
-from drainer.limits.view import SearchView, limits_page, show_leftovers, show_limits_action
+from drainer.limits.view import SearchView, show_leftovers, show_limits_action
 from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
 from drainer.view.report.file import write_page
 from drainer.view.terminal import Terminal
 
 TOPICS_MOST = 1_000
-MESSAGE_BYTES_MOST = 64 * 1024 * 1024
+MESSAGE_BYTES = range(1, 64 * 1024 * 1024 + 1)
 REPORTS_S = 1.0  # clients report a few times a second, and both ends of a window miss some
 
 app = typer.Typer(invoke_without_command=True)
 
 
-def parse_sizes(text: str) -> tuple[int, ...]:
-    """``100,1KiB``. Raises UsageError."""
-    words = text.split(",")
-    sizes = tuple(map(parse_size, words))
-    for word, size in zip(words, sizes, strict=True):
-        if not 1 <= size <= MESSAGE_BYTES_MOST:
-            raise UsageError(
-                f"{word} is not a message size from 1 to 64MiB",
-                hint="Give sizes, such as 100,1KiB,10KiB.",
-            )
-    if len(set(sizes)) < len(sizes):
-        raise UsageError("has a value twice", hint="Give each value once.")
-    return sizes
+def parse_values(
+    parse: Callable[[str], int], fit: range, what: str
+) -> Callable[[str], tuple[int, ...]]:
+    """A parser of ``1,5,10``: values that fit, each once. It raises UsageError."""
+
+    def parse_each(text: str) -> tuple[int, ...]:
+        values = tuple(map(parse, text.split(",")))
+        if any(value not in fit for value in values):
+            raise UsageError(f"{text} is not {what}", hint="Give values such as 1,5,10.")
+        if len(set(values)) < len(values):
+            raise UsageError("has a value twice", hint="Give each value once.")
+        return values
+
+    return parse_each
+
+
+def parse_count(word: str) -> int:
+    """A number, or -1 for what is not one."""
+    return int(word) if word.strip().isdecimal() else -1
 
 
 def parse_megabytes(text: str) -> float:
@@ -73,10 +81,7 @@ def parse_precision(text: str) -> float:
     """A share that can be reached. Raises UsageError."""
     found = parse_share(text)
     if not 0.01 <= found <= 0.5:
-        raise UsageError(
-            f"{text} is not between 1% and 50%",
-            hint="Give a share in that range, such as 5%.",
-        )
+        raise UsageError(f"{text} is not between 1% and 50%", hint="Give a share, such as 5%.")
     return found
 
 
@@ -103,22 +108,35 @@ def read_login(path: str) -> tuple[str, str]:
 
 @options("Traffic")
 class Sent:
-    """What is sent; each a field of ``LimitSettings``."""
+    """What is sent; each a field of ``LimitSettings``, or values of one that is swept."""
 
     message_bytes: tuple[int, ...] = option(
         "--bytes",
         basic=True,
         default="100,1KiB,10KiB,100KiB",
-        parse=parse_sizes,
+        parse=parse_values(parse_size, MESSAGE_BYTES, "a message size up to 64MiB"),
         metavar="SIZES",
         help="Message sizes. Each gets its own boundary.",
     )
-    consumer_groups: int = option(
-        "--consumer-groups", default=5, min=0, help="Consumer groups that read all messages."
+    consumer_groups: tuple[int, ...] = option(
+        "--consumer-groups",
+        default="5",
+        parse=parse_values(parse_count, range(1_001), "a number from 0 to 1,000"),
+        metavar="N,...",
+        help="Consumer groups that read all messages. Each number is measured.",
     )
     topics: int = option(default=1, min=1, max=TOPICS_MOST, help="Number of test topics.")
-    partitions: int = option(
-        "--partitions", default=10, min=1, help="Partitions of each test topic, per broker."
+    partitions: tuple[int, ...] = option(
+        "--partitions",
+        default="10",
+        parse=parse_values(parse_count, range(1, 1_001), "a number from 1 to 1,000"),
+        metavar="N,...",
+        help="Partitions of each test topic, per broker. Each number is measured.",
+    )
+    payload: str = option(
+        default="random",
+        metavar="random|constant|FILE",
+        help="What messages contain: random or equal bytes, or pieces of a file.",
     )
     old_topic: str = option(
         "--old-topic",
@@ -144,7 +162,7 @@ class Sent:
         "--max-producers",
         default=256,
         min=1,
-        help="Most producers. Their number sets the rate.",
+        help="Producers at the highest rate. Low rates use 20, each slower.",
     )
 
 
@@ -157,9 +175,9 @@ class Searching:
         default="5%",
         parse=parse_precision,
         metavar="SHARE",
-        help="Precision of the boundary.",
+        help="How far the boundary may lie from the reported one.",
     )
-    trials: int = option("--trials", default=14, min=2, help="Most trials per boundary.")
+    trials: int = option("--trials", default=TRIALS_MOST, min=2, help="Most trials per boundary.")
     warm_up_s: float = option(
         "--warm-up",
         default="10s",
@@ -241,8 +259,8 @@ def limits(
 ) -> None:
     """Find the load that the brokers tolerate, per message size.
 
-    Producers and consumers on Spark write to and read from a test topic. Each trial runs another
-    number of them, until drainer finds the highest load without overload. Without --jmx, drainer
+    Producers and consumers on Spark write to and read from a test topic. Each trial sends at
+    another rate, until drainer finds the highest rate without overload. Without --jmx, drainer
     judges overload by what the clients see. Without --max-rate, it starts at the default bound
     and raises it while brokers and clients keep up. The default --safe-share tolerates the loss of
     a fifth of the brokers. Ctrl-C ends all traffic at once; the same command resumes from the
@@ -254,18 +272,26 @@ def limits(
     - `drainer limits -b localhost:9092 --bytes 100,1KiB,10KiB --out limits.json --report limits.html`
     - `drainer limits -b broker-1:9092 --jmx broker-1:9999 --jmx broker-2:9999 --master spark://spark:7077`
     - `drainer limits -b broker-1:9092 --shared-cluster --max-rate 50MB/s`
+    - `drainer limits -b broker-1:9092 --consumer-groups 1,5,10 --partitions 1,10 --report limits.html`
     """  # noqa: E501 - an example has to be on one line to be copied
-    asked = LimitSettings(**vars(sent), **vars(searching), jmx=bool(hosts.jmx))
     place = hosts.place()
     java_for_spark()
     settings = kafka.settings()
+    client = settings.properties
+    compression = client.get("compression.type") or client.get("compression.codec", "none")
+    fixed = {**vars(searching), "compression": compression, "jmx": bool(hosts.jmx)}
+    asked = [
+        LimitSettings(**vars(sent) | {"consumer_groups": groups, "partitions": each}, **fixed)
+        for groups, each in product(sent.consumer_groups, sent.partitions)
+    ]
     with connect(settings) as cluster:
         prepared = prepare_limits(cluster, asked, hosts.out, shared=hosts.shared_cluster)
         found = prepared.limits
         show_limits_action(terminal, prepared, settings.bootstrap_servers, place.master)
-        if found.complete:
-            if found != prepared.on_disk:  # another share of it may be used
-                prepared.file.write(found)
+        if not prepared.missing:
+            for each in found:
+                if each not in prepared.on_disk:  # another share of it may be used
+                    prepared.file.write(each)
         else:
             insist_on_yes(terminal, "Begin?", yes=yes)
             # PySpark is imported only now: that takes its time.
@@ -278,12 +304,12 @@ def limits(
             if left is not None:
                 terminal.warn(str(left))
                 terminal.hint(left.hint or "")
-    page = limits_page(found, hosts.out, curves([("", found)]))
+    page = limits_page([(hosts.out, each) for each in found])
     terminal.say("")
     terminal.present(page)
     write_page(terminal, report, lambda _: page)
     if terminal.json:
-        terminal.data({"status": "done", "out": str(hosts.out), "limits": found.as_json()})
+        terminal.data({"status": "done", "out": str(hosts.out), "limits": as_json(found)})
 
 
 @app.command("compare")
@@ -293,13 +319,13 @@ def compare(
     report: Report,
     terminal: TableTerminal,
 ) -> None:
-    """Show several results side by side.
+    """Show several results side by side, each combination of what was swept.
 
     Examples:
 
     - `drainer limits compare 3-brokers.json 6-brokers.json --report limits.html`
     """
-    page = comparison_page([(path, LimitsFile(path).load()) for path in files])
+    page = limits_page([(path, each) for path in files for each in LimitsFile(path).load()])
     terminal.present(page)
     write_page(terminal, report, lambda _: page)
     if terminal.json:

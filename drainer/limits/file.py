@@ -12,7 +12,7 @@ import filelock
 import orjson
 
 from drainer.errors import LimitsNotWritten, LimitsRefused
-from drainer.limits.search.boundary import Limits
+from drainer.limits.search.boundary import Limits, as_json, from_json
 from drainer.store.atomic_file import write_to_last
 
 _BYTES_MOST = 256 * 1024 * 1024  # more is not a file of limits
@@ -53,17 +53,17 @@ class LimitsFile:
                 Path(self._lock.lock_file).unlink()
             self._lock.release()
 
-    def find(self) -> Limits | None:
-        """What is there; None when there is nothing yet. Raises LimitsRefused as ``load``."""
-        return self.load() if os.path.lexists(self.path) else None
+    def find(self) -> tuple[Limits, ...]:
+        """The measurements that are there, if any. Raises LimitsRefused as ``load``."""
+        return self.load() if os.path.lexists(self.path) else ()
 
-    def load(self) -> Limits:
+    def load(self) -> tuple[Limits, ...]:
         """Raises LimitsRefused when there is no file, or it is damaged, newer or something else."""
         other = "Name another file, or measure again with `drainer limits --out FILE`."
         try:
             if self.path.stat().st_size > _BYTES_MOST:
                 raise LimitsRefused("the file is too large for a limits file", hint=other)
-            return Limits.from_json(orjson.loads(self.path.read_bytes()))
+            return from_json(orjson.loads(self.path.read_bytes()))
         except FileNotFoundError:
             raise LimitsRefused(
                 f"the limits file {self.path} does not exist",
@@ -78,11 +78,15 @@ class LimitsFile:
         raise LimitsRefused(f"{self.path}: {why}", hint=hint)
 
     def write(self, limits: Limits) -> None:
-        """Writes all of it so that a crash leaves the old or the new one; for its owner only.
+        """Writes them beside the others, in place of those of the same traffic.
 
-        Raises LimitsNotWritten, with the old one in place.
+        A crash leaves the old file or the new one; it is for its owner only.
+
+        Raises LimitsNotWritten, with the old one in place; LimitsRefused as ``load``.
         """
-        data = orjson.dumps(limits.as_json(), option=orjson.OPT_INDENT_2) + b"\n"
+        measured = {each.settings.swept: each for each in self.find()}
+        measured[limits.settings.swept] = limits
+        data = orjson.dumps(as_json([*measured.values()]), option=orjson.OPT_INDENT_2) + b"\n"
         try:
             write_to_last(self.path, data)
         except OSError as error:

@@ -37,8 +37,9 @@ from drainer.limits.kafka.topic import (
     new_topic_name,
     old_partitions,
 )
-from drainer.limits.kafka.traffic import Places
+from drainer.limits.kafka.traffic import Places, payload_sample
 from drainer.limits.search.boundary import Limits, LimitSettings
+from drainer.limits.search.trial import End
 from drainer.limits.trials import LimitsStatus, Traffic, Trials
 
 
@@ -48,21 +49,27 @@ class PreparedLimits:
 
     Attributes:
         file: where the result goes.
-        limits: what is known already, with the settings that were asked for.
+        limits: a measurement for each traffic that is swept: what is known already, with the
+            settings that were asked for.
         on_disk: the file as it was found.
-        places: where the traffic will go.
+        places: where the traffic of each will go.
         shared: others may use the cluster; a trial ends within about a second of overload.
         live: others that use the cluster; nothing unless it is shared.
         left_behind: test topics of earlier runs, or of one that goes on.
     """
 
     file: LimitsFile
-    limits: Limits
-    on_disk: Limits | None
-    places: Places
+    limits: tuple[Limits, ...]
+    on_disk: tuple[Limits, ...]
+    places: tuple[Places, ...]
     shared: bool
     live: tuple[str, ...]
     left_behind: tuple[str, ...]
+
+    @property
+    def missing(self) -> int:
+        """How many boundaries are yet to be found."""
+        return sum(each.missing for each in self.limits)
 
 
 class Host(AbstractContextManager["Host"], Protocol):
@@ -74,9 +81,11 @@ class Host(AbstractContextManager["Host"], Protocol):
 
 
 def prepare_limits(
-    cluster: Cluster, settings: LimitSettings, out: Path, *, shared: bool = False
+    cluster: Cluster, swept: Sequence[LimitSettings], out: Path, *, shared: bool = False
 ) -> PreparedLimits:
     """Looks at cluster and file, and makes sure that the measurement may begin or resume.
+
+    The settings of what is ``swept`` differ in nothing else.
 
     Raises:
         LimitsRefused: when the file is of other settings, of another cluster, or no limits.
@@ -89,22 +98,16 @@ def prepare_limits(
     with file.held():  # now, and not when all was asked and answered
         pass
     brokers = len(brokers_of(cluster))
-    limits = Limits(cluster.cluster_id, brokers, at.timestamp(), settings)
-    if on_disk is not None:
-        limits = _resumed(on_disk, limits, out)
+    asked = [Limits(cluster.cluster_id, brokers, at.timestamp(), each) for each in swept]
+    limits = _resumed(on_disk, asked, out)
     live: tuple[str, ...] = ()
-    places = Places(
-        tuple(new_topic_name(at) for _ in range(settings.topics)),
-        settings.partitions * brokers,
-        settings.consumer_groups,
-    )
-    if not limits.complete:
+    old: tuple[str, tuple[int, ...], int] = ("", (), 0)
+    sample = b""
+    if any(each.missing for each in limits):
         insist_on_removal(cluster)
-        if old := settings.old_topic:
-            found = old_partitions(cluster, old)
-            places = replace(
-                places, old_topic=old, old_partitions=found, old_groups=settings.old_groups
-            )
+        sample = payload_sample(swept[0].payload)
+        if topic := swept[0].old_topic:
+            old = topic, old_partitions(cluster, topic), swept[0].old_groups
         live = live_traffic(cluster)
         if live and not shared:
             raise Refused(
@@ -112,6 +115,16 @@ def prepare_limits(
                 hint="Stop them. Or add --shared-cluster, which ends a trial within a second of"
                 " overload, and --max-rate.",
             )
+    places = tuple(
+        Places(
+            tuple(new_topic_name(at) for _ in range(each.topics)),
+            each.partitions * brokers,
+            each.consumer_groups,
+            *old,
+            sample,
+        )
+        for each in swept
+    )
     left_behind = find_test_topics(cluster)
     return PreparedLimits(file, limits, on_disk, places, shared, live, left_behind)
 
@@ -122,7 +135,7 @@ def measure_limits(
     host: Host,
     update: Callable[[LimitsStatus], None],
     clock: Callable[[], float] = time.monotonic,
-) -> tuple[Limits, DrainerError | None]:
+) -> tuple[tuple[Limits, ...], DrainerError | None]:
     """Makes the trials that are yet to be made; a stop signal ends all traffic at once.
 
     The test topics are removed in any case. Gives what was found, and why one is still there if it
@@ -133,7 +146,9 @@ def measure_limits(
         Refused: when the traffic can't begin.
         Interrupted: when it was stopped or can't go on; the trials until then are in the file.
     """
-    file, places, created = prepared.file, prepared.places, False
+    file, created = prepared.file, False
+    to_do = [pair for pair in zip(prepared.limits, prepared.places, strict=True) if pair[0].missing]
+    topics = [topic for _, places in to_do for topic in places.topics]
     with file.held():
         if file.find() != prepared.on_disk:
             raise LimitsRefused(
@@ -143,28 +158,48 @@ def measure_limits(
         with host, _stop_signals():
             try:
                 with _saying_how_to_resume(file):
-                    size_most = max(prepared.limits.settings.message_bytes)
-                    for topic in places.topics:
-                        create_test_topic(cluster, topic, places.partitions, size_most)
-                        created = True
-                    insist_on_use(cluster, places.topics[0])
-                    with host.traffic(places) as traffic:
-                        limits = Trials(
-                            prepared.limits,
-                            traffic,
-                            file,
-                            shared=prepared.shared,
-                            update=update,
-                            clock=clock,
-                            now=time.time,
-                        ).run()
+                    for limits, places in to_do:
+                        for topic in places.topics:
+                            size_most = max(limits.settings.message_bytes)
+                            create_test_topic(cluster, topic, places.partitions, size_most)
+                            created = True
+                    insist_on_use(cluster, topics[0])
+                    found = _measure_each(prepared, host, update, clock)
             except BaseException as error:
                 if not created and _was_refused(error):
                     raise  # who may not create it may not delete it, either
-                if (left := _remove(cluster, places.topics)) is not None:
+                if (left := _remove(cluster, topics)) is not None:
                     raise both(error, left) from error
                 raise
-            return limits, _remove(cluster, places.topics)
+            return found, _remove(cluster, topics)
+
+
+def _measure_each(
+    prepared: PreparedLimits,
+    host: Host,
+    update: Callable[[LimitsStatus], None],
+    clock: Callable[[], float],
+) -> tuple[Limits, ...]:
+    begun_s = clock()
+    found: list[Limits] = []
+    for limits, places in zip(prepared.limits, prepared.places, strict=True):
+        if not limits.missing:
+            prepared.file.write(limits)  # another share of it may be used
+            found.append(limits)
+            continue
+        with host.traffic(places) as traffic:
+            trials = Trials(
+                limits,
+                traffic,
+                prepared.file,
+                shared=prepared.shared,
+                later=sum(each.missing for each in prepared.limits[len(found) + 1 :]),
+                update=update,
+                clock=lambda: clock() - begun_s,
+                now=time.time,
+            )
+            found.append(trials.run())
+    return tuple(found)
 
 
 def _was_refused(error: BaseException) -> bool:
@@ -203,8 +238,7 @@ def _saying_how_to_resume(file: LimitsFile) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        limits = file.find()
-        kept = 0 if limits is None else len(limits.trials)
+        kept = sum(len(limits.trials) for limits in file.find())
         raise Interrupted(
             f"stopped by {str(error) or 'Ctrl-C'}: all traffic has ended, and"
             f" {file.path} keeps {kept} trial{'' if kept == 1 else 's'}",
@@ -212,27 +246,34 @@ def _saying_how_to_resume(file: LimitsFile) -> Iterator[None]:
         ) from None
 
 
-def _resumed(found: Limits, asked: Limits, path: Path) -> Limits:
-    """What was found, to be resumed with the settings that are asked for."""
-    if found.cluster_id != asked.cluster_id:
+def _resumed(on_disk: Sequence[Limits], asked: Sequence[Limits], path: Path) -> tuple[Limits, ...]:
+    """What was asked for, with what is known of it. Raises LimitsRefused when that differs."""
+    by_traffic = {each.settings.swept: each for each in asked}
+    for each in on_disk:
+        swept = each.settings.swept
+        by_traffic[swept] = _resumed_one(each, by_traffic.get(swept, asked[0]), path)
+    return tuple(by_traffic.values())
+
+
+def _resumed_one(found: Limits, asked: Limits, path: Path) -> Limits:
+    was, now_is = (
+        f"cluster {each.cluster_id} of {each.brokers} brokers" for each in (found, asked)
+    )
+    if was != now_is:
         raise LimitsRefused(
-            f"{path} is for cluster {found.cluster_id}, but this one is {asked.cluster_id}",
-            hint="Name another file with --out.",
-        )
-    if found.brokers != asked.brokers:
-        raise LimitsRefused(
-            f"{path} is for {found.brokers} brokers, but this cluster has {asked.brokers} now",
-            hint="Name another file with --out.",
+            f"{path} is for {was}, but this is {now_is}", hint="Name another file with --out."
         )
     before, now = found.settings, asked.settings
-    # More sizes are not other settings, nor is what a drain may use of what was found.
+    # More sizes are not other settings, nor more trials, nor what a drain may use of the result.
     more = set(before.message_bytes) <= set(now.message_bytes)
     sizes = now.message_bytes if more else before.message_bytes
-    before = replace(before, message_bytes=sizes, safe_share=now.safe_share)
+    before = replace(before, message_bytes=sizes, safe_share=now.safe_share, trials=now.trials)
     if differences := before.differences(now):
         raise LimitsRefused(
             f"{path} was measured with other settings: {', '.join(differences)}",
             hint=f"To resume from its {len(found.trials)} trials, use those settings. Or name"
             " another file with --out.",
         )
-    return replace(found, settings=now)
+    more_trials = now.trials > found.settings.trials
+    boundaries = [b for b in found.boundaries if not (more_trials and b.end is End.WIDE)]
+    return replace(found, settings=now, boundaries=tuple(boundaries))

@@ -8,15 +8,15 @@ from typing import Protocol
 
 from drainer.errors import Interrupted
 from drainer.limits.file import LimitsFile
-from drainer.limits.search.boundary import Boundary, Limits, LimitSettings
+from drainer.limits.search.boundary import LEVELS, Limits, LimitSettings
 from drainer.limits.search.overload import judge
 from drainer.limits.search.trial import Found, Point, Signals, Trial, Verdict
 
-BASELINE_PACE_LEAST = 5.0  # messages/s, for large messages to have round trips that can be seen
-BASELINE_SHARE = 0.1  # of what may be tried at most: the brokers have to be at rest
+BASELINE_PACE = 5.0  # messages/s, for round trips that can be seen
+BASELINE_OF = 10  # a part of what may be tried at most: the brokers have to be at rest
 COOL_DOWN_S_MOST = 60.0  # after a trial, until the brokers are idle again
 SURE_S = 0.2  # for which overload has to last, or it was a hiccup
-USUAL_TRIALS = 10  # of a size
+USUAL_TRIALS = 14  # of a size
 SURROUNDINGS_S = 6.0  # of a trial: clients connect, brokers come to rest
 BASELINE, COOLING_DOWN = "baseline", "cooling down"
 
@@ -51,10 +51,10 @@ class LimitsStatus:
     """How far a measurement is.
 
     Attributes:
-        limits: all that is kept of it.
+        limits: all that is kept of the measurement of this traffic.
         message_bytes: the size that is being searched.
         found: what is known of that one; None before its search began.
-        elapsed_s: since it began, or was resumed.
+        elapsed_s: since all of it began, or was resumed.
         left_s: to its end, very roughly.
         point: the traffic of now; None in between.
         phase: of that traffic, in words.
@@ -77,8 +77,9 @@ class Trials:
     Args:
         limits: what is known already; its trials are not made again.
         shared: whether a trial ends as soon as overload shows, for brokers that others use.
+        later: boundaries that other measurements find after this one.
         update: called with the status, several times a second.
-        clock: seconds of a monotonic clock.
+        clock: seconds since the measurement began or was resumed, monotonic.
         now: seconds since the epoch.
     """
 
@@ -89,6 +90,7 @@ class Trials:
         file: LimitsFile,
         *,
         shared: bool,
+        later: int = 0,
         update: Callable[[LimitsStatus], None],
         clock: Callable[[], float],
         now: Callable[[], float],
@@ -98,10 +100,10 @@ class Trials:
         self._traffic = traffic
         self._file = file
         self._shared = shared
+        self._later = later
         self._update = update
         self._clock = clock
         self._now = now
-        self._begun_s = clock()
         self._message_bytes = limits.settings.message_bytes[0]
         self._found: Found | None = None
 
@@ -122,9 +124,10 @@ class Trials:
         from drainer.limits.search.search import Search  # noqa: PLC0415 - numpy is slow to import
 
         settings = self._settings
-        known = [(t.point.producers, t.verdict) for t in self.limits.trials_of(message_bytes)]
+        trials = self.limits.trials_of(message_bytes)
+        known = [(self.limits.level(trial.point), trial.verdict) for trial in trials]
         search = Search(
-            settings.max_producers,
+            LEVELS,
             settings.precision,
             settings.trials,
             known,
@@ -133,17 +136,14 @@ class Trials:
         self._found = search.found()
         if search.next() is not None and message_bytes not in self.limits.baseline:
             self._measure_baseline(message_bytes)
-        while (producers := search.next()) is not None:
-            trial = self._try(self.limits.point(message_bytes, producers))
-            search.take(producers, trial.verdict)
+        while (level := search.next()) is not None:
+            trial = self._try(self.limits.point(message_bytes, level))
+            search.take(level, trial.verdict)
             self._found = search.found()
             self._keep(replace(self.limits, trials=(*self.limits.trials, trial)))
             observe = self._observer(trial.point, lambda _: COOLING_DOWN)
             self._traffic.rest(COOL_DOWN_S_MOST, observe)
-        pace = self.limits.point(message_bytes, 1).pace
-        trials = self.limits.trials_of(message_bytes)
-        boundary = Boundary.of(message_bytes, pace, search.found(), trials)
-        self._keep(replace(self.limits, boundaries=(*self.limits.boundaries, boundary)))
+        self._keep(self.limits.with_boundary(message_bytes, search.found()))
 
     def _measure_baseline(self, message_bytes: int) -> None:
         point = baseline_point(self.limits, message_bytes)
@@ -199,13 +199,13 @@ class Trials:
         self._update(self._status())
 
     def _status(self) -> LimitsStatus:
-        elapsed_s, left_s = self._clock() - self._begun_s, self._left_s()
+        elapsed_s, left_s = self._clock(), self._left_s()
         return LimitsStatus(self.limits, self._message_bytes, self._found, elapsed_s, left_s)
 
     def _left_s(self) -> float:
         settings = self._settings
         done = self._found.trials if self._found is not None else 0
-        others = len(settings.message_bytes) - len(self.limits.boundaries) - 1
+        others = self.limits.missing - 1 + self._later
         usual = min(USUAL_TRIALS, settings.trials)
         return (max(1, usual - done) + max(0, others) * usual) * usual_s(settings)
 
@@ -217,6 +217,5 @@ def usual_s(settings: LimitSettings) -> float:
 
 def baseline_point(limits: Limits, message_bytes: int) -> Point:
     """The traffic of one producer that no broker feels, at this size."""
-    point = limits.point(message_bytes, 1)
-    unfelt = BASELINE_SHARE * limits.settings.max_producers * point.pace
-    return replace(point, pace=max(point.pace, min(BASELINE_PACE_LEAST, unfelt)))
+    unfelt = limits.point(message_bytes, LEVELS // BASELINE_OF)
+    return replace(unfelt, producers=1, pace=min(BASELINE_PACE, unfelt.messages_per_s))

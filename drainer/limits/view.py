@@ -1,11 +1,8 @@
-"""What a person sees of limits: what will be tried, how the search goes, and what was found."""
+"""What a person sees of a search for limits: what will be tried, how it goes, and its words."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from pathlib import Path
 
 from drainer.core.listed import listed
 from drainer.limits.measure import PreparedLimits
@@ -14,17 +11,7 @@ from drainer.limits.search.trial import End, Point, Signals, Trial, Verdict
 from drainer.limits.trials import USUAL_TRIALS, LimitsStatus, usual_s
 from drainer.view import figures
 from drainer.view.live import RunningLine
-from drainer.view.page import (
-    Cell,
-    Column,
-    Curves,
-    Field,
-    Line,
-    Page,
-    Table,
-    Tone,
-    section,
-)
+from drainer.view.page import Field, Line, Tone
 from drainer.view.terminal import Terminal
 
 _VERDICTS = {Verdict.CLIENTS: "clients were the limit"}
@@ -33,7 +20,7 @@ _ENDS = {
     End.CLIENTS: "lower bound: clients could do no more; add executors, or cores",
     End.NONE: "no traffic was safe",
     End.UNCLEAR: "unclear: no trial gave a verdict",
-    End.TRIALS: "wider than asked",
+    End.WIDE: "wider than asked",
 }
 
 
@@ -41,17 +28,19 @@ def show_limits_action(
     terminal: Terminal, prepared: PreparedLimits, bootstrap_servers: str, master: str
 ) -> None:
     """What is about to be done, and to which topics."""
-    limits, settings = prepared.limits, prepared.limits.settings
+    limits = prepared.limits[0]
+    settings = limits.settings
     brokers, path = figures.counted(limits.brokers, "broker"), str(prepared.file.path)
-    kept = figures.counted(len(limits.trials), "trial")
+    trials = sum(len(each.trials) for each in prepared.limits)
+    kept = figures.counted(trials, "trial")
     terminal.items(
         Line("Measure how much traffic the brokers tolerate", Tone.STRONG),
         Field("cluster", f"{brokers} at {bootstrap_servers}", f"id {limits.cluster_id}"),
     )
-    if limits.complete:
+    if not prepared.missing:
         terminal.items(Field("known", f"all boundaries, from {kept} in {path}"))
         return
-    partitions = figures.counted(prepared.places.partitions, "partition")
+    test_topics = [topic for places in prepared.places for topic in places.topics]
     sizes = ", ".join(map(figures.size, settings.message_bytes))
     why = "by --max-rate"
     if settings.max_mb_per_s is None:
@@ -59,8 +48,11 @@ def show_limits_action(
     producers = figures.counted(settings.max_producers, "producer")
     pace = limits.bytes_per_s_most / settings.max_producers / 1e3
     terminal.items(
-        Field("test topic", listed(prepared.places.topics), f"{partitions}, deleted at the end"),
-        Field("boundaries", f"messages of {sizes}", ", ".join(traffic_words(settings))),
+        Field("test topic", listed(test_topics), "deleted at the end"),
+        *(
+            Field("boundaries", f"messages of {sizes}", ", ".join(traffic_words(each.settings)))
+            for each in prepared.limits
+        ),
         Field(
             "at most",
             f"{_mb(limits.bytes_per_s_most)} MB/s",
@@ -69,7 +61,7 @@ def show_limits_action(
         _each_trial(prepared),
         Field("decided by", decided_by(settings)),
         Field("runs on", f"Spark at {master}"),
-        Field("result", path, f"{kept} in it" if limits.trials else ""),
+        Field("result", path, f"{kept} in it" if trials else ""),
     )
     if prepared.live:
         terminal.warn(f"others use this cluster and will notice: {listed(prepared.live)}")
@@ -79,33 +71,6 @@ def show_limits_action(
             f"other runs left {topics}; `drainer limits cleanup -b {bootstrap_servers}`"
             " removes them"
         )
-
-
-def limits_page(limits: Limits, path: Path, charts: Sequence[Curves] = ()) -> Page:
-    """The boundaries, what decided, and what a drain may use; its data have every trial."""
-    settings = limits.settings
-    ways_on: tuple[Field, ...] = ()
-    if limits.complete:
-        ways_on = (Field("use them", f"drainer run … --broker-limits {shlex.quote(str(path))}"),)
-    unfinished = () if limits.complete else ("The search is not complete: repeat the command.",)
-    return Page(
-        _headline(limits),
-        (
-            section("Boundaries", charts, _boundaries(limits)),
-            section(
-                "What it is based on",
-                Field("safe cap", f"{figures.share(settings.safe_share)} of the boundary"),
-                Field("traffic", ", ".join(traffic_words(settings))),
-                Field("decided by", decided_by(settings)),
-                Field("limits", str(path)),
-            ),
-        ),
-        subject=f"{figures.counted(limits.brokers, 'broker')} of cluster {limits.cluster_id}",
-        warnings=unfinished,
-        ways_on=ways_on,
-        times=(datetime.fromtimestamp(limits.at, UTC),),
-        data=limits.as_json(),
-    )
 
 
 def show_leftovers(terminal: Terminal, own: tuple[str, ...], in_use: tuple[str, ...]) -> None:
@@ -120,10 +85,10 @@ def show_leftovers(terminal: Terminal, own: tuple[str, ...], in_use: tuple[str, 
 class SearchView(RunningLine):
     """A line for each trial and each boundary, and on a screen one of what runs now below them."""
 
-    def __init__(self, terminal: Terminal, known: Limits) -> None:
+    def __init__(self, terminal: Terminal, known: Sequence[Limits]) -> None:
         super().__init__(terminal)
-        self._trials = len(known.trials)
-        self._boundaries = len(known.boundaries)
+        self._known = {each.settings.swept: each for each in known}
+        self._swept = known[0].settings.swept if len(known) == 1 else None
 
     def update(self, status: LimitsStatus) -> None:
         """Writes what is new while nothing runs, and else draws what runs."""
@@ -134,56 +99,32 @@ class SearchView(RunningLine):
 
     def _write(self, status: LimitsStatus) -> None:
         took, left = figures.duration(status.elapsed_s), figures.duration(status.left_s)
-        for trial in status.limits.trials[self._trials :]:
+        limits, swept = status.limits, status.limits.settings.swept
+        known = self._known[swept]
+        if swept != self._swept:
+            self._terminal.say(", ".join(traffic_words(limits.settings)))
+            self._swept = swept
+        for trial in limits.trials[len(known.trials) :]:
             self._terminal.say(f"{took}  {trial_words(trial)}  (about {left} left)")
-        self._trials = len(status.limits.trials)
-        for boundary in status.limits.boundaries[self._boundaries :]:
+        for boundary in limits.boundaries[len(known.boundaries) :]:
             rate = f"{figures.rate(boundary.messages_per_s)} messages/s ({between(boundary)})"
             size = figures.size(boundary.message_bytes)
             self._terminal.say(f"{took}  {size}  boundary: {rate}, {ended(boundary)}")
-        self._boundaries = len(status.limits.boundaries)
+        self._known[swept] = limits
 
 
 def _running(status: LimitsStatus, point: Point) -> str:
     words = [_point_words(point), status.phase]
-    found, pace = status.found, status.limits.point(status.message_bytes, 1).pace
+    found = status.found
     if found is not None and found.overloaded is not None:
-        low, high = figures.rate(found.safe * pace), figures.rate(found.overloaded * pace)
-        words.append(f"between {low} and {high}")
+        levels = found.safe, found.overloaded
+        points = (status.limits.point(status.message_bytes, level) for level in levels)
+        words.append("between " + " and ".join(figures.rate(p.messages_per_s) for p in points))
     if status.signals is not None:
         baseline_ms = status.limits.baseline.get(status.message_bytes)
         words.append(signal_words(status.signals, baseline_ms))
     words.append(f"about {figures.duration(status.left_s)} left")
     return "   ".join(words)
-
-
-def _headline(limits: Limits) -> Line:
-    known = [each for each in limits.boundaries if each.messages_per_s > 0]
-    if not known:
-        return Line("no boundary is known yet", Tone.STRONG)
-    best = max(known, key=limits.mb_per_s_a_broker)
-    prefix = "at least" if best.is_open else "up to"
-    rate, size = limits.mb_per_s_a_broker(best), figures.size(best.message_bytes)
-    return Line(f"{prefix} {rate:,.1f} MB/s per broker, at {size}", Tone.STRONG)
-
-
-def _boundaries(limits: Limits) -> Table | None:
-    share = limits.settings.safe_share
-    rows = tuple(
-        (
-            Cell(figures.size(each.message_bytes), Tone.STRONG),
-            rate_of(each),
-            f"{limits.mb_per_s_a_broker(each):,.1f}",
-            between(each),
-            f"{figures.rate(share * each.messages_per_s)} messages/s",
-            figures.count(each.trials),
-            Cell(ended(each), Tone.QUIET if each.end is End.NARROW else Tone.WARN),
-        )
-        for each in limits.boundaries
-    )
-    figured = ("messages/s", "MB/s per broker", "between", "safe cap", "trials")
-    columns = (Column(""), *figured, Column("decided by", wide=True))
-    return Table(columns, rows) if rows else None
 
 
 def between(boundary: Boundary) -> str:
@@ -195,7 +136,7 @@ def between(boundary: Boundary) -> str:
 def ended(boundary: Boundary) -> str:
     """What limits it, or why that isn't known."""
     why = "; ".join(boundary.why)
-    if boundary.end is End.TRIALS and boundary.is_open:
+    if boundary.end is End.WIDE and boundary.is_open:
         return "lower bound: no trial overloaded the brokers"
     said = _ENDS.get(boundary.end, "")
     if boundary.end in (End.MOST, End.UNCLEAR) or not why:
@@ -236,9 +177,8 @@ def decided_by(settings: LimitSettings) -> str:
 
 
 def _each_trial(prepared: PreparedLimits) -> Field:
-    limits, settings = prepared.limits, prepared.limits.settings
-    to_go = len(settings.message_bytes) - len(limits.boundaries)
-    all_s = min(USUAL_TRIALS, settings.trials) * to_go * usual_s(settings)
+    settings = prepared.limits[0].settings
+    all_s = min(USUAL_TRIALS, settings.trials) * prepared.missing * usual_s(settings)
     warm_up, window = map(figures.duration, (settings.warm_up_s, settings.window_s))
     words = f"{warm_up} to warm up, {window} watched"
     if prepared.shared:
@@ -254,6 +194,8 @@ def traffic_words(settings: LimitSettings) -> tuple[str, ...]:
         f"{figures.counted(settings.partitions, 'partition')} per broker",
         figures.counted(settings.topics, "topic"),
         f"{old} {settings.old_topic}" if settings.old_topic else "no old messages",
+        f"{settings.payload} payloads",
+        f"compression {settings.compression}",
     )
 
 
@@ -261,11 +203,6 @@ def _point_words(point: Point) -> str:
     producers = figures.counted(point.producers, "producer")
     rate = f"{figures.rate(point.messages_per_s)} messages/s, {_mb(point.bytes_per_s)} MB/s"
     return f"{figures.size(point.message_bytes)}  {rate} ({producers})"
-
-
-def rate_of(boundary: Boundary) -> str:
-    """In messages/s, and whether it may be more."""
-    return ("≥ " if boundary.is_open else "") + figures.rate(boundary.messages_per_s)
 
 
 def _mb(bytes_per_s: float) -> str:

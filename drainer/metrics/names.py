@@ -69,7 +69,7 @@ STATUS_AGE = _by_collector(
 LATENCY = _by_collector(
     "handler_latency_seconds",
     "Latency of calls that returned: quantiles over ten seconds, count and sum over this run."
-    " Sampled above 5,000 per second.",
+    " Sampled above about 1,000 per second.",
     kind="summary",
 )
 READ = "delivered, over all runs."

@@ -55,7 +55,7 @@ class InProcess:
         plan, running, settings = held.plan, held.running, held.cluster.settings
         pace = write_pace = None
         if plan.limits is not None:
-            pace = RateLimiter(plan.limits, message_bytes=held.message_bytes)
+            pace = RateLimiter(plan.limits.reading, message_bytes=held.message_bytes)
             write_pace = RateLimiter(plan.limits)
 
         def open_source(dispatcher: Dispatcher, notify: Callable[[], None]) -> Source:

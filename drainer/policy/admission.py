@@ -1,6 +1,7 @@
 """Admission: who may start now, by the rate that was asked for and by the circuit breaker.
 
-It has the dispatcher's face to workers, and stands before it only while it is needed.
+It has the dispatcher's face to workers, and stands before it only while it is needed: also while
+successes tell whether an earlier failure was an outage.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import count
 
 from drainer.core.dispatch import Dispatcher
 from drainer.message import SubMessage
-from drainer.policy.breaker import Breaker
+from drainer.policy.failures import FailurePolicy
 
 BURST_S = 0.05  # of the rate may start at once: event loops are not on time
 
@@ -50,62 +51,84 @@ class Retries:
     """Sub-messages that wait for their next attempt, by when they are due; each holds its lane.
 
     Of those due at once, the one that came first is the first.
+
+    Attributes:
+        begun: how many attempts have come of it.
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, SubMessage, bool]] = []
+        self._heap: list[tuple[float, int, SubMessage, bool, bool]] = []
         self._ties = count()
+        self._waiting: dict[SubMessage, int] = {}  # by the tie of the entry that holds
+        self.begun = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._waiting)
+
+    def __contains__(self, sub: SubMessage) -> bool:
+        return sub in self._waiting
 
     @property
     def due_s(self) -> float | None:
         """When the first of them is due."""
+        while self._heap and self._waiting.get(self._heap[0][2]) != self._heap[0][1]:
+            heappop(self._heap)  # removed
         return self._heap[0][0] if self._heap else None
 
-    def push(self, sub: SubMessage, at_s: float, *, asked: bool = False) -> None:
-        """``asked``: the handler did, for this time."""
-        heappush(self._heap, (at_s, next(self._ties), sub, asked))
+    def push(
+        self, sub: SubMessage, at_s: float, *, asked: bool = False, counts: bool = True
+    ) -> None:
+        """``asked``: the handler did, for this time. ``counts``: as another attempt."""
+        self._waiting[sub] = tie = next(self._ties)
+        heappush(self._heap, (at_s, tie, sub, asked, counts))
+
+    def remove(self, sub: SubMessage) -> bool:
+        """Takes one out that gets no other attempt. Whether it waited."""
+        return self._waiting.pop(sub, None) is not None
 
     def hurry(self, now_s: float) -> None:
         """Makes those due that wait only because they failed."""
         self._heap = [
-            (at_s if asked else min(at_s, now_s), tie, sub, asked)
-            for at_s, tie, sub, asked in self._heap
+            (at_s if asked else min(at_s, now_s), tie, sub, asked, counts)
+            for at_s, tie, sub, asked, counts in self._heap
         ]
         heapify(self._heap)
 
-    def pop(self) -> SubMessage:
-        """The first of them, due or not."""
-        return heappop(self._heap)[2]
-
-    def pop_due(self, now_s: float) -> list[SubMessage]:
-        due: list[SubMessage] = []
-        while self._heap and self._heap[0][0] <= now_s:
-            due.append(self.pop())
-        return due
+    def pop(self, now_s: float | None = None) -> SubMessage | None:
+        """The first of them that is due; without a time, the first of all."""
+        due_s = self.due_s
+        if due_s is None or (now_s is not None and due_s > now_s):
+            return None
+        _, _, sub, _, counts = heappop(self._heap)
+        del self._waiting[sub]
+        self.begun += counts
+        return sub
 
 
 class Admission:
-    """Stands between workers and dispatcher. ``recovered`` is called when a probe succeeds."""
+    """Stands between workers and dispatcher. ``succeeded`` is called with each success while the
+    policy wants to know, ``recovered`` when a probe succeeds."""
 
     def __init__(
         self,
         dispatcher: Dispatcher,
         retries: Retries,
-        breaker: Breaker,
+        policy: FailurePolicy,
         rate: Rate | None,
         clock: Callable[[], float],
+        *,
+        succeeded: Callable[[SubMessage], None],
         recovered: Callable[[], None],
     ) -> None:
         self.lanes = dispatcher.lanes
         self.paused = False
         self._dispatcher = dispatcher
         self._retries = retries
-        self._breaker = breaker
+        self._policy = policy
+        self._breaker = policy.breaker
         self.rate = rate
         self._clock = clock
+        self._succeeded = succeeded
         self._recovered = recovered
 
     @property
@@ -141,16 +164,24 @@ class Admission:
         """The dispatcher's, when one may start."""
         if not self.ready:
             return None
-        sub = self._dispatcher.take()
         if self._breaker.open:
-            if sub is None:  # all lanes wait for a retry: the first of those is the probe
-                self._dispatcher.release(self._retries.pop())
-                sub = self._dispatcher.take()
-                assert sub is not None
+            self._offer_tried()
+        sub = self._dispatcher.take()
+        if sub is None:
+            return None
+        sub.begun = self._policy.failed_calls
+        if self._breaker.open:
             self._breaker.start_probe(sub)
-        if sub is not None and self.rate is not None:
+        if self.rate is not None:
             self.rate.start()
         return sub
+
+    def _offer_tried(self) -> None:
+        # Where lanes have something untried as well, probes take turns.
+        if not self._dispatcher.ready or self._breaker.prefers_tried:
+            sub = self._retries.pop()
+            if sub is not None:
+                self._dispatcher.release(sub)
 
     def take_behind(self, sub: SubMessage) -> SubMessage | None:
         """The dispatcher's, when one more may start."""
@@ -160,18 +191,17 @@ class Admission:
             if not self.rate.allowed(self._clock()):
                 return None
             self.rate.start()
-        return self._dispatcher.take_behind(sub)
+        follower = self._dispatcher.take_behind(sub)
+        follower.begun = self._policy.failed_calls
+        return follower
 
     def finish(self, sub: SubMessage) -> None:
         self._dispatcher.finish(sub)
-        self.ended(sub)
+        if self._breaker.ended(sub):
+            self._recovered()
+        elif self._policy.watching:
+            self._succeeded(sub)
 
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
         self.finish(sub)
         return self.take()
-
-    def ended(self, sub: SubMessage) -> None:
-        """Notes a sub-message whose attempt did not fail."""
-        if self._breaker.ended(sub):
-            self._retries.hurry(self._clock())  # it was not for themselves that they failed
-            self._recovered()

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from dataclasses import dataclass
 from enum import Enum
-from math import inf
 from random import Random
 
 from drainer.core.codec import JsonRecord, Whole
 from drainer.core.progress import Counts
 from drainer.message import SubMessage
-from drainer.policy.breaker import Breaker, Streak
+from drainer.policy.breaker import HEALTHY, Breaker
+from drainer.policy.fault import Fault
 
 JITTER = 0.5  # a delay is drawn between this share of itself and the whole
 SHARE_JUDGED_FROM = 1_000  # sub-messages; a share of fewer says nothing
 
-# How likely it is by chance that so many sub-messages fail for good, one after the other.
-DOUBTFUL = 0.01  # below this it may be the downstream
-CERTAIN = 1e-5  # below this it is
-EXPECTED = 0.01  # of one sub-message, when nothing is known yet
-SHARE_LEAST = 0.001  # of bad ones; nobody knows that there are fewer
-CERTAIN_S = 5.0  # of failures alone that are certain to be the downstream's
-OUTLIVED = 2  # failed attempts after each of which others succeeded: then it is no outage's fault
+MARK_S = 0.5  # between two failed calls whose times are kept
+MARKS_MOST = 1_000
+SKEW_S = 1.0  # that clocks of machines may differ
+LANE_BAD = 2  # sub-messages of a lane, given up one after the other: it is bad, whoever comes next
+
+# The rules by which a sub-message is given up.
+OWN_ERROR = "error of its own"
+OTHERS_SUCCEED = "others succeeded"
+IN_DOUBT = "--max-doubt"
+HANDLER = "GiveUp"
+UNSPLIT = "split failed"
 
 
 class OnFailure(Enum):
@@ -163,15 +168,14 @@ class Fate(Enum):
 class Decision:
     """``at_s`` is when to try again, by the clock that was given; ``why`` tells why it is given up.
 
-    ``in_doubt`` says that its retries are spent: see ``proven`` when its time has come. ``asked``
-    is for one whose handler asked for that time.
+    ``asked`` is for one whose handler asked for that time. ``rule`` is by which it is given up.
     """
 
     fate: Fate
     at_s: float = 0.0
     why: str | None = None
-    in_doubt: bool = False
     asked: bool = False
+    rule: str = ""
 
 
 FATES = {
@@ -199,11 +203,14 @@ class Totals:
         done: in this run.
         given_up: in all runs.
         finished: likewise, without those that rules skipped.
+        began_s: when the latest of the calls began that are known to have succeeded, or later
+            ones: seconds since 1970.
     """
 
     done: Whole = 0
     given_up: Whole = 0
     finished: Whole = 0
+    began_s: float = 0.0
 
     def beside(self, own: Totals, whole: Totals) -> Totals:
         """What others did, at least, as of now: ``self`` is what was known of it before, and
@@ -212,127 +219,224 @@ class Totals:
             max(self.done, whole.done - own.done),
             max(self.given_up, whole.given_up - own.given_up),
             max(self.finished, whole.finished - own.finished),
+            max(self.began_s, whole.began_s),
         )
+
+
+@dataclass(slots=True, eq=False)
+class Failing:
+    """What is known of a sub-message that has failed and not ended.
+
+    Attributes:
+        turn: of the breaker, in which the rest is counted.
+        tries: attempts that failed.
+        failures: those of them that count.
+        number: of the last failed call, that ended at ``at_s`` with ``error``.
+        ended: successes that had ended when the doubt about it began.
+        behind: sub-messages before it in its lane that were given up, one after the other.
+    """
+
+    turn: int
+    tries: int = 0
+    failures: int = 0
+    number: int = 0
+    at_s: float = 0.0
+    error: BaseException | None = None
+    ended: int = 0
+    behind: int = 0
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it, or its lane, has failed where others succeeded."""
+        return self.failures > 0 or self.behind >= LANE_BAD
 
 
 class FailurePolicy:
     """Decides after each failed attempt, and keeps count of what was given up.
 
-    Nothing is given up while it may be the downstream. What tells is how many sub-messages began to
-    fail since one last succeeded: that they all are bad is as likely as the share of those that
-    were given up before, to the power of their number. Below ``CERTAIN`` the downstream is away,
-    and is waited for; below ``DOUBTFUL`` it may be, and after ``max_doubt_s`` without any
-    success a sub-message is given up.
+    A failure of the message's own counts at once. Any other counts only once a call that began
+    after it has succeeded: until then the sub-message is in doubt, is tried again and spends
+    nothing. Two such failures are needed at least, for the first may be the last one of an outage.
+    Calls are numbered by failures: what begins after ``failed_calls`` of them, and succeeds, speaks
+    against all of these. Where nothing but what is in doubt can run, it is given up after
+    ``max_doubt_s``, once until something succeeds; but the breaker opens if several failed that
+    were no suspects, and hardly any call ended well meanwhile.
 
-    ``done`` is how many sub-messages this run has done so far: whoever succeeds need not report it.
-    Where several tasks work for one drain those of the others count as well: what succeeds there
-    tells as much of the downstream.
-    ``before`` is the account of sub-messages that former runs left; ``given_up`` goes on from it.
+    ``done`` is how many sub-messages this run has done so far. ``before`` is the account of
+    sub-messages that former runs left; ``given_up`` goes on from it.
     """
 
     def __init__(
         self,
         settings: FailureSettings,
-        breaker: Breaker,
         random: Random,
         before: Counts = NOTHING,
     ) -> None:
         self.settings = settings
-        self.breaker = breaker
-        self.retries = 0
+        self.breaker = Breaker()
+        self.failed_calls = 0
+        self._ended = 0  # successes, while it watched
+        self._opened_at = 0  # failed calls by then
         self.given_up = before.given_up
-        self._done_before = before.done
-        self._streak: Streak | None = None  # before which ``_usual`` were given up
-        self._usual = 0
+        self.given_up_by = Counter[str]()  # in this run, by the rule that applied
+        self.doubts: dict[SubMessage, Failing] = {}  # by their last failures, oldest first
+        self._doubt_since = 0, 0.0  # the failed call, and when
+        self._doubt_over: int | None = None  # after so many failed calls
+        self._times: deque[tuple[int, float]] = deque(maxlen=MARKS_MOST)  # failed calls, and when
         self._random = random
 
+    @property
+    def watching(self) -> bool:
+        """Whether it has to hear of each success, and when its call began."""
+        return bool(self.doubts) or self._doubt_over is not None or self.breaker.watching
+
     def later(self, now_s: float, after_s: float | None, sub: SubMessage) -> Decision:
-        """For a handler that asks to be called again: it is no failure, and spends no retry."""
-        self.retries += 1
-        self.breaker.undecided(sub, now_s)
+        """Decides on a handler that asks to be called again: no failure, and spends no retry."""
+        self.forget(sub, now_s)
         wait_s = self.settings.delay_s(sub.attempt, self._random) if after_s is None else after_s
         return Decision(Fate.RETRY, now_s + max(0.0, wait_s), asked=after_s is not None)
 
-    def failed(self, sub: SubMessage, done: int, at_work: int, now_s: float) -> Decision:
-        """For an attempt that failed, or took too long; ``at_work`` as the breaker wants it."""
+    def give_up(self, rule: str, why: str | None = None) -> Decision:
+        """Decides on a sub-message that is given up by this rule."""
+        return Decision(FATES[self.settings.on_failure], why=why, rule=rule)
+
+    def failed(
+        self,
+        sub: SubMessage,
+        error: BaseException,
+        fault: Fault,
+        *,
+        done: int,
+        lanes: int,
+        now_s: float,
+        wall_s: float = 0.0,
+    ) -> Decision:
+        """Decides on an attempt that failed, or took too long.
+
+        ``lanes`` have something to do; ``wall_s`` is the time that other processes have too.
+        """
         settings, breaker = self.settings, self.breaker
-        why = self.look_for_outage(sub, done, at_work, now_s)
-        if why is not None:
-            return Decision(Fate.HALT, why=why)
-        failing = breaker.failing(sub, now_s)
-        if failing.failures and done > failing.done_at_last:
-            failing.outlived += 1
-        failing.done_at_last = done
-        failing.failures += 1
-        spent = failing.failures > settings.retries
-        if spent:
-            known_bad = failing.outlived >= OUTLIVED and not breaker.open
-            patience_s = 0.0 if known_bad else self.patience_s(done)
-            waited_s = now_s - max(failing.since_s, breaker.streak.since_s)
-            in_vain = not done and settings.on_failure is OnFailure.HALT  # a resume tries it again
-            if waited_s >= patience_s or in_vain:
-                return Decision(FATES[settings.on_failure], why=_why(waited_s, patience_s))
-            doubted = 0 < settings.max_doubt_s <= waited_s
-            # Without a time for doubts too: what is certain must end, by --max-outage.
-            certain = patience_s == inf and waited_s >= CERTAIN_S
-            if breaker.open or breaker.streak.of_all or doubted or certain:
-                if not done and patience_s == inf:
-                    return Decision(Fate.HALT, why=NOTHING_SUCCEEDED)
-                if not breaker.open:
-                    breaker.start(now_s)
-        self.retries += 1
-        # Those in doubt are given up in the order in which they failed.
-        wait_s = settings.delay_s(failing.failures, None if spent else self._random)
-        return Decision(Fate.RETRY, now_s + wait_s, in_doubt=spent)
+        self.noticed(sub, fault, lanes=lanes, now_s=now_s, wall_s=wall_s)
+        failing: Failing = sub.failing
+        known = self.doubts.pop(sub, None)
+        failing.tries += 1
+        own = fault is Fault.OWN or not settings.breaker
+        if own and not (breaker.open and breaker.own):
+            failing.failures += 1
+            if failing.failures > settings.retries:
+                return self.give_up(OWN_ERROR)
+        elif not breaker.open:
+            if self._doubt_over is not None and failing.is_suspect:
+                failing.failures += 1
+            if failing.failures > self._allowed:
+                return self.give_up(OTHERS_SUCCEED)
+            halts = settings.on_failure is OnFailure.HALT  # a resume tries it again
+            if halts and not done and failing.tries > settings.retries:
+                return Decision(Fate.HALT, why=NOTHING_SUCCEEDED)
+            failing.number, failing.at_s, failing.error = self.failed_calls, now_s, error
+            if known is None:
+                failing.ended = self._ended
+                if not self.doubts:
+                    self._doubt_since = failing.number, now_s
+            self.doubts[sub] = failing
+        return Decision(Fate.RETRY, now_s + settings.delay_s(failing.tries, self._random))
 
-    def patience_s(self, done: int) -> float:
-        """How long that which fails now may fail because of the downstream."""
-        breaker, settings = self.breaker, self.settings
-        if not settings.breaker:
-            return 0.0
-        chance = self._chance(breaker.streak) if breaker.streak.done == done else 1.0
-        if chance < CERTAIN:
-            return inf
-        if chance < DOUBTFUL:
-            return settings.max_doubt_s
-        return inf if breaker.open else 0.0
+    def noticed(
+        self, sub: SubMessage, fault: Fault, *, lanes: int, now_s: float, wall_s: float
+    ) -> None:
+        """Counts a failed call, of several sub-messages too: ``sub`` is the first of them."""
+        self.failed_calls += 1
+        if not self._times or wall_s - self._times[-1][1] >= MARK_S:
+            self._times.append((self.failed_calls, wall_s))
+        failing: Failing | None = getattr(sub, "failing", None)
+        is_first, turn = failing is None, self.breaker.turn
+        if self.settings.breaker:
+            self.breaker.failed(
+                sub,
+                self.failed_calls,
+                is_first=is_first,
+                own=fault is Fault.OWN,
+                lanes=lanes,
+                now_s=now_s,
+            )
+        if turn != self.breaker.turn:
+            self._opened()
+        if failing is None or failing.turn != self.breaker.turn:
+            sub.failing = Failing(self.breaker.turn, behind=failing.behind if failing else 0)
 
-    def proven(self, sub: SubMessage, done: int) -> Decision | None:
-        """For one that was in doubt and whose time has come: it is given up without another attempt
-        when others have succeeded since it failed, at once and not after all failed."""
-        failing = sub.failing
-        if (
-            self.breaker.is_new(sub)
-            or failing.failures > self.settings.retries + 1
-            or self.patience_s(done)
-            or self._chance(failing.streak) < CERTAIN
-        ):
-            return None
-        self.retries -= 1  # that was granted when its retries were spent
-        return Decision(FATES[self.settings.on_failure])
+    def succeeded(self, sub: SubMessage) -> list[SubMessage]:
+        """Takes note of a success; gives the sub-messages in doubt that it shows to be bad."""
+        self.doubts.pop(sub, None)
+        self._ended += 1
+        return self._proved(getattr(sub, "begun", -1), 1)
 
-    def _chance(self, streak: Streak) -> float:
-        """How likely it is that nothing but the sub-messages of a streak is bad."""
-        if streak is self.breaker.streak and streak is not self._streak:
-            self._streak, self._usual = streak, self.given_up
-        ended = self._done_before + streak.done + self._usual
-        share = (self._usual + EXPECTED) / (ended + 1)
-        return float(max(SHARE_LEAST, share) ** streak.new)
+    def succeeded_elsewhere(self, began_s: float, calls: int) -> list[SubMessage]:
+        """The same for calls in other processes, the last of which began at that time; they close
+        the breaker, too."""
+        marks = (number for number, wall_s in self._times if wall_s + SKEW_S < began_s)
+        begun = max(marks, default=-1)
+        if self.breaker.open and begun >= self._opened_at:
+            self.breaker.close()
+        return self._proved(begun, calls)
 
-    def expect(self, sub: SubMessage, now_s: float) -> None:
-        """For what is behind one that was given up while others succeeded: if it fails as well,
-        the lane is bad, and that says nothing of the downstream."""
-        self.breaker.failing(sub, now_s).expected = True
+    def _proved(self, begun: int, calls: int) -> list[SubMessage]:
+        self.breaker.succeeded(begun, calls)
+        if self._doubt_over is not None and begun >= self._doubt_over:
+            self._doubt_over = None
+        bad = []
+        while self.doubts and (found := next(iter(self.doubts.items())))[1].number <= begun:
+            sub, failing = found
+            del self.doubts[sub]
+            failing.failures += 1
+            if failing.failures > self._allowed:
+                bad.append(sub)
+        if self.doubts and begun >= self._doubt_since[0]:
+            self._doubt_since = found[1].number, found[1].at_s
+        return bad
 
-    def look_for_outage(self, sub: SubMessage, done: int, at_work: int, now_s: float) -> str | None:
-        """Tells the breaker of a failed attempt; the reason to halt rather than to wait."""
-        if self.settings.breaker and self.breaker.failed(sub, done, at_work, now_s) and not done:
-            return NOTHING_SUCCEEDED
-        return None
+    def forget(self, sub: SubMessage, now_s: float) -> None:
+        """Takes note of an attempt that says nothing of the downstream, nor of a failure."""
+        self.doubts.pop(sub, None)
+        self.breaker.undecided(sub, now_s)
 
-    def gave_up(self, finished: int, elsewhere: int = 0) -> str | None:
-        """Counts one that was given up; the reason to halt when those are too many, with those
-        that others gave up."""
+    def doubt_ends_s(self) -> float:
+        """When ``undoubted`` has something to end, if nothing but what is in doubt can run."""
+        if self._is_outage():
+            return self._doubt_since[1]
+        return self._doubt_since[1] + self.settings.max_doubt_s
+
+    def undoubted(self, now_s: float) -> list[SubMessage]:
+        """Ends the doubts where nothing else can run; gives the sub-messages that are given up."""
+        if self._is_outage():
+            self.breaker.start(now_s)
+            self._opened()
+            return []
+        self._doubt_over = self.failed_calls
+        bad = []
+        for sub, failing in self.doubts.items():
+            failing.failures = failing.tries
+            if failing.tries > self.settings.retries:
+                bad.append(sub)
+        for sub in bad:
+            del self.doubts[sub]
+        self._doubt_since = self.failed_calls, now_s
+        return bad
+
+    def recovered(self) -> None:
+        """Takes note of a breaker that has closed: what was in doubt begins anew."""
+        self.doubts.clear()
+        self._doubt_over = None
+
+    def stood_still(self, since_s: float, now_s: float) -> None:
+        """Leaves a time out in which nothing could be tried: it says nothing of the downstream."""
+        self.breaker.stood_still(since_s, now_s)
+        number, doubt_s = self._doubt_since
+        self._doubt_since = number, doubt_s + now_s - max(since_s, doubt_s)
+
+    def gave_up(self, rule: str, finished: int, elsewhere: int = 0) -> str | None:
+        """Counts one that was given up by this rule; the reason to halt when those are too many,
+        with those that others gave up."""
+        self.given_up_by[rule] += 1
         self.given_up += 1
         given_up = self.given_up + elsewhere
         if not self.settings.max_failures.passed(given_up, finished):
@@ -342,11 +446,24 @@ class FailurePolicy:
             f" {self.settings.max_failures}"
         )
 
+    def follows(self, sub: SubMessage, given_up: SubMessage) -> None:
+        """Takes note of the next one in the lane of a sub-message that is given up: if it fails as
+        well, that says nothing of the downstream."""
+        behind = 1 + getattr(given_up, "failing", Failing(0)).behind
+        sub.failing = Failing(self.breaker.turn, behind=behind)
 
-def _why(waited_s: float, patience_s: float) -> str | None:
-    if not 0 < patience_s <= waited_s:
-        return None
-    return (
-        f"nothing has succeeded for {waited_s:.0f} s, and no other lane shows whether the"
-        " downstream is the cause (--max-doubt)"
-    )
+    def _is_outage(self) -> bool:
+        """Whether it is the downstream that all that can run is in doubt."""
+        new = [failing.ended for failing in self.doubts.values() if not failing.is_suspect]
+        if not new or self._doubt_over is not None:
+            return bool(new)
+        return len(new) > 1 and self._ended - min(new) < HEALTHY * len(new)
+
+    @property
+    def _allowed(self) -> int:
+        # The first one may be the last of an outage.
+        return max(1, self.settings.retries)
+
+    def _opened(self) -> None:
+        self._opened_at = self.failed_calls
+        self.recovered()

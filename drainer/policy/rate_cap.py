@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log
 
 from drainer.core.codec import JsonRecord
@@ -29,15 +29,16 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class CapPoint:
-    """What the brokers tolerated of one size."""
+    """What the brokers tolerated of one size: written and, at the same time, read."""
 
     message_bytes: int
     messages_per_s: float
+    read_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class CapCurve(JsonRecord):
-    """Safe messages/s by message size, from what was measured of a cluster.
+    """Safe messages/s by message size, from what was measured of a cluster: for writing.
 
     Attributes:
         cluster_id: of the cluster that was measured; "" of a bound that somebody chose.
@@ -55,13 +56,20 @@ class CapCurve(JsonRecord):
         sizes = [point.message_bytes for point in self.points]
         if not sizes or sizes != sorted(set(sizes)) or sizes[0] <= 0:
             raise ValueError(f"a curve of caps has rising sizes above 0, not {sizes}")
-        if any(point.messages_per_s < 0 for point in self.points) or not 0 < self.safe_share <= 1:
+        least = min(min(each.messages_per_s, each.read_per_s) for each in self.points)
+        if least < 0 or not 0 < self.safe_share <= 1:
             raise ValueError("a curve of caps has rates from 0 on, and a share of them up to 1")
 
     @classmethod
     def bound(cls, bytes_per_s: float) -> CapCurve:
         """So many bytes/s at every size, chosen, not measured."""
-        return cls("", 0.0, 1.0, (CapPoint(1, bytes_per_s),))
+        return cls("", 0.0, 1.0, (CapPoint(1, bytes_per_s, bytes_per_s),))
+
+    @property
+    def reading(self) -> CapCurve:
+        """The curve for reading."""
+        points = (replace(each, messages_per_s=each.read_per_s) for each in self.points)
+        return replace(self, points=tuple(points))
 
     def cap(self, message_bytes: float) -> Cap:
         """What is safe at this mean size of a message.

@@ -1,4 +1,4 @@
-"""One real Kafka broker as a child process, with the ways in which brokers fail."""
+"""One real Kafka broker as a child process."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import os
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
 
 from drainer.errors import SandboxRefused
 from drainer.java import find_java
@@ -19,25 +18,22 @@ from drainer.sandbox.jars import KAFKA_VERSION, Say, classpath, kafka_jars, quie
 from drainer.sandbox.ports import HOST, BrokerPorts, answers
 
 START_TIMEOUT_S = 90.0  # two seconds on an idle laptop, far more on a busy runner
-STOP_TIMEOUT_S = 20.0
 FORMAT_TIMEOUT_S = 60.0
 PROBE_EVERY_S = 0.05
 TAIL_LINES = 15
-REPLICAS_MOST = 3
+HEAP_MIB = 512
 
 
 def new_cluster_id() -> str:
-    """An id as Kafka's own tools make it."""
+    """Make an id as Kafka's own tools do."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 class Broker:
-    """A node of Kafka on 127.0.0.1: broker and controller in one process, data in ``folder``.
+    """A Kafka on 127.0.0.1: broker and controller in one process, data in ``folder``.
 
-    Alone it is a whole cluster; ``Brokers`` are several that make one.
-
-    It can be stopped, killed, paused and started again, on the same ports and with its data. As a
-    context manager it starts, and stops at the end. The folder stays; it is the caller's.
+    The folder stays when the broker ends; it is the caller's. Launched again, the broker has its
+    data.
 
     It runs in a session of its own: the Ctrl-C meant for drainer does not reach it. The process
     that started it may end; with ``die_with_parent`` (Linux) the broker ends then too, with the
@@ -45,18 +41,10 @@ class Broker:
 
     Args:
         folder: where everything of it is: data, settings, log; made when missing.
-        ports: where it listens; free ones unless given.
-        sasl_users: passwords by user name; adds a SASL_PLAINTEXT listener (mechanism PLAIN) on a
-            port of its own. The first listener still takes anyone.
+        ports: where it listens.
         properties: further server properties; they have the last word.
-        jmx: open its metrics (JMX) to anyone on this machine, on a port of their own.
         jmx_login: a file with one line, ``user password``, which only its owner may read: then the
-            metrics are for whoever knows that.
-        cluster_id: of a new cluster; made up unless given.
-        cluster: the ports of all its brokers, in the order of their node ids; only itself unless
-            given.
-        classes: a folder of further Java classes.
-        heap_mib: the most that its Java heap grows to.
+            metrics are for whoever knows that, otherwise for anyone on this machine.
         die_with_parent: don't outlive this process, even if it is killed.
         say: told what goes on, a line at a time.
     """
@@ -64,29 +52,19 @@ class Broker:
     def __init__(
         self,
         folder: Path,
+        ports: BrokerPorts,
         *,
-        ports: BrokerPorts | None = None,
-        sasl_users: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
-        jmx: bool = False,
         jmx_login: Path | None = None,
-        cluster_id: str = "",
-        cluster: Sequence[BrokerPorts] = (),
-        classes: Path | None = None,
-        heap_mib: int = 512,
         die_with_parent: bool = False,
         say: Say = quiet,
     ) -> None:
         self.folder = folder.resolve()
-        self.ports = ports or BrokerPorts.free(sasl=bool(sasl_users), jmx=jmx)
-        self.sasl_users = dict(sasl_users or {})
+        self.ports = ports
         self.properties = dict(properties or {})
         self.jmx_login = jmx_login
-        self.cluster_id = cluster_id
-        self.cluster = tuple(cluster) or (self.ports,)
-        self.classes = classes
-        self.heap_mib = heap_mib
         self.die_with_parent = die_with_parent
+        self.cluster_id = new_cluster_id()  # of its data, unless there are some
         self.mark: ProcessMark | None = None
         self._say = say
         self._process: subprocess.Popen[bytes] | None = None
@@ -98,16 +76,6 @@ class Broker:
         return f"{HOST}:{self.ports.client}"
 
     @property
-    def sasl_bootstrap_servers(self) -> str:
-        """Where clients with credentials connect. Raises ValueError without ``sasl_users``."""
-        return self._address(self.ports.sasl, "sasl_users")
-
-    @property
-    def jmx_address(self) -> str:
-        """Where its metrics are read: ``host:port``. Raises ValueError without ``jmx``."""
-        return self._address(self.ports.jmx, "jmx")
-
-    @property
     def log(self) -> Path:
         """The broker's own log."""
         return self.folder / "broker.log"
@@ -117,34 +85,14 @@ class Broker:
         """Whether its process runs, paused or not."""
         return self.mark is not None and self.mark.alive()
 
-    def start(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Start it and wait until it answers; nothing happens when it runs already.
-
-        Raises:
-            SandboxRefused: when Java, the jars, a port or the disk is missing, or when it does not
-                answer in time; then no process is left, and the error holds the end of its log.
-        """
-        if self.running:
-            return
-        self.launch()
-        try:
-            self.wait_ready(timeout_s=timeout_s)
-        except BaseException:  # Ctrl-C too: half a broker is of use to nobody
-            self.kill()
-            raise
-
     def launch(self) -> None:
         """Start its process without waiting for an answer; ``mark`` says which one it is.
 
         Raises:
-            SandboxRefused: as ``start``.
+            SandboxRefused: when Java, the jars, a port or the disk is missing.
         """
-        if self.running:
-            return
         java = find_java()
-        path = classpath(kafka_jars(say=self._say))
-        if self.classes is not None:
-            path = os.pathsep.join([path, str(self.classes)])
+        path = self.classpath()
         if taken := self.ports.taken():
             raise SandboxRefused(
                 f"another process uses port {taken[0]} on {HOST}",
@@ -177,39 +125,17 @@ class Broker:
             time.sleep(PROBE_EVERY_S)
         self._say(f"Kafka {KAFKA_VERSION} answers on {self.bootstrap_servers}")
 
-    def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Shut it down as an operator would (SIGTERM), and kill it if that takes too long."""
-        if self.mark is not None:
-            self.mark.end(grace_s=timeout_s)
-        self._reap()
-
     def kill(self) -> None:
         """End it at once (SIGKILL), as a crash would."""
         if self.mark is not None:
             self.mark.kill()
-        self._reap()
+        if self._process is not None:
+            # Otherwise it stays in the process table as a zombie for as long as this process runs.
+            self._process.poll()
 
-    def pause(self) -> None:
-        """Freeze it (SIGSTOP): its connections stay open, and nothing answers."""
-        if self.mark is not None:
-            self.mark.pause()
-
-    def resume(self) -> None:
-        """Let a paused broker go on (SIGCONT)."""
-        if self.mark is not None:
-            self.mark.resume()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def _address(self, port: int | None, made_with: str) -> str:
-        if port is None:
-            raise ValueError(f"this broker was made without {made_with}")
-        return f"{HOST}:{port}"
+    def classpath(self) -> str:
+        """Return what its Java runs; fetch the jars first if they are missing."""
+        return classpath(kafka_jars(say=self._say))
 
     @property
     def _data(self) -> Path:
@@ -229,13 +155,7 @@ class Broker:
 
     def _write_settings(self) -> None:
         self._scratch.mkdir(parents=True, exist_ok=True)
-        text = server_properties(
-            data=self._data,
-            ports=self.ports,
-            cluster=self.cluster,
-            sasl_users=self.sasl_users,
-            extra=self.properties,
-        )
+        text = server_properties(self._data, self.ports, self.properties)
         # It may hold passwords.
         settings = os.open(self._settings, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(settings, "w", encoding="ascii") as file:
@@ -244,7 +164,7 @@ class Broker:
     def _java(self, java: Path, path: str, *arguments: str) -> list[str]:
         return [
             str(java),
-            f"-Xmx{self.heap_mib}m",
+            f"-Xmx{HEAP_MIB}m",
             "-XX:+ExitOnOutOfMemoryError",
             # Killed brokers would leave native libraries and counters behind in /tmp.
             f"-Djava.io.tmpdir={self._scratch}",
@@ -282,8 +202,7 @@ class Broker:
     def _format(self, java: Path, path: str) -> None:
         # The tool writes meta.properties last, and takes a folder without it for a new one: a
         # format that was cut short is simply done again.
-        cluster_id = self.cluster_id or new_cluster_id()
-        tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}"]
+        tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={self.cluster_id}"]
         formatted = subprocess.run(
             self._java(java, path, *tool, "--config", str(self._settings)),
             stdin=subprocess.DEVNULL,
@@ -311,11 +230,6 @@ class Broker:
             )
         self.mark = ProcessMark.of(self._process.pid)
 
-    def _reap(self) -> None:
-        # Otherwise it stays in the process table as a zombie for as long as this process runs.
-        if self._process is not None:
-            self._process.poll()
-
     def _refused(self, what: str) -> SandboxRefused:
         return SandboxRefused(
             f"{what}; the end of its log:\n{self._tail()}",
@@ -331,51 +245,28 @@ class Broker:
         return "\n".join(said.splitlines()[-TAIL_LINES:])
 
 
-def server_properties(
-    *,
-    data: Path,
-    ports: BrokerPorts,
-    cluster: Sequence[BrokerPorts],
-    sasl_users: Mapping[str, str],
-    extra: Mapping[str, str],
-) -> str:
-    """Write the properties of a broker; ``extra`` has the last word.
+def server_properties(data: Path, ports: BrokerPorts, extra: Mapping[str, str]) -> str:
+    """Write the properties of a broker that keeps its partitions in ``data``.
 
-    Args:
-        data: the folder of its partitions.
-        ports: where it listens, on 127.0.0.1.
-        cluster: the ports of all brokers, its own among them; node ids count from 1.
-        sasl_users: passwords by user name, for the SASL listener.
-        extra: further server properties.
+    ``extra`` has the last word.
     """
-    listeners = {"PLAIN": ports.client, "CONTROLLER": ports.controller}
-    security = {"PLAIN": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
-    if ports.sasl is not None:
-        listeners["SASL"] = ports.sasl
-        security["SASL"] = "SASL_PLAINTEXT"
-    addresses = {name: f"{name}://{HOST}:{port}" for name, port in listeners.items()}
-    voters = (f"{number}@{HOST}:{each.controller}" for number, each in enumerate(cluster, 1))
-    replicas = str(min(REPLICAS_MOST, len(cluster)))
+    client, controller = f"PLAIN://{HOST}:{ports.client}", f"{HOST}:{ports.controller}"
     properties = {
         "process.roles": "broker,controller",
-        "node.id": str(cluster.index(ports) + 1),
-        "controller.quorum.voters": ",".join(voters),
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{controller}",
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAIN",
-        "listeners": ",".join(addresses.values()),
-        "advertised.listeners": ",".join(
-            address for name, address in addresses.items() if name != "CONTROLLER"
-        ),
-        "listener.security.protocol.map": ",".join(
-            f"{name}:{protocol}" for name, protocol in security.items()
-        ),
+        "listeners": f"{client},CONTROLLER://{controller}",
+        "advertised.listeners": client,
+        "listener.security.protocol.map": "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(data),
         "auto.create.topics.enable": "false",
-        "default.replication.factor": replicas,
-        "offsets.topic.replication.factor": replicas,
-        "transaction.state.log.replication.factor": replicas,
+        "default.replication.factor": "1",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
-        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         # 50 partitions each would make the first group and the first transaction wait.
         "offsets.topic.num.partitions": "5",
@@ -390,21 +281,8 @@ def server_properties(
         # The default takes 128 MiB of a small heap.
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
     }
-    if ports.sasl is not None:
-        properties["sasl.enabled.mechanisms"] = "PLAIN"
-        properties["listener.name.sasl.plain.sasl.jaas.config"] = _plain_login(sasl_users)
     properties |= extra
     return "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items())
-
-
-def _plain_login(users: Mapping[str, str]) -> str:
-    accounts = (f"user_{name}={_quoted(password)}" for name, password in users.items())
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    return " ".join([module, "required", *accounts]) + ";"
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _escaped(value: str) -> str:

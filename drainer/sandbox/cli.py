@@ -9,7 +9,7 @@ import typer
 
 from drainer import sandbox
 from drainer.cli.groups import command, option, without
-from drainer.sandbox.sandbox import BROKERS_MOST, down_command
+from drainer.sandbox.sandbox import down_command
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(
@@ -30,33 +30,20 @@ Folder: TypeAlias = Annotated[
     ),
 ]
 
-
-BrokerCount: TypeAlias = Annotated[
-    int | None,
-    option(
-        "--brokers",
-        default=None,
-        envvar="DRAINER_SANDBOX_BROKERS",
-        min=1,
-        max=BROKERS_MOST,
-        help="Number of brokers; topics get up to three replicas. Default: 1.",
-    ),
-]
-
 Metrics: TypeAlias = Annotated[
     bool,
     option(
         "--jmx",
         default=False,
         envvar="DRAINER_SANDBOX_JMX",
-        help="Expose the brokers' JMX metrics, behind a login.",
+        help="Expose the broker's JMX metrics, behind a login.",
     ),
 ]
 
 
 @app.command()
 @command
-def up(folder: Folder, brokers: BrokerCount, jmx: Metrics, terminal: Terminal) -> None:
+def up(folder: Folder, jmx: Metrics, terminal: Terminal) -> None:
     """Start the sandbox, or print where it runs.
 
     The first start downloads Kafka (43 MB) into your cache folder.
@@ -64,22 +51,21 @@ def up(folder: Folder, brokers: BrokerCount, jmx: Metrics, terminal: Terminal) -
     Examples:
 
     - `export DRAINER_BOOTSTRAP_SERVER=$(drainer sandbox up)`
-    - `drainer sandbox up --brokers 3 --jmx`
+    - `drainer sandbox up --jmx`
     """
-    state = sandbox.up(folder, brokers=brokers, jmx=jmx, say=terminal.say)
+    state = sandbox.up(folder, jmx=jmx, say=terminal.say)
     if terminal.json:
         terminal.data(
             {
                 "bootstrap_servers": state.bootstrap_servers,
                 "folder": str(state.folder),
-                "jmx": state.jmx_addresses,
+                "jmx": state.jmx_address,
                 "jmx_login": None if state.jmx_login is None else str(state.jmx_login),
             }
         )
         return
     if state.jmx_login is not None:
-        addresses = " ".join(f"--jmx {address}" for address in state.jmx_addresses)
-        terminal.say(f"metrics: {addresses} --jmx-login {state.jmx_login}")
+        terminal.say(f"metrics: --jmx {state.jmx_address} --jmx-login {state.jmx_login}")
     terminal.say(f"the sandbox runs in {state.folder}; `{down_command(state.folder)}` removes it")
     typer.echo(state.bootstrap_servers)
 

@@ -25,41 +25,24 @@ class BrokerPorts:
     Attributes:
         client: PLAINTEXT, for clients.
         controller: for the broker's own controller.
-        sasl: SASL_PLAINTEXT, for clients with credentials; None when it has no such listener.
         jmx: for those who read the broker's metrics; None when nobody can.
     """
 
     client: int
     controller: int
-    sasl: int | None = None
     jmx: int | None = None
 
     @classmethod
-    def free(cls, *, sasl: bool = False, jmx: bool = False) -> BrokerPorts:
+    def free(cls, *, jmx: bool = False) -> BrokerPorts:
         """Pick ports that are free now."""
-        return cls.free_of(1, sasl=sasl, jmx=jmx)[0]
-
-    @classmethod
-    def free_of(
-        cls, brokers: int, *, sasl: bool = False, jmx: bool = False
-    ) -> tuple[BrokerPorts, ...]:
-        """Pick ports for several brokers that are free now."""
         picked: set[int] = set()
-        while len(picked) < brokers * (2 + sasl + jmx):
+        while len(picked) < 2 + jmx:
             picked.add(_free_port())
-        return tuple(
-            cls(
-                client=picked.pop(),
-                controller=picked.pop(),
-                sasl=picked.pop() if sasl else None,
-                jmx=picked.pop() if jmx else None,
-            )
-            for _ in range(brokers)
-        )
+        return cls(*picked)
 
     def taken(self) -> tuple[int, ...]:
         """Say which of these ports another process holds."""
-        wanted = (self.client, self.controller, self.sasl, self.jmx)
+        wanted = (self.client, self.controller, self.jmx)
         return tuple(port for port in wanted if port is not None and not _is_free(port))
 
 

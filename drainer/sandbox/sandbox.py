@@ -1,4 +1,4 @@
-"""The sandbox of a person: brokers that stay up between commands, until ``down``."""
+"""The sandbox of a person: a broker that stays up between commands, until ``down``."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from drainer.errors import SandboxRefused
 from drainer.escape import command
 from drainer.java import find_java
 from drainer.process import ProcessMark
-from drainer.sandbox.brokers import Brokers, end_all
+from drainer.sandbox.broker import Broker
 from drainer.sandbox.jars import Say, kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts
+from drainer.store.atomic_file import write_whole
 
 FOLDER_VARIABLE = "DRAINER_SANDBOX"
 STATE_FILE = "sandbox.json"
 JMX_LOGIN = "jmx.login"
-FORMAT = "drainer-sandbox/2"
-BROKERS_MOST = 9
+FORMAT = "drainer-sandbox/3"
+STOP_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,41 +35,41 @@ class SandboxState:
 
     Attributes:
         folder: where all of it is; ``down`` removes it whole.
-        ports: where each of its brokers listens.
-        processes: the brokers' processes; None for one that never came so far.
+        ports: where its broker listens.
+        process: the broker's process; None if it never came so far.
     """
 
     folder: Path
-    ports: tuple[BrokerPorts, ...]
-    processes: tuple[ProcessMark | None, ...]
+    ports: BrokerPorts
+    process: ProcessMark | None = None
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect: ``host:port``, with commas between."""
-        return ",".join(f"{HOST}:{each.client}" for each in self.ports)
+        """Where clients connect: ``host:port``."""
+        return f"{HOST}:{self.ports.client}"
 
     @property
-    def jmx_addresses(self) -> tuple[str, ...]:
-        """Where metrics are read: ``host:port`` of each broker; none where they are not open."""
-        return tuple(f"{HOST}:{each.jmx}" for each in self.ports if each.jmx is not None)
+    def jmx_address(self) -> str | None:
+        """Where metrics are read: ``host:port``; None where they are not open."""
+        return None if self.ports.jmx is None else f"{HOST}:{self.ports.jmx}"
 
     @property
     def jmx_login(self) -> Path | None:
         """The file with the user and password for metrics."""
-        return self.folder / JMX_LOGIN if self.jmx_addresses else None
+        return None if self.ports.jmx is None else self.folder / JMX_LOGIN
 
     @property
     def running(self) -> bool:
-        """Whether all of its processes run; if not, these are leftovers of dead brokers, which
-        ``up`` starts again with their data."""
-        return all(process is not None and process.alive() for process in self.processes)
+        """Whether its process runs; if not, these are leftovers of a dead broker, which ``up``
+        starts again with its data."""
+        return self.process is not None and self.process.alive()
 
 
 @dataclass(frozen=True, slots=True)
 class _StateFile:
     format: str
-    ports: tuple[BrokerPorts, ...]
-    processes: tuple[ProcessMark | None, ...]
+    ports: BrokerPorts
+    process: ProcessMark | None
 
 
 def default_folder() -> Path:
@@ -90,30 +91,33 @@ def _users_folder() -> Path:
 def up(
     folder: Path | None = None,
     *,
-    brokers: int | None = None,
     jmx: bool = False,
     say: Say = quiet,
     die_with_parent: bool = False,
 ) -> SandboxState:
     """Start the sandbox, and return once it answers; a running one is left as it is.
 
-    The leftovers of dead brokers are started again, with their data and on their ports. A new one
-    has one broker unless ``brokers`` says otherwise, and with ``jmx`` metrics behind a login.
+    The leftovers of a dead broker are started again, with its data and on its ports. A new one has
+    with ``jmx`` metrics behind a login.
 
     Raises:
-        SandboxRefused: when the folder holds something else, or another sandbox than was asked
-            for, or when a broker does not start; what it leaves in the folder then is its log, and
-            ``down`` removes it.
+        SandboxRefused: when the folder holds something else, or a sandbox without the metrics that
+            were asked for, or when the broker does not start; what it leaves in the folder then is
+            its log, and ``down`` removes it.
     """
     folder = _resolved(folder)
     with _locked():
         found = find(folder)
         if found is None:
             _require_unused(folder)
-            ports = BrokerPorts.free_of(brokers or 1, jmx=jmx)
-            found = SandboxState(folder, ports, (None,) * len(ports))
+            found = SandboxState(folder, BrokerPorts.free(jmx=jmx))
         else:
-            _insist_on_shape(found, brokers, jmx)
+            if jmx and found.jmx_address is None:
+                raise SandboxRefused(
+                    f"the sandbox in {folder} has no metrics (JMX)",
+                    hint=f"Remove it with `{down_command(folder)}`, or name another folder with"
+                    " --folder.",
+                )
             if found.running:
                 say(f"the sandbox is already up on {found.bootstrap_servers}")
                 return found
@@ -134,9 +138,9 @@ def down(folder: Path | None = None, *, say: Say = quiet) -> bool:
             _require_unused(folder)
             return False
         say(f"stopping the sandbox on {found.bootstrap_servers}")
-        if (left := end_all(found.processes)) is not None:
+        if found.process is not None and not found.process.end(grace_s=STOP_TIMEOUT_S):
             raise SandboxRefused(
-                f"can't end the sandbox's broker, process {left.pid}",
+                f"can't end the sandbox's broker, process {found.process.pid}",
                 hint="Kill the process, then try again.",
             )
         try:
@@ -144,25 +148,10 @@ def down(folder: Path | None = None, *, say: Say = quiet) -> bool:
         except OSError as error:
             raise SandboxRefused(
                 f"can't remove the sandbox's folder {folder}: {error}",
-                hint="Remove the folder by hand. Its brokers have stopped.",
+                hint="Remove the folder by hand. Its broker has stopped.",
             ) from error
         say(f"removed {folder}")
         return True
-
-
-def _insist_on_shape(found: SandboxState, brokers: int | None, jmx: bool) -> None:
-    has = len(found.ports)
-    if brokers not in (None, has):
-        what = f"{has} broker{'s' if has > 1 else ''}, not {brokers}"
-    elif jmx and not found.jmx_addresses:
-        what = "no metrics (JMX)"
-    else:
-        return
-    remove = down_command(found.folder)
-    raise SandboxRefused(
-        f"the sandbox in {found.folder} has {what}",
-        hint=f"Remove it with `{remove}`, or name another folder with --folder.",
-    )
 
 
 def _start(state: SandboxState, say: Say, die_with_parent: bool) -> SandboxState:
@@ -173,24 +162,21 @@ def _start(state: SandboxState, say: Say, die_with_parent: bool) -> SandboxState
     _write(state)
     if state.jmx_login is not None:
         _write_login(state.jmx_login)
-    brokers = Brokers(
+    broker = Broker(
         state.folder,
         state.ports,
         jmx_login=state.jmx_login,
         die_with_parent=die_with_parent,
         say=say,
     )
-    for broker, process in zip(brokers.each, state.processes, strict=True):
-        broker.mark = process
     try:
-        for broker in brokers.each:
-            broker.launch()
-            # Before it answers: if this process is killed meanwhile, `down` must know the broker.
-            state = replace(state, processes=tuple(each.mark for each in brokers.each))
-            _write(state)
-        brokers.wait_ready()
+        broker.launch()
+        # Before it answers: if this process is killed meanwhile, `down` must know the broker.
+        state = replace(state, process=broker.mark)
+        _write(state)
+        broker.wait_ready()
     except BaseException:
-        brokers.kill()
+        broker.kill()
         raise
     return state
 
@@ -232,9 +218,7 @@ def _write(state: SandboxState) -> None:
     file = state.folder / STATE_FILE
     try:
         state.folder.mkdir(parents=True, exist_ok=True)
-        written = file.with_suffix(".tmp")
-        written.write_bytes(encode(_StateFile(FORMAT, state.ports, state.processes)))
-        written.replace(file)
+        write_whole(file, encode(_StateFile(FORMAT, state.ports, state.process)))
     except OSError as error:
         raise SandboxRefused(
             f"can't write to the sandbox's folder {state.folder}: {error}",
@@ -249,7 +233,7 @@ def find(folder: Path) -> SandboxState | None:
         found = decode(file.read_bytes(), _StateFile)
         if found.format != FORMAT:
             raise ValueError(f"its format is {found.format}")
-        return SandboxState(folder, found.ports, found.processes)
+        return SandboxState(folder, found.ports, found.process)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:

@@ -242,6 +242,7 @@ class SparkDrain:
             subs.done - self._done_before,
             judged_before(self._plan, self._held.passes).given_up + self._monitor.given_up,
             subs.finished - sum(skipped.values()),
+            self._monitor.began_s,
         )
 
     async def _forget_deals(self) -> None:

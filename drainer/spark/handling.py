@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack, nullcontext, suppress
@@ -297,10 +298,16 @@ class _Teller:
     def __init__(self, records: TaskRecords) -> None:
         self._records = records
         self._status: Status | None = None
+        self._observed_s = self._began_s = 0.0
         self.borrowed: Callable[[], Borrowed | None] = Borrowed  # until there is a drain
         records.status = self.told
 
     def observe(self, status: Status) -> None:
+        if status.latency_recent and status.latency != (self._status and self._status.latency):
+            # A call has ended well since the last status, and took no longer than the longest.
+            began_s = self._observed_s - status.latency_recent.percentiles_s[-1]
+            self._began_s = max(self._began_s, began_s)
+        self._observed_s = time.time()
         self._status = status
         with suppress(DrainerError):  # the next record will say so
             self._records.beat()
@@ -335,6 +342,7 @@ class _Teller:
             why=status.rules.why,
             failures=replace(status.failures, errors=status.failures.errors[:10]),
             borrowed=self.borrowed(),
+            began_s=self._began_s,
         )
 
 

@@ -110,7 +110,7 @@ class Reader:
         limits = self._plan.limits
         if limits is None or not self._messages:
             return None
-        cap = limits.cap(max(1.0, self._bytes / self._messages))
+        cap = limits.reading.cap(max(1.0, self._bytes / self._messages))
         return capped(cap, self._messages, elapsed_s, binds=self.reads and waited_for)
 
     def begin(self, behind: str | None = None) -> None:

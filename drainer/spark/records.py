@@ -69,6 +69,7 @@ class TaskStatus:
     why: Mapping[str, str] = field(default_factory=dict)
     failures: FailureStatus = field(default_factory=FailureStatus)
     borrowed: Borrowed | None = None
+    began_s: float = 0.0  # as in ``Totals``
 
 
 class Head(msgspec.Struct, omit_defaults=True, frozen=True):

@@ -104,8 +104,8 @@ class SliceTask:
     message_bytes: float = 1.0  # of what was read before, on average
 
     def pace(self) -> RateLimiter | None:
-        limits = self.handler.limits
-        return None if limits is None else RateLimiter(limits, self.share, self.message_bytes)
+        curve = self.handler.limits
+        return None if curve is None else RateLimiter(curve.reading, self.share, self.message_bytes)
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[Row | tuple[int, Manifest]]:
         with carrying():

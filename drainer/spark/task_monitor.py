@@ -114,6 +114,11 @@ class TaskMonitor(Measures):
     def given_up(self) -> int:
         return sum(each.failures.given_up for each in self._ever)
 
+    @property
+    def began_s(self) -> float:
+        """When the latest call began that has succeeded, as ``Totals`` has it."""
+        return max(each.began_s for each in self._ever)
+
     def rules(self) -> RuleStatus:
         ruled, found = self._aggregation.ruled(), _ruled(self._ever)
         return replace(found, skipped_by=ruled.skipped_by, skipped_for=ruled.skipped_for)
@@ -197,6 +202,7 @@ class TaskMonitor(Measures):
             latency=merge_latencies(each.latency for each in both),
             undecided=rules.undecided,
             why=rules.why,
+            began_s=max(each.began_s for each in both),
             failures=replace(failures, waiting=0, parked_lanes=0, late=0, in_outage=False),
         )
         task.last = None

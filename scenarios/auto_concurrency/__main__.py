@@ -20,9 +20,9 @@ import orjson
 
 from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
 from scenarios.auto_concurrency.chart import draw
 from scenarios.auto_concurrency.handler import FAN_OUT, SLOTS
+from scenarios.brokers import Broker
 
 HANDLER = Path(__file__).with_name("handler.py")
 TOPIC = "auto"

@@ -97,7 +97,7 @@ def _run(case: Case, name: str, capacity: float, brokers: int, given: argparse.N
             *("--warm-up", given.warm_up, "--window", given.window),
             *("--out", str(path), "--report", str(path.with_suffix(".html"))),
         )
-    limits = LimitsFile(path).load()
+    (limits,) = LimitsFile(path).load()
     return Run(case, name, times, limits, path, time.monotonic() - begun_s)
 
 

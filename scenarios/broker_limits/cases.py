@@ -15,8 +15,8 @@ from drainer.demo.fill import create_topic
 from drainer.java import find_java
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.traffic import OLD_CLIENT
-from drainer.sandbox import Broker, BrokerPorts, Brokers
 from drainer.sandbox.jars import classpath, kafka_jars
+from scenarios.brokers import Broker, Brokers
 
 BROKERS = 3
 SLOW_WRITES = Path(__file__).with_name("SlowWrites.java")
@@ -147,8 +147,9 @@ def _several(
     login.write_text("limits its-password\n", encoding="ascii")
     with Brokers(
         folder,
-        BrokerPorts.free_of(count, jmx=True),
+        count,
         properties=properties,
+        jmx=True,
         jmx_login=login,
         classes=classes,
         die_with_parent=True,

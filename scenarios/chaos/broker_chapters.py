@@ -17,8 +17,8 @@ from drainer.errors import (
     EXIT_REFUSED,
     EXIT_UNRESUMABLE,
 )
-from drainer.sandbox import Broker
 from drainer.store.plan_file import PlanFile
+from scenarios.brokers import Broker
 from scenarios.chaos.cut import CUT_AT, LATER, WRITTEN, CutLog
 from scenarios.chaos.drain import Backlog, Pace, Process, Spread, until
 from scenarios.chaos.letters import delete_letters, read_letters

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from drainer.kafka.cluster import Cluster, TopicInfo
-from drainer.sandbox import Broker
+from scenarios.brokers import Broker
 from scenarios.chaos.drain import Backlog, Pace, Spread, until
 from scenarios.chaos.stage import Stage
 from scenarios.trust.cut_log import cut_log

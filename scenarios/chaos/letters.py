@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from drainer.demo.fill import delete_topic
 from drainer.kafka.settings import ClientSettings
+from scenarios.brokers import delete_topic
 from scenarios.chaos.trace import Place
 
 ANSWER_S = 30.0

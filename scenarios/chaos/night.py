@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 
-from drainer.sandbox import BrokerPorts, Brokers
+from scenarios.brokers import Brokers
 from scenarios.chaos.stage import Stage, Told
 
 HEAD = (
@@ -44,8 +44,8 @@ def play(
 
         def brokers(count: int) -> Brokers:
             if count not in running:
-                ports, own = BrokerPorts.free_of(count), Path(folder) / f"{count}-brokers"
-                made = Brokers(own, ports, die_with_parent=True, say=print)
+                own = Path(folder) / f"{count}-brokers"
+                made = Brokers(own, count, die_with_parent=True, say=print)
                 running[count] = stack.enter_context(made)
             return running[count]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from drainer.errors import EXIT_DONE
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker, Brokers
+from scenarios.brokers import Broker, Brokers
 from scenarios.chaos.drain import ONE_PARTITION, PATIENCE_S, Backlog, Pace, Process, Spread
 from scenarios.chaos.trace import Judged, Run, judge
 

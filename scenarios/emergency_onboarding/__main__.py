@@ -23,9 +23,9 @@ from typing import Any
 
 import orjson
 
-from drainer.demo.fill import create_topic, delete_topic, fill
+from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
+from scenarios.brokers import Broker, delete_topic
 
 HANDLER = Path(__file__).with_name("handler.py")
 CUSTOMERS, CUSTOMER, NOBODY = 40, 4, 99

@@ -24,9 +24,10 @@ from typing import Any
 import orjson
 
 from drainer import sandbox
-from drainer.demo.fill import create_topic, delete_topic, fill
+from drainer.demo.fill import create_topic, fill
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
+from scenarios.brokers import delete_topic
 
 HANDLERS = Path(__file__).with_name("handlers.py")
 SEED = 1

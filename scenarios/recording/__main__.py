@@ -24,9 +24,10 @@ from time import monotonic
 
 from pyte import Screen, Stream
 
-from drainer.demo.fill import create_topic, delete_topic, fill
+from drainer.demo.fill import create_topic, fill
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
+from scenarios.brokers import delete_topic
 from scenarios.recording.film import Shot, rows_of, svg
 
 COLUMNS, LINES = 100, 26

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drainer import sandbox
-from drainer.demo.fill import create_topic, delete_topic, fill
+from drainer.demo.fill import create_topic, fill
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
+from scenarios.brokers import delete_topic
 from scenarios.side_by_side.chart import draw
 from scenarios.side_by_side.measure import (
     DRAINER,

@@ -27,7 +27,7 @@ from pathlib import Path
 from drainer.cli.values import parse_size
 from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
+from scenarios.brokers import Broker
 
 HANDLER = Path(__file__).with_name("handler.py")
 TOPIC = GROUP = "soak"

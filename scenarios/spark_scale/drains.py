@@ -19,7 +19,7 @@ import orjson
 
 from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
+from scenarios.brokers import Broker
 
 HANDLERS = Path(__file__).with_name("handlers.py")
 IN_PROCESS = ("--engine", "process")

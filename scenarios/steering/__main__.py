@@ -19,7 +19,7 @@ from drainer.control import client
 from drainer.control.wire import Question
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Refused
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
+from scenarios.brokers import Broker
 from scenarios.chaos.drain import Backlog, Pace, Process, until
 from scenarios.chaos.trace import judge, read_lines
 

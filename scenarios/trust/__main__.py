@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from drainer.sandbox import Broker
+from scenarios.brokers import Broker
 from scenarios.trust.case import Case, NotHeld, Stage
 from scenarios.trust.cases import all_cases
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from drainer.sandbox import Broker
+from scenarios.brokers import Broker
 
 TRY_S = 300.0  # for one command, or it hangs
 

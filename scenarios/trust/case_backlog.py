@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
+from scenarios.brokers import Broker
 from scenarios.trust.case import Stage, case, insist
 
 WAIT_S = 30.0

@@ -17,8 +17,8 @@ from confluent_kafka.cimpl import NewPartitions
 from drainer.demo.fill import create_topic, fill
 from drainer.errors import EXIT_REFUSED, EXIT_UNRESUMABLE
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker, BrokerPorts
-from drainer.sandbox.ports import HOST
+from drainer.sandbox.ports import HOST, BrokerPorts
+from scenarios.brokers import Broker
 from scenarios.trust import java_client
 from scenarios.trust.case import NotHeld, Stage, case, insist
 from scenarios.trust.cut_log import cut_log

@@ -10,10 +10,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from drainer.demo.fill import create_topic, delete_topic, fill
+from drainer.demo.fill import create_topic, fill
 from drainer.engine.meter import lane_time_s
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
+from scenarios.brokers import delete_topic
 from scenarios.trust.case import Stage, case, insist
 
 SLOW = """

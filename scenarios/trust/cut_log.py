@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from drainer.sandbox import Broker
+from scenarios.brokers import Broker
 
 _BATCH = struct.Struct(">qi")  # base offset, and the length of what follows
 

@@ -31,7 +31,7 @@ from drainer.kafka.answers import Right as Operation
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import find_test_topics, new_topic_name
-from drainer.sandbox import Broker
+from scenarios.brokers import Broker
 from scenarios.trust.case import TRY_S, Stage, insist
 
 DOCUMENT = Path(__file__).parents[2] / "docs/howto/permissions.md"

@@ -15,8 +15,8 @@ from command.process import Command, Outcome
 from command.terminal import TerminalSession
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
 from kafka.topic import Topic
+from scenarios.brokers import Broker
 
 MakeTopic = Callable[..., Topic]
 OnTerminal = Callable[..., TerminalSession]

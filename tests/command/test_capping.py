@@ -15,6 +15,7 @@ from command.conftest import MakeTopic, distinct
 from command.process import Command
 from core.limit_samples import measured
 from drainer.kafka.cluster import Cluster
+from drainer.limits.search.boundary import as_json
 from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
 
@@ -29,9 +30,11 @@ def write(command: Command, cluster: Cluster) -> Path:
     return put(command, "limits.json", TIGHT, cluster.cluster_id)
 
 
-def put(command: Command, name: str, rates: dict[int, float], cluster_id: str) -> Path:
+def put(
+    command: Command, name: str, rates: dict[int, float], cluster_id: str, groups: int = 1
+) -> Path:
     path = command.folder.parent / name
-    path.write_bytes(orjson.dumps(measured(rates, cluster_id=cluster_id).as_json()))
+    path.write_bytes(orjson.dumps(as_json([measured(rates, cluster_id=cluster_id, groups=groups)])))
     return path
 
 
@@ -79,6 +82,34 @@ def test_what_produce_writes_is_told_beside_what_it_may(
     assert cap["messages_per_s"] == 1_000
 
 
+def test_reading_is_capped_by_what_groups_read_and_writing_by_what_was_sent(
+    command: Command, topic: Topic, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    file = put(command, "groups.json", TIGHT, cluster.cluster_id, groups=5)
+    what = [*command.what(topic, "produce"), "--set", f"topic={make_topic().name}"]
+    limits = ["--from", "earliest", "--broker-limits", str(file), "--json"]
+    asked = [*command.what(topic, "count"), *limits, "--order", "none", "--latency", "1ms"]
+
+    estimate = command("estimate", *asked).answer["estimate"]
+    dry = command("run", *what, *limits, "--dry-run").answer
+    answer = command("run", *what, *limits, "--yes").answer
+
+    assert dry["cap"]["messages_per_s"] == estimate["read_cap"] == 5_000
+    assert answer["read_cap"]["messages_per_s"] == 5_000
+    assert answer["write_cap"]["messages_per_s"] == 1_000
+
+
+@pytest.mark.long
+def test_reading_on_spark_is_capped_by_what_groups_read(
+    command: Command, topic: Topic, cluster: Cluster
+) -> None:
+    file = put(command, "groups.json", TIGHT, cluster.cluster_id, groups=5)
+    what = [*command.what(topic, "count"), "--from", "earliest", "--yes"]
+    how = ["--master", "local[2]", "--broker-limits", str(file), "--json"]
+
+    assert command("run", *what, *how).answer["read_cap"]["messages_per_s"] == 5_000
+
+
 def test_a_resume_keeps_them_takes_others_or_none(
     command: Command, topic: Topic, write: Path, cluster: Cluster
 ) -> None:
@@ -122,7 +153,7 @@ def test_a_rate_in_bytes_will_do(command: Command, topic: Topic) -> None:
     ("content", "says"),
     [
         (None, "does not exist"),
-        (json.dumps(measured({SIZE: 0.0}).as_json()), "no traffic was safe"),
+        (json.dumps(as_json([measured({SIZE: 0.0})])), "no traffic was safe"),
     ],
 )
 def test_limits_that_allow_for_nothing_are_refused(

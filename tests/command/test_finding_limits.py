@@ -8,10 +8,11 @@ import signal
 import pytest
 
 from command.process import Command
+from core.limit_samples import measured
 from drainer.kafka.cluster import Cluster
 from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import create_test_topic, find_test_topics, new_topic_name
-from drainer.limits.search.boundary import Limits
+from drainer.limits.search.boundary import from_json
 from kafka.topic import eventually
 
 NOWHERE = ("-b", "127.0.0.1:1")
@@ -28,6 +29,12 @@ PATIENCE_S = 180.0
         (("--precision", "0"), "--precision '0' is not a share"),
         (("--precision", "0.1%"), "--precision 0.1% is not between 1% and 50%"),
         (("--safe-share", "120%"), "--safe-share '120%' is not a share"),
+        (
+            ("--consumer-groups", "1,many"),
+            "--consumer-groups 1,many is not a number from 0 to 1,000",
+        ),
+        (("--partitions", "0"), "--partitions 0 is not a number from 1 to 1,000"),
+        (("--partitions", "1,10,1"), "--partitions has a value twice"),
         (("--window", "2s"), "--window 2s is too short"),
         (("--jmx-login", "/dev/null"), "--jmx-login /dev/null does not hold a login"),
         (("--max-rate", "inf"), "--max-rate 'inf' is not a rate like 50MB/s"),
@@ -59,6 +66,35 @@ def test_cleanup_lists_by_name_asks_and_removes(command: Command, cluster: Clust
     eventually(lambda: name not in find_test_topics(cluster), "it is gone")
 
 
+def test_each_combination_of_what_is_swept_is_asked_for_and_shown(
+    command: Command, cluster: Cluster
+) -> None:
+    out = command.folder / "limits.json"
+    for groups in (1, 5):
+        LimitsFile(out).write(
+            measured({100: 1_000.0}, cluster_id=cluster.cluster_id, groups=groups)
+        )
+    words = ("--bytes", "100", "--max-rate", "100MB/s", "--consumer-groups", "1,5", "--json")
+
+    outcome = command("limits", "-b", command.bootstrap, *words, "--report", "limits.html")
+
+    found = from_json(outcome.answer["limits"])
+    assert [limits.settings.consumer_groups for limits in found] == [1, 5]
+    rows = [" ".join(line.split()) for line in outcome.err.splitlines()]
+    # At 80%: what a drain may write, and read.
+    assert [
+        row for row in rows if row.startswith("100 B 1 group reading 1,000 ") and " 800 800 " in row
+    ]
+    assert [
+        row
+        for row in rows
+        if row.startswith("100 B 5 groups reading 1,000 ") and " 800 4,000 " in row
+    ]
+    assert (command.folder / "limits.html").read_text().count("<svg") == 2
+    other = command("limits", "-b", command.bootstrap, *words[:4], "--consumer-groups", "1", code=3)
+    assert "consumer_groups was 5, and is 1" in other.error
+
+
 @pytest.mark.long
 def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(
     command: Command, cluster: Cluster
@@ -87,17 +123,17 @@ def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(
     assert "Repeat the command" in stopped.hint
     eventually(lambda: topic not in find_test_topics(cluster), "it is gone")
     assert command.left_behind == ["limits.json"]
-    kept = LimitsFile(command.folder / "limits.json").load()
+    (kept,) = LimitsFile(command.folder / "limits.json").load()
     assert len(kept.trials) == 1
 
     outcome = command.start(*words, "--json").ends(0, PATIENCE_S)
 
-    found = Limits.from_json(outcome.answer["limits"])
-    assert found.complete
+    (found,) = from_json(outcome.answer["limits"])
+    assert not found.missing
     assert found.trials[0] == kept.trials[0]
     assert len(found.trials) == 2
     assert all(trial.point.bytes_per_s <= 0.2e6 * 1.001 for trial in found.trials)
-    assert LimitsFile(command.folder / "limits.json").load() == found
+    assert LimitsFile(command.folder / "limits.json").load() == (found,)
     eventually(
         lambda: not [name for name in find_test_topics(cluster) if name >= topic],
         "nothing is left",

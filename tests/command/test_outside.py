@@ -12,8 +12,8 @@ from command.process import FAST, Command, Running
 from command.record import every_place
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
-from drainer.sandbox import Broker
 from kafka.topic import Topic, eventually
+from scenarios.brokers import Broker
 
 SMALL = ("--buffer", "64KiB", "-c", "4", *FAST)
 SESSION = ("-X", "session.timeout.ms=1500")

@@ -16,8 +16,8 @@ from command.process import FAST, Command
 from command.record import every_place
 from drainer.core.plan import OffsetPlan
 from drainer.kafka.cluster import Cluster
-from drainer.sandbox import Broker
 from kafka.topic import Topic, eventually
+from scenarios.brokers import Broker
 
 COUNT = 100
 HELD = 50

@@ -9,8 +9,8 @@ import pytest
 from command.conftest import MakeTopic, committed, distinct, is_refused
 from command.process import FAST, Command
 from drainer.kafka.cluster import Cluster
-from drainer.sandbox import Broker
 from kafka.topic import PASSWORD, USER, Topic
+from scenarios.brokers import Broker
 
 TOLD_WITHIN_S = 20.0  # on a busy machine; clients of Kafka wait for a minute
 SASL = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN")

@@ -9,8 +9,8 @@ import pytest
 from command.conftest import MakeTopic, distinct
 from command.process import Command, Outcome
 from drainer.mask import VARIABLE, key_repr
-from drainer.sandbox import Broker
 from kafka.topic import PASSWORD, USER, Topic
+from scenarios.brokers import Broker
 
 LOGIN = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}")
 SECRET = "hush"  # is in every one of them

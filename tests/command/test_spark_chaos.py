@@ -14,8 +14,8 @@ from command.conftest import MakeTopic, committed, operations
 from command.process import FAST, Command, Outcome
 from command.record import every_place
 from drainer.kafka.cluster import Cluster
-from drainer.sandbox import Broker
 from kafka.topic import eventually
+from scenarios.brokers import Broker
 from scenarios.spark_chaos.processes import below, jvm_of, program
 
 ON_SPARK = (*FAST, "--engine", "spark", "--master", "local[2]", "-c", "20")

@@ -13,18 +13,19 @@ RATES = {100: 5_000.0, 1_000: 2_500.0, 10_000: 400.0}
 
 def limits(rates: Mapping[int, float] = RATES) -> CapCurve:
     """What caps a drain, by boundaries in messages/s by message size."""
-    points = tuple(CapPoint(size, rate) for size, rate in sorted(rates.items()))
+    points = tuple(CapPoint(size, rate, rate) for size, rate in sorted(rates.items()))
     return CapCurve("c", 1_795_000_000.0, 0.8, points)
 
 
-def measured(rates: Mapping[int, float] = RATES, *, cluster_id: str = "c") -> Limits:
+def measured(
+    rates: Mapping[int, float] = RATES, *, cluster_id: str = "c", groups: int = 1
+) -> Limits:
     """What such a curve is made from."""
     found = tuple(
         Boundary(
             message_bytes=size,
-            producers=10 if rate else 0,
-            overloaded_producers=11,
             messages_per_s=rate,
+            read_per_s=groups * rate,
             low=rate,
             high=rate,
             trials=9,
@@ -32,5 +33,5 @@ def measured(rates: Mapping[int, float] = RATES, *, cluster_id: str = "c") -> Li
         )
         for size, rate in rates.items()
     )
-    settings = LimitSettings(message_bytes=tuple(rates), max_mb_per_s=100.0)
+    settings = LimitSettings(message_bytes=tuple(rates), max_mb_per_s=100.0, consumer_groups=groups)
     return Limits(cluster_id, 1, 1_795_000_000.0, settings, boundaries=found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,9 @@ from hypothesis.stateful import (
 
 from drainer.message import SubMessage
 from drainer.policy.admission import BURST_S, Admission, Rate, Retries
-from drainer.policy.breaker import FAILURES, PROBE_FIRST_S, Breaker
+from drainer.policy.breaker import PROBE_FIRST_S, Breaker
+from drainer.policy.failures import FailurePolicy, FailureSettings
+from drainer.policy.fault import Fault
 
 from .messages import deliver, one_partition
 
@@ -73,9 +76,29 @@ def test_they_come_by_time_and_then_as_they_came(times: list[int]) -> None:
     subs = [SubMessage(number) for number in range(len(times))]
     for sub, at_s in zip(subs, times, strict=True):
         retries.push(sub, float(at_s))
-    found = [(now_s, sub.key) for now_s in range(6) for sub in retries.pop_due(now_s)]
+    found = []
+    for now_s in range(6):
+        while (due := retries.pop(now_s)) is not None:
+            found.append((now_s, due.key))
     assert found == sorted((at_s, number) for number, at_s in enumerate(times))
     assert len(retries) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans())))
+def test_what_is_removed_never_comes(times: list[tuple[int, bool]]) -> None:
+    retries = Retries()
+    subs = [SubMessage(number) for number in range(len(times))]
+    for sub, (at_s, _) in zip(subs, times, strict=True):
+        retries.push(sub, float(at_s))
+    removed = {sub for sub, (_, goes) in zip(subs, times, strict=True) if goes}
+    assert all(retries.remove(sub) for sub in removed)
+    assert not any(retries.remove(sub) for sub in removed)
+    assert retries.due_s == min((at_s for at_s, goes in times if not goes), default=None)
+    found = set()
+    while (sub_or_none := retries.pop()) is not None:
+        found.add(sub_or_none)
+    assert found == set(subs) - removed
+    assert retries.begun == len(found)
 
 
 # --- the face to workers ---
@@ -87,28 +110,38 @@ class Setting:
     lanes: int = 0
     now_s: float = 0.0
     recovered: int = 0
-    breaker: Breaker = field(default_factory=Breaker)
     retries: Retries = field(default_factory=Retries)
 
     def __post_init__(self) -> None:
         self.dispatcher = one_partition(0, 10_000)
         for offset in range(self.lanes):
             deliver(self.dispatcher, offset, f"k{offset}")
+        self.policy = FailurePolicy(FailureSettings(), Random(1))
+        self.succeeded: list[SubMessage] = []
         self.admission = Admission(
             self.dispatcher,
             self.retries,
-            self.breaker,
+            self.policy,
             None if self.rate is None else Rate(self.rate, self.now_s),
             lambda: self.now_s,
-            self._note,
+            succeeded=self.succeeded.append,
+            recovered=self._note,
         )
+
+    @property
+    def breaker(self) -> Breaker:
+        return self.policy.breaker
 
     def _note(self) -> None:
         self.recovered += 1
 
+    def fail(self, sub: SubMessage, fault: Fault = Fault.UNCLEAR) -> None:
+        now_s = self.now_s
+        self.policy.failed(sub, ValueError(), fault, done=1, lanes=999, now_s=now_s)
+
     def open(self) -> None:
-        for _ in range(FAILURES):
-            self.breaker.failed(SubMessage(), 1, 999, self.now_s)
+        while not self.breaker.open:
+            self.fail(SubMessage())
 
     def take(self) -> SubMessage:
         sub = self.admission.take()
@@ -136,7 +169,17 @@ def test_when_all_lanes_wait_for_a_retry_the_first_of_those_is_the_probe() -> No
     setting.admission.finish(second)
     assert setting.recovered == 1
     assert not setting.breaker.open
-    assert setting.retries.pop_due(setting.now_s) == [first], "it was not its own fault"
+    assert setting.retries.pop() is first
+
+
+def test_a_success_counts_with_the_failures_that_had_been_when_its_call_began() -> None:
+    setting = Setting(lanes=3)
+    early, bad = setting.take(), setting.take()
+    setting.fail(bad)
+    late = setting.take()
+    setting.admission.finish(early)
+    setting.admission.finish(late)
+    assert [(sub, sub.begun) for sub in setting.succeeded] == [(early, 0), (late, 1)]
 
 
 def test_what_asked_for_a_later_time_gets_it_whatever_recovers() -> None:
@@ -210,7 +253,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         setting = self.setting
         for _ in range(len(self.out) if all_of_them else 1):
             sub = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
-            setting.breaker.failed(sub, 1, 999, setting.now_s)
+            setting.fail(sub)
             setting.dispatcher.hold(sub)
             setting.retries.push(sub, setting.now_s + 1.0)
             if sub is self.probe:
@@ -228,7 +271,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.setting.breaker.open)
     @rule()
     def retry(self) -> None:
-        for sub in self.setting.retries.pop_due(self.setting.now_s):
+        while (sub := self.setting.retries.pop(self.setting.now_s)) is not None:
             self.setting.dispatcher.release(sub)
 
     @invariant()

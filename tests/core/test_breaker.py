@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from hypothesis import example, given, settings
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drainer.message import SubMessage
-from drainer.policy.breaker import FAILURES, PROBE_FIRST_S, PROBE_MOST_S, SHARE, WINDOW_S, Breaker
+from drainer.policy.breaker import (
+    FAILURES,
+    FAILURES_OWN,
+    HEALTHY,
+    PROBE_FIRST_S,
+    PROBE_MOST_S,
+    SUCCESSES,
+    Breaker,
+)
 
 
-def fail(breaker: Breaker, times: int, *, done: int = 1, now_s: float = 0.0) -> list[bool]:
-    """So many first attempts, each of another sub-message."""
-    return [breaker.failed(SubMessage(), done, 999, now_s) for _ in range(times)]
+def fail(
+    breaker: Breaker,
+    times: int,
+    *,
+    own: bool = False,
+    lanes: int = 999,
+    now_s: float = 0.0,
+    since: int = 1,
+) -> None:
+    """So many failed calls, each of another sub-message."""
+    for number in range(since, since + times):
+        breaker.failed(SubMessage(), number, is_first=True, own=own, lanes=lanes, now_s=now_s)
 
 
 def opened(now_s: float = 0.0) -> Breaker:
@@ -27,14 +45,104 @@ def probed(breaker: Breaker) -> SubMessage:
     return probe
 
 
+def again(breaker: Breaker, sub: SubMessage, now_s: float) -> None:
+    breaker.failed(sub, 900, is_first=False, own=False, lanes=999, now_s=now_s)
+
+
+@pytest.mark.parametrize(
+    ("own", "lanes", "most"),
+    [(False, 999, FAILURES), (False, 7, 7), (False, 1, 2), (True, 999, FAILURES_OWN)],
+)
+def test_it_opens_when_so_many_sub_messages_failed_and_none_succeeded(
+    own: bool, lanes: int, most: int
+) -> None:
+    breaker = Breaker()
+    fail(breaker, most - 1, own=own, lanes=lanes)
+    assert not breaker.open
+    fail(breaker, 1, own=own, lanes=lanes, since=most)
+    assert (breaker.open, breaker.own) == (True, own)
+
+
+def test_one_sub_message_that_fails_often_is_no_outage() -> None:
+    breaker, sub = Breaker(), SubMessage()
+    breaker.failed(sub, 1, is_first=True, own=False, lanes=1, now_s=0.0)
+    for _ in range(FAILURES):
+        again(breaker, sub, 0.0)
+    assert not breaker.open
+
+
+def test_own_errors_and_others_are_counted_apart() -> None:
+    breaker = Breaker()
+    fail(breaker, FAILURES - 1)
+    fail(breaker, FAILURES_OWN - 1, own=True, since=FAILURES)
+    assert not breaker.open
+
+
+def test_calls_that_began_before_the_first_failure_say_nothing() -> None:
+    breaker = Breaker()
+    fail(breaker, 1, since=5)
+    breaker.succeeded(4, calls=1_000)
+    fail(breaker, FAILURES - 1, since=6)
+    assert breaker.open
+
+
+def test_one_success_that_began_later_ends_the_suspicion_of_own_errors() -> None:
+    breaker = Breaker()
+    fail(breaker, FAILURES_OWN - 1, own=True)
+    breaker.succeeded(3)
+    fail(breaker, FAILURES_OWN - 1, own=True, since=FAILURES_OWN)
+    assert not breaker.open
+
+
+def test_an_outage_opens_it_soon_however_much_succeeded_before() -> None:
+    breaker = Breaker()
+    fail(breaker, 1)
+    for _ in range(1_000_000 // SUCCESSES):
+        breaker.succeeded(1, calls=SUCCESSES)
+    assert not breaker.watching
+    fail(breaker, FAILURES, since=2)
+    assert breaker.open
+
+
+@pytest.mark.parametrize(("successes", "opens"), [(12, True), (13, False)])
+def test_it_stays_closed_with_a_quarter_as_many_successes(successes: int, opens: bool) -> None:
+    breaker = Breaker()
+    fail(breaker, 1)
+    breaker.succeeded(1, calls=successes)
+    fail(breaker, FAILURES - 1, since=2)
+    assert breaker.open == opens
+
+
+@settings(max_examples=100)
+@given(st.lists(st.booleans(), max_size=300))
+def test_it_stays_closed_while_a_quarter_of_the_failures_are_successes(events: list[bool]) -> None:
+    """Against a naive account of the window."""
+    breaker = Breaker()
+    failed = succeeded = number = 0
+    for is_success in events:
+        if is_success:
+            breaker.succeeded(number)
+            succeeded += failed > 0
+            if succeeded >= SUCCESSES:
+                failed = succeeded = 0
+        else:
+            number += 1
+            failed += 1
+            fail(breaker, 1, since=number)
+        opens = not is_success and failed >= FAILURES and succeeded < HEALTHY * failed
+        assert breaker.open == opens
+        if opens:
+            return
+
+
 def test_probes_back_off_up_to_the_longest_wait() -> None:
     breaker = opened()
     waits: list[float] = []
     for number in range(8):
         probe = probed(breaker)
-        breaker.failed(SubMessage(), 1, 999, float(number))
+        again(breaker, SubMessage(), float(number))
         assert breaker.probe_at_s is None, "one at a time, whatever others show"
-        breaker.failed(probe, 1, 999, float(number))
+        again(breaker, probe, float(number))
         assert breaker.probe_at_s is not None
         waits.append(breaker.probe_at_s - number)
     assert waits[:3] == [2 * PROBE_FIRST_S, 4 * PROBE_FIRST_S, 8 * PROBE_FIRST_S]
@@ -55,8 +163,9 @@ def test_a_probe_that_succeeds_closes_it() -> None:
 def test_once_closed_it_counts_from_nothing() -> None:
     breaker = opened()
     breaker.ended(probed(breaker))
-    assert fail(breaker, FAILURES - 1) == [False] * (FAILURES - 1)
-    assert fail(breaker, 1) == [True]
+    fail(breaker, FAILURES - 1)
+    assert not breaker.open
+    fail(breaker, 1)
     assert breaker.opened == 2
     assert breaker.probe_at_s == PROBE_FIRST_S, "and waits as at first"
 
@@ -70,40 +179,10 @@ def test_a_probe_that_asks_to_be_called_later_decides_nothing() -> None:
     assert breaker.probe_at_s == 3.0 + PROBE_FIRST_S, "no failure, so no longer wait"
 
 
-@settings(max_examples=50)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["ok", "first", "again"]), st.floats(0, 1)),
-        min_size=FAILURES,
-        max_size=2 * FAILURES,
-    ),
-    st.sampled_from([0.0, 0.01, 0.5, 0.9]),
-)
-@example([("ok", 0.0), ("first", 0.0)] * FAILURES, 0.0)
-def test_it_opens_only_when_enough_of_the_last_first_attempts_failed(
-    events: list[tuple[str, float]], calm: float
-) -> None:
-    """Against a naive account of all that happened."""
-    breaker = Breaker()
-    now_s, done = 0.0, 0
-    firsts: list[tuple[float, int]] = []
-    for kind, wait_s in events:
-        now_s += wait_s
-        if kind == "ok" and wait_s >= calm:
-            done += 1
-            continue
-        sub = SubMessage()
-        if kind == "again":
-            breaker.failing(sub, now_s).failures = 1
-        else:
-            firsts.append((now_s, done))
-        opens = breaker.failed(sub, done, 999, now_s)
-        last = firsts[-FAILURES:]
-        enough = kind != "again" and len(last) == FAILURES
-        if enough:
-            succeeded = done - last[0][1]
-            soon = now_s - last[0][0] <= WINDOW_S
-            enough = SHARE * (FAILURES + succeeded) <= FAILURES and (soon or not succeeded)
-        assert opens == enough
-        if opens:
-            return
+def test_probes_take_turns_between_tried_and_untried_ones() -> None:
+    breaker = opened()
+    preferred = []
+    for number in range(4):
+        preferred.append(breaker.prefers_tried)
+        again(breaker, probed(breaker), float(number))
+    assert preferred == [False, True, False, True]

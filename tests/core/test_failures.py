@@ -12,17 +12,21 @@ from hypothesis import strategies as st
 
 from drainer.handler import Retry
 from drainer.message import SubMessage
-from drainer.policy.breaker import FAILURES, Breaker
 from drainer.policy.failures import (
     JITTER,
+    NOTHING_SUCCEEDED,
+    OTHERS_SUCCEED,
+    OWN_ERROR,
     SHARE_JUDGED_FROM,
     AfterDead,
+    Decision,
     FailurePolicy,
     FailureSettings,
     Fate,
     Limit,
     OnFailure,
 )
+from drainer.policy.fault import Fault
 
 from .messages import message_at
 
@@ -35,7 +39,26 @@ def new_sub() -> SubMessage:
 
 
 def policy_of(**named: Any) -> FailurePolicy:
-    return FailurePolicy(FailureSettings(**named), Breaker(), Random(1))
+    return FailurePolicy(FailureSettings(**named), Random(1))
+
+
+def fails(
+    policy: FailurePolicy,
+    sub: SubMessage,
+    fault: Fault = Fault.OWN,
+    *,
+    done: int = 0,
+    lanes: int = 999,
+    now_s: float = 50.0,
+) -> Decision:
+    return policy.failed(sub, ValueError(), fault, done=done, lanes=lanes, now_s=now_s)
+
+
+def succeeds(policy: FailurePolicy, *, begun: int | None = None) -> list[SubMessage]:
+    """A call that began now, or after so many failed calls."""
+    sub = new_sub()
+    sub.begun = policy.failed_calls if begun is None else begun
+    return policy.succeeded(sub)
 
 
 # --- limits ---
@@ -147,11 +170,11 @@ def test_when_retries_are_spent_the_setting_decides(
     policy = policy_of(on_failure=on_failure, retries=retries, retry_delay_s=1.0)
     sub = new_sub()
     for _ in range(retries):
-        decision = policy.failed(sub, 0, 999, 50.0)
+        decision = fails(policy, sub)
         assert decision.fate is Fate.RETRY
         assert decision.at_s >= 50.5
-    assert policy.failed(sub, 0, 999, 50.0).fate is fate
-    assert policy.retries == retries
+    decision = fails(policy, sub)
+    assert (decision.fate, decision.rule) == (fate, OWN_ERROR)
 
 
 def test_asking_to_be_called_later_spends_no_retry() -> None:
@@ -160,9 +183,8 @@ def test_asking_to_be_called_later_spends_no_retry() -> None:
     for _ in range(20):
         assert policy.later(10.0, 7.0, sub).at_s == 17.0
         sub.attempt += 1
-    assert policy.failed(sub, 0, 999, 10.0).fate is Fate.RETRY
-    assert policy.failed(sub, 0, 999, 10.0).fate is Fate.HALT
-    assert policy.retries == 21
+    assert fails(policy, sub).fate is Fate.RETRY
+    assert fails(policy, sub).fate is Fate.HALT
 
 
 @pytest.mark.parametrize("after_s", [float("nan"), float("inf")])
@@ -171,21 +193,91 @@ def test_a_time_to_be_called_at_is_a_number(after_s: float) -> None:
         Retry("later", after=after_s)
 
 
-# --- outages ---
+# --- what counts ---
 
 
-def test_nothing_is_given_up_while_the_downstream_is_away_and_no_retry_is_spent() -> None:
-    policy = policy_of(retries=1, on_failure=OnFailure.DEAD_LETTER)
+@pytest.mark.parametrize("fault", [Fault.DOWNSTREAM, Fault.UNCLEAR])
+def test_a_failure_that_may_be_the_downstream_s_counts_once_a_later_call_succeeds(
+    fault: Fault,
+) -> None:
+    policy = policy_of(retries=0, on_failure=OnFailure.DEAD_LETTER)
     sub = new_sub()
-    for _ in range(FAILURES):
-        policy.failed(new_sub(), 1, 999, 0.0)
-    assert policy.breaker.open
-    for _ in range(20):
-        assert policy.failed(sub, 1, 999, 1.0).fate is Fate.RETRY
-    policy.breaker.start_probe(sub)
-    assert policy.breaker.ended(sub)
-    assert policy.failed(sub, 2, 999, 2.0).fate is Fate.RETRY
-    assert policy.failed(sub, 3, 999, 2.0).fate is Fate.DEAD
+    assert fails(policy, sub, fault).fate is Fate.RETRY
+    assert succeeds(policy, begun=0) == [], "it began before"
+    assert succeeds(policy) == [], "the first may be the last of an outage"
+    assert fails(policy, sub, fault).fate is Fate.RETRY
+    assert succeeds(policy) == [sub]
+
+
+def test_failures_that_nothing_speaks_against_spend_nothing() -> None:
+    policy = policy_of(retries=2, on_failure=OnFailure.DEAD_LETTER)
+    sub = new_sub()
+    for _ in range(30):
+        assert fails(policy, sub, Fault.UNCLEAR, done=1).fate is Fate.RETRY
+    assert succeeds(policy) == []
+    assert fails(policy, sub, Fault.UNCLEAR, done=1).fate is Fate.RETRY
+    assert succeeds(policy) == []
+    assert fails(policy, sub, Fault.UNCLEAR, done=1).fate is Fate.RETRY
+    assert succeeds(policy) == [sub]
+
+
+def test_a_sub_message_shown_to_be_bad_while_it_is_tried_again_gets_no_further_attempt() -> None:
+    policy = policy_of(retries=0, on_failure=OnFailure.PARK)
+    sub = new_sub()
+    for _ in range(2):
+        fails(policy, sub, Fault.UNCLEAR)
+        succeeds(policy)
+    decision = fails(policy, sub, Fault.UNCLEAR)
+    assert (decision.fate, decision.rule) == (Fate.PARKED, OTHERS_SUCCEED)
+
+
+def test_an_outage_makes_all_that_was_in_doubt_begin_anew() -> None:
+    policy = policy_of(retries=0, on_failure=OnFailure.DEAD_LETTER)
+    sub = new_sub()
+    fails(policy, sub, Fault.UNCLEAR)
+    succeeds(policy)
+    fails(policy, sub, Fault.UNCLEAR)
+    while not policy.breaker.open:
+        fails(policy, new_sub(), Fault.UNCLEAR, done=1)
+    assert not policy.doubts
+    policy.breaker.close()
+    policy.recovered()
+    assert succeeds(policy) == []
+    assert fails(policy, sub, Fault.UNCLEAR, done=1).fate is Fate.RETRY
+    assert succeeds(policy) == [], "it has one failure that counts"
+
+
+def test_without_a_success_in_this_run_a_drain_that_halts_on_failure_halts() -> None:
+    policy = policy_of(retries=1)
+    sub = new_sub()
+    assert fails(policy, sub, Fault.DOWNSTREAM).fate is Fate.RETRY
+    assert fails(policy, sub, Fault.DOWNSTREAM) == Decision(Fate.HALT, why=NOTHING_SUCCEEDED)
+
+
+def test_it_watches_successes_only_while_they_tell_something() -> None:
+    policy = policy_of(retries=3)
+    assert not policy.watching
+    fails(policy, new_sub(), Fault.OWN)
+    assert policy.watching
+    succeeds(policy)
+    assert not policy.watching
+    sub = new_sub()
+    fails(policy, sub, Fault.UNCLEAR, done=1)
+    for _ in range(49):
+        succeeds(policy)
+    assert policy.watching
+    succeeds(policy)
+    assert not policy.watching
+
+
+def test_successes_of_other_processes_count_by_the_time_at_which_they_began() -> None:
+    policy = policy_of(retries=0, on_failure=OnFailure.DEAD_LETTER)
+    sub = new_sub()
+    for wall_s in (1_000.0, 1_010.0):
+        policy.failed(sub, ValueError(), Fault.UNCLEAR, done=1, lanes=9, now_s=0.0, wall_s=wall_s)
+        assert policy.succeeded_elsewhere(wall_s + 0.5, 10) == [], "clocks may differ"
+        bad = policy.succeeded_elsewhere(wall_s + 1.5, 10)
+    assert bad == [sub]
 
 
 # --- too many ---
@@ -193,5 +285,6 @@ def test_nothing_is_given_up_while_the_downstream_is_away_and_no_retry_is_spent(
 
 def test_too_many_given_up_are_a_reason_to_halt() -> None:
     policy = policy_of(max_failures=Limit(count=2))
-    assert [policy.gave_up(10), policy.gave_up(11)] == [None, None]
-    assert "more than --max-failures 2" in (policy.gave_up(12) or "")
+    assert [policy.gave_up(OWN_ERROR, 10), policy.gave_up(OWN_ERROR, 11)] == [None, None]
+    assert "more than --max-failures 2" in (policy.gave_up(OTHERS_SUCCEED, 12) or "")
+    assert policy.given_up_by == {OWN_ERROR: 2, OTHERS_SUCCEED: 1}

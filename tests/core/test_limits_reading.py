@@ -38,6 +38,7 @@ def test_a_window_adds_up_tasks_and_takes_the_slowest_group_and_the_busiest_proc
     assert seen is not None
     assert seen.sent_per_s == pytest.approx(400, rel=0.01)
     assert seen.falling_behind == pytest.approx(60 / 400, rel=0.05)
+    assert seen.read_per_s == pytest.approx(400 + 340, rel=0.01)
     assert 6.5 <= seen.window_s <= 7.0
     assert seen.clients_busy == pytest.approx(0.9)
     assert seen.errors == 28 + 2 * 27

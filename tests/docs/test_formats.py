@@ -53,7 +53,7 @@ FULL_PLAN = plan_of(
     latency=LATENCY,
     rules=RuleSettings((SkipRule("e-mails", when="payload.kind == 'set_email'"),)),
     state=StateReference("file:///state", 1, 1, counted={0: Counts()}),
-    limits=CapCurve("c", 1.0, 0.8, (CapPoint(1_000, 5_000.0),)),
+    limits=CapCurve("c", 1.0, 0.8, (CapPoint(1_000, 5_000.0, 25_000.0),)),
     history=(EVENT,),
     classes=Classes((DrainClass("payload.customer == 42"),)),
 )

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 from made_up_kafka import Accounting, Rehearsal, in_lanes
 
-from drainer.handler import Skip
 from drainer.message import SubMessage
-from drainer.policy import breaker
 from drainer.policy.failures import FailureSettings, OnFailure
 
 HOT = in_lanes(300, 1)
@@ -115,27 +113,3 @@ def test_a_coalesce_that_fails_halts_and_what_was_done_counts(
     assert summary.exit_code == 5
     assert "coalesce raised ValueError: no" in (summary.error or "")
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
-
-
-def test_a_folded_call_that_is_skipped_shows_that_the_downstream_is_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(breaker, "PROBE_FIRST_S", 0.01)
-
-    class SkippingTheFolded(Folding):
-        tries = 0
-
-        async def handle(self, sub: SubMessage) -> None:
-            self.tries += 1
-            if 2 < self.tries < 3 + breaker.FAILURES:
-                raise ConnectionError("away")
-            if self.tries > 2 and len(sub.folded) > 1:
-                raise Skip("only one by one")
-            self.note([sub])
-
-    failures = replace(QUICK, retries=5)
-    rehearsal = Rehearsal(tmp_path, in_lanes(3000, 100), failures=failures)
-    summary = rehearsal.drain(SkippingTheFolded())
-
-    assert summary.exit_code == 0
-    assert summary.failures.outages == 1

@@ -55,7 +55,7 @@ def test_whatever_a_handler_raises_is_a_failure(
             raise error
         return 0.0005
 
-    rehearsal = Rehearsal(tmp_path, {0: WIDE})
+    rehearsal = Rehearsal(tmp_path, {0: WIDE}, failures=FailureSettings(max_doubt_s=0.2))
     handler = handler_of(kind, fail)
 
     summary = rehearsal.drain(handler)

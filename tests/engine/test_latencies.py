@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from made_up_kafka import OnTheLoop, Rehearsal, log_of
 
-from drainer.engine.latencies import JUDGE_S, RECENT_S, Latencies
+from drainer.engine.latencies import EACH_MOST, RECENT_S, Latencies
 from drainer.engine.settings import LocalSettings
 from drainer.message import SubMessage
 from drainer.policy.failures import FailureSettings
@@ -52,15 +52,6 @@ def latencies(clock: Clock) -> Latencies:
     return Latencies(clock)
 
 
-def at_full_speed(latencies: Latencies, clock: Clock) -> None:
-    """Lets it know that there are many."""
-    worker = Worker(latencies)
-    for _ in range(20_000):
-        worker.handles(0.0)
-    clock.now_s += JUDGE_S
-    latencies.overall()
-
-
 def test_a_hundred_slow_ones_are_all_measured(latencies: Latencies, clock: Clock) -> None:
     workers = [Worker(latencies) for _ in range(7)]
     for n in range(100):
@@ -78,19 +69,16 @@ def test_a_hundred_slow_ones_are_all_measured(latencies: Latencies, clock: Clock
 
 
 @pytest.mark.parametrize("period", [8, 32])
-def test_no_rhythm_of_the_backlog_hides_the_slow_ones(
-    latencies: Latencies, clock: Clock, period: int
-) -> None:
-    at_full_speed(latencies, clock)
-    before = latencies.overall()
+def test_no_rhythm_of_the_backlog_hides_the_slow_ones(latencies: Latencies, period: int) -> None:
     worker = Worker(latencies)
     for n in range(128_000):
         worker.handles(1.0 if n % period == 0 else 0.0)
 
     overall = latencies.overall()
 
-    assert before is not None
+    assert worker.measured < 2 * EACH_MOST + 128_000 / 16  # a sample, not all
     assert overall is not None
+    assert overall.count == pytest.approx(128_000, abs=64)
     seconds = overall.mean_s * overall.count
     assert seconds == pytest.approx(128_000 / period, rel=0.2)
 
@@ -104,7 +92,7 @@ def test_a_slow_hour_weighs_no_more_than_what_was_handled_in_it(
             worker.handles(0.2)
         clock.now_s = second + 1.0
         latencies.overall()
-    for second in range(40, 80):  # one in 32: 1,000,000 of them
+    for second in range(40, 80):  # mostly one in 32: 1,000,000 of them
         for _ in range(25_000):
             worker.handles(0.01)
         clock.now_s = second + 1.0

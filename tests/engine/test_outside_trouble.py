@@ -343,7 +343,8 @@ def test_an_outage_without_retries_gives_nothing_up(kind: Kind, lanes: int, tmp_
 
     summary = rehearsal.drain(handler)
 
-    assert (summary.exit_code, summary.failures.outages) == (0, 1)
+    assert summary.exit_code == 0
+    assert summary.failures.outages == (lanes > 1), "one lane that fails may be bad itself"
     assert rehearsal.letters.written == []
     assert rehearsal.finished_by_the_plan() == rehearsal.places
     assert rehearsal.group.committed == FINISHED

@@ -9,8 +9,8 @@ import pytest
 
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
 from kafka.topic import Topic
+from scenarios.brokers import Broker
 from scenarios.trust import rights
 
 SESSION_TIMEOUT_MS = 1500  # of a lock; brokers allow 6000 at least, unless told otherwise

@@ -16,9 +16,9 @@ import pytest
 from drainer.errors import BrokerUnreachable, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
 from kafka import lonely
 from kafka.topic import USER, Topic, eventually
+from scenarios.brokers import Broker
 
 AT_MOST_S = 10.5
 SASL = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}")

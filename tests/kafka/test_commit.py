@@ -11,8 +11,8 @@ import pytest
 from drainer.errors import CommitDelayed, GroupJoined, OffsetMoved, TopicGone
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
-from drainer.sandbox import Broker
 from kafka.topic import Topic, eventually
+from scenarios.brokers import Broker
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from drainer.kafka import coordinator as coordinator_module
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.coordinator import CoordinatorProcess
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
 from kafka.topic import Topic, eventually
+from scenarios.brokers import Broker
 
 # What may abort in librdkafka when a connection drops.
 RISKY = (

@@ -11,9 +11,9 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
 from drainer.kafka.loss import LogCheck, cut_logs
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
 from kafka.reader import Reader
 from kafka.topic import Topic, eventually
+from scenarios.brokers import Broker
 from scenarios.trust.cut_log import cut_log
 
 

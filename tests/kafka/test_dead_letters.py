@@ -9,9 +9,9 @@ from drainer.errors import DeadLetterNotWritten, DrainerError
 from drainer.kafka import producer
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.exact_json import Encoding
-from drainer.sandbox import Broker
 from kafka.sender import letters_in, sending
 from kafka.topic import WAIT_S, Topic
+from scenarios.brokers import Broker
 
 # What a shared properties file may say; none of it may weaken a dead letter's producer.
 CARELESS = [

@@ -17,9 +17,9 @@ from drainer.letters.reading import read_letters
 from drainer.operations.policy import Policy
 from drainer.policy.failures import FailureSettings
 from drainer.policy.rules.settings import RuleSettings
-from drainer.sandbox import Broker
 from kafka.sender import sending
 from kafka.topic import Topic, eventually
+from scenarios.brokers import Broker
 from scenarios.trust.rights import LEAST, Right, grant
 
 

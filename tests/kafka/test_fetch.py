@@ -13,9 +13,9 @@ from drainer.kafka.fetch import BatchQueue
 from drainer.kafka.record import Batch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
-from drainer.sandbox import Broker
 from kafka.reader import MIB, Bounds, Reader, numbered
 from kafka.topic import PASSWORD, USER, Topic, eventually
+from scenarios.brokers import Broker
 
 SMALL = Bounds(30_000, 30_000)  # so that most is yet to be read
 

@@ -12,8 +12,8 @@ from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import create_test_topic, new_topic_name
 from drainer.limits.kafka.watch import InSyncWatch
 from drainer.limits.search.reading import changing_share
-from drainer.sandbox import BrokerPorts, Brokers
 from kafka.topic import Topic, eventually
+from scenarios.brokers import Brokers
 
 ALL = (0.0, float("inf"))
 WAIT_S = 60.0
@@ -21,7 +21,7 @@ WAIT_S = 60.0
 
 @pytest.fixture
 def brokers(kafka_installed: None, tmp_path: Path) -> Iterator[Brokers]:
-    with Brokers(tmp_path, BrokerPorts.free_of(3), die_with_parent=True) as running:
+    with Brokers(tmp_path, 3, die_with_parent=True) as running:
         yield running
 
 

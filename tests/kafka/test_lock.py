@@ -17,9 +17,9 @@ from drainer.kafka import settings as settings_module
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock, Standing, lock_group
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
 from kafka.conftest import SESSION_TIMEOUT_MS
 from kafka.topic import Topic, eventually
+from scenarios.brokers import Broker
 
 AT_ONCE_S = 1.5
 MakeLock = Callable[..., GroupLock]

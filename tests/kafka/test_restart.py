@@ -14,10 +14,10 @@ from drainer.engine.runtime import uptime_s
 from drainer.kafka import producer
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock, lock_group
-from drainer.sandbox import Broker
 from kafka.reader import Bounds, Reader, numbered
 from kafka.sender import letters_in, sending
 from kafka.topic import Topic, eventually
+from scenarios.brokers import Broker
 
 SMALL = Bounds(30_000, 30_000)  # so that most is yet to be read
 

@@ -10,8 +10,8 @@ import pytest
 from drainer.errors import RightMissing
 from drainer.kafka.cluster import Cluster
 from drainer.letters.reading import read_letters
-from drainer.sandbox import Broker
 from kafka.topic import Topic
+from scenarios.brokers import Broker
 from scenarios.trust.case import Stage
 from scenarios.trust.rights import ATTEMPTS, LEAST, Right, grant, try_least_rights
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from drainer.errors import UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka import traffic
@@ -18,6 +20,7 @@ from drainer.limits.kafka.traffic import (
     PacedProducer,
     Pacer,
     Readers,
+    payload_sample,
     payloads,
 )
 from drainer.limits.search.trial import Point
@@ -54,6 +57,33 @@ def test_payloads_are_random_and_of_the_size() -> None:
     assert {len(payload) for payload in random} == {1000}
     assert len(set(random)) == len(random) > 1000
     assert len(payloads(50_000_000)) == 2
+
+
+def test_payloads_are_cut_from_a_file_or_all_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "sample"
+    file.write_bytes(b"abcdefghij")
+
+    assert payload_sample("random") == b""
+    assert payloads(100, payload_sample("constant")) == [bytes(100)]
+    assert payloads(4, payload_sample(str(file))) == [b"abcd", b"efgh"]
+    assert payloads(12, payload_sample(str(file))) == [b"abcdefghijab"]
+    for wrong, says in ((tmp_path / "nowhere", "No such file"), (Path("/dev/null"), "is empty")):
+        with pytest.raises(UsageError, match=says):
+            payload_sample(str(wrong))
+
+
+def test_producers_compress_as_the_client_is_configured_to(bootstrap: str, topic_name: str) -> None:
+    topic = Topic(bootstrap, topic_name, 1, {"max.message.bytes": "2000"})  # of a batch
+    settings = ClientSettings.load(bootstrap, overrides=("compression.type=gzip",))
+    point = replace(POINT, message_bytes=10_000)
+    places = [(topic.name, 0)]
+    producer = PacedProducer(settings, places, point, payloads(10_000, bytes(1)), 0, None)
+    producer.connect()
+
+    producer.send_up_to(10)
+    eventually(lambda: acknowledged(producer) + producer.errors == 10, "all is answered")
+
+    assert producer.acknowledged == 10
 
 
 def test_what_is_due_is_sent_to_all_partitions_and_acknowledged(

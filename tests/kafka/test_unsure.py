@@ -14,11 +14,11 @@ from drainer.kafka import producer
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
-from drainer.sandbox import Broker
 from kafka.liar import Fate, LyingSettings
 from kafka.sender import letters_in, sending
 from kafka.test_rights import may
 from kafka.topic import Topic, eventually
+from scenarios.brokers import Broker
 
 MIXED: list[Fate] = ["dropped", "written", "told", "dropped", "dropped", "written"]
 

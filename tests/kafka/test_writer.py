@@ -17,8 +17,8 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
 from drainer.policy.rate_cap import RateLimiter
-from drainer.sandbox import Broker
 from kafka.topic import Topic
+from scenarios.brokers import Broker
 
 
 @pytest.fixture

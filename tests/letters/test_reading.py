@@ -20,9 +20,9 @@ from drainer.letters.reading import find_letter, read_letters
 from drainer.message import HeadersUnreadable, Message
 from drainer.policy.dead_letter import LetterFilter, read_letter
 from drainer.policy.redrive import Redriven, RedriveSettings
-from drainer.sandbox import Broker
 from kafka.raw import produce_with_header
 from kafka.topic import Topic
+from scenarios.brokers import Broker
 
 
 def values(cluster: Cluster, topic: str) -> dict[int, list[str]]:

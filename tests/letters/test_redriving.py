@@ -25,10 +25,10 @@ from drainer.operations.start import Prepared, Request
 from drainer.policy.dead_letter import LetterFilter
 from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
 from drainer.policy.redrive import RedriveSettings
-from drainer.sandbox import Broker
 from drainer.store.plan_file import PlanFile
 from kafka.sender import write_letters
 from kafka.topic import Topic, eventually, settle
+from scenarios.brokers import Broker
 
 DEAD_AGAIN = FailureSettings(on_failure=OnFailure.DEAD_LETTER)
 HANDLER = """

@@ -7,7 +7,7 @@ import pytest
 from core.letters import Sample, as_record, there_and_back
 from drainer.letters.overview import Overview, overview_of
 from drainer.letters.receipts import RedriveProgress
-from drainer.letters.view import show_letter, show_overview
+from drainer.letters.view import letter_page, overview_page
 from drainer.message import Barrier, SubMessage
 from drainer.policy.dead_letter import LetterFilter, read_letter
 from view import samples
@@ -22,7 +22,7 @@ def overview(*given: Sample) -> Overview:
 
 def shown(sample: Sample) -> str:
     terminal, out, err = samples.terminal()
-    show_letter(terminal, there_and_back(sample))
+    terminal.present(letter_page(there_and_back(sample)))
     assert out.getvalue() == ""
     return err.getvalue()
 
@@ -31,7 +31,7 @@ def test_an_offset_is_never_cut_however_wide_the_rest_is() -> None:
     terminal, _, err = samples.terminal(width=40)
     long = Sample("key/" * 100, error=ValueError("text " * 100))
     records = [(as_record(long.letter(), 123_456_789_012), False)]
-    show_overview(terminal, overview_of("orders.dead", records, LetterFilter(), 20), NONE)
+    terminal.present(overview_page(overview_of("orders.dead", records, LetterFilter(), 20), NONE))
     row = next(line for line in err.getvalue().splitlines() if "3:123456789012" in line)
     assert "orders/2/104[1]" in row
     assert row.count("…") == 2
@@ -61,7 +61,8 @@ def test_why_a_letter_can_not_be_redriven_is_shown() -> None:
     text = shown(Sample(payload=object()))
     assert "drainer can't write its payload exactly" in text
     terminal, _, err = samples.terminal()
-    show_letter(terminal, read_letter(as_record(Sample(payload="p").letter().without_payload())))
+    letter = read_letter(as_record(Sample(payload="p").letter().without_payload()))
+    terminal.present(letter_page(letter))
     assert "too large for the dead-letter topic" in err.getvalue()
 
 
@@ -86,7 +87,7 @@ def test_the_first_line_tells_how_many_are_outstanding(
     records = [(as_record(Sample(each).letter(), n), n < redriven) for n, each in enumerate("abc")]
     wanted = LetterFilter(sub_keys=(key,) if key else ())
     found = overview_of("orders.dead", records, wanted, 20, all_=all_)
-    show_overview(terminal, found, RedriveProgress("it", {}))
+    terminal.present(overview_page(found, RedriveProgress("it", {})))
     lines = err.getvalue().splitlines()
     assert lines[:2] == [headline, "redriven: as recorded by group it"]
     assert ("attempts  redriven" in err.getvalue()) == all_

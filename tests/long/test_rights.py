@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drainer.sandbox import Broker
+from scenarios.brokers import Broker
 from scenarios.trust.case import Stage
 from scenarios.trust.rights import (
     ATTEMPTS,

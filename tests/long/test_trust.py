@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drainer.sandbox import Broker
+from scenarios.brokers import Broker
 from scenarios.trust.case import Case, Stage
 from scenarios.trust.cases import all_cases
 

@@ -103,6 +103,7 @@ class ModelledCluster:
             clients_busy=0.4,
             queue_ms=5.0,
             old_bytes_per_s=min(point.old_bytes_per_s, self.disk_bytes_per_s),
+            read_per_s=5 * sent,
         )
         return replace(seen, **shown)  # type: ignore[arg-type]
 
@@ -121,8 +122,9 @@ def run(
 ) -> Limits:
     """A measurement, begun or gone on with from the file."""
     file = LimitsFile(path)
+    known = file.find()
     return Trials(
-        file.find() or nothing_known(settings),
+        known[0] if known else nothing_known(settings),
         cluster,
         file,
         shared=shared,

@@ -17,7 +17,8 @@ from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import delete_test_topics, find_test_topics
 from drainer.limits.kafka.traffic import Places
 from drainer.limits.measure import PreparedLimits, measure_limits, prepare_limits
-from drainer.limits.search.boundary import LimitSettings
+from drainer.limits.search.boundary import LimitSettings, cap_curve
+from drainer.limits.search.trial import End
 from drainer.limits.trials import LimitsStatus
 from kafka.topic import Topic, eventually
 
@@ -73,26 +74,26 @@ def unheard(_: LimitsStatus) -> None:
 def test_the_topics_that_were_named_are_there_for_the_traffic_and_gone_afterwards(
     cluster: Cluster, out: Path
 ) -> None:
-    prepared = prepare_limits(cluster, replace(ASKED, consumer_groups=2, topics=2), out)
-    assert len(set(prepared.places.topics)) == 2
-    assert not set(prepared.places.topics) & set(find_test_topics(cluster))
+    prepared = prepare_limits(cluster, [replace(ASKED, consumer_groups=2, topics=2)], out)
+    assert len(set(prepared.places[0].topics)) == 2
+    assert not set(prepared.places[0].topics) & set(find_test_topics(cluster))
     host = ModelledHost(cluster)
 
-    limits, left = measure_limits(cluster, prepared, host, unheard)
+    (limits,), left = measure_limits(cluster, prepared, host, unheard)
 
-    assert host.begun == [prepared.places]
-    assert (prepared.places.partitions, prepared.places.groups) == (3, 2)
+    assert host.begun == list(prepared.places)
+    assert (prepared.places[0].partitions, prepared.places[0].groups) == (3, 2)
     assert host.ended
     assert left is None
-    for topic in prepared.places.topics:
+    for topic in prepared.places[0].topics:
         is_gone(cluster, topic)
-    assert limits.complete
-    assert LimitsFile(out).load() == limits
+    assert not limits.missing
+    assert LimitsFile(out).load() == (limits,)
     assert [path.name for path in out.parent.iterdir()] == ["limits.json"]
 
 
 def test_a_stopped_run_leaves_no_topic_and_says_how_to_resume(cluster: Cluster, out: Path) -> None:
-    prepared = prepare_limits(cluster, ASKED, out)
+    prepared = prepare_limits(cluster, [ASKED], out)
     host = ModelledHost(cluster, ModelledCluster(stop_at=4))
 
     with pytest.raises(Interrupted, match="keeps 2 trials") as stopped:
@@ -100,19 +101,19 @@ def test_a_stopped_run_leaves_no_topic_and_says_how_to_resume(cluster: Cluster, 
 
     assert "Repeat the command" in str(stopped.value.hint)
     assert host.ended
-    is_gone(cluster, prepared.places.topics[0])
-    again = prepare_limits(cluster, ASKED, out)
-    assert len(again.limits.trials) == 2
+    is_gone(cluster, prepared.places[0].topics[0])
+    again = prepare_limits(cluster, [ASKED], out)
+    assert len(again.limits[0].trials) == 2
     host = ModelledHost(cluster)
-    limits, _ = measure_limits(cluster, again, host, unheard)
-    assert limits.complete
+    (limits,), _ = measure_limits(cluster, again, host, unheard)
+    assert not limits.missing
     assert len(host.modelled.tried) == len(limits.trials) - 2
 
 
 def test_who_may_not_create_the_topic_is_refused_for_that_alone(
     cluster: Cluster, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared = prepare_limits(cluster, ASKED, out)
+    prepared = prepare_limits(cluster, [ASKED], out)
 
     def forbidden(*_: object) -> None:
         raise Refused("this user may not do that", hint="grant CREATE")
@@ -129,20 +130,20 @@ def test_who_may_not_create_the_topic_is_refused_for_that_alone(
 def test_a_topic_that_can_not_be_removed_is_reported_and_spoils_no_result(
     cluster: Cluster, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared = prepare_limits(cluster, ASKED, out)
+    prepared = prepare_limits(cluster, [ASKED], out)
 
     def forbidden(*_: object) -> None:
         raise Refused("this user may not delete it")
 
     with monkeypatch.context() as patched:
         patched.setattr(operation, "delete_test_topics", forbidden)
-        limits, left = measure_limits(cluster, prepared, ModelledHost(cluster), unheard)
+        (limits,), left = measure_limits(cluster, prepared, ModelledHost(cluster), unheard)
 
-    assert limits.complete
-    assert prepared.places.topics[0] in str(left)
+    assert not limits.missing
+    assert prepared.places[0].topics[0] in str(left)
     assert left is not None
     assert "drainer limits cleanup" in str(left.hint)
-    delete_test_topics(cluster, prepared.places.topics)
+    delete_test_topics(cluster, prepared.places[0].topics)
 
 
 def test_others_on_the_cluster_are_refused_by_name_unless_it_is_shared(
@@ -152,11 +153,11 @@ def test_others_on_the_cluster_are_refused_by_name_unless_it_is_shared(
     monkeypatch.setattr(operation, "live_traffic", lambda _: busy)
 
     with pytest.raises(Refused, match=r"orders receives 12\.3 messages/s") as refused:
-        prepare_limits(cluster, ASKED, out)
+        prepare_limits(cluster, [ASKED], out)
 
     assert "group billing has members" in str(refused.value)
     assert "--shared-cluster" in str(refused.value.hint)
-    assert prepare_limits(cluster, ASKED, out, shared=True).live == busy
+    assert prepare_limits(cluster, [ASKED], out, shared=True).live == busy
 
 
 def test_old_messages_are_read_where_there_are_some(
@@ -165,28 +166,28 @@ def test_old_messages_are_read_where_there_are_some(
     topic = Topic(bootstrap, topic_name, 3)
     asked = replace(ASKED, old_topic=topic_name, old_groups=2)
     with pytest.raises(Refused, match="has no old messages"):
-        prepare_limits(cluster, asked, out)
+        prepare_limits(cluster, [asked], out)
     topic.produce(["old"], 1)
 
-    prepared = prepare_limits(cluster, asked, out)
+    prepared = prepare_limits(cluster, [asked], out)
 
-    assert prepared.places.old_partitions == (1,)
-    assert prepared.limits.point(1024, 10).old_bytes_per_s == pytest.approx(
-        2 * prepared.limits.point(1024, 10).bytes_per_s
+    assert prepared.places[0].old_partitions == (1,)
+    assert prepared.limits[0].point(1024, 10).old_bytes_per_s == pytest.approx(
+        2 * prepared.limits[0].point(1024, 10).bytes_per_s
     )
     with pytest.raises(TopicMissing, match="nowhere"):
-        prepare_limits(cluster, replace(ASKED, old_topic="nowhere"), out)
+        prepare_limits(cluster, [replace(ASKED, old_topic="nowhere")], out)
 
 
 @pytest.fixture
 def known(cluster: Cluster, out: Path) -> LimitsFile:
     """A result that is there."""
-    measure_limits(cluster, prepare_limits(cluster, ASKED, out), ModelledHost(cluster), unheard)
+    measure_limits(cluster, prepare_limits(cluster, [ASKED], out), ModelledHost(cluster), unheard)
     return LimitsFile(out)
 
 
 def prepare(cluster: Cluster, known: LimitsFile, **changes: object) -> PreparedLimits:
-    return prepare_limits(cluster, replace(ASKED, **changes), known.path)  # type: ignore[arg-type]
+    return prepare_limits(cluster, [replace(ASKED, **changes)], known.path)  # type: ignore[arg-type]
 
 
 def test_what_is_of_something_else_is_refused_with_what_differs(
@@ -198,7 +199,7 @@ def test_what_is_of_something_else_is_refused_with_what_differs(
 
     assert "--out" in str(refused.value.hint)
     assert known.path.read_bytes() == before
-    known.write(replace(known.load(), cluster_id="other"))
+    known.write(replace(known.load()[0], cluster_id="other"))
     with pytest.raises(LimitsRefused, match="is for cluster other"):
         prepare(cluster, known)
 
@@ -211,16 +212,56 @@ def test_a_result_that_is_there_is_not_measured_again_and_another_safe_share_nee
     assert prepare(cluster, known).limits == known.load()
     prepared = prepare(cluster, known, safe_share=0.4)
 
-    assert prepared.limits.complete
-    half = prepared.limits.curve().cap(1024).messages_per_s
-    assert half == pytest.approx(known.load().curve().cap(1024).messages_per_s / 2)
+    assert not prepared.missing
+    half = cap_curve(prepared.limits).cap(1024).messages_per_s
+    assert half == pytest.approx(cap_curve(known.load()).cap(1024).messages_per_s / 2)
+
+
+def test_what_is_swept_is_measured_in_one_run_into_one_file(cluster: Cluster, out: Path) -> None:
+    swept = [replace(ASKED, consumer_groups=groups) for groups in (1, 4)]
+    host = ModelledHost(cluster, ModelledCluster(stop_at=20))
+    prepared = prepare_limits(cluster, swept, out)
+
+    with pytest.raises(Interrupted, match=r"keeps 1[0-9] trials"):
+        measure_limits(cluster, prepared, host, unheard)
+
+    again = prepare_limits(cluster, swept, out)
+    assert [len(each.boundaries) for each in again.limits] == [1, 0]
+    host, statuses = ModelledHost(cluster), list[LimitsStatus]()
+    found, _ = measure_limits(cluster, again, host, statuses.append)
+
+    assert [places.groups for places in host.begun] == [4]
+    assert [each.settings.consumer_groups for each in found] == [1, 4]
+    assert not any(each.missing for each in found)
+    assert LimitsFile(out).load() == found
+    assert len({topic for places in prepared.places for topic in places.topics}) == 2
+    for places in (*prepared.places, *again.places):
+        is_gone(cluster, places.topics[0])
+    with pytest.raises(LimitsRefused, match="consumer_groups was 1, and is 4"):
+        prepare_limits(cluster, swept[1:], out)
+    more = prepare_limits(cluster, [*swept, replace(ASKED, consumer_groups=9)], out)
+    assert [each.missing for each in more.limits] == [0, 0, 1]
+
+
+def test_more_trials_resume_a_search_whose_result_is_wide(cluster: Cluster, out: Path) -> None:
+    few = replace(ASKED, trials=4)
+    (wide,), _ = measure_limits(
+        cluster, prepare_limits(cluster, [few], out), ModelledHost(cluster), unheard
+    )
+    assert wide.boundaries[0].end is End.WIDE
+
+    more = prepare_limits(cluster, [ASKED], out)
+    (limits,), _ = measure_limits(cluster, more, ModelledHost(cluster), unheard)
+
+    assert limits.boundaries[0].end is End.NARROW
+    assert limits.trials[:4] == wide.trials
 
 
 def test_a_size_more_is_no_other_setting(cluster: Cluster, known: LimitsFile) -> None:
     more = prepare(cluster, known, message_bytes=(1024, 10_240))
     host = ModelledHost(cluster)
 
-    limits, _ = measure_limits(cluster, more, host, unheard)
+    (limits,), _ = measure_limits(cluster, more, host, unheard)
 
     assert {point.message_bytes for point, _ in host.modelled.tried} == {10_240}
     assert [boundary.message_bytes for boundary in limits.boundaries] == [1024, 10_240]
@@ -230,7 +271,7 @@ def test_a_file_that_changed_meanwhile_is_refused_and_nothing_is_touched(
     cluster: Cluster, known: LimitsFile
 ) -> None:
     prepared = prepare(cluster, known, message_bytes=(1024, 100))
-    known.write(replace(known.load(), trials=()))
+    known.write(replace(known.load()[0], trials=()))
     host = ModelledHost(cluster)
 
     with pytest.raises(LimitsRefused, match="has changed"):

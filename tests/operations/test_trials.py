@@ -10,6 +10,7 @@ import pytest
 
 from drainer.errors import Interrupted, LimitsNotWritten
 from drainer.limits.file import LimitsFile
+from drainer.limits.search.boundary import PRODUCERS_LEAST, LimitSettings
 from drainer.limits.search.reading import RUNNING_S
 from drainer.limits.search.trial import End, Point
 from drainer.limits.trials import SURE_S, LimitsStatus, baseline_point
@@ -26,13 +27,13 @@ def test_each_size_has_the_boundary_that_the_brokers_have(tmp_path: Path) -> Non
 
     limits = run(cluster, tmp_path / "limits.json")
 
-    assert limits.complete
+    assert not limits.missing
     for boundary in limits.boundaries:
         truth = bears(boundary.message_bytes)
         assert boundary.messages_per_s == pytest.approx(truth, rel=0.06)
         assert boundary.end is End.NARROW
         assert boundary.trials <= SETTINGS.trials
-    assert LimitsFile(tmp_path / "limits.json").load() == limits
+    assert LimitsFile(tmp_path / "limits.json").load() == (limits,)
     # Each size is first tried without load, and the brokers rest after each trial.
     unloaded = [point for point, _ in cluster.tried if point.producers == 1]
     assert unloaded[0].message_bytes == 100
@@ -102,7 +103,7 @@ def test_on_brokers_of_others_a_trial_ends_as_soon_as_overload_shows(tmp_path: P
     over = [took for point, took in cluster.tried if point.messages_per_s > 1.05 * forty_mb(point)]
     assert over
     assert max(over) <= RUNNING_S + SURE_S + 0.25  # looked at ten times a second
-    assert limits.complete
+    assert not limits.missing
     for boundary in limits.boundaries:
         assert boundary.messages_per_s == pytest.approx(bears(boundary.message_bytes), rel=0.08)
 
@@ -142,7 +143,7 @@ def test_a_trial_that_can_not_be_kept_ends_the_run(
         run(ModelledCluster(), tmp_path / "limits.json")
     monkeypatch.undo()
 
-    assert len(LimitsFile(tmp_path / "limits.json").load().trials) == 2
+    assert len(LimitsFile(tmp_path / "limits.json").load()[0].trials) == 2
 
 
 def test_the_status_says_what_runs_and_how_long_it_takes(tmp_path: Path) -> None:
@@ -162,14 +163,52 @@ def test_the_status_says_what_runs_and_how_long_it_takes(tmp_path: Path) -> None
     assert elapsed == sorted(elapsed)
     half = next(status for status in said if status.elapsed_s > cluster.now_s / 2)
     assert half.left_s == pytest.approx(cluster.now_s / 2, rel=0.5)
-    assert said[-1].limits.complete
+    assert not said[-1].limits.missing
     assert said[-1].left_s < 60
 
 
-def test_without_load_large_messages_go_often_enough_to_be_seen_and_small_ones_as_ever() -> None:
-    slow = replace(SETTINGS, max_mb_per_s=8.0)  # 20 kB/s a producer
+@pytest.mark.parametrize("message_bytes", [100, 102_400])
+def test_without_load_messages_go_often_enough_to_be_seen_and_too_seldom_to_be_felt(
+    message_bytes: int,
+) -> None:
+    usual = nothing_known(replace(SETTINGS, max_mb_per_s=8.0))
+    assert baseline_point(usual, message_bytes).messages_per_s == 5.0
 
-    assert baseline_point(nothing_known(slow), 102_400).pace == 5.0
-    assert baseline_point(nothing_known(slow), 100).pace == 200.0
-    few = nothing_known(replace(slow, max_mb_per_s=0.2, max_producers=10))
-    assert baseline_point(few, 102_400).bytes_per_s <= 0.1 * 10 * 20_000 + 1e-6
+    slow = nothing_known(replace(SETTINGS, max_mb_per_s=0.002))
+    assert baseline_point(slow, message_bytes).bytes_per_s <= 0.1 * 2_000 + 1e-6
+
+
+def small(mb_per_s: float) -> ModelledCluster:
+    return ModelledCluster(bears=lambda point: mb_per_s * 1e6 / point.message_bytes)
+
+
+@pytest.mark.parametrize("mb_per_s", [0.7, 2.0, 11.0])
+def test_a_small_broker_has_a_boundary_as_narrow_as_any_by_default(
+    tmp_path: Path, mb_per_s: float
+) -> None:
+    settings = LimitSettings(message_bytes=(1024,), precision=0.1)  # 256 producers of 0.78 MB/s
+    cluster = small(mb_per_s)
+
+    limits = run(cluster, tmp_path / "limits.json", settings)
+
+    (boundary,) = limits.boundaries
+    assert boundary.end is End.NARROW
+    assert boundary.bytes_per_s == pytest.approx(mb_per_s * 1e6, rel=0.1)
+    assert boundary.high is not None
+    assert boundary.high - boundary.low <= 2 * 0.1 * boundary.messages_per_s
+    assert boundary.low <= boundary.messages_per_s <= boundary.high
+    # As many producers as ever, each of which sends less.
+    assert min(point.producers for point, _ in cluster.tried[1:]) == PRODUCERS_LEAST
+
+
+def test_a_boundary_that_trials_did_not_suffice_for_is_wide_until_more_are_allowed(
+    tmp_path: Path,
+) -> None:
+    settings = LimitSettings(message_bytes=(1024,), trials=6)
+    limits = run(small(2.0), tmp_path / "limits.json", settings)
+
+    (boundary,) = limits.boundaries
+    assert boundary.end is End.WIDE
+    assert boundary.high is not None
+    assert boundary.high - boundary.low > 2 * settings.precision * boundary.messages_per_s
+    assert boundary.low <= boundary.messages_per_s <= boundary.high

@@ -14,9 +14,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from drainer.errors import SandboxRefused
 from drainer.process import ProcessMark
-from drainer.sandbox import Broker, BrokerPorts
 from drainer.sandbox.broker import server_properties
-from drainer.sandbox.ports import HOST, answers
+from drainer.sandbox.ports import HOST, BrokerPorts, answers
+from scenarios.brokers import Broker
 
 TIMEOUT_S = 30
 
@@ -80,7 +80,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("kafka_installed")
 def test_a_broker_bound_to_its_parent_ends_when_that_is_killed(tmp_path: Path) -> None:
     script = (
-        "import pathlib, sys, drainer.sandbox as s;"
+        "import pathlib, sys, scenarios.brokers as s;"
         "b = s.Broker(pathlib.Path(sys.argv[1]), die_with_parent=True); b.launch();"
         "print(b.mark.pid, flush=True); sys.stdin.read()"
     )
@@ -99,8 +99,8 @@ def test_a_broker_bound_to_its_parent_ends_when_that_is_killed(tmp_path: Path) -
 
 
 def test_metrics_have_a_port_of_their_own_only_where_they_are_asked_for(tmp_path: Path) -> None:
-    ports = BrokerPorts.free(sasl=True, jmx=True)
-    assert len({ports.client, ports.controller, ports.sasl, ports.jmx}) == 4
+    ports = BrokerPorts.free(jmx=True)
+    assert len({ports.client, ports.controller, ports.jmx}) == 3
     assert Broker(tmp_path, ports=ports).jmx_address == f"{HOST}:{ports.jmx}"
     with socket.create_server((HOST, ports.jmx or 0)):
         assert ports.taken() == (ports.jmx,)
@@ -121,11 +121,9 @@ def test_a_mark_tells_a_process_from_a_later_one_with_its_pid() -> None:
 
 def test_properties_of_the_caller_have_the_last_word(tmp_path: Path) -> None:
     text = server_properties(
-        data=tmp_path / "back\\slash",
-        ports=BrokerPorts(client=1, controller=2),
-        cluster=(BrokerPorts(client=1, controller=2),),
-        sasl_users={},
-        extra={"offsets.topic.num.partitions": "7", "note": " ü"},
+        tmp_path / "back\\slash",
+        BrokerPorts(client=1, controller=2),
+        {"offsets.topic.num.partitions": "7", "note": " ü"},
     )
     lines = text.splitlines()
     assert "offsets.topic.num.partitions=7" in lines

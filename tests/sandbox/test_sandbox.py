@@ -36,20 +36,20 @@ def _up(folder: Path, say: Callable[[str], None] = lambda _: None) -> sandbox.Sa
 def _leave(folder: Path, *, process: dict[str, object] | None) -> None:
     folder.mkdir()
     state = {
-        "format": "drainer-sandbox/2",
-        "ports": [{"client": 20001, "controller": 20002, "sasl": None}],
-        "processes": [process],
+        "format": "drainer-sandbox/3",
+        "ports": {"client": 20001, "controller": 20002},
+        "process": process,
     }
     (folder / "sandbox.json").write_text(json.dumps(state))
 
 
-def _produce(bootstrap_servers: str, topic: str, count: int, replicas: int = 1) -> None:
+def _produce(bootstrap_servers: str, topic: str, count: int) -> None:
     settings: dict[str, str | int | float | bool] = {
         "bootstrap.servers": bootstrap_servers,
         "log_level": "0",
     }
     admin = AdminClient(settings)
-    admin.create_topics([NewTopic(topic, 1, replicas)])[topic].result(TIMEOUT_S)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(TIMEOUT_S)
     producer = Producer(settings)
     for number in range(count):
         producer.produce(topic, value=str(number).encode())
@@ -77,7 +77,7 @@ def test_a_sandbox_goes_up_and_down_without_a_trace(folder: Path) -> None:
 
     assert sandbox.down(folder)
     assert not started.running
-    assert started.ports[0].taken() == ()
+    assert started.ports.taken() == ()
     assert list(folder.parent.iterdir()) == []
     assert find(folder) is None
     assert not sandbox.down(folder)
@@ -88,7 +88,7 @@ def test_a_sandbox_goes_up_and_down_without_a_trace(folder: Path) -> None:
 def test_a_killed_sandbox_comes_up_again_with_its_data(folder: Path) -> None:
     started = _up(folder)
     _produce(started.bootstrap_servers, "kept", 100)
-    (process,) = started.processes
+    process = started.process
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait(TIMEOUT_S)
@@ -103,29 +103,19 @@ def test_a_killed_sandbox_comes_up_again_with_its_data(folder: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("kafka_installed")
-def test_a_sandbox_of_three_brokers_copies_topics_to_all_and_loses_one_without_loss(
-    folder: Path,
-) -> None:
-    started = sandbox.up(folder, brokers=3, jmx=True, die_with_parent=True)
-    with pytest.raises(SandboxRefused, match="has 3 brokers, not 2"):
-        sandbox.up(folder, brokers=2)
-    _produce(started.bootstrap_servers, "kept", 100, replicas=3)
+def test_metrics_of_a_sandbox_are_behind_a_login_of_its_owner(folder: Path) -> None:
+    started = sandbox.up(folder, jmx=True, die_with_parent=True)
+    assert started.jmx_address is not None
     assert started.jmx_login is not None
     assert started.jmx_login.stat().st_mode & 0o077 == 0
-    assert len(set(started.jmx_addresses)) == 3
-    last = started.processes[-1]
-    assert last is not None
-    last.kill()
-    assert not started.running
-    assert _end(started.bootstrap_servers, "kept") == 100
+    assert sandbox.up(folder, jmx=True) == started
+    assert sandbox.up(folder) == started
 
-    revived = _up(folder)  # only the one that is gone
 
-    assert revived.running
-    assert revived.processes[:2] == started.processes[:2]
-    assert sandbox.down(folder)
-    assert not any(process is not None and process.alive() for process in revived.processes)
-    assert not folder.exists()
+def test_a_sandbox_without_metrics_is_not_given_them(folder: Path) -> None:
+    _leave(folder, process=None)
+    with pytest.raises(SandboxRefused, match="has no metrics"):
+        sandbox.up(folder, jmx=True)
 
 
 def test_up_without_java_says_so_and_leaves_nothing(

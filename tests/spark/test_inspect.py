@@ -20,9 +20,9 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.policy.rules.settings import RuleSettings, SkipRule
-from drainer.sandbox import Broker
 from kafka.reader import numbered
 from kafka.topic import PASSWORD, USER, Topic
+from scenarios.brokers import Broker
 from spark.story import Story
 
 HANDLER = """

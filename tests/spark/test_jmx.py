@@ -15,8 +15,8 @@ from drainer.errors import Refused, UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.cli import read_login
 from drainer.limits.spark.jmx import BrokerMetrics, Jmx, Reading
-from drainer.sandbox import Broker, BrokerPorts, Brokers
 from kafka.topic import eventually
+from scenarios.brokers import Broker, Brokers
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +83,7 @@ def test_metrics_behind_a_login_are_for_whoever_has_it(
     login = tmp_path / "jmx.login"
     login.write_text("ann secret-1\n")
     login.chmod(0o600)
-    with Brokers(
-        tmp_path, BrokerPorts.free_of(3, jmx=True), jmx_login=login, die_with_parent=True
-    ) as three:
+    with Brokers(tmp_path, 3, jmx=True, jmx_login=login, die_with_parent=True) as three:
         addresses = [broker.jmx_address for broker in three.each]
         with pytest.raises(Refused, match="no broker metrics at") as refused:
             BrokerMetrics(spark.sparkContext, addresses[0], ("ann", "a guess"))

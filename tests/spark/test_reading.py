@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from core.limit_samples import measured
 from core.messages import plan_of
 from drainer.core.claims import Places, place_of
 from drainer.core.joins import Components
 from drainer.core.progress import Range
 from drainer.errors import BrokerUnreachable, Interrupted, SplitFailed
 from drainer.kafka.settings import ClientSettings
+from drainer.limits.search.boundary import cap_curve
 from drainer.message import Barrier, SubMessage
 from drainer.spark import reading
 from drainer.spark.jobs import Jobs, PreparedWave
@@ -306,3 +308,14 @@ def test_a_split_that_joins_others_at_the_second_reading_is_found_out() -> None:
 
     with pytest.raises(SplitFailed, match="not deterministic: offset 0 of partition 0"):
         asyncio.run(story())
+
+
+def test_tasks_read_at_their_share_of_what_groups_read() -> None:
+    curve = cap_curve([measured({100: 1_000.0}, groups=5)])
+    handler, rest = replace(SPEC, limits=curve), cast("Any", None)
+    task = SliceTask(handler, rest, rest, {}, "", (), {}, rest, share=0.5, message_bytes=100.0)
+
+    pace = task.pace()
+
+    assert pace is not None
+    assert pace.messages_per_s == pytest.approx(0.5 * 0.8 * 5_000)

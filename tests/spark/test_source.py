@@ -33,13 +33,13 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.record import Batch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
-from drainer.sandbox import Broker
 from drainer.spark import register
 from drainer.spark.filters import narrowed
 from drainer.spark.options import ranges_of
 from drainer.spark.source import PUSHDOWN, PushingSource, record_batches
 from kafka.reader import numbered
 from kafka.topic import PASSWORD, USER, Topic
+from scenarios.brokers import Broker
 
 Load = Callable[..., DataFrame]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
 from drainer.errors import Interrupted, Refused
@@ -33,10 +34,10 @@ from drainer.limits.spark.traffic_coordinator import (
     TrafficOrder,
     connect,
 )
-from drainer.sandbox import Broker
 from drainer.spark.failure import said_of
 from kafka.topic import Topic, eventually
 from scenarios.broker_limits.cases import limit_clients
+from scenarios.brokers import Broker
 
 POINT = Point(1024, 4, 200.0)
 WAIT_S = 60.0  # on a machine that does much else
@@ -73,7 +74,7 @@ def test_one_job_makes_trial_after_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     Topic(settings.bootstrap_servers, topic_name, 2).produce([b"x" * 1024] * 8000)
-    places = Places((topic, new_topic(settings)), 3, 5, topic_name, (0,), 1)
+    places = Places((topic, new_topic(settings)), 3, 5, topic_name, (0,), 1, b"ab")
     point = replace(POINT, old_groups=1)
     phases: list[str] = []
     said: list[Signals] = []
@@ -93,6 +94,7 @@ def test_one_job_makes_trial_after_trial(
         insist_on_sane_signals(seen)
         assert seen.old_bytes_per_s == pytest.approx(point.old_bytes_per_s, rel=0.3)
         assert all(written(settings, each) for each in places.topics)
+        assert first_value(settings, topic) == b"ab" * 512
         assert list(dict.fromkeys(phases)) == ["connecting", "warming up", "steady"]
 
         # Consumers that can't catch up in time skip what they had yet to read.
@@ -109,6 +111,15 @@ def test_one_job_makes_trial_after_trial(
         assert early == said[2]
         assert early.window_s <= 1.5
         eventually(still, "the traffic has stopped", WAIT_S)
+
+
+def first_value(settings: ClientSettings, topic: str) -> bytes | None:
+    consumer = Consumer({"bootstrap.servers": settings.bootstrap_servers, "group.id": "any"})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(3)])
+    message = consumer.poll(WAIT_S)
+    consumer.close()
+    assert message is not None
+    return message.value()
 
 
 def insist_on_sane_signals(seen: Signals) -> None:

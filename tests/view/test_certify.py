@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from drainer.certify.view import show_certificate, show_sample
+from drainer.certify.view import certificate_page, show_sample
 from drainer.kafka.sample import Sample
 from drainer.testing import Certificate, Finding, Level
 
@@ -14,7 +14,7 @@ BROKEN = Finding("deterministic", Level.BAD, "split gives [a] and \x1b[2J", "no 
 
 def shown(*findings: Finding, quiet: bool = False) -> str:
     terminal, out, err = samples.terminal(quiet=quiet)
-    show_certificate(terminal, Certificate(list(findings), 1_000, 50_000, 0))
+    terminal.present(certificate_page(Certificate(list(findings), 1_000, 50_000, 0)))
     assert out.getvalue() == ""
     return err.getvalue()
 

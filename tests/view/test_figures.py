@@ -58,7 +58,7 @@ def test_figures_read_well(figure: Callable[[Any], str], texts: dict[Any, str]) 
 
 def test_nouns_are_counted() -> None:
     assert figures.counted(1, "message") == "1 message"
-    assert figures.counted(1_234_567, "retry", "retries") == "1,234,567 retries"
+    assert figures.counted(1_234_567, "message") == "1,234,567 messages"
 
 
 @given(st.text(), st.integers(0, 20))

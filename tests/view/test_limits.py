@@ -8,16 +8,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from drainer.limits.compare import comparison_page, named_limits
 from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.traffic import Places
 from drainer.limits.measure import PreparedLimits
-from drainer.limits.search.boundary import Limits
+from drainer.limits.page import limits_page, named_limits
+from drainer.limits.search.boundary import Limits, from_json
 from drainer.limits.search.trial import End
 from drainer.limits.trials import LimitsStatus
 from drainer.limits.view import (
     SearchView,
-    limits_page,
     show_leftovers,
     show_limits_action,
 )
@@ -60,14 +59,16 @@ def test_the_topic_is_named_before_anything_is_touched() -> None:
     live = ("orders is written to at 12.3 messages/s",)
     known = nothing_known(replace(SETTINGS, topics=2, old_topic="orders"))
     places = Places((TOPIC, f"{TOPIC[:-1]}e"), 10, 5)
-    prepared = PreparedLimits(file, known, None, places, True, live, (other,))
+    prepared = PreparedLimits(file, (known,), (), (places,), True, live, (other,))
 
     show_limits_action(terminal, prepared, "broker-1:9092", "local[*]")
 
     text = " ".join(err.getvalue().split())
-    assert f"test topic {TOPIC}, {TOPIC[:-1]}e (10 partitions, deleted at the end)" in text
+    assert f"test topic {TOPIC}, {TOPIC[:-1]}e (deleted at the end)" in text
     assert "messages of 100 B, 1 KiB, 10 KiB (5 groups reading, 10 partitions per broker," in text
-    assert "2 topics, 1 reader of old messages of orders)" in text
+    assert (
+        "2 topics, 1 reader of old messages of orders, random payloads, compression none)" in text
+    )
     assert "at most 100.0 MB/s (by --max-rate; 400 producers of 250.0 kB/s each)" in text
     assert "warning: others use this cluster and will notice: orders is written to" in text
     assert "warning: other runs left 1 test topic" in text
@@ -77,7 +78,7 @@ def test_the_page_begins_with_the_verdict_and_the_way_to_use_it_and_ends_with_th
     limits: Limits,
 ) -> None:
     terminal, _, err = samples.terminal(width=200)
-    terminal.present(limits_page(limits, PATH))
+    terminal.present(limits_page([(PATH, limits)]))
 
     lines = [" ".join(line.split()) for line in err.getvalue().splitlines()]
     boundary = limits.boundaries[1]
@@ -85,22 +86,22 @@ def test_the_page_begins_with_the_verdict_and_the_way_to_use_it_and_ends_with_th
     (line,) = [line for line in lines if line.startswith("1 KiB")]
     assert line in lines[-3:]
     assert line.startswith(f"1 KiB {rate:,.0f} {mb:,.1f} {boundary.low:,.0f} to ")
-    assert f"{0.8 * rate:,.0f} messages/s" in line
+    assert f" {0.8 * rate:,.0f} {0.8 * 5 * rate:,.0f} " in line  # what a drain may write and read
     assert "round trip 80 ms" in line
     assert lines[1] == "use them: drainer run … --broker-limits 'my limits.json'"
 
 
 def test_the_report_has_the_findings_for_programs(limits: Limits) -> None:
-    text = html(limits_page(replace(limits, cluster_id=EVIL), PATH), ENDED)
+    text = html(limits_page([(PATH, replace(limits, cluster_id=EVIL))]), ENDED)
     reader = Reader(text)
 
     assert EVIL not in text
     assert EVIL in reader.text
-    assert Limits.from_json(orjson.loads(reader.data)) == replace(limits, cluster_id=EVIL)
+    assert from_json(orjson.loads(reader.data)) == (replace(limits, cluster_id=EVIL),)
 
 
 def test_nothing_is_offered_of_a_search_that_found_nothing_yet() -> None:
-    page = limits_page(nothing_known(), PATH)
+    page = limits_page([(PATH, nothing_known())])
 
     assert page.warnings == ("The search is not complete: repeat the command.",)
     assert page.ways_on == ()
@@ -110,16 +111,46 @@ def test_nothing_is_offered_of_a_search_that_found_nothing_yet() -> None:
 def test_a_lower_bound_says_that_it_is_one_and_why(limits: Limits) -> None:
     for end, why in (
         (End.MOST, "lower bound: the most that was tried; raise --max-rate"),
-        (End.TRIALS, "lower bound: no trial overloaded the brokers"),
+        (End.WIDE, "lower bound: no trial overloaded the brokers"),
         (End.CLIENTS, "lower bound: clients could do no more; add executors, or cores: round trip"),
     ):
         found = ended(limits, end, high=None)
-        text = Reader(html(limits_page(found, PATH), ENDED)).text
+        text = Reader(html(limits_page([(PATH, found)]), ENDED)).text
         assert why in text
         assert f"≥ {found.boundaries[0].messages_per_s:,.0f}" in text
         assert f"above {found.boundaries[0].low:,.0f}" in text
-    none = limits_page(ended(limits, End.NONE, messages_per_s=0.0, low=0.0), PATH)
+    none = limits_page([(PATH, ended(limits, End.NONE, messages_per_s=0.0, low=0.0))])
     assert "no traffic was safe: round trip" in Reader(html(none, ENDED)).text
+
+
+def test_a_boundary_that_is_wider_than_asked_is_warned_of_with_a_way_out(limits: Limits) -> None:
+    few = replace(limits, settings=replace(limits.settings, trials=limits.boundaries[0].trials))
+    for found, way_out in ((few, "Add --trials"), (limits, "Lower --max-rate")):
+        page = limits_page([(PATH, ended(found, End.WIDE, low=100_000.0))])
+
+        (warning,) = page.warnings
+        assert warning.startswith("100 B: the boundary is 100,000 to ")
+        assert "messages/s, wider than 5.0% on either side" in warning
+        assert way_out in warning
+
+
+def test_what_was_swept_has_a_row_and_a_curve_each(limits: Limits) -> None:
+    swept = [
+        replace(limits, settings=replace(limits.settings, consumer_groups=groups))
+        for groups in (1, 5)
+    ]
+
+    page = limits_page([(PATH, each) for each in swept])
+
+    charts = [item for item in items(page) if isinstance(item, Curves)]
+    labels = ["1 group reading", "5 groups reading"]
+    assert [[curve.label for curve in chart.series] for chart in charts] == [labels, labels]
+    terminal, _, err = samples.terminal(width=250)
+    terminal.present(page)
+    rows = [" ".join(line.split()) for line in err.getvalue().splitlines()]
+    assert len([row for row in rows if row.startswith("1 KiB 1 group reading ")]) == 1
+    assert len([row for row in rows if row.startswith("1 KiB 5 groups reading ")]) == 1
+    assert from_json(page.data) == tuple(swept)
 
 
 def test_leftovers_are_listed_by_name_and_what_is_in_use_is_left() -> None:
@@ -139,7 +170,7 @@ def test_a_log_has_a_line_for_each_trial_and_boundary_that_is_new(
     half = len(said) // 2
     known, limits = said[half].limits, said[-1].limits
 
-    with SearchView(terminal, known) as view:
+    with SearchView(terminal, [known]) as view:
         for status in said[half:]:
             view.update(status)
 
@@ -160,7 +191,7 @@ def test_a_screen_has_a_line_of_what_runs_now(said: list[LimitsStatus]) -> None:
     terminal = Terminal(stderr=screen, width=250, height=50)
     status = next(s for s in said if len(s.limits.boundaries) == 1 and s.phase == "steady")
 
-    with SearchView(terminal, nothing_known()) as view:
+    with SearchView(terminal, [nothing_known()]) as view:
         view.update(status)
 
     assert status.point is not None
@@ -174,7 +205,7 @@ def test_results_side_by_side_are_named_by_what_they_differ_in_and_drawn_in_one_
 ) -> None:
     settings = replace(limits.settings, old_topic="orders", message_bytes=(100,))
     first, *_ = limits.boundaries
-    twice = replace(first, messages_per_s=2 * first.messages_per_s)
+    twice = replace(first, messages_per_s=2 * first.messages_per_s, high=None)
     read = replace(limits, settings=settings, boundaries=(twice,))
     others = [
         (PATH, limits),
@@ -182,7 +213,7 @@ def test_results_side_by_side_are_named_by_what_they_differ_in_and_drawn_in_one_
         (Path("old.json"), read),
     ]
 
-    page = comparison_page(others)
+    page = limits_page(others)
 
     labels = [
         "1 broker, no old messages",
@@ -201,5 +232,6 @@ def test_results_side_by_side_are_named_by_what_they_differ_in_and_drawn_in_one_
     drawn = html(page, ENDED)
     assert drawn.count("<svg") == 2
     assert drawn.count("<circle") == 2 * sum(len(curve.points) for curve in rates.series)
+    assert set(page.data) == set(labels)
     same = named_limits([(PATH, limits), (Path("again.json"), limits)])
     assert [label for label, _ in same] == [f"({PATH})", "(again.json)"]

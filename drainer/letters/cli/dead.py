@@ -16,7 +16,7 @@ from drainer.letters.overview import overview_of, whole_letter_as_json
 from drainer.letters.reading import find_letter, read_letters
 from drainer.letters.receipts import redrive_progress
 from drainer.letters.redrive import default_group
-from drainer.letters.view import show_letter, show_overview
+from drainer.letters.view import letter_page, overview_page
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(
@@ -65,7 +65,7 @@ def list_(
         running = None if redriven.running is None else redriven.running.as_json()
         terminal.data({**found.as_json(), "group": redriven.group, "running": running})
     else:
-        show_overview(terminal, found, redriven)
+        terminal.present(overview_page(found, redriven))
 
 
 @app.command()
@@ -90,7 +90,7 @@ def show(
         whole = whole_letter_as_json(letter)
         terminal.data({"status": "ok", "exit_code": EXIT_DONE, **whole})
     else:
-        show_letter(terminal, letter)
+        terminal.present(letter_page(letter))
 
 
 def _parse_place(text: str) -> tuple[int, int]:

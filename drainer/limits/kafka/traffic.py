@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
 import orjson
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
-from drainer.errors import Interrupted
+from drainer.errors import Interrupted, UsageError
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, REJECTED, rejected_login
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
@@ -31,6 +32,7 @@ QUEUE_BYTES_LEAST = 1024 * 1024
 LOOK_MS = 250  # between librdkafka's statistics of a producer
 LISTENED_TO = 8  # producers of a task whose statistics are taken: they cost time
 MESSAGE_TIMEOUT_MS = 15_000
+SAMPLES = {"random": b"", "constant": bytes(1)}
 POOL_BYTES = 16 * 1024 * 1024  # of payloads; far more than what a broker may compress together
 POOL_MOST = 20_000
 READ_KBYTES = 16 * 1024  # that a consumer fetches ahead
@@ -56,6 +58,7 @@ class Places:
         old_topic: whose messages are read from their beginning on; empty for none.
         old_partitions: those of it that have messages.
         old_groups: how many times they are read at once.
+        sample: what payloads are cut from; without any they are random.
     """
 
     topics: tuple[str, ...]
@@ -64,6 +67,7 @@ class Places:
     old_topic: str = ""
     old_partitions: tuple[int, ...] = ()
     old_groups: int = 0
+    sample: bytes = b""
 
     @property
     def all(self) -> list[tuple[str, int]]:
@@ -71,10 +75,34 @@ class Places:
         return [(topic, number) for number in range(self.partitions) for topic in self.topics]
 
 
-def payloads(message_bytes: int) -> list[bytes]:
-    """Random payloads of exactly this size: the conservative case, for nothing compresses them."""
+def payload_sample(payload: str) -> bytes:
+    """What payloads are cut from: as ``LimitSettings.payload`` names it; nothing for random ones.
+
+    Raises UsageError when it is a file that can't be read, or an empty one.
+    """
+    if payload in SAMPLES:
+        return SAMPLES[payload]
+    try:
+        with Path(payload).open("rb") as file:
+            if sample := file.read(POOL_BYTES):
+                return sample
+        why = "it is empty"
+    except OSError as error:
+        why = str(error.strerror)
+    raise UsageError(f"can't use {payload}: {why}", hint="Give random, constant, or a file.")
+
+
+def payloads(message_bytes: int, sample: bytes = b"") -> list[bytes]:
+    """Payloads of exactly this size, cut from the sample, which is repeated if it is shorter.
+
+    Without one they are random: the conservative case, for nothing compresses them.
+    """
     count = max(2, min(POOL_MOST, POOL_BYTES // message_bytes))
-    return [os.urandom(message_bytes) for _ in range(count)]
+    if not sample:
+        return [os.urandom(message_bytes) for _ in range(count)]
+    whole = sample * -(-message_bytes // len(sample))
+    last = min(len(whole), count * message_bytes) - message_bytes
+    return [whole[at : at + message_bytes] for at in range(0, last + 1, message_bytes)]
 
 
 class Looks:
@@ -132,7 +160,6 @@ class PacedProducer:
         kept = max(QUEUE_BYTES_LEAST, int(point.pace * QUEUE_S * point.message_bytes))
         conf = settings.produce_conf(
             self._log,
-            compression_type="none",
             message_max_bytes=max(1_000_000, point.message_bytes + 10_000),
             message_timeout_ms=MESSAGE_TIMEOUT_MS,
             max_in_flight_requests_per_connection=5,  # as producers have it

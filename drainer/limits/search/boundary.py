@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from math import ceil, inf
 from statistics import median
 from typing import Annotated, Any
 
@@ -24,8 +25,10 @@ from drainer.limits.search.trial import (
 )
 from drainer.policy.rate_cap import CapCurve, CapPoint
 
-FORMAT = 3
-TRIALS_MOST = 14  # of one search, unless said otherwise
+FORMAT = 4
+TRIALS_MOST = 20  # of one search, unless said otherwise
+LEVELS = 16_384  # of traffic, evenly apart, up to what is tried at first
+PRODUCERS_LEAST = 20  # that make it: below what so many send, each sends less
 # At first: more than most brokers tolerate that also have readers (Dropbox's: 60 MB/s with five
 # groups). What tolerates it is tried with twice as much.
 MB_PER_S_A_BROKER = 200.0
@@ -41,13 +44,16 @@ class LimitSettings:
         message_bytes: the sizes of messages, each with a boundary of its own.
         max_mb_per_s: that all producers together never exceed (10^6 bytes); None for 200 a broker,
             and as much more as the brokers tolerate.
-        max_producers: over so many it is shared out evenly.
+        max_producers: that share it evenly.
         consumer_groups: that read all that is sent.
         topics: over which it is spread.
         partitions: of each test topic, for each broker.
         old_topic: whose old messages are read meanwhile, as a drain does; empty for none.
         old_groups: how many times, each as fast as the new ones are sent.
-        precision: width of the range that is good enough, as a share of its safe end.
+        payload: ``random``, ``constant``, or the path of a file that it is cut from.
+        compression: of the producers, by librdkafka's name.
+        precision: how far the boundary may lie from what was found, on either side of it, as a
+            share of it.
         safe_share: of the boundary, that a drain may use; 0.8, as a fifth of the brokers may be
             out.
         warm_up_s: of each trial, before it is observed.
@@ -63,6 +69,8 @@ class LimitSettings:
     partitions: Positive = 10
     old_topic: str = ""
     old_groups: Positive = 1
+    payload: str = "random"
+    compression: str = "none"
     precision: AboveZero = 0.05
     safe_share: Annotated[float, Meta(gt=0, le=1)] = 0.8
     trials: Positive = TRIALS_MOST
@@ -73,6 +81,11 @@ class LimitSettings:
     def __post_init__(self) -> None:
         if not self.message_bytes or len(set(self.message_bytes)) < len(self.message_bytes):
             raise ValueError(f"{list(self.message_bytes)} are not sizes, each once")
+
+    @property
+    def swept(self) -> tuple[int, int]:
+        """What may have several values in one measurement."""
+        return self.consumer_groups, self.partitions
 
     def differences(self, other: LimitSettings) -> list[str]:
         """In which another differs, as in ``consumer_groups was 5, and is 7``."""
@@ -88,11 +101,13 @@ class Boundary:
     """How much the brokers tolerate of messages of one size.
 
     Attributes:
-        producers: at the safe end, which counts as the boundary; 0 when no traffic was safe.
-        overloaded_producers: the least that overloaded the brokers; None when none did.
-        messages_per_s: that the brokers acknowledged at the safe end.
-        low: messages/s that the boundary is above, with some 95% probability.
-        high: and below; None when it may be anywhere above.
+        messages_per_s: that the brokers acknowledged at the safe end, which counts as the
+            boundary; 0 when no traffic was safe.
+        read_per_s: messages/s that groups read meanwhile: those of old messages if there were any,
+            as a drain does, else all together; without groups what was sent.
+        low: messages/s that the boundary is above, with 95% probability that it is also below
+            ``high``.
+        high: messages/s that it is below; None when it may be anywhere above.
         trials: that it took.
         end: why the search ended.
         why: the signals that decided at the overloaded end, in words, or why clients could do no
@@ -100,9 +115,8 @@ class Boundary:
     """
 
     message_bytes: Positive
-    producers: Count
-    overloaded_producers: int | None
     messages_per_s: Amount
+    read_per_s: Amount
     low: Amount
     high: float | None
     trials: Count
@@ -110,45 +124,17 @@ class Boundary:
     why: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.high is not None and self.high < self.low:
-            raise ValueError(f"the boundary of {self.message_bytes} is above and below {self.low}")
-
-    @classmethod
-    def of(cls, message_bytes: int, pace: float, found: Found, trials: Sequence[Trial]) -> Boundary:
-        """What a search found; ``pace`` is that of a producer, ``trials`` are all of this size."""
-
-        def that(verdict: Verdict, producers: int | None) -> list[Trial]:
-            return [t for t in trials if (t.verdict, t.point.producers) == (verdict, producers)]
-
-        sent = [trial.signals.sent_per_s for trial in that(Verdict.SAFE, found.safe)]
-        against = that(Verdict.OVERLOADED, found.overloaded)
-        if found.end is End.CLIENTS:
-            against = [trial for trial in trials if trial.verdict is Verdict.CLIENTS]
-        return cls(
-            message_bytes=message_bytes,
-            producers=found.safe,
-            overloaded_producers=found.overloaded,
-            messages_per_s=median(sent) if sent else 0.0,
-            low=found.low * pace,
-            high=None if found.high is None else found.high * pace,
-            trials=found.trials,
-            end=found.end,
-            why=against[-1].why if against else (),
-        )
+        if not self.low <= self.messages_per_s <= (inf if self.high is None else self.high):
+            raise ValueError(f"the boundary of {self.message_bytes} is not within its interval")
 
     @property
     def bytes_per_s(self) -> float:
         return self.messages_per_s * self.message_bytes
 
     @property
-    def is_lower_bound(self) -> bool:
-        """Whether the brokers tolerate more than could be tried."""
-        return self.end in (End.MOST, End.CLIENTS)
-
-    @property
     def is_open(self) -> bool:
         """Whether the brokers may tolerate any more."""
-        return self.is_lower_bound or (self.high is None and self.messages_per_s > 0)
+        return self.high is None and (self.messages_per_s > 0 or self.end is End.CLIENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,16 +164,51 @@ class Limits:
         most = self.settings.max_mb_per_s
         return 1e6 * (MB_PER_S_A_BROKER * self.brokers if most is None else most)
 
-    def point(self, message_bytes: int, producers: int) -> Point:
-        """The traffic of so many producers."""
-        pace = self.bytes_per_s_most / self.settings.max_producers / message_bytes
+    def point(self, message_bytes: int, level: int) -> Point:
+        """The traffic of this level, of as many producers as it takes at their full pace."""
+        most = self.settings.max_producers
+        producers = max(min(PRODUCERS_LEAST, most), ceil(level * most / LEVELS))
+        pace = self.bytes_per_s_most * level / LEVELS / producers / message_bytes
         old_groups = self.settings.old_groups if self.settings.old_topic else 0
         return Point(message_bytes, producers, pace, old_groups)
 
+    def level(self, point: Point) -> int:
+        """The level whose traffic it is."""
+        return round(point.bytes_per_s / self.bytes_per_s_most * LEVELS)
+
+    def with_boundary(self, message_bytes: int, found: Found) -> Limits:
+        """These, and the boundary of this size as its search found it."""
+        tried = [(t.verdict, self.level(t.point), t) for t in self.trials_of(message_bytes)]
+        safe = [t for *at, t in tried if at == [Verdict.SAFE, found.safe]]
+        against = [t for *at, t in tried if at == [Verdict.OVERLOADED, found.overloaded]]
+        if found.end is End.CLIENTS:
+            against = [t for verdict, _, t in tried if verdict is Verdict.CLIENTS]
+        sent = median([trial.signals.sent_per_s for trial in safe]) if safe else 0.0
+
+        def rate(level: float) -> float:
+            # Of what was sent at the safe level, which may be a little less than it should be.
+            return sent * (level / found.safe) if safe else level * full
+
+        full = self.point(message_bytes, 1).messages_per_s
+        reads = [trial.signals.read_per_s for trial in safe]
+        if self.settings.old_topic:
+            reads = [(trial.signals.old_bytes_per_s or 0.0) / message_bytes for trial in safe]
+        boundary = Boundary(
+            message_bytes=message_bytes,
+            messages_per_s=sent,
+            read_per_s=(median(reads) or sent) if reads else 0.0,
+            low=rate(found.low),
+            high=None if found.high is None else rate(found.high),
+            trials=found.trials,
+            end=found.end,
+            why=against[-1].why if against else (),
+        )
+        return replace(self, boundaries=(*self.boundaries, boundary))
+
     @property
-    def complete(self) -> bool:
-        """Whether there is a boundary for each size that was asked for."""
-        return len(self.boundaries) == len(self.settings.message_bytes)
+    def missing(self) -> int:
+        """How many sizes that were asked for have no boundary yet."""
+        return len(self.settings.message_bytes) - len(self.boundaries)
 
     def boundary(self, message_bytes: int) -> Boundary | None:
         """The one of this size; None when it is not known yet."""
@@ -201,36 +222,51 @@ class Limits:
         """What producers may send, shared out over brokers; copies and readers not counted."""
         return boundary.bytes_per_s / self.brokers / 1e6
 
-    def curve(self) -> CapCurve:
-        """What caps a drain. Raises LimitsRefused when no boundary is known."""
-        if not self.boundaries:
-            raise LimitsRefused("these limits have no boundary yet", hint=_AGAIN)
-        points = (
-            CapPoint(each.message_bytes, each.messages_per_s)
-            for each in sorted(self.boundaries, key=lambda each: each.message_bytes)
+
+Kept = Annotated[tuple[Limits, ...], Meta(min_length=1)]
+
+
+def cap_curve(measured: Sequence[Limits]) -> CapCurve:
+    """What caps a drain: of several measurements, the least for each size.
+
+    Raises LimitsRefused when no boundary is known.
+    """
+    boundaries = [boundary for limits in measured for boundary in limits.boundaries]
+    if not boundaries:
+        raise LimitsRefused("these limits have no boundary yet", hint=_AGAIN)
+    points = []
+    for size in sorted({each.message_bytes for each in boundaries}):
+        same = [each for each in boundaries if each.message_bytes == size]
+        write, read = (each.messages_per_s for each in same), (each.read_per_s for each in same)
+        points.append(CapPoint(size, min(write), min(read)))
+    first = measured[0]
+    return CapCurve(first.cluster_id, first.at, first.settings.safe_share, tuple(points))
+
+
+def as_json(measured: Sequence[Limits]) -> dict[str, Any]:
+    """The form in which measurements are kept."""
+    return {
+        "drainer_limits": FORMAT,
+        "measured": msgspec.json.decode(msgspec.json.encode(measured)),
+    }
+
+
+def from_json(body: object) -> tuple[Limits, ...]:
+    """Raises LimitsRefused when the body is something else, newer or damaged."""
+    if not isinstance(body, dict) or "drainer_limits" not in body:
+        raise LimitsRefused("it is JSON, but not a limits file", hint=_AGAIN)
+    version = body["drainer_limits"]
+    if version != FORMAT or type(version) is not int:
+        raise LimitsRefused(
+            f"it has version {version!r} of the format; this drainer reads {FORMAT}",
+            hint=f"Use the drainer that wrote it. {_AGAIN}",
         )
-        return CapCurve(self.cluster_id, self.at, self.settings.safe_share, tuple(points))
-
-    def as_json(self) -> dict[str, Any]:
-        return {"drainer_limits": FORMAT, **msgspec.json.decode(msgspec.json.encode(self))}
-
-    @classmethod
-    def from_json(cls, body: object) -> Limits:
-        """Raises LimitsRefused when the body is something else, newer or damaged."""
-        if not isinstance(body, dict) or "drainer_limits" not in body:
-            raise LimitsRefused("it is JSON, but not a limits file", hint=_AGAIN)
-        version = body["drainer_limits"]
-        if version != FORMAT or type(version) is not int:
-            raise LimitsRefused(
-                f"it has version {version!r} of the format; this drainer reads {FORMAT}",
-                hint=f"Use the drainer that wrote it. {_AGAIN}",
-            )
-        try:
-            found = msgspec.convert(body, cls, str_keys=True)
-            if found.as_json() != body:  # also what has a default has to be there
-                raise ValueError("it has not just the fields that it should")
-        except (msgspec.ValidationError, ValueError) as error:
-            raise LimitsRefused(
-                f"the limits are damaged: a field is missing or wrong: {error!r}", hint=_AGAIN
-            ) from None
-        return found
+    try:
+        found = msgspec.convert(body.get("measured"), Kept, str_keys=True)
+        if as_json(found) != body:  # also what has a default has to be there
+            raise ValueError("it has not just the fields that it should")
+    except (msgspec.ValidationError, ValueError) as error:
+        raise LimitsRefused(
+            f"the limits are damaged: a field is missing or wrong: {error!r}", hint=_AGAIN
+        ) from None
+    return found

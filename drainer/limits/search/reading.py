@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from statistics import linear_regression, median
 
 from drainer.limits.search.trial import Point, Signals
@@ -17,6 +18,8 @@ RUNNING_LAG_S = 4.0  # for consumers
 AT_REST = 2.0  # times the round trip of an idle cluster
 AT_REST_MS = 5.0  # above it, which is not load either
 AT_REST_PACE = 0.5  # of the pace that is at least held, in a stretch so short
+
+_acknowledged, _old_bytes = attrgetter("acknowledged"), attrgetter("old_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,7 @@ class TrafficReading:
         looks = sum(report.looks for report in within)
         return Signals(
             window_s=max(last.at_s - first.at_s for first, last in stretches),
-            sent_per_s=_per_s(by_task, "acknowledged"),
+            sent_per_s=_per_s(by_task, _acknowledged),
             round_trip_ms=_median([ms for report in within for ms in report.round_trips_ms]),
             throttled=sum(report.throttled for report in within) / looks if looks else 0.0,
             falling_behind=self._falling_behind(lag_begin_s, end_s),
@@ -144,6 +147,7 @@ class TrafficReading:
             queue_ms=_median([ms for report in within for ms in report.queued_ms]) or 0.0,
             errors=sum(last.errors - first.errors for first, last in stretches),
             old_bytes_per_s=self._old_bytes_per_s(lag_begin_s, end_s),
+            read_per_s=_per_s(by_task, lambda report: sum(report.consumed)),
         )
 
     def running(self, point: Point, begun_s: float, now_s: float) -> Signals | None:
@@ -179,13 +183,13 @@ class TrafficReading:
     def _old_bytes_per_s(self, begin_s: float, end_s: float) -> float | None:
         if begin_s >= end_s:
             return None
-        return _per_s(self._within(begin_s, end_s), "old_bytes")
+        return _per_s(self._within(begin_s, end_s), _old_bytes)
 
     def _falling_behind(self, begin_s: float, end_s: float) -> float | None:
         if begin_s >= end_s:
             return None
         lags = self._lags_within(begin_s, end_s)
-        sent_per_s = _per_s(self._within(begin_s, end_s), "acknowledged")
+        sent_per_s = _per_s(self._within(begin_s, end_s), _acknowledged)
         times = [at_s for at_s, _ in lags]
         if not sent_per_s or len(set(times)) < 2:
             return 0.0
@@ -222,12 +226,10 @@ def changing_share(states: Sequence[tuple[float, object]], usual: object) -> flo
     return changed / total if total else None
 
 
-def _per_s(by_task: Sequence[Sequence[Report]], count: str) -> float:
-    grown: list[float] = [
-        (getattr(last, count) - getattr(first, count)) / (last.at_s - first.at_s)
-        for first, *_, last in by_task
-    ]
-    return sum(grown)
+def _per_s(by_task: Sequence[Sequence[Report]], count: Callable[[Report], int]) -> float:
+    return sum(
+        (count(last) - count(first)) / (last.at_s - first.at_s) for first, *_, last in by_task
+    )
 
 
 def _median(values: Sequence[float]) -> float | None:

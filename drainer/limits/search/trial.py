@@ -22,8 +22,8 @@ AboveZero = Annotated[float, Meta(gt=0)]
 class Point:
     """Traffic that is tried.
 
-    ``pace`` is the messages/s of one producer, the same for all of them: their number sets the
-    rate. Each of the ``old_groups`` reads old messages as fast as new ones are sent, in bytes/s.
+    ``pace`` is the messages/s of one producer, the same for all of them. Each of the
+    ``old_groups`` reads old messages as fast as new ones are sent, in bytes/s.
     """
 
     message_bytes: Positive
@@ -72,6 +72,7 @@ class Signals:
         queue_ms: how long messages waited in producers before they were sent, median.
         errors: messages that were refused or timed out.
         old_bytes_per_s: that were read of old messages.
+        read_per_s: messages/s that all consumer groups together read of the new ones.
     """
 
     window_s: float
@@ -85,6 +86,7 @@ class Signals:
     queue_ms: float
     errors: int = 0
     old_bytes_per_s: float | None = None
+    read_per_s: float = 0.0
 
     def __post_init__(self) -> None:
         if any(value is not None and value < 0 for value in astuple(self)):
@@ -110,7 +112,7 @@ class End(StrEnum):
 
     OPEN = "open"  # it has not
     NARROW = "narrow"  # the boundary is known as narrowly as was asked
-    TRIALS = "trials"  # no more trials are allowed; the range may be wider than was asked
+    WIDE = "wide"  # wider than was asked: no more trials are allowed, or no traffic lies between
     MOST = "most"  # the most is not overloaded: the boundary lies above it
     CLIENTS = "clients"  # these clients can't do more: the boundary lies above what they could
     NONE = "none"  # not even one producer is safe
@@ -119,11 +121,11 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search knows, in producers.
+    """What a search knows, in levels of traffic.
 
     Attributes:
-        safe: don't overload the brokers: what counts as the boundary. They were tried, or are 0.
-        overloaded: the fewest above it that did; None when none did.
+        safe: does not overload the brokers: what counts as the boundary. It was tried, or is 0.
+        overloaded: the lowest level above it that did; None when none did.
         low: the boundary lies above it with some 95% probability.
         high: and below it with as much; None when it may lie anywhere above.
         trials: that were made, those that said nothing among them.

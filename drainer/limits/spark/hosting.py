@@ -146,7 +146,7 @@ class Host:
     def _begin_to_send(self, point: Point) -> None:
         hosting, places = self._hosting, self._hosting.places.all
         if not self._pool or len(self._pool[0]) != point.message_bytes:
-            self._pool = payloads(point.message_bytes)
+            self._pool = payloads(point.message_bytes, hosting.places.sample)
         count = share(point.producers, hosting.tasks, self._task)
         for number in range(count):
             self._producers.append(

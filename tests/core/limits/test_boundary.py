@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from core.limit_samples import measured
 from drainer.errors import LimitsRefused
-from drainer.limits.search.boundary import Boundary, Limits
+from drainer.limits.search.boundary import (
+    LEVELS,
+    PRODUCERS_LEAST,
+    Limits,
+    as_json,
+    cap_curve,
+    from_json,
+)
 from drainer.limits.search.trial import End, Found, Point, Signals, Trial, Verdict
 from drainer.policy.rate_cap import CapPoint
 
@@ -31,26 +38,99 @@ MEASURED = replace(
     baseline={100: 2.0, 1_000: 2.5},
     trials=(trial(10, Verdict.SAFE), trial(12, Verdict.OVERLOADED)),
 )
-CURVE = MEASURED.curve()
+CURVE = cap_curve([MEASURED])
 
 
-def test_a_boundary_is_what_was_acknowledged_at_the_safe_end() -> None:
-    trials = [
-        trial(10, Verdict.SAFE, 990.0),
-        trial(11, Verdict.OVERLOADED, 1_050.0, "request handlers idle 14%"),
-        trial(10, Verdict.SAFE, 1_000.0),
-        trial(10, Verdict.OVERLOADED, 300.0),
-        trial(12, Verdict.CLIENTS, 900.0, "a client is busy 97%"),
-    ]
+def tried(level: int, verdict: Verdict, sent_share: float = 1.0, **seen: Any) -> Trial:
+    """A trial of a level in which so much of what was to be sent was sent, and read twice."""
+    point = EMPTY.point(1000, level)
+    sent = sent_share * point.messages_per_s
+    why = seen.pop("why", "so")
+    signals = replace(SIGNALS, sent_per_s=sent, read_per_s=2 * sent, **seen)
+    return Trial(point, signals, verdict, (why,), 1e9)
 
-    made = Boundary.of(1000, PACE, Found(10, 11, 9.5, 11.5, 3, End.NARROW), trials)
-    clients = Boundary.of(1000, PACE, Found(10, None, 9.5, None, 3, End.CLIENTS), trials)
 
-    assert (made.messages_per_s, made.bytes_per_s) == (995.0, 995_000.0)
-    assert (made.low, made.high) == (950.0, 1_150.0)
+EMPTY = replace(MEASURED, boundaries=(), trials=())
+
+
+def test_a_boundary_is_what_was_acknowledged_at_the_safe_end_and_lies_in_its_interval() -> None:
+    trials = (
+        tried(1000, Verdict.SAFE, 0.955),
+        tried(1100, Verdict.OVERLOADED, why="request handlers idle 14%"),
+        tried(1000, Verdict.SAFE, 0.965),
+        tried(1000, Verdict.OVERLOADED, 0.3),
+        tried(1200, Verdict.CLIENTS, why="a client is busy 97%"),
+    )
+    limits = replace(EMPTY, trials=trials)
+    full = limits.point(1000, 1000).messages_per_s
+
+    (made,) = limits.with_boundary(1000, Found(1000, 1100, 980, 1020, 3, End.NARROW)).boundaries
+    (clients,) = limits.with_boundary(1000, Found(1000, None, 980, None, 3, End.CLIENTS)).boundaries
+
+    assert made.messages_per_s == pytest.approx(0.96 * full)
+    assert made.read_per_s == pytest.approx(2 * 0.96 * full)
+    # Producers sent 4% less than they should: what was to be sent is above the whole interval.
+    assert made.high == pytest.approx(1.02 * made.messages_per_s)
+    assert made.low == pytest.approx(0.98 * made.messages_per_s)
     assert made.why == ("request handlers idle 14%",)
     assert clients.why == ("a client is busy 97%",)
-    assert (made.is_lower_bound, clients.is_lower_bound) == (False, True)
+    assert (made.is_open, clients.is_open) == (False, True)
+
+
+def test_readers_of_old_messages_count_as_a_drain_does() -> None:
+    old = tried(1000, Verdict.SAFE, old_bytes_per_s=3e6)
+    settings = replace(EMPTY.settings, old_topic="orders")
+
+    limits = replace(EMPTY, settings=settings, trials=(old,)).with_boundary(
+        1000, Found(1000, None, 900, None, 1, End.MOST)
+    )
+
+    assert limits.boundaries[0].read_per_s == 3_000.0
+
+
+def test_without_readers_as_much_may_be_read_as_was_sent() -> None:
+    unread = tried(1000, Verdict.SAFE)
+    unread = replace(unread, signals=replace(unread.signals, read_per_s=0.0))
+
+    limits = replace(EMPTY, trials=(unread,)).with_boundary(
+        1000, Found(1000, None, 900, None, 1, End.MOST)
+    )
+
+    assert limits.boundaries[0].read_per_s == unread.signals.sent_per_s
+
+
+@given(st.integers(1, 64 * LEVELS), st.integers(1, 1_000), st.floats(0.01, 1e6))
+def test_a_level_is_the_same_share_of_the_rate_however_many_producers_make_it(
+    level: int, most: int, mb_per_s: float
+) -> None:
+    settings = replace(EMPTY.settings, max_producers=most, max_mb_per_s=mb_per_s)
+    limits = replace(EMPTY, settings=settings)
+
+    point = limits.point(1000, level)
+
+    assert limits.level(point) == level
+    assert point.bytes_per_s == pytest.approx(level / LEVELS * mb_per_s * 1e6)
+    full = limits.point(1000, LEVELS)
+    assert full.producers == most
+    assert point.pace <= full.pace * (1 + 1e-9)
+    assert point.producers >= min(PRODUCERS_LEAST, most)
+
+
+def test_a_drain_is_capped_by_what_groups_read_and_its_writing_by_what_was_sent() -> None:
+    curve = cap_curve([measured({1_000: 10_000.0}, groups=5)])
+
+    assert curve.reading.cap(1_000).messages_per_s == pytest.approx(0.8 * 50_000)
+    assert curve.cap(1_000).messages_per_s == pytest.approx(0.8 * 10_000)
+
+
+def test_of_several_measurements_the_least_caps_a_drain() -> None:
+    few = measured({100: 40_000.0, 1_000: 9_000.0}, groups=1)
+    many = measured({100: 30_000.0, 1_000: 10_000.0}, groups=5)
+
+    assert cap_curve([few, many]).points == (
+        CapPoint(100, 30_000.0, 40_000.0),
+        CapPoint(1_000, 9_000.0, 9_000.0),
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,7 +159,7 @@ def test_larger_messages_never_get_a_higher_rate(one: float, other: float) -> No
 
 
 def test_sizes_come_in_any_order() -> None:
-    assert replace(MEASURED, boundaries=MEASURED.boundaries[::-1]).curve() == CURVE
+    assert cap_curve([replace(MEASURED, boundaries=MEASURED.boundaries[::-1])]) == CURVE
 
 
 @pytest.mark.parametrize(
@@ -91,7 +171,7 @@ def test_sizes_come_in_any_order() -> None:
 )
 def test_a_cap_that_does_not_follow_is_refused_with_a_way_out(limits: Limits, said: str) -> None:
     with pytest.raises(LimitsRefused, match=said) as error:
-        limits.curve().cap(500)
+        cap_curve([limits]).cap(500)
 
     assert error.value.hint
 
@@ -101,8 +181,8 @@ def test_a_cap_that_does_not_follow_is_refused_with_a_way_out(limits: Limits, sa
     [
         {"points": ()},
         {"points": CURVE.points[::-1]},
-        {"points": (CapPoint(100, -1.0),)},
-        {"points": (CapPoint(0, 1.0),)},
+        {"points": (CapPoint(100, 1.0, -1.0),)},
+        {"points": (CapPoint(0, 1.0, 1.0),)},
         {"safe_share": 1.5},
     ],
 )
@@ -112,16 +192,16 @@ def test_a_curve_has_rising_sizes_and_a_share_of_what_was_borne(changes: dict[st
 
 
 def body_of(limits: Limits) -> Any:
-    return orjson.loads(orjson.dumps(limits.as_json()))
+    return orjson.loads(orjson.dumps(as_json([limits])))
 
 
 def test_what_was_written_is_read_again() -> None:
     unseen = replace(SIGNALS, handlers_idle=None, round_trip_ms=None)
     silent = replace(trial(10, Verdict.CLIENTS), signals=unseen)
-    bound = replace(MEASURED.boundaries[0], high=None, overloaded_producers=None, end=End.MOST)
+    bound = replace(MEASURED.boundaries[0], high=None, end=End.MOST)
 
     for found in (MEASURED, replace(MEASURED, boundaries=(bound,), trials=(silent,), baseline={})):
-        assert Limits.from_json(body_of(found)) == found
+        assert from_json(body_of(found)) == (found,)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +214,7 @@ def test_what_was_written_is_read_again() -> None:
 )
 def test_something_else_or_another_version_is_refused(body: object, said: str) -> None:
     with pytest.raises(LimitsRefused, match=said) as error:
-        Limits.from_json(body)
+        from_json(body)
 
     assert error.value.hint
 
@@ -142,6 +222,7 @@ def test_something_else_or_another_version_is_refused(body: object, said: str) -
 @pytest.mark.parametrize(
     ("path", "value"),
     [
+        (("boundaries", 0, "low"), 40_001.0),
         (("settings", "message_bytes"), [100, 100]),
         (("settings", "safe_share"), 1.5),
         (("trials", 0, "verdict"), "maybe"),
@@ -153,12 +234,12 @@ def test_something_else_or_another_version_is_refused(body: object, said: str) -
 )
 def test_a_law_that_is_broken_is_refused(path: tuple[str | int, ...], value: object) -> None:
     holder = body = body_of(MEASURED)
-    for step in path[:-1]:
+    for step in ("measured", 0, *path[:-1]):
         holder = holder[step]
     holder[path[-1]] = value
 
     with pytest.raises(LimitsRefused, match="damaged"):
-        Limits.from_json(body)
+        from_json(body)
 
 
 def places(body: Any) -> list[tuple[Any, str | int]]:
@@ -177,7 +258,9 @@ def test_a_field_that_is_missing_unknown_or_of_another_type_is_refused(data: st.
     found = [place for place in places(body) if place[1] != "drainer_limits"]  # another message
     holder, step = data.draw(st.sampled_from(found))
     match data.draw(st.sampled_from(["missing", "unknown", "type"])):
-        case "missing" if isinstance(holder, dict) and holder is not body["baseline"]:
+        case "missing" if (
+            isinstance(holder, dict) and holder is not body["measured"][0]["baseline"]
+        ):
             del holder[step]
         case "unknown" if isinstance(holder, dict):
             holder[f"{step}x"] = holder[step]
@@ -185,5 +268,5 @@ def test_a_field_that_is_missing_unknown_or_of_another_type_is_refused(data: st.
             holder[step] = data.draw(st.sampled_from([{"x": []}, [[]]]))
 
     with pytest.raises(LimitsRefused, match="missing or wrong") as error:
-        Limits.from_json(body)
+        from_json(body)
     assert error.value.hint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import ceil, exp, log
+from math import ceil, exp, inf, log
 from random import Random
 from typing import Any
 
@@ -125,7 +125,7 @@ def result(seed: int, *, jmx: bool) -> tuple[Found, Cluster]:
         pytest.param(MANY, False, id="many-clients", marks=pytest.mark.long),
     ],
 )
-def test_within_5_percent_in_14_trials_with_95_of_100_clusters(seeds: range, jmx: bool) -> None:
+def test_within_5_percent_in_20_trials_with_95_of_100_clusters(seeds: range, jmx: bool) -> None:
     """The clusters are those of ``drawn``, the boundary is that of the last trial.
 
     4% of the trials lie, each by itself: more than a third of the searches meet one or more. What
@@ -172,12 +172,16 @@ def test_without_noise_the_boundary_is_bracketed_as_narrowly_as_asked(
     search = Search(most, precision, trials_most=40)
     found = went(search, lambda producers: SAFE if producers <= boundary else OVERLOADED)
     if precision >= PRECISION:  # with less it takes more trials to be sure that it was no chance
-        assert found.end is (End.NARROW if boundary else End.NONE)
+        fits = precision * boundary > 1  # else one more is already further off than was asked
+        assert found.end is (End.NONE if not boundary else End.NARROW if fits else End.WIDE)
     assert found.overloaded is not None
     assert found.safe <= boundary < found.overloaded
     assert found.overloaded - found.safe <= max(1, precision * found.safe)
     assert found.low <= boundary + 1
     assert found.high is None or found.high >= boundary
+    if found.end is End.NARROW:
+        assert found.safe - found.low <= precision * found.safe
+        assert (found.high or inf) - found.safe <= precision * found.safe
 
 
 @given(st.integers(1, 3_000), st.lists(verdicts, max_size=20), st.integers(0, 14))

@@ -1,0 +1,212 @@
+"""Whose fault an error is: the message's own, the downstream's, or unclear.
+
+Errors of libraries are known by their names, so that none has to be imported. The most specific
+class decides; the cause is asked where the outer error is unclear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import Enum
+from errno import EHOSTDOWN, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ETIMEDOUT
+from typing import Any
+
+from drainer.handler import Retry
+
+CAUSES_MOST = 10  # of a chain of causes; one may go in a circle
+
+
+class Fault(Enum):
+    """Who has to change before an attempt can succeed."""
+
+    OWN = "own"
+    DOWNSTREAM = "downstream"
+    UNCLEAR = "unclear"
+
+
+# By the first part of the module that a class is from, and its name; "" stands for any module.
+_OWN = {
+    "builtins": "ValueError TypeError LookupError ArithmeticError AssertionError UnicodeError",
+    # DB-API 2.0, for whichever driver; asyncpg and MongoDB have names of their own.
+    "": "DataError IntegrityError",
+    "asyncpg": "IntegrityConstraintViolationError",
+    "pymongo": "DuplicateKeyError DocumentTooLarge InvalidOperation",
+    "bson": "BSONError",
+    "requests": "InvalidJSONError",
+    "httpx": "DecodingError InvalidURL UnsupportedProtocol",
+    "aiohttp": "InvalidURL",
+    "msgspec": "MsgspecError",
+    "google": "DecodeError EncodeError",
+    "avro": "AvroException",
+    "fastavro": "SchemaParseException",
+    "elastic_transport": "SerializationError",
+    "elasticsearch": "SerializationError",
+    "opensearchpy": "SerializationError",
+    "botocore": "ParamValidationError",
+}
+_DOWNSTREAM = {
+    "builtins": "ConnectionError",
+    "socket": "gaierror herror",
+    "ssl": "SSLError",
+    "httpx": "TransportError",
+    "httpcore": "NetworkError TimeoutException ProtocolError ProxyError",
+    "aiohttp": "ClientConnectionError ClientPayloadError",
+    "requests": "ConnectionError Timeout ChunkedEncodingError",
+    "urllib3": "HTTPError",
+    "urllib": "URLError",
+    "http": "HTTPException",
+    "psycopg": "OperationalError",
+    "psycopg2": "OperationalError",
+    "asyncpg": "PostgresConnectionError ConnectionDoesNotExistError CannotConnectNowError"
+    " AdminShutdownError CrashShutdownError TooManyConnectionsError InterfaceError",
+    "redis": "ConnectionError TimeoutError BusyLoadingError",
+    "elastic_transport": "TransportError",
+    "elasticsearch": "ConnectionError",
+    "opensearchpy": "ConnectionError",
+    "botocore": "HTTPClientError ConnectionError EndpointConnectionError",
+    "pymongo": "ConnectionFailure",
+}
+# Of classes that are derived from one above.
+_UNCLEAR = {
+    "psycopg": "DeadlockDetected SerializationFailure LockNotAvailable QueryCanceled",
+    "psycopg2": "DeadlockDetected SerializationFailure LockNotAvailable QueryCanceled",
+    "psycopg_pool": "PoolTimeout TooManyRequests",
+    "httpx": "PoolTimeout",
+    "urllib3": "EmptyPoolError",
+    "redis": "MaxConnectionsError",
+    "asyncio": "InvalidStateError",
+}
+_CLASSES = {
+    (package, name): fault
+    for fault, table in (
+        (Fault.OWN, _OWN),
+        (Fault.DOWNSTREAM, _DOWNSTREAM),
+        (Fault.UNCLEAR, _UNCLEAR),
+    )
+    for package, names in table.items()
+    for name in names.split()
+}
+_STATUSES = {
+    **dict.fromkeys((400, 404, 409, 410, 413, 415, 422), Fault.OWN),
+    **dict.fromkeys((502, 503, 504), Fault.DOWNSTREAM),
+}
+_GRPC = {
+    **dict.fromkeys(
+        (
+            *("INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION"),
+            *("OUT_OF_RANGE", "UNIMPLEMENTED", "DATA_LOSS"),
+        ),
+        Fault.OWN,
+    ),
+    "UNAVAILABLE": Fault.DOWNSTREAM,
+}
+_NETWORK = (ENETDOWN, ENETUNREACH, EHOSTDOWN, EHOSTUNREACH, ETIMEDOUT)
+_RETRY_STATUSES = (408, 425, 429)
+# AWS answers 400 where others answer 429.
+_THROTTLED = (
+    "Throttl",
+    "TooManyRequests",
+    "ThroughputExceeded",
+    "RequestLimitExceeded",
+    "SlowDown",
+)
+
+
+def fault_of(error: BaseException) -> Fault:
+    """Whose fault an error is, by its HTTP or gRPC status, its class, or its cause."""
+    for each in _chain(error):
+        if isinstance(each, BaseExceptionGroup):
+            inner = {fault_of(one) for one in each.exceptions}
+            found = inner.pop() if len(inner) == 1 else Fault.UNCLEAR
+        else:
+            found = _fault(each)
+        if found is not Fault.UNCLEAR:
+            return found
+    return Fault.UNCLEAR
+
+
+def as_retry(error: BaseException) -> Retry | None:
+    """What an answer asks for that is no failure: HTTP 408, 425 or 429, or a time to come back.
+
+    None for all other errors.
+    """
+    for each in _chain(error):
+        after_s = _retry_after_s(each)
+        status = _status(each)
+        if status in _RETRY_STATUSES or after_s is not None or _is_throttled(each):
+            return Retry(f"HTTP {status}" if status else type(each).__name__, after=after_s)
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    each: BaseException | None = error
+    for _ in range(CAUSES_MOST):
+        if each is None:
+            return
+        yield each
+        each = each.__cause__
+
+
+def _fault(error: BaseException) -> Fault:
+    status = _status(error)
+    if status is not None:
+        return _STATUSES.get(status, Fault.UNCLEAR)
+    code = _call(error, "code")
+    if code is not None and hasattr(code, "name"):
+        return _GRPC.get(code.name, Fault.UNCLEAR)
+    for kind in type(error).__mro__:
+        package, name = kind.__module__.partition(".")[0], kind.__name__
+        found = _CLASSES.get((package, name)) or _CLASSES.get(("", name))
+        if found is not None:
+            return found
+    if isinstance(error, OSError) and error.errno in _NETWORK:
+        return Fault.DOWNSTREAM
+    return Fault.UNCLEAR
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status of an answer that a client's library raised; None for other errors."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):  # botocore's
+        found = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return found if _is_status(found) else None
+    places = [(response, "status_code"), (response, "status")]
+    places += [(error, "status_code"), (error, "status"), (error, "code")]
+    values = (getattr(where, name, None) for where, name in places)
+    return next((value for value in values if _is_status(value)), None)
+
+
+def _is_status(value: Any) -> bool:
+    return isinstance(value, int) and 400 <= value <= 599
+
+
+def _is_throttled(error: BaseException) -> bool:
+    response = getattr(error, "response", None)
+    code = response.get("Error", {}).get("Code", "") if isinstance(response, dict) else ""
+    return any(word in str(code) for word in _THROTTLED)
+
+
+def _retry_after_s(error: BaseException) -> float | None:
+    """The seconds to wait by a ``Retry-After`` header, which gives seconds or a date."""
+    holders = (getattr(error, "response", None), error)
+    headers = next((h for each in holders if (h := getattr(each, "headers", None))), None)
+    try:
+        text = headers.get("Retry-After") or headers.get("retry-after")  # type: ignore[union-attr]
+        if not text:
+            return None
+        if str(text).strip().isdigit():
+            return float(text)
+        left = parsedate_to_datetime(str(text)) - datetime.now(UTC)
+        return max(0.0, left.total_seconds())
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+def _call(error: BaseException, name: str) -> Any:
+    method = getattr(error, name, None)
+    try:
+        return method() if callable(method) else None
+    except Exception:
+        return None  # a class of ours knows nothing of whoever has this name

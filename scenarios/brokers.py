@@ -1,0 +1,280 @@
+"""Real brokers for scenarios and tests: with logins, failing on request, several as one Kafka."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
+from drainer.sandbox import broker
+from drainer.sandbox.jars import Say, quiet
+from drainer.sandbox.ports import HOST, BrokerPorts
+
+STOP_TIMEOUT_S = 20.0
+PAUSE_WAIT_S = 5.0
+POLL_S = 0.02
+REPLICAS_MOST = 3
+
+_REPLICATION = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+    "share.coordinator.state.topic.replication.factor",
+)
+
+
+class Broker(broker.Broker):
+    """A broker of the sandbox that can be stopped, killed, paused and started again.
+
+    It keeps its ports and its data. As a context manager it starts, and stops at the end.
+
+    Args:
+        folder: where everything of it is.
+        ports: where it listens; free ones unless given.
+        sasl_users: passwords by user name; adds a SASL_PLAINTEXT listener (mechanism PLAIN) on a
+            port of its own. The first listener still takes anyone.
+        sasl_port: where that listens; a free one unless given.
+        properties: further server properties; they have the last word.
+        jmx: open its metrics (JMX), on a port of their own.
+        classes: a folder of further Java classes.
+        cluster_id: of a new cluster; made up unless given.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        ports: BrokerPorts | None = None,
+        sasl_users: Mapping[str, str] | None = None,
+        sasl_port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        jmx: bool = False,
+        jmx_login: Path | None = None,
+        classes: Path | None = None,
+        cluster_id: str = "",
+        die_with_parent: bool = False,
+        say: Say = quiet,
+    ) -> None:
+        ports = ports or BrokerPorts.free(jmx=jmx)
+        while sasl_users and sasl_port in (None, ports.client, ports.controller, ports.jmx):
+            sasl_port = BrokerPorts.free().client
+        self.sasl_port = sasl_port
+        self.classes = classes
+        logins = _with_logins(ports, sasl_port, sasl_users) if sasl_users and sasl_port else {}
+        super().__init__(
+            folder,
+            ports,
+            properties=logins | dict(properties or {}),
+            jmx_login=jmx_login,
+            die_with_parent=die_with_parent,
+            say=say,
+        )
+        self.cluster_id = cluster_id or self.cluster_id
+
+    @property
+    def sasl_bootstrap_servers(self) -> str:
+        """Where clients with credentials connect. Raises ValueError without ``sasl_users``."""
+        return _address(self.sasl_port, "sasl_users")
+
+    @property
+    def jmx_address(self) -> str:
+        """Where its metrics are read: ``host:port``. Raises ValueError without ``jmx``."""
+        return _address(self.ports.jmx, "jmx")
+
+    def classpath(self) -> str:
+        """The sandbox's own, and the further classes."""
+        path = super().classpath()
+        return path if self.classes is None else os.pathsep.join([path, str(self.classes)])
+
+    def start(self) -> None:
+        """Start it and wait until it answers; nothing happens when it runs already.
+
+        Raises SandboxRefused when it does not start; then no process is left.
+        """
+        if self.running:
+            return
+        try:
+            self.launch()
+            self.wait_ready()
+        except BaseException:  # Ctrl-C too: half a broker is of use to nobody
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """Shut it down as an operator would (SIGTERM), and kill it if that takes too long."""
+        if self.mark is not None:
+            self.mark.end(grace_s=STOP_TIMEOUT_S)
+        self.kill()
+
+    def pause(self) -> None:
+        """Freeze it, and return once each of its threads has stopped.
+
+        Its connections stay open, and nothing answers.
+        """
+        if self.mark is None:
+            return
+        self.mark.signal(signal.SIGSTOP)
+        deadline = time.monotonic() + PAUSE_WAIT_S
+        while self.running and not _frozen(self.mark.pid) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+
+    def resume(self) -> None:
+        """Let a paused broker go on."""
+        if self.mark is not None:
+            self.mark.signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class Brokers:
+    """A Kafka on 127.0.0.1 whose topics have as many replicas as brokers, three at most.
+
+    Each broker can fail in its ways. As a context manager they start, and stop at the end.
+
+    Args:
+        folder: of all of them; each has one of its own in it.
+        count: how many there are.
+        properties, jmx, jmx_login, classes, die_with_parent, say: as each ``Broker`` takes them.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        count: int,
+        *,
+        properties: Mapping[str, str] | None = None,
+        jmx: bool = False,
+        jmx_login: Path | None = None,
+        classes: Path | None = None,
+        die_with_parent: bool = False,
+        say: Say = quiet,
+    ) -> None:
+        ports: list[BrokerPorts] = []
+        while len(ports) < count:
+            free = BrokerPorts.free(jmx=jmx)
+            if not _numbers(free) & set().union(*map(_numbers, ports)):
+                ports.append(free)
+        cluster_id = broker.new_cluster_id()
+        self.each = tuple(
+            Broker(
+                folder / f"broker-{number}",
+                ports=own,
+                properties=_of_cluster(ports, number) | dict(properties or {}),
+                jmx_login=jmx_login,
+                classes=classes,
+                cluster_id=cluster_id,
+                die_with_parent=die_with_parent,
+                say=say,
+            )
+            for number, own in enumerate(ports, 1)
+        )
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect: ``host:port``, with commas between."""
+        return ",".join(each.bootstrap_servers for each in self.each)
+
+    def launch(self) -> None:
+        """Start those that don't run, without waiting. Raises SandboxRefused as ``Broker``."""
+        for each in self.each:
+            if not each.running:
+                each.launch()
+
+    def wait_ready(self) -> None:
+        """Wait until all answer. Raises SandboxRefused as ``Broker``."""
+        for each in self.each:
+            each.wait_ready()
+
+    def stop(self) -> None:
+        """Shut all of them down at once (SIGTERM), and kill those that take too long."""
+        for each in self.each:
+            if each.mark is not None:
+                each.mark.signal(signal.SIGTERM)
+        for each in self.each:
+            each.stop()
+
+    def kill(self) -> None:
+        """End all at once, as a power cut would."""
+        for each in self.each:
+            each.kill()
+
+    def __enter__(self) -> Self:
+        try:
+            self.launch()
+            self.wait_ready()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def delete_topic(settings: ClientSettings, topic: str) -> None:
+    """Remove a topic. Raises as ``Cluster.delete_topic``."""
+    with Cluster.connect(settings) as cluster:
+        cluster.delete_topic(topic)
+
+
+def _address(port: int | None, made_with: str) -> str:
+    if port is None:
+        raise ValueError(f"this broker was made without {made_with}")
+    return f"{HOST}:{port}"
+
+
+def _frozen(pid: int) -> bool:
+    if sys.platform != "linux":
+        return True  # as far as can be told
+    # A stop reaches the threads one by one, and the last of them may still answer a client.
+    try:
+        stats = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:
+        return False  # a thread ended while they were read
+    return all(stat.rpartition(")")[2].split()[0] in "TZX" for stat in stats)
+
+
+def _numbers(ports: BrokerPorts) -> set[int]:
+    return {ports.client, ports.controller} | ({ports.jmx} if ports.jmx else set())
+
+
+def _of_cluster(ports: Sequence[BrokerPorts], number: int) -> dict[str, str]:
+    """What makes a broker one of several, the ``number``th of those with these ports."""
+    voters = (f"{number}@{HOST}:{each.controller}" for number, each in enumerate(ports, 1))
+    return {
+        "node.id": str(number),
+        "controller.quorum.voters": ",".join(voters),
+        **dict.fromkeys(_REPLICATION, str(min(REPLICAS_MOST, len(ports)))),
+    }
+
+
+def _with_logins(ports: BrokerPorts, port: int, users: Mapping[str, str]) -> dict[str, str]:
+    """A listener for those with credentials, beside the one that takes anyone."""
+    plain, sasl = f"PLAIN://{HOST}:{ports.client}", f"SASL://{HOST}:{port}"
+    accounts = (f"user_{name}={_quoted(password)}" for name, password in users.items())
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    login = " ".join([module, "required", *accounts])
+    return {
+        "listeners": f"{plain},CONTROLLER://{HOST}:{ports.controller},{sasl}",
+        "advertised.listeners": f"{plain},{sasl}",
+        "listener.security.protocol.map": (
+            "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT"
+        ),
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": f"{login};",
+    }
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,213 @@
+"""The workers and the failure policy of a drain, on a backlog in memory and in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from math import inf
+from random import Random
+from typing import Any
+
+from core.messages import deliver, one_partition
+from drainer.core.progress import Outcome
+from drainer.engine.coroutines import AsyncWorkers
+from drainer.engine.failures import Failures
+from drainer.engine.runtime import THIS_PROCESS, Runtime
+from drainer.engine.status import FailureStatus
+from drainer.errors import DrainerError
+from drainer.message import SubMessage
+from drainer.policy.failures import FailureSettings, OnFailure, Totals
+
+EVENTS_MOST = 300_000  # of the loop: a run that takes more has hung
+
+Bad = Callable[[int, float], BaseException | None]
+"""What the call for an offset raises when it ends at a time."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """Does not wait: when nothing is ready, it is at once as late as the next timer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self._selector = self
+        self._turns = 0
+
+    def time(self) -> float:
+        return self.now_s
+
+    def select(self, timeout: float | None) -> list[Any]:
+        self._turns += 1
+        assert timeout is not None, "nothing will ever happen any more"
+        assert self._turns < EVENTS_MOST, "this run does not end"
+        self.now_s += timeout
+        return []
+
+    def _process_events(self, events: list[Any]) -> None:
+        """There are none."""
+
+    def _write_to_self(self) -> None:
+        """Nobody waits in ``select``."""
+
+
+class Lease:
+    sure_until_s = inf
+
+
+@dataclass
+class VirtualDrain:
+    """Drains ``count`` messages of ``lanes`` lanes, with a handler that takes about ``latency_s``.
+
+    What is given up is in ``given_up``, by offset, with the time; ``halted`` is the error that
+    ended it before everything was finished.
+    """
+
+    bad: Bad
+    lanes: int = 1
+    count: int = 400
+    concurrency: int = 8
+    latency_s: float = 0.01
+    policy: FailureSettings = field(
+        default_factory=lambda: FailureSettings(retries=3, on_failure=OnFailure.DEAD_LETTER)
+    )
+    totals: Callable[[float], Totals] = lambda now_s: Totals()
+    is_outage: Callable[[BaseException], bool | None] | None = None
+    hangs_s: float = inf  # of calls with a TimeoutError: they are cancelled by the policy's timeout
+
+    def __post_init__(self) -> None:
+        self.loop = VirtualLoop()
+        self.given_up: dict[int, float] = {}
+        self.attempts = Counter[int]()
+        self.halted: BaseException | None = None
+        self.troubles: list[str] = []
+        asyncio.set_event_loop(None)
+        try:
+            self.loop.run_until_complete(self._run())
+        finally:
+            self.loop.close()
+
+    @property
+    def now_s(self) -> float:
+        return self.loop.now_s
+
+    @property
+    def done(self) -> int:
+        return self.dispatcher.ledgers[0].subs_done
+
+    async def _run(self) -> None:
+        random = Random(1)
+        self.dispatcher = dispatcher = one_partition(0, self.count)
+        for offset in range(self.count):
+            deliver(dispatcher, offset, f"k{offset % self.lanes}")
+        runtime = replace(
+            THIS_PROCESS,
+            monotonic=self.loop.time,
+            uptime=self.loop.time,
+            wall=lambda: datetime.fromtimestamp(1e9 + self.loop.now_s, UTC),
+            random=lambda: random,
+        )
+        over = self.loop.create_future()
+
+        def end(cause: BaseException | None) -> None:
+            self.halted = self.halted or cause
+            if not over.done():
+                over.set_result(None)
+
+        failures, workers = self._engine(runtime, random, end)
+        workers.start()
+        watching = self.loop.create_task(self._watch(failures))
+        await over
+        watching.cancel()
+        self.status = failures.status()
+        failures.stop()
+        workers.begin_no_more()
+        await workers.abandon()
+
+    def _engine(
+        self, runtime: Runtime, random: Random, end: Callable[[BaseException | None], None]
+    ) -> tuple[Failures, AsyncWorkers]:
+        dispatcher, loop = self.dispatcher, self.loop
+
+        async def handle(sub: SubMessage) -> None:
+            offset = sub.message.offset
+            self.attempts[offset] += 1
+            await asyncio.sleep(self.latency_s * random.uniform(0.5, 1.5))
+            error = self.bad(offset, loop.now_s)
+            if isinstance(error, TimeoutError):
+                await asyncio.sleep(self.hangs_s if self.hangs_s < inf else 1e6)
+            if error is not None:
+                raise error
+
+        def changed() -> None:
+            if dispatcher.complete:
+                end(None)
+
+        finish = dispatcher.finish
+
+        def watched(sub: SubMessage, outcome: Outcome = Outcome.DONE) -> None:
+            if outcome in (Outcome.DEAD, Outcome.FAILED):
+                self.given_up[sub.message.offset] = loop.now_s
+            finish(sub, outcome)
+
+        dispatcher.finish = watched  # type: ignore[method-assign]
+        failures = Failures(
+            dispatcher,
+            self.policy,
+            _AcknowledgesAtOnce(),
+            None,
+            self.is_outage,
+            use=lambda starter: workers.use(starter),  # noqa: PLW0108
+            wake=lambda: workers.wake(),  # noqa: PLW0108
+            changed=changed,
+            awaits=lambda: False,
+            halt=end,
+            runtime=runtime,
+            totals=lambda: self.totals(loop.now_s),
+        )
+
+        def idle() -> None:
+            changed()
+            failures.idle()
+
+        workers = AsyncWorkers(
+            failures.starter,
+            handle,
+            self.concurrency,
+            self.policy.timeout_s,
+            failures,
+            broken=end,
+            idle=idle,
+            note=lambda took_s, gap: 1,
+            lease=Lease(),
+            held=lambda now_s: None,
+            runtime=runtime,
+        )
+        return failures, workers
+
+    async def _watch(self, failures: Failures) -> None:
+        while True:
+            await asyncio.sleep(0.5)
+            trouble = failures.trouble
+            if trouble is not None and trouble not in self.troubles:
+                self.troubles.append(trouble)
+
+
+class _AcknowledgesAtOnce:
+    """A dead-letter topic."""
+
+    trouble: str | None = None
+
+    def send(
+        self, sub: SubMessage, error: BaseException, told: Callable[[DrainerError | None], None]
+    ) -> None:
+        told(None)
+
+    def close(self, timeout_s: float) -> None:
+        """Nothing is open."""
+
+
+def given_up_by(status: FailureStatus) -> dict[str, int]:
+    return dict(status.given_up_by)
