@@ -27,6 +27,7 @@ from drainer.engine.ports import Held
 from drainer.engine.status import Paused, Status
 from drainer.errors import DrainerError, Refused, Signalled
 from drainer.loader import describe
+from drainer.policy.concurrency import Concurrency
 
 EVENTS_SHOWN = 5
 
@@ -179,7 +180,11 @@ class Steering:
 
     async def _change(self, asked: Asked, values: Mapping[str, Any]) -> tuple[str, ...]:
         before = self.settings
-        wanted = before.changed(values)
+        wanted, began_with = before.changed(values), self._held.running.concurrency
+        if wanted.running.concurrency == Concurrency.auto() and Concurrency.of(began_with).is_auto:
+            # The handler was opened for the most that this run may find.
+            running = replace(wanted.running, concurrency=began_with)
+            wanted = Settings(running, wanted.failures)
         if wanted.needs_brokers(before):
             settled = await self._runtime.blocking_call(self._held.settle, wanted.failures)
             wanted = Settings(wanted.running, settled)
