@@ -59,12 +59,13 @@ class PartitionStatus:
 class FailureStatus:
     """What went wrong in this run, and what was done about it.
 
-    ``failures`` counts attempts that failed, ``timeouts`` those that took too long, of which a
-    thread's may still succeed; ``retries`` further attempts that were granted, ``waiting`` those
-    that are not due yet. ``parked_lanes`` wait for another run. ``late`` counts sub-messages whose
-    thread goes on after their time. ``outages`` counts how
-    often the circuit breaker opened, and ``in_outage`` whether it is open. ``errors`` are (text,
-    count), the most frequent first; ``error_types`` (class, count), without any content.
+    ``failures`` counts attempts that failed, ``failed_sub_messages`` the sub-messages that had one
+    alone in a call. ``timeouts`` counts attempts that took too long, of which a thread's may still
+    succeed; ``retries`` further attempts that were granted, also to a handler that asked for one,
+    ``waiting`` those that are not due yet. ``parked_lanes`` wait for another run. ``late`` counts
+    sub-messages whose thread goes on after their time. ``outages`` counts how often the circuit
+    breaker opened, and ``in_outage`` whether it is open. ``errors`` are (kind of text, count), the
+    most frequent first; ``error_types`` (class, count), without any content.
     ``doubled_letters`` counts dead letters that may be in their topic twice, and ``doubled_first``
     has the places of the first few.
     """
@@ -85,6 +86,7 @@ class FailureStatus:
     rate: float | None = None  # sub-messages started per second, that was asked for
     doubled_letters: int = 0
     doubled_first: tuple[str, ...] = ()
+    failed_sub_messages: int = 0
 
     @classmethod
     def sum(cls, each: Sequence[FailureStatus]) -> FailureStatus:
@@ -108,7 +110,7 @@ class FailureStatus:
 
 _COUNTED = (
     *("failures", "retries", "timeouts", "waiting", "parked_lanes", "late", "outages"),
-    *("given_up", "doubled_letters"),
+    *("given_up", "doubled_letters", "failed_sub_messages"),
 )
 ERRORS_MOST = 50
 DOUBLED_MOST = 20

@@ -183,8 +183,7 @@ def causes(status: Status) -> Iterator[Field]:
 
 def facts(status: Status) -> Iterator[Field]:
     """How far it is, how fast, and what keeps it from being faster."""
-    count, share = figures.count, share_finished(status.partitions)
-    ending = share >= 1 or status.stopping is not None
+    count = figures.count
     yield from class_times(status)
     messages = sum(part.messages_finished for part in status.partitions)
     total = sum(part.end - part.start for part in status.partitions)
@@ -219,8 +218,8 @@ def facts(status: Status) -> Iterator[Field]:
         f"{figures.sub_key(key, 18)} {count(waiting)}"
         for key, waiting in status.hottest[:_HOTTEST_SHOWN]
     )
-    if hottest or not ending:
-        yield Field("hottest lanes", hottest or "-")
+    if hottest:
+        yield Field("hottest lanes", hottest)
     buffered, buffer = figures.size(status.buffered_bytes), figures.size(status.buffer_bytes)
     yield Field("buffer", f"{buffered} of {buffer}")
 
@@ -247,10 +246,13 @@ def _time_in(seconds: float) -> str:
 
 
 def failure_words(failures: FailureStatus) -> str:
-    """``410 failed, 300 retried, 1 x outage``: attempts; nothing if none failed."""
+    """``410 failed attempts on 96 sub-messages, 300 retries``; nothing if none failed."""
+    attempts = "failed attempt" if failures.failures == 1 else "failed attempts"
+    if subs := failures.failed_sub_messages:
+        attempts += f" on {figures.counted(subs, 'sub-message')}"
     return figures.tally(
-        (failures.failures, "failed"),
-        (failures.retries, "retried"),
+        (failures.failures, attempts),
+        (failures.retries, "retry" if failures.retries == 1 else "retries"),
         (failures.waiting, "to retry"),
         (failures.timeouts, "timed out"),
         (failures.late, "overdue"),
