@@ -241,6 +241,15 @@ class CapStatus:
         return self.average_per_s >= HELD_FROM * self.messages_per_s
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much of a core is used, and waited for where that is known, as shares of the time."""
+
+    used: float = 0.0
+    waited: float = 0.0
+
+
+NO_LOAD = Load()
 Reads = TypeVar("Reads")
 Row = tuple[tuple[str, ...], float | None]  # the values of its own labels; None: no value now
 
@@ -280,8 +289,8 @@ def at(found: Any, path: str) -> Any:
 class EngineStatus(Protocol):
     """What an engine adds to a status, as each view shows it. Its texts may hold anything."""
 
-    def limit(self, status: Status) -> str:
-        """What keeps the drain from going faster, in a few words."""
+    def limit(self, status: Status) -> str | None:
+        """What only this engine knows of what limits it, in a few words; None for nothing."""
 
     @property
     def facts(self) -> Sequence[tuple[str, str]]:
@@ -334,6 +343,14 @@ class Status:
     asked_total: int = 0
     lane_s: float | None = None  # of ``eta_s``, what the hottest lane takes alone
     classes: tuple[ClassStatus, ...] = ()  # that come before the rest
+    busy: int | None = None  # workers, on average like ``running``; None for as many
+    processor: Load = NO_LOAD  # of this process, or of each task on average
+    is_blocked: bool = False  # the event loop, by ``blocked_by``, now
+    is_kept_waiting: bool = False  # by the trouble: nothing new comes, or begins
+
+    @property
+    def workers_busy(self) -> int:
+        return min(self.concurrency, self.running if self.busy is None else self.busy)
 
     @property
     def turn(self) -> ClassStatus | None:
