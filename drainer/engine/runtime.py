@@ -76,7 +76,8 @@ class Runtime:
         thread, event, lock, queue: as those of ``threading`` and ``queue``.
         random: makes what retries draw their pauses from.
         user: gives the name of whom it runs for, as "user@host".
-        processor: gives the processor time that was spent, and waited for.
+        processor, thread_time: give the processor time that was spent; the first, also the time
+            that was waited for it.
     """
 
     monotonic: Callable[[], float] = time.monotonic
@@ -93,6 +94,7 @@ class Runtime:
     random: Callable[[], Random] = Random
     user: Callable[[], str] = _this_user
     processor: Callable[[bool], tuple[float, float]] = processor_s
+    thread_time: Callable[[], float] = time.thread_time
 
     def now(self) -> str:
         """The time as plans and dead letters have it: ISO 8601 with offset, milliseconds."""

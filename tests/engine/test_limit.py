@@ -67,3 +67,20 @@ def test_while_the_lock_is_not_confirmed_nothing_else_is_the_limit(tmp_path: Pat
         assert limit_of(status) is Limit.TROUBLE
         assert "the lock on the group is not confirmed" in limit(status)
         assert advice(status) == ""
+
+
+@both_kinds
+def test_the_record_of_a_drain_has_the_processor_time_of_its_handler(
+    kind: Kind, tmp_path: Path
+) -> None:
+    rehearsal = Rehearsal(tmp_path, in_lanes(50), AT_ONCE)
+    rehearsal.drain(handler_of(kind, compute))
+    computed = rehearsal.file.load().plan.latency
+    assert computed is not None
+    assert 0.003 <= (computed.processor_s or 0.0) < 0.006
+    rehearsal = Rehearsal(tmp_path, in_lanes(50), AT_ONCE)
+    (tmp_path / "orders.plan.json").unlink()
+    rehearsal.drain(handler_of(kind, lambda sub: 0.01))
+    waited = rehearsal.file.load().plan.latency
+    assert waited is not None
+    assert (waited.processor_s or 0.0) < 0.002
