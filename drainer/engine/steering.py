@@ -179,12 +179,11 @@ class Steering:
         self._note(event)
 
     async def _change(self, asked: Asked, values: Mapping[str, Any]) -> tuple[str, ...]:
-        before = self.settings
-        wanted, began_with = before.changed(values), self._held.running.concurrency
-        if wanted.running.concurrency == Concurrency.auto() and Concurrency.of(began_with).is_auto:
+        before, began_with = self.settings, Concurrency.of(self._held.running.concurrency)
+        wanted = before.changed(values)
+        if wanted.running.concurrency == Concurrency.auto() and began_with.is_auto:
             # The handler was opened for the most that this run may find.
-            running = replace(wanted.running, concurrency=began_with)
-            wanted = Settings(running, wanted.failures)
+            wanted = Settings(replace(wanted.running, concurrency=began_with), wanted.failures)
         if wanted.needs_brokers(before):
             settled = await self._runtime.blocking_call(self._held.settle, wanted.failures)
             wanted = Settings(wanted.running, settled)
