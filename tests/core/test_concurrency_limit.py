@@ -213,7 +213,7 @@ def to_120(running: int) -> float:
 
 
 def less_and_less_to_120(running: int) -> float:
-    return 1_000 * (min(running, 120) / 15) ** 0.53  # 120 do three times as much as 15
+    return 1_000.0 * float((min(running, 120) / 15) ** 0.53)  # 120 do three times as much as 15
 
 
 NOISY_SHAPES = pytest.mark.parametrize("capacity", [to_120, less_and_less_to_120])
