@@ -12,12 +12,21 @@ from drainer.core.latency import Latency
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Passed
 from drainer.engine.latencies import Latencies
-from drainer.engine.status import CapStatus, EngineStatus, PartitionStatus, RuleStatus, Status
+from drainer.engine.status import (
+    NO_LOAD,
+    CapStatus,
+    EngineStatus,
+    Load,
+    PartitionStatus,
+    RuleStatus,
+    Status,
+)
 from drainer.policy.rate_cap import Cap, RateLimiter
 
 HOTTEST = 5
 WINDOW_S = 5.0  # what "now" means for the rate
 ETA_WINDOW_S = 30.0  # calmer: an estimate that jumps is no help
+LOAD_LOOKS, LOAD_S = 11, 0.25  # for the load of a processor: half a second apart; at least so long
 MEAN_S = 0.5  # what calls in flight are averaged over: the time between two statuses
 
 
@@ -132,7 +141,9 @@ class Meter(Measures):
         buffer_bytes: int,
         plan_path: str,
         clock: Callable[[], float],
+        processor: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
     ) -> None:
+        """``processor`` gives processor seconds that were used, and that were waited for."""
         self._dispatcher = dispatcher
         self._latencies = latencies
         super().__init__(
@@ -142,12 +153,16 @@ class Meter(Measures):
             plan_path=plan_path,
             clock=clock,
         )
-        self._in_flight: deque[tuple[float, int]] = deque()  # when, sub-messages in the handler
+        # When, sub-messages in the handler, busy workers.
+        self._in_flight: deque[tuple[float, int, int]] = deque()
+        self._processor = processor
+        self._spent = deque([(clock(), *processor())], LOAD_LOOKS)
 
-    def look(self, in_flight: int) -> None:
-        """Notes how many sub-messages are in the handler, several times between two statuses."""
+    def look(self, in_flight: int, busy: int) -> None:
+        """Notes how many sub-messages are in the handler, and how many workers have something to
+        do, several times between two statuses."""
         now = self._clock()
-        self._in_flight.append((now, in_flight))
+        self._in_flight.append((now, in_flight, busy))
         while self._in_flight[0][0] <= now - MEAN_S:
             self._in_flight.popleft()
 
@@ -158,8 +173,24 @@ class Meter(Measures):
         At a single moment there may be few, though there are many most of the time: once workers
         have kept the event loop too long, they end what they are at before any takes another.
         """
+        return self._mean(1)
+
+    @property
+    def busy(self) -> int:
+        """How many workers are busy, on average like that."""
+        return self._mean(2)
+
+    def _mean(self, column: int) -> int:
         looks = self._in_flight
-        return round(sum(count for _, count in looks) / max(1, len(looks)))
+        return round(sum(look[column] for look in looks) / max(1, len(looks)))
+
+    def load(self) -> Load:
+        """That of the last few seconds; asked for with each status."""
+        self._spent.append((self._clock(), *self._processor()))
+        seconds, used_s, waited_s = (
+            now - before for before, now in zip(self._spent[0], self._spent[-1], strict=True)
+        )
+        return Load(used_s / seconds, waited_s / seconds) if seconds > LOAD_S else NO_LOAD
 
     def status(self, plan: OffsetPlan, running: int) -> Status:
         """``running`` sub-messages are in the handler."""

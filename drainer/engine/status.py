@@ -59,12 +59,13 @@ class PartitionStatus:
 class FailureStatus:
     """What went wrong in this run, and what was done about it.
 
-    ``failures`` counts attempts that failed, ``timeouts`` those that took too long, of which a
-    thread's may still succeed; ``retries`` further attempts that were granted, ``waiting`` those
-    that are not due yet. ``parked_lanes`` wait for another run. ``late`` counts sub-messages whose
-    thread goes on after their time. ``outages`` counts how
-    often the circuit breaker opened, and ``in_outage`` whether it is open. ``errors`` are (text,
-    count), the most frequent first; ``error_types`` (class, count), without any content.
+    ``failures`` counts attempts that failed, ``failed_sub_messages`` the sub-messages that had one
+    alone in a call. ``timeouts`` counts attempts that took too long, of which a thread's may still
+    succeed; ``retries`` further attempts that were granted, also to a handler that asked for one,
+    ``waiting`` those that are not due yet. ``parked_lanes`` wait for another run. ``late`` counts
+    sub-messages whose thread goes on after their time. ``outages`` counts how often the circuit
+    breaker opened, and ``in_outage`` whether it is open. ``errors`` are (kind of text, count), the
+    most frequent first; ``error_types`` (class, count), without any content.
     ``doubled_letters`` counts dead letters that may be in their topic twice, and ``doubled_first``
     has the places of the first few.
     """
@@ -85,6 +86,7 @@ class FailureStatus:
     rate: float | None = None  # sub-messages started per second, that was asked for
     doubled_letters: int = 0
     doubled_first: tuple[str, ...] = ()
+    failed_sub_messages: int = 0
 
     @classmethod
     def sum(cls, each: Sequence[FailureStatus]) -> FailureStatus:
@@ -108,7 +110,7 @@ class FailureStatus:
 
 _COUNTED = (
     *("failures", "retries", "timeouts", "waiting", "parked_lanes", "late", "outages"),
-    *("given_up", "doubled_letters"),
+    *("given_up", "doubled_letters", "failed_sub_messages"),
 )
 ERRORS_MOST = 50
 DOUBLED_MOST = 20
@@ -239,6 +241,15 @@ class CapStatus:
         return self.average_per_s >= HELD_FROM * self.messages_per_s
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much of a core is used, and waited for where that is known, as shares of the time."""
+
+    used: float = 0.0
+    waited: float = 0.0
+
+
+NO_LOAD = Load()
 Reads = TypeVar("Reads")
 Row = tuple[tuple[str, ...], float | None]  # the values of its own labels; None: no value now
 
@@ -278,8 +289,8 @@ def at(found: Any, path: str) -> Any:
 class EngineStatus(Protocol):
     """What an engine adds to a status, as each view shows it. Its texts may hold anything."""
 
-    def limit(self, status: Status) -> str:
-        """What keeps the drain from going faster, in a few words."""
+    def limit(self, status: Status) -> str | None:
+        """What only this engine knows of what limits it, in a few words; None for nothing."""
 
     @property
     def facts(self) -> Sequence[tuple[str, str]]:
@@ -332,6 +343,14 @@ class Status:
     asked_total: int = 0
     lane_s: float | None = None  # of ``eta_s``, what the hottest lane takes alone
     classes: tuple[ClassStatus, ...] = ()  # that come before the rest
+    busy: int | None = None  # workers, on average like ``running``; None for as many
+    processor: Load = NO_LOAD  # of this process, or of each task on average
+    is_blocked: bool = False  # the event loop, by ``blocked_by``, now
+    is_kept_waiting: bool = False  # by the trouble: nothing new comes, or begins
+
+    @property
+    def workers_busy(self) -> int:
+        return min(self.concurrency, self.running if self.busy is None else self.busy)
 
     @property
     def turn(self) -> ClassStatus | None:

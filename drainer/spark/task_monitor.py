@@ -12,7 +12,7 @@ from drainer.core.latency import Latency, merge_latencies
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.engine.meter import HOTTEST, Measures
-from drainer.engine.status import FailureStatus, PartitionStatus, RuleStatus, Shown, Status
+from drainer.engine.status import FailureStatus, Load, PartitionStatus, RuleStatus, Shown, Status
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.records import TaskStatus
 from drainer.spark.state import Attempt
@@ -134,11 +134,12 @@ class TaskMonitor(Measures):
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
         """``ahead`` says whether the next wave is being read."""
         watermarks, now = self._aggregation.watermarks, self._now
+        loads = [e.last.processor for e in self._tasks.values() if e.last and not e.ended]
         hottest = sorted(
             ((Shown(text), waiting) for each in now for text, waiting in each.hottest),
             key=lambda each: -each[1],
         )
-        return self._status(
+        status = self._status(
             plan,
             (
                 PartitionStatus(
@@ -159,6 +160,11 @@ class TaskMonitor(Measures):
             buffered_bytes=sum(each.buffered_bytes for each in now),
             latency_recent=merge_latencies(each.latency_recent for each in now),
             engine=self._spark(ahead=ahead),
+        )
+        return replace(
+            status,
+            busy=sum(each.busy for each in now),
+            processor=Load(_mean(e.used for e in loads), _mean(e.waited for e in loads)),
         )
 
     def _spark(self, *, ahead: bool) -> SparkStatus:
@@ -206,6 +212,11 @@ class TaskMonitor(Measures):
             failures=replace(failures, waiting=0, parked_lanes=0, late=0, in_outage=False),
         )
         task.last = None
+
+
+def _mean(each: Iterable[float]) -> float:
+    values = list(each)
+    return sum(values) / max(1, len(values))
 
 
 def _ruled(each: Iterable[TaskStatus]) -> RuleStatus:

@@ -10,7 +10,8 @@ from typing import Self
 from drainer.core.codec import builtins
 from drainer.engine.status import Status
 from drainer.view import figures
-from drainer.view.progress import asked_words, facts, limit, share_words, warnings
+from drainer.view.limit import limit, limit_of
+from drainer.view.progress import asked_words, facts, share_words, warnings
 from drainer.view.terminal import Terminal
 
 INTERVAL_S = 5.0  # of the drain's own time; a night's log stays short enough to read
@@ -125,6 +126,7 @@ def status_fields(status: Status) -> dict[str, object]:
         engine=None,
     )
     found, latency = builtins(bounded), status.latency_recent
+    found["limited_by"] = limit_of(status).name.lower()
     del found["latency"]
     if latency is not None:
         names = ("mean_s", "p50_s", "p95_s", "p99_s")

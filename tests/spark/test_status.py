@@ -6,12 +6,12 @@ import io
 import json
 from dataclasses import replace
 
-from drainer.engine.status import Status
+from drainer.engine.status import Load, Status
 from drainer.spark.status import SparkStatus, straggler
+from drainer.view.limit import limit
 from drainer.view.lines import LineView, status_line
 from drainer.view.live import lay_out
 from drainer.view.log import logging_as_json
-from drainer.view.progress import limit
 from view import samples
 
 
@@ -38,15 +38,17 @@ def test_an_address_stays_whole() -> None:
 
 
 def test_what_binds_is_said_in_spark_s_words() -> None:
-    late = on_spark(8)
+    late = replace(on_spark(8), running=100)
     assert limit(late) == "the slowest tasks: the wave waits for 7.0 on worker-1"
     calm = samples.status(engine=replace(samples.on_spark(8), stragglers=()))
     assert limit(calm) == "the handler: every worker is busy"
-    assert limit(replace(calm, running=0, lanes=0)).startswith("reading")
+    full = limit(replace(calm, processor=Load(0.97)))
+    assert full == "the processor: each task uses 97% of a core"
+    assert limit(replace(calm, running=0, lanes=0, lanes_ready=0)).startswith("reading")
     assert limit(replace(calm, running=100)).startswith("the executors")
     assert limit(replace(calm, running=100, lanes_ready=3)).startswith("order")
     names = tuple(f"7.{task}" for task in range(8))
-    slow = replace(calm, engine=replace(samples.on_spark(8), stragglers=names))
+    slow = replace(late, engine=replace(samples.on_spark(8), stragglers=names))
     assert limit(slow).endswith("waits for 7.0, 7.1, 7.2, 5 more")
 
 

@@ -13,10 +13,18 @@ from datetime import UTC, datetime
 import pytest
 
 from drainer.core.progress import Counts
-from drainer.engine.status import CapStatus, ClassStatus, DeadlineStatus, FailureStatus, Status
+from drainer.engine.status import (
+    CapStatus,
+    ClassStatus,
+    DeadlineStatus,
+    FailureStatus,
+    Load,
+    Status,
+)
+from drainer.view.limit import advice, limit
 from drainer.view.lines import status_line
 from drainer.view.live import HELD_MOST, LiveView, RunningLine, lay_out, progress_view
-from drainer.view.progress import deadline_words, limit, share_finished, warnings
+from drainer.view.progress import deadline_words, share_finished, warnings
 from drainer.view.terminal import Terminal
 
 from . import samples
@@ -122,7 +130,22 @@ def test_what_limits_the_drain() -> None:
             replace(status, write_cap=cap),
             "the brokers' limits: at most 1,000 messages/s, 98 KiB/s written",
         ),
-        (replace(status, trouble="away"), "trouble"),
+        (replace(idle, trouble="away", is_kept_waiting=True), "trouble: away"),
+        (replace(idle, lanes_ready=5_000, trouble="away", is_kept_waiting=True), "trouble"),
+        (replace(status, trouble="a commit is late"), "the handler"),
+        (replace(idle, trouble="a commit is late"), "reading"),
+        (replace(idle, failures=FailureStatus(in_outage=True)), "the downstream"),
+        (replace(status, processor=Load(0.97)), "the processor: drainer uses 97% of a core"),
+        (
+            replace(status, processor=Load(0.6, 0.3)),
+            "the processor: drainer uses 60% of a core, and waits for one 30% of the time",
+        ),
+        (
+            replace(status, blocked_by="h.py:7 in handle", is_blocked=True),
+            "the handler: it blocks the event loop at h.py:7 in handle",
+        ),
+        (replace(status, blocked_by="h.py:7 in handle"), "the handler: every worker"),
+        (replace(status, running=8_000, busy=50), "this machine"),
         (replace(status, failures=FailureStatus(rate=status.rate_now)), "--rate"),
         (replace(idle, failures=FailureStatus(waiting=10**6)), "retries"),
         (idle, "reading"),
@@ -136,6 +159,26 @@ def test_what_limits_the_drain() -> None:
         (replace(idle, running=1, partitions=(read,)), "the lane of 'doc-17', where 12,345 wait"),
     ):
         assert limit(found).startswith(words)
+
+
+def test_more_concurrency_is_advised_only_where_the_handler_is_the_limit() -> None:
+    busy = samples.status()
+    assert advice(busy).startswith("`drainer set PLAN concurrency=…`")
+    assert advice(replace(busy, auto=samples.AUTO)) == "", "it is raised without anybody"
+    at_most = replace(samples.AUTO, limit=2_000)
+    assert "concurrency=auto:…" in advice(replace(busy, auto=at_most))
+    full = advice(replace(busy, processor=Load(0.97)))
+    assert "concurrency=" not in full
+    assert "--engine spark" in full
+    assert "--engine" not in advice(replace(busy, processor=Load(0.97), engine=samples.on_spark(8)))
+
+
+def test_no_more_workers_are_busy_than_there_may_be() -> None:
+    """After the limit was lowered, calls end that were begun before."""
+    assert "workers 53 of 53 busy" in status_line(samples.status(running=74, concurrency=53))
+    several = samples.status(running=424, busy=53, concurrency=53)
+    assert "workers 53 of 53 busy" in status_line(several)
+    assert "hottest lanes" not in status_line(samples.status(hottest=()))
 
 
 def test_the_last_frame_stays_on_the_screen_also_when_the_drain_raises() -> None:
