@@ -144,6 +144,7 @@ class LocalDrain:
             buffer_bytes=settings.buffer_bytes,
             plan_path=str(self._held.file.path),
             clock=clock,
+            folds=self._handler.folds,
         )
         self._failures = failures = Failures(
             dispatcher,
