@@ -20,6 +20,7 @@ from drainer.policy.rate_cap import Cap, RateLimiter
 HOTTEST = 5
 WINDOW_S = 5.0  # what "now" means for the rate
 ETA_WINDOW_S = 30.0  # calmer: an estimate that jumps is no help
+ETA_FROM_S = 2.0  # of work: the first calls to end say little of the pace
 ETA_CALLS = 4  # that one worker makes in that time, at least
 MEAN_S = 0.5  # what calls in flight are averaged over: the time between two statuses
 
@@ -95,7 +96,9 @@ class Measures(ABC):
             self._moments.popleft()
         rate_now, pace_now, _ = _rates(recent, moment)
         _, pace, reading = _rates(calm, moment)
-        eta_s = time_left(left, pace, reading, starved=starved)
+        eta_s: float | None = None
+        if now - self._moments[0].at_s >= ETA_FROM_S:
+            eta_s = time_left(left, pace, reading, starved=starved)
         lane_s: float | None = None
         if eta_s is not None and not self._folds:
             # What waits in one lane goes one by one.

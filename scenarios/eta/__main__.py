@@ -151,7 +151,8 @@ def _watched(plan: Path, process: subprocess.Popen[bytes]) -> Iterator[Moment]:
         with suppress(Refused):  # it does not run yet
             for answer in watch(plan, Question("watch")):
                 if answer.status is not None:
-                    yield Moment(time.monotonic(), decode_status(answer.status))
+                    at_s = time.monotonic() - (answer.age_s or 0.0)
+                    yield Moment(at_s, decode_status(answer.status))
         time.sleep(SHOW_FROM_S)
 
 

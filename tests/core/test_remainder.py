@@ -119,13 +119,13 @@ def test_after_a_class_the_time_left_is_that_of_the_rest() -> None:
     """The issue: the rest was taken for as large as the class and it, over few messages."""
     _, rest = first_then_rest()
     ended_s = rest.now_s
-    for at_s, status in rest.statuses[2:-1]:
+    for at_s, status in rest.statuses[4:-1]:
         assert status.eta_s == pytest.approx(ended_s - at_s, rel=0.05, abs=0.5)
 
 
 def test_while_a_class_is_drained_the_time_left_is_its_own_and_that_of_all() -> None:
     first, rest = first_then_rest()
-    for at_s, status in first.statuses[2:-1]:
+    for at_s, status in first.statuses[4:-1]:
         assert status.turn is not None
         assert status.turn.eta_s == pytest.approx(first.now_s - at_s, rel=0.05, abs=0.5)
         assert status.eta_s == pytest.approx(rest.now_s - at_s, rel=0.05, abs=0.5)
@@ -190,7 +190,7 @@ def test_what_rules_take_out_takes_no_time() -> None:
     rules = RuleSettings((SkipRule("most", when="key =~ 'x.*'"),))
     run = Run(plan, rest_of(plan, RuleFilter(rules)))
     run.go_on()
-    for at_s, status in run.statuses[2:-1]:
+    for at_s, status in run.statuses[4:-1]:
         assert status.eta_s == pytest.approx(run.now_s - at_s, rel=0.05, abs=0.5)
 
 
