@@ -31,7 +31,7 @@ from drainer.sandbox import Broker
 
 HANDLERS = Path(__file__).with_name("handlers.py")
 WITHIN, WITHIN_S = 0.25, 1.0
-SILENT_MOST_S = 8.0  # without an estimate: between two passes Spark is started
+SILENT_MOST_S = 30.0  # without an estimate: between two passes Spark is started
 LATENCY_MS, CONCURRENCY = 10, 20
 FAN_OUT_MOST, FAN_OUT = 60, 30.5  # of a message; on average
 CUSTOMERS, DOCUMENTS = 10, 400  # of each customer
