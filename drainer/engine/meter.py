@@ -19,7 +19,7 @@ from drainer.policy.rate_cap import Cap, RateLimiter
 
 HOTTEST = 5
 WINDOW_S = 5.0  # what "now" means for the rate
-ETA_WINDOW_S = 30.0  # calmer: an estimate that jumps is no help
+ETA_WINDOW_S = 15.0  # calmer: an estimate that jumps is no help
 ETA_FROM_S = 2.0  # of work: the first calls to end say little of the pace
 ETA_CALLS = 4  # that one worker makes in that time, at least
 MEAN_S = 0.5  # what calls in flight are averaged over: the time between two statuses

@@ -23,11 +23,11 @@ import orjson
 
 from drainer.control.client import watch
 from drainer.control.wire import Question, decode_status
-from drainer.demo.fill import create_topic, delete_topic, fill
+from drainer.demo.fill import create_topic, fill
 from drainer.engine.status import Status
 from drainer.errors import Refused
 from drainer.kafka.settings import ClientSettings
-from drainer.sandbox import Broker
+from scenarios.brokers import Broker, delete_topic
 
 HANDLERS = Path(__file__).with_name("handlers.py")
 WITHIN, WITHIN_S = 0.25, 1.0
@@ -39,7 +39,7 @@ STRIDE = 37  # no factor of these in common: each run of 60 messages has every f
 PADDING = "x" * 200  # of an operation: the backlog is several waves
 SHOW_FROM_S = 0.2  # between two tries to find the drain
 ENGINES = {
-    "process": ("--engine", "process", "--buffer", "16MiB"),
+    "process": ("--engine", "process"),
     "spark": ("--master", "local[2]", "--engine", "spark", "--wave", "4MiB"),
 }
 
@@ -135,7 +135,7 @@ def _drain(
             *("--handler", f"{HANDLERS}:{workload.handler}", "-b", settings.bootstrap_servers),
             *("--from", "earliest", "--plan", str(plan), "--yes", "--quiet"),
             *("-c", str(CONCURRENCY), "--set", f"latency_ms={LATENCY_MS}"),
-            *(*ENGINES[engine], *workload.words),
+            *("--buffer", "16MiB", *ENGINES[engine], *workload.words),
         ]
         with subprocess.Popen(command, cwd=folder) as process:
             moments = list(_watched(plan, process))
