@@ -31,6 +31,7 @@ from scenarios.brokers import Broker, delete_topic
 
 HANDLERS = Path(__file__).with_name("handlers.py")
 WITHIN, WITHIN_S = 0.25, 1.0
+SILENT_FIRST_S = 3.0  # no estimate is shown before
 SILENT_MOST_S = 30.0  # without an estimate: between two passes Spark is started
 LATENCY_MS, CONCURRENCY = 10, 20
 FAN_OUT_MOST, FAN_OUT = 60, 30.5  # of a message; on average
@@ -175,6 +176,9 @@ def _print(
         due_s = begun_s + (ended_s - begun_s) * tenth / 10
         shown = [each for each in moments if each.at_s <= due_s and eta(each.status) is not None]
         eta_s = eta(shown[-1].status) if shown else None
+        if not shown and due_s - begun_s < SILENT_FIRST_S:
+            cells.append("none")
+            continue
         if eta_s is None or due_s - shown[-1].at_s > SILENT_MOST_S:
             cells.append("none OFF")
             good = False
