@@ -121,6 +121,7 @@ class Lifecycle:
         self._steering = Steering.of(self, held)
         self._asked: Signalled | None = None  # to stop, by the last signal
         self._pressed = False  # by one that a person sends
+        self._eta_s: float | None = None  # before it began to end: nothing is begun since
         self.listens = False
 
     async def run(self) -> Summary:
@@ -269,8 +270,13 @@ class Lifecycle:
         stopping = None
         if cause is not None:
             stopping = str(cause) if isinstance(cause, DrainerError) else describe(cause)
+        else:
+            self._eta_s = status.eta_s
         failures = self._work.failure_status()
         waits = status.trouble or self._unsure  # what a commit waits out keeps nothing else back
+        classes = status.classes or ClassStatus.of(checkpointer.plan)
+        if failures.in_outage:
+            self._eta_s, classes = None, tuple(replace(each, eta_s=None) for each in classes)
         status = replace(
             status,
             is_kept_waiting=waits is not None,
@@ -278,8 +284,8 @@ class Lifecycle:
             stopping=stopping,
             trouble=waits or checkpointer.trouble,
             failures=failures,
-            eta_s=None if failures.in_outage else status.eta_s,
-            classes=status.classes or ClassStatus.of(checkpointer.plan),
+            eta_s=self._eta_s,
+            classes=classes,
         )
         return self._steering.shown(status)
 

@@ -146,6 +146,7 @@ class LocalDrain:
             plan_path=str(self._held.file.path),
             clock=clock,
             processor=self._processor,
+            folds=self._handler.folds,
         )
         self._failures = failures = Failures(
             dispatcher,

@@ -35,7 +35,10 @@ class Shown(str):
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition: fetched up to ``position``, finished up to ``watermark``, as offsets."""
+    """One partition: fetched up to ``position``, finished up to ``watermark``, as offsets.
+
+    ``sub_messages_left`` is an estimate, None until something was read.
+    """
 
     partition: int
     start: int
@@ -44,6 +47,8 @@ class PartitionStatus:
     watermark: int
     committed: int | None
     messages_finished: int  # over all runs of this drain
+    sub_messages_finished: int = 0  # the same
+    sub_messages_left: int | None = None
 
     @property
     def complete(self) -> bool:
@@ -174,9 +179,9 @@ class ClassStatus:
     """What is drained before the rest.
 
     ``where`` is its expression. ``sub_messages`` are those of all runs, ``held`` of these wait for
-    the rest, for they stand behind some of it; ``cut`` says that some was not looked at. ``eta_s``
-    is until it is drained, None when that is unknown or not its turn; ``ended`` is when it was (ISO
-    8601).
+    the rest, for they stand behind some of it; ``cut`` says that some was not looked at. ``left``
+    is about how many are yet to be drained before the rest, and ``eta_s`` until they are; both are
+    None when that is unknown or not its turn. ``ended`` is when it was drained (ISO 8601).
     """
 
     where: str
@@ -185,6 +190,7 @@ class ClassStatus:
     eta_s: float | None = None
     ended: str | None = None
     cut: bool = False
+    left: int | None = None
 
     @classmethod
     def of(cls, plan: OffsetPlan) -> tuple[ClassStatus, ...]:

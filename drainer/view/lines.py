@@ -11,7 +11,7 @@ from drainer.core.codec import builtins
 from drainer.engine.status import Status
 from drainer.view import figures
 from drainer.view.limit import limit, limit_of
-from drainer.view.progress import asked_words, facts, share_words, warnings
+from drainer.view.progress import asked_words, facts, share_finished, warnings
 from drainer.view.terminal import Terminal
 
 INTERVAL_S = 5.0  # of the drain's own time; a night's log stays short enough to read
@@ -93,7 +93,7 @@ def status_line(status: Status) -> str:
     """``12s  41.2%  eta 3m 20s  messages 1,234,567 of ~3,000,000 done  …``."""
     words = [
         figures.duration(status.elapsed_s),
-        share_words(status),
+        figures.percent(share_finished(status.partitions)),
         f"eta {figures.duration(status.eta_s)}",
     ]
     if status.stopping is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from drainer.core.event import Event, clock
@@ -24,31 +23,19 @@ LANE_SHOWN = 40
 def share_finished(partitions: Iterable[PartitionStatus]) -> float:
     """How much of a backlog is finished, 0 to 1: 1 only when it is complete.
 
-    Offsets have holes, so messages alone would never get there; the watermark alone would stand
-    still behind one slow lane. Each is a lower bound, and the better one of each partition counts.
+    In sub-messages, of which those to come are estimated. While nothing was read they can't be, and
+    offsets count: those below the watermark, or messages if these are more.
     """
-    offsets, known, complete = 0, 0, True
-    for part in partitions:
-        offsets += part.end - part.start
-        known += finished(part)
-        complete = complete and part.complete
-    if complete:
+    parts = tuple(partitions)
+    if all(part.complete for part in parts):
         return 1.0
-    return min(known / offsets, 0.9999) if offsets > 0 else 0.0
-
-
-def by_done(status: Status) -> tuple[PartitionStatus, ...]:
-    """Its partitions with what is done of them: a pass that looks for a class finishes no message,
-    it only passes them."""
-    if status.turn is None:
-        return status.partitions
-    return tuple(replace(part, messages_finished=0) for part in status.partitions)
-
-
-def share_words(status: Status) -> str:
-    """``41.2%`` of the backlog is finished, or ``searched 41.2%`` of it for what comes first."""
-    share = figures.percent(share_finished(status.partitions))
-    return share if status.turn is None else f"searched {share}"
+    lefts = [part.sub_messages_left for part in parts]
+    done = sum(part.sub_messages_finished for part in parts)
+    total = done + sum(filter(None, lefts))
+    if None in lefts:
+        done = sum(map(finished, parts))
+        total = sum(part.end - part.start for part in parts)
+    return min(done / total, 0.9999) if total > 0 else 0.0
 
 
 def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
@@ -167,6 +154,9 @@ def class_times(status: Status) -> Iterator[Field]:
     """When each class is drained, and when all is."""
     for number, each in enumerate(status.classes):
         done = f"{figures.count(each.sub_messages.finished)} done"
+        if each.left is not None:
+            total = figures.count(each.sub_messages.finished + each.left)
+            done = f"{figures.count(each.sub_messages.finished)} of ~{total} done"
         if each.ended is not None:
             done += f" by {clock(each.ended)}"
         elif each.eta_s is not None:
