@@ -122,6 +122,11 @@ class LoadedHandler:
         handler.selects = selects
         return handler
 
+    @property
+    def folds(self) -> bool:
+        """Whether one call may have several sub-messages of a lane."""
+        return self.bundling is not None and self.bundling.folds
+
     def held_open(self) -> LoadedHandler:
         """The same handler for whoever neither opens nor closes it."""
         handler = copy(self)

@@ -167,7 +167,7 @@ lock-loss-not-seen (lock loss): engine/test_stopping.py::test_a_cancelled_handle
 -            if lock.lost is not None:
 +            if False:
 starts-with-a-lock-in-doubt (lock loss): engine/test_failure_policy.py::test_nothing_is_started_while_the_lock_is_not_confirmed
--        self._work.pause(unsure or self._steering.paused is not None)
+-        self._work.pause(self._unsure is not None or self._steering.paused is not None)
 +        self._work.pause(self._steering.paused is not None)
 sighup-is-asking-twice (stop signals): engine/test_stopping.py::test_a_sighup_beside_another_signal_is_not_asking_twice
 -        if name != "SIGHUP":

@@ -92,10 +92,10 @@ class Answer(JsonRecord):
 class EngineTold:
     """What an engine adds to a status, as it said it in another process."""
 
-    words: str = ""
+    words: str | None = None
     facts: tuple[tuple[str, str], ...] = ()
 
-    def limit(self, status: Status) -> str:
+    def limit(self, status: Status) -> str | None:
         return self.words
 
     def as_json(self) -> dict[str, Any]:

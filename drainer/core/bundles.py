@@ -42,6 +42,11 @@ class Bundling:
     of: BatchOf = BatchOf.LANES
 
     @property
+    def folds(self) -> bool:
+        """Whether one call may have several sub-messages of a lane."""
+        return self.coalesce is not None or self.of is BatchOf.LANE
+
+    @property
     def lanes(self) -> int:
         """How many lanes one call may hold."""
         return self.most if self.of is BatchOf.LANES else 1
@@ -107,7 +112,7 @@ class Bundler:
 
     def __init__(self, inner: Inner, bundling: Bundling) -> None:
         self._bundling = bundling
-        self._looks_behind = bundling.coalesce is not None or bundling.of is BatchOf.LANE
+        self._looks_behind = bundling.folds
         self.calls = 0  # that have done their work
         self.use(inner)
 

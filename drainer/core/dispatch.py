@@ -18,7 +18,8 @@ from drainer.core.ledger import Ledger, Load
 from drainer.core.order import LANE_OF, Order
 from drainer.core.parked import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
 from drainer.core.payloads import Payloads
-from drainer.core.progress import DONE, Counts, Outcome, Passed, Progress
+from drainer.core.progress import DONE, Counts, Outcome, Progress
+from drainer.core.remainder import Remainder, Sample
 from drainer.errors import Halted
 from drainer.message import Barrier, Message, ShippedMessage, SubMessage, Unsplit, partition_of
 from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
@@ -87,6 +88,7 @@ class Dispatcher:
         self._named = list(named.of(self.parked))
         self._selects = selects
         self.rule_filter = rule_filter or RuleFilter(RuleSettings())
+        self.ruled_out = 0  # sub-messages, in this run: no call was made for them
         self._sift = self.rule_filter.sift if self.rule_filter.settings or selects else None
         self._others = others
         # Whether expressions are evaluated for what is delivered.
@@ -408,10 +410,24 @@ class Dispatcher:
         """Messages of a partition that nothing is left of, in all runs."""
         return self.ledgers[number].messages_finished
 
-    def passed(self) -> Passed:
-        """How far it is, in sub-messages: many a message ends late, when its last lane does."""
-        messages, subs = self.tally()
-        return Passed(subs.finished, subs.pending, subs.read / max(1, messages.read))
+    def subs_finished(self, number: int) -> int:
+        """Sub-messages of a partition, in all runs."""
+        return self.ledgers[number].tally()[1].finished
+
+    def remainder(self) -> Remainder:
+        """How far it is, by what was delivered in this run."""
+        resting, read = self.load.resting_subs, sum(e.subs_read for e in self.ledgers.values())
+        subs = self.tally()[1]
+        return Remainder.of(
+            self._samples(),
+            handled=subs.finished - self.ruled_out,
+            waiting=subs.pending - resting,
+            share=(read - self.ruled_out - resting) / read if read else 1.0,
+        )
+
+    def _samples(self) -> Mapping[int, Sample]:
+        below = self._shared_below
+        return {number: each.sample(below.get(number, 0)) for number, each in self.ledgers.items()}
 
     def tally(self) -> tuple[Counts, Counts]:
         """Messages and sub-messages over all ledgers."""
@@ -424,7 +440,11 @@ class Dispatcher:
     def _take_out(self, message: Message, subs: Sequence[SubMessage], done: int) -> int:
         if self._selects is not None:
             done |= self._leave_alone(subs, done, self._selects)
-        return done if self._sift is None else done | self._sift(message, subs, done)
+        if self._sift is None:
+            return done
+        taken = self._sift(message, subs, done)
+        self.ruled_out += taken.bit_count()
+        return done | taken
 
     def _leave_alone(
         self, subs: Sequence[SubMessage], done: int, selects: Callable[[SubMessage], bool]

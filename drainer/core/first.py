@@ -7,6 +7,7 @@ backlog does, so each run of a pass reads from there, and handles what is left.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -22,11 +23,11 @@ from drainer.core.progress import (
     Counts,
     Fates,
     Outcome,
-    Passed,
     Progress,
     join_fates,
     join_ranges,
 )
+from drainer.core.remainder import Sample, unread_subs
 from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules.rule_filter import RuleFilter
@@ -74,7 +75,7 @@ class FirstDispatcher(Dispatcher):
 
     Attributes:
         claim: the selector of the class.
-        beside: sub-messages that do not match, and are not finished.
+        beside: sub-messages that do not match, and are not finished, by partition.
         cut: partitions that it does not look at to their ends, for a barrier stands there.
         found: where messages with a match lie, finished or not.
     """
@@ -115,7 +116,8 @@ class FirstDispatcher(Dispatcher):
         self._selection, self.evaluates = Selection(where), True
         self._waits, self._lanes_of = LaneFilter(filter_bits), lanes_of(order)
         self.found = ClassMap({n: (each.watermark, each.end) for n, each in self.ledgers.items()})
-        self.beside = 0
+        self.beside = Counter[int]()
+        self._ends = {number: part.end for number, part in plan.partitions.items()}
         self.cut: set[int] = set()
         self._fates = {number: each.fates for number, each in own.items()}
         self._passed = dict.fromkeys(self.ledgers, 0)
@@ -174,7 +176,7 @@ class FirstDispatcher(Dispatcher):
                     self._rest(sub)  # another run may redrive it
             elif not matching & bit:
                 self._waits.add(number, self._lanes_of(sub))
-                self.beside += 1
+                self.beside[number] += 1
             elif not unsplit and self._waits.has_any(number, self._lanes_of(sub)):
                 self._hold(sub)
             else:
@@ -205,10 +207,24 @@ class FirstDispatcher(Dispatcher):
             self._fates[number] = self._fates_of(number, each)
         return {number: replace(each, messages=Counts()) for number, each in found.items()}
 
-    def passed(self) -> Passed:
-        """In messages: of most of them nothing is handled in this pass."""
-        messages, _ = super().tally()
-        return Passed(messages.finished + sum(self._passed.values()), messages.pending)
+    def subs_finished(self, number: int) -> int:
+        return super().subs_finished(number) + self._all[number].sub_messages.finished
+
+    def left_beside(self) -> Mapping[int, float] | None:
+        """Estimate by partition what is left for later passes, beside what this one has read; None
+        while nothing was read."""
+        samples = {}
+        for number, each in self.ledgers.items():
+            known, subs = self._all[number], self.beside[number]
+            if number in self.cut:  # all that it has not read is for later
+                subs += each.subs_read
+            bounds = known.watermark, each.position, self._ends[number]
+            samples[number] = Sample.of(bounds, known.finished, subs)
+        unread = unread_subs(samples)
+        return unread and {number: each + self.beside[number] for number, each in unread.items()}
+
+    def _samples(self) -> Mapping[int, Sample]:
+        return {number: each.sample() for number, each in self.ledgers.items()}
 
     def tally(self) -> tuple[Counts, Counts]:
         """Messages are counted by whoever finishes the rest of them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drainer.core.codec import JsonRecord
 
@@ -16,11 +16,13 @@ class Latency(JsonRecord):
     """Latencies of attempts that returned: how many there were, their mean, and p0, p1, … p100.
 
     ``count`` is how many it stands for; when there are many, a part of them was measured.
+    ``processor_s`` is how much processor time of the handler's thread is in one, on average.
     """
 
     count: int
     mean_s: float
     percentiles_s: tuple[float, ...]
+    processor_s: float | None = None
 
     def __post_init__(self) -> None:
         percentiles = self.percentiles_s
@@ -72,4 +74,9 @@ def merge_latencies(records: Iterable[Latency | None]) -> Latency | None:
         reached += weight
         while len(found) < PERCENTILES and reached >= 2 * count * len(found):
             found.append(value)
-    return Latency.of(count, mean_s, found)
+    spent = [(each.processor_s, each.count) for each in known if each.processor_s is not None]
+    merged = Latency.of(count, mean_s, found)
+    if not spent:
+        return merged
+    spent_s = sum(spent_s * calls for spent_s, calls in spent)
+    return replace(merged, processor_s=spent_s / sum(calls for _, calls in spent))

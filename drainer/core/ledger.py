@@ -20,6 +20,7 @@ from drainer.core.progress import (
     join_ranges,
     ranges_of,
 )
+from drainer.core.remainder import Sample
 from drainer.message import KeySums, Message
 
 PURGE_MIN = 64  # finished messages inside the queue that are not worth purging yet
@@ -80,13 +81,14 @@ class Load:
     Attributes:
         pending_bytes: an estimate of the memory that delivered and unfinished messages take.
         resting: messages of which nothing else is left to do in this run.
+        resting_subs: sub-messages that stay pending in this run.
         purge_bytes: finished ones inside one queue that are not worth purging yet.
     """
 
-    __slots__ = ("pending_bytes", "purge_bytes", "resting")
+    __slots__ = ("pending_bytes", "purge_bytes", "resting", "resting_subs")
 
     def __init__(self, ledgers: int = 1) -> None:
-        self.pending_bytes = self.resting = 0
+        self.pending_bytes = self.resting = self.resting_subs = 0
         self.purge_bytes = PURGE_BYTES_MIN // max(1, ledgers)
 
 
@@ -111,8 +113,12 @@ class Ledger:
         self._pending: deque[Message] = deque()  # by offset; finished ones inside go lazily
         self._finished_inside = self._bytes_inside = 0
         self.resumed = bool(known.finished)
-        self._earlier = RangeSet(known.finished)  # of the drain that this one resumes
+        self._before = known.watermark, known.finished  # of the drain that this one resumes
+        self._earlier = RangeSet(known.finished)
+        self._partial_below = max(known.partial, default=-1) + 1
         self._earlier_partial = dict(known.partial)
+        # Of messages that were delivered, sub-messages that were finished before, or elsewhere.
+        self._subs_before = self._subs_elsewhere = 0
         self._changed_finished: list[int] = []
         self._changed_partial: list[Message] = []
         self._recorded = known.watermark  # the watermark that changes() told last
@@ -177,10 +183,13 @@ class Ledger:
         if self._earlier_partial and offset in self._earlier_partial:
             done = self._recall(message)
             fate = fate.or_worse(message.part.fate)
-            left -= (done & own if own else done).bit_count()
+            before = (done & own if own else done).bit_count()
+            self._subs_before += before
+            left -= before
         if elsewhere:
             elsewhere &= ~done
             left -= elsewhere.bit_count()
+            self._subs_elsewhere += elsewhere.bit_count()
             done |= elsewhere
             if left:  # or nobody asks any more
                 part = message.part or self._begin_part(message)
@@ -290,6 +299,7 @@ class Ledger:
         """
         part = message.part or self._begin_part(message)
         part.resting += 1
+        self.load.resting_subs += 1
         if part.resting == message.left:
             self._put_to_rest(message)
 
@@ -299,6 +309,19 @@ class Ledger:
             self.messages_read - self.messages_done - sum(self.messages_otherwise.values()),
             self.subs_read - self.subs_done - sum(self.subs_otherwise.values()),
         )
+
+    def sample(self, shared_below: int | None = None) -> Sample:
+        """What this run has read, for an estimate of the rest.
+
+        Below ``shared_below`` other claims have finished sub-messages; None when the estimate is
+        not to count those at all.
+        """
+        (start, before), finished, below = self._before, self._subs_before, self._partial_below
+        if shared_below is not None:
+            finished += self._subs_elsewhere
+            below = max(below, shared_below)
+        bounds = start, self.position, self.end
+        return Sample.of(bounds, before, self.subs_read + finished, finished, below)
 
     @property
     def messages_finished(self) -> int:

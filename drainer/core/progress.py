@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from itertools import pairwise
 from operator import add, attrgetter, sub
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from drainer.core.codec import JsonRecord, Whole
 from drainer.errors import SplitFailed
@@ -137,15 +137,6 @@ class Counts(JsonRecord):
 
 
 _numbers = attrgetter(*(each.name for each in fields(Counts)))  # astuple() takes 50 times as long
-
-
-class Passed(NamedTuple):
-    """How far a run is: what is done, and what is left of what was read, in one unit, of which each
-    offset gives so much."""
-
-    done: int
-    left: int
-    each: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

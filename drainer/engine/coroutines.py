@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from math import inf
 from typing import Any
@@ -162,8 +162,9 @@ class AsyncWorkers(Workers):
         self._late = False
         self._slice_end = self._clock() + SLICE_S
 
-    def _measured(self, number: int, handled: int, begun_s: float) -> int:
-        """Hears when a worker began what has returned; gives the count at which it measures again.
+    def _measured(self, number: int, handled: int, begun_s: float, spent_s: float) -> int:
+        """Hears when a worker began what has returned, and what it spent; gives the count at which
+        it measures again.
 
         It has looked at the clock: whether the slice is over is seen by the way.
         """
@@ -176,7 +177,7 @@ class AsyncWorkers(Workers):
             if not self._late:
                 self._late = True
                 self._loop.call_soon(self._new_turn)
-        gap = self._gaps[number] = self._note(now_s - begun_s, self._gaps[number])
+        gap = self._gaps[number] = self._note(now_s - begun_s, self._gaps[number], spent_s)
         return handled + gap
 
     async def _watch(self) -> None:
@@ -210,6 +211,7 @@ class AsyncWorkers(Workers):
     async def _work(self, number: int) -> None:
         handle, current, overdue = self._handle, self._current, self._overdue
         clock, uptime, lease = self._clock, self._uptime, self._lease
+        thread_time = self._runtime.thread_time
         handled = measure_at = 0  # counted in those that returned
         while not self._stopping:
             if self._surplus or self._late:
@@ -229,9 +231,10 @@ class AsyncWorkers(Workers):
                     if uptime() >= lease.sure_until_s:
                         raise LeaseOver
                     begun_s = None if handled < measure_at else clock()
-                    result = await handle(sub)
+                    call = handle(sub) if begun_s is None else _Timed(handle(sub), thread_time)
+                    result = await call
                     if begun_s is not None:
-                        measure_at = self._measured(number, handled, begun_s)
+                        measure_at = self._measured(number, handled, begun_s, call.spent_s)
                     if result is not None:
                         insist_on_done(result)
                     if overdue and number in overdue:  # it swallowed its cancellation
@@ -255,6 +258,32 @@ class AsyncWorkers(Workers):
 
 
 CALLS_HANDLER = AsyncWorkers._work.__code__
+
+
+class _Timed:
+    """A call to await; ``spent_s`` is the processor time of its steps. Tasks that it starts, and
+    callbacks of the event loop, are not in it."""
+
+    __slots__ = ("_steps", "_thread_time", "spent_s")
+
+    def __init__(self, call: Awaitable[object], thread_time: Callable[[], float]) -> None:
+        self._steps, self._thread_time, self.spent_s = call.__await__(), thread_time, 0.0
+
+    def __await__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        return self._step(self._steps.__next__)
+
+    def throw(self, *error: Any) -> Any:
+        return self._step(self._steps.throw, *error)
+
+    def _step(self, step: Callable[..., Any], *error: Any) -> Any:
+        begun_s = self._thread_time()
+        try:
+            return step(*error)
+        finally:
+            self.spent_s += self._thread_time() - begun_s
 
 
 def _not_to_be_cancelled(sub: SubMessage, times: int) -> HandleFailed:

@@ -14,6 +14,7 @@ from drainer.core.bundles import Bundle, Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
 from drainer.core.listed import counted
 from drainer.core.progress import Counts, Outcome
+from drainer.engine.kinds import kind_of
 from drainer.engine.outcome import lanes_parked, left_alone
 from drainer.engine.ports import DeadLetters
 from drainer.engine.runtime import Runtime
@@ -125,7 +126,7 @@ class Failures:
             self._bundler = Bundler(dispatcher, bundling)
         self._letters = 0  # on their way
         self._doubled, self._doubled_first = 0, tuple[str, ...]()  # letters written again blindly
-        self._failed = self._timeouts = self._skipped = 0
+        self._failed = self._failed_subs = self._timeouts = self._skipped = 0
         self._last_kind = self._outage = ""
         self.late: set[SubMessage] = set()  # overdue, and still in their threads
         self._stuck_since_s: float | None = None  # all threads are overdue
@@ -192,6 +193,7 @@ class Failures:
     def status(self) -> FailureStatus:
         return FailureStatus(
             failures=self._failed,
+            failed_sub_messages=self._failed_subs,
             retries=self._retries.begun,
             timeouts=self._timeouts,
             waiting=len(self._retries),
@@ -243,6 +245,9 @@ class Failures:
 
     def _failed_alone(self, sub: SubMessage, error: BaseException, fault: Fault) -> None:
         now_s = self._clock()
+        known = getattr(sub, "failing", None)  # without a try of its own, it was in a bundle's
+        if not (isinstance(error, Skip | Retry) or (known and known.tries)):
+            self._failed_subs += 1
         if isinstance(error, Skip):
             self._policy.forget(sub, now_s)  # decided by the handler, perhaps without a call
             self._dispatcher.rule_filter.skipped(_reason(error))
@@ -569,11 +574,11 @@ class Failures:
     def _count(self, error: BaseException) -> None:
         self._failed += 1
         self._timeouts += isinstance(error, TimedOut)
-        kind = _kind(error)
+        self._last_kind = _kind(error)
+        kind = kind_of(self._last_kind)
         if kind not in self._kinds and len(self._kinds) >= KINDS_MOST:
             kind = type(error).__name__
         self._kinds[kind] += 1
-        self._last_kind = kind
         name = type(error).__name__
         self._types[name if name in self._types or len(self._types) < KINDS_MOST else "other"] += 1
 

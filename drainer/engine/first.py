@@ -16,11 +16,14 @@ def with_class(
     where: str,
     rate: float | None,
 ) -> Status:
-    """A status of a run that drains one class: its time is the class's, and becomes that of all.
+    """A status of a run that drains one class: what is left of this is the class's, and becomes
+    that of all.
 
     ``rate`` is how many sub-messages may be started per second.
     """
     now = dispatcher.counts_of_class()
+    lefts = [part.sub_messages_left for part in status.partitions]
+    left = None if None in lefts else sum(filter(None, lefts)) - dispatcher.held
     classes = tuple(
         ClassStatus(
             where,
@@ -28,26 +31,40 @@ def with_class(
             dispatcher.held,
             status.eta_s,
             cut=not dispatcher.looked_at_all,
+            left=left,
         )
         if known.where == where
         else each
         for known, each in zip(plan.classes.each, ClassStatus.of(plan), strict=True)
     )
-    rest_s = _rest_s(status, dispatcher, rate)
+    if plan.classes.only:
+        last = sum(each.ended is None for each in classes) == 1
+        return replace(status, classes=classes, eta_s=status.eta_s if last else None)
+    beside = dispatcher.left_beside()
+    if beside is None:
+        return replace(status, classes=classes, eta_s=None)
+    partitions = tuple(
+        replace(
+            part, sub_messages_left=(part.sub_messages_left or 0) + round(beside[part.partition])
+        )
+        for part in status.partitions
+    )
+    rest_s = _rest_s(status, dispatcher, sum(beside.values()) + dispatcher.held, rate)
     eta_s = None if status.eta_s is None or rest_s is None else status.eta_s + rest_s
-    return replace(status, classes=classes, eta_s=eta_s)
+    return replace(status, classes=classes, partitions=partitions, eta_s=eta_s)
 
 
-def _rest_s(status: Status, dispatcher: FirstDispatcher, rate: float | None) -> float | None:
-    """What the rest takes at this concurrency, by the share of it that was read.
+def _rest_s(
+    status: Status, dispatcher: FirstDispatcher, subs: float, rate: float | None
+) -> float | None:
+    """What so many of the rest take with all workers busy, as long as those of the class did.
 
     It may be less: a pass does little but read, which makes calls late, and the rest will not.
     """
-    marks = dispatcher.watermarks
-    read = sum(part.position - marks[part.partition] for part in status.partitions)
-    total = sum(part.end - marks[part.partition] for part in status.partitions)
-    if not read or status.latency is None:
+    latency = status.latency
+    handled = dispatcher.counts_of_class().finished - dispatcher.ruled_out
+    if not handled or latency is None:
         return None
-    subs = (dispatcher.beside + dispatcher.held) * total / read
-    rest_s = subs * status.latency.mean_s / status.concurrency
+    calls = dispatcher.remainder().share * subs * latency.count / handled
+    rest_s = calls * latency.mean_s / status.concurrency
     return max(rest_s, subs / rate) if rate else rest_s

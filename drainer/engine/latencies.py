@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import accumulate
 from math import exp, log
 from random import Random
@@ -40,24 +41,26 @@ class Latencies:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._draw = Random(SPARSE).random  # from a seed, so that a run can be repeated
-        self._new: list[tuple[float, int]] = []  # since the last look
+        self._new: list[tuple[float, float, int]] = []  # since the last look
+        self._spent_s = 0.0  # by all that ``_all`` stands for
         self._all = Buckets()
         self._recent: deque[tuple[float, Buckets]] = deque()
         self._in_recent = Buckets()  # the sum of these
 
-    def note(self, took_s: float, gap: int) -> int:
+    def note(self, took_s: float, gap: int, spent_s: float = 0.0) -> int:
         """Takes what a worker has measured, ``gap`` attempts after the one that it measured before.
 
         Returns the gap to the one that it measures next; 0 is the very next too, and a worker's
         first.
         """
-        self._new.append((took_s, gap or 1))
+        self._new.append((took_s, spent_s, gap or 1))
         return 0 if len(self._new) < EACH_MOST else 1 + int(self._draw() * (2 * SPARSE - 1))
 
     def overall(self) -> Latency | None:
         """Of the whole run up to now; None until an attempt returned."""
         self._look()
-        return _latency(self._all)
+        found, count = _latency(self._all), max(1, self._all.total())
+        return None if found is None else replace(found, processor_s=self._spent_s / count)
 
     def recent(self) -> Latency | None:
         """Of the last ten seconds or so; None when no attempt returned in them."""
@@ -68,7 +71,8 @@ class Latencies:
         now_s, found = self._clock(), Buckets()
         measured = self._new[: len(self._new)]  # threads go on appending
         del self._new[: len(measured)]
-        for took_s, weight in measured:
+        for took_s, spent_s, weight in measured:
+            self._spent_s += weight * spent_s
             found[round(log(max(LEAST_S, took_s)) / BUCKET)] += weight
         if found:
             self._all.update(found)

@@ -121,6 +121,7 @@ class Lifecycle:
         self._steering = Steering.of(self, held)
         self._asked: Signalled | None = None  # to stop, by the last signal
         self._pressed = False  # by one that a person sends
+        self._eta_s: float | None = None  # before it began to end: nothing is begun since
         self.listens = False
 
     async def run(self) -> Summary:
@@ -179,8 +180,14 @@ class Lifecycle:
 
     def hold_back(self) -> None:
         # Another drain may hold the lock by now: it should find no one at work.
-        unsure = self._runtime.uptime() >= self._lock.sure_until_s
-        self._work.pause(unsure or self._steering.paused is not None)
+        self._work.pause(self._unsure is not None or self._steering.paused is not None)
+
+    @property
+    def _unsure(self) -> str | None:
+        """Why nothing may begin, until the lock is confirmed."""
+        if self._runtime.uptime() < self._lock.sure_until_s:
+            return None
+        return "the lock on the group is not confirmed, so drainer begins nothing new"
 
     @property
     def first(self) -> str | None:
@@ -263,15 +270,22 @@ class Lifecycle:
         stopping = None
         if cause is not None:
             stopping = str(cause) if isinstance(cause, DrainerError) else describe(cause)
+        else:
+            self._eta_s = status.eta_s
         failures = self._work.failure_status()
+        waits = status.trouble or self._unsure  # what a commit waits out keeps nothing else back
+        classes = status.classes or ClassStatus.of(checkpointer.plan)
+        if failures.in_outage:
+            self._eta_s, classes = None, tuple(replace(each, eta_s=None) for each in classes)
         status = replace(
             status,
+            is_kept_waiting=waits is not None,
             plan_age_s=self._runtime.monotonic() - checkpointer.written_at,
             stopping=stopping,
-            trouble=status.trouble or checkpointer.trouble,
+            trouble=waits or checkpointer.trouble,
             failures=failures,
-            eta_s=None if failures.in_outage else status.eta_s,
-            classes=status.classes or ClassStatus.of(checkpointer.plan),
+            eta_s=self._eta_s,
+            classes=classes,
         )
         return self._steering.shown(status)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import process_time, thread_time
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Outcome
@@ -21,8 +20,7 @@ class Limiter:
             well when it takes several sub-messages in one.
         idle: how many workers find nothing to do.
         use: called with each new limit.
-        threads: whether the handler runs on threads, and so all of the process is its processor
-            time; of an async one it is that of the event loop's thread, whose task this is.
+        busy_s: gives the processor seconds that were used or waited for.
     """
 
     def __init__(
@@ -33,7 +31,7 @@ class Limiter:
         idle: Callable[[], int],
         use: Callable[[int], None],
         *,
-        threads: bool,
+        busy_s: Callable[[], float],
         clock: Callable[[], float],
     ) -> None:
         self._search = search
@@ -41,7 +39,7 @@ class Limiter:
         self._failures = failures
         self._idle = idle
         self._use = use
-        self._busy_s = process_time if threads else thread_time
+        self._busy_s = busy_s
         self._clock = clock
         self._last = self._now()
         self._running = 0

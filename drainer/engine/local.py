@@ -63,6 +63,7 @@ class LocalDrain:
         self.calls: Callable[[], int] = lambda: 0  # in the handler; any thread may ask
         self.totals: Callable[[], Totals] = Totals  # of all tasks, where there are others
         self._settings = Settings(held.running, plan.failures)
+        self._processor = partial(held.runtime.processor, not held.handler.is_async)
         self._paused = False
         self._letters: dict[str, DeadLetters] = {}  # by topic
         self._limiter: Limiter | None = None  # when the concurrency is not fixed
@@ -144,6 +145,8 @@ class LocalDrain:
             buffer_bytes=settings.buffer_bytes,
             plan_path=str(self._held.file.path),
             clock=clock,
+            processor=self._processor,
+            folds=self._handler.folds,
         )
         self._failures = failures = Failures(
             dispatcher,
@@ -239,7 +242,7 @@ class LocalDrain:
                 self._failures,
                 lambda: self._workers.idle,
                 self.limit,
-                threads=not self._handler.is_async,
+                busy_s=lambda: sum(self._processor()),
                 clock=self._runtime.monotonic,
             )
             self._limiting = spawn(self._limiter.run(), "limiter", self._life.end)
@@ -263,7 +266,7 @@ class LocalDrain:
             self._finish_what_came(trouble)
         elif trouble is not None:
             self._life.end(trouble)
-        self._meter.look(self._running)
+        self._meter.look(self._running, max(0, self._meter.concurrency - self._workers.idle))
         self._decide_rejected()
         self._pump.poke()
 
@@ -318,7 +321,10 @@ class LocalDrain:
             status,
             trouble=self._source.trouble or self._failures.trouble,
             auto=None if self._limiter is None else self._limiter.status(),
+            busy=self._meter.busy,
+            processor=self._meter.load(),
             blocked_by=self._watchdog.blocked_by,
+            is_blocked=self._watchdog.is_blocked,
             read_cap=cap_status(self._ports.read_pace, status.elapsed_s),
             write_cap=cap_status(self._ports.write_pace, status.elapsed_s),
         )

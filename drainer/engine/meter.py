@@ -6,19 +6,39 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from time import monotonic
+from typing import NamedTuple
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.latency import Latency
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts, Passed
+from drainer.core.progress import Counts
+from drainer.core.remainder import Remainder
 from drainer.engine.latencies import Latencies
-from drainer.engine.status import CapStatus, EngineStatus, PartitionStatus, RuleStatus, Status
+from drainer.engine.status import (
+    NO_LOAD,
+    CapStatus,
+    EngineStatus,
+    Load,
+    PartitionStatus,
+    RuleStatus,
+    Status,
+)
 from drainer.policy.rate_cap import Cap, RateLimiter
 
 HOTTEST = 5
 WINDOW_S = 5.0  # what "now" means for the rate
-ETA_WINDOW_S = 30.0  # calmer: an estimate that jumps is no help
+LOAD_LOOKS, LOAD_S = 11, 0.25  # for the load of a processor: half a second apart; at least so long
+ETA_WINDOW_S = 15.0  # calmer: an estimate that jumps is no help
+ETA_FROM_S = 2.0  # of work: the first calls to end say little of the pace
+ETA_CALLS = 4  # that one worker makes in that time, at least
 MEAN_S = 0.5  # what calls in flight are averaged over: the time between two statuses
+
+
+class _Moment(NamedTuple):
+    at_s: float
+    finished: int  # sub-messages
+    handled: int  # of these, those that took a call
+    read: int  # offsets
 
 
 class Measures(ABC):
@@ -31,24 +51,23 @@ class Measures(ABC):
         concurrency: int,
         buffer_bytes: int,
         plan_path: str,
+        folds: bool,
         clock: Callable[[], float],
     ) -> None:
-        """``finished`` sub-messages were so before the run."""
+        """``finished`` sub-messages were so before the run. A handler that ``folds`` takes several
+        of one lane in a call."""
         self.concurrency = concurrency
         self._buffer_bytes = buffer_bytes
         self._plan_path = plan_path
+        self._folds = folds
         self._clock = clock
         self._finished_before = finished
         self._started = clock()
-        self._samples: deque[tuple[float, int, int]] = deque()  # when, sub-messages, passed
+        self._moments: deque[_Moment] = deque()
 
     @abstractmethod
     def counts(self) -> tuple[Counts, Counts]:
         """The account of messages and of sub-messages."""
-
-    def passed(self, messages: Counts) -> Passed:
-        """How far it is; in messages, where those are all that is known of what comes."""
-        return Passed(messages.finished, messages.pending)
 
     @abstractmethod
     def overall(self) -> Latency | None:
@@ -61,7 +80,9 @@ class Measures(ABC):
         self,
         plan: OffsetPlan,
         partitions: Iterable[PartitionStatus],
+        left: Remainder,
         *,
+        starved: bool,
         running: int,
         lanes: int,
         lanes_ready: int,
@@ -72,22 +93,27 @@ class Measures(ABC):
     ) -> Status:
         parts, deepest = tuple(partitions), tuple(hottest)
         messages, subs = self.counts()
-        passed = self.passed(messages)
-        now = self._clock()
+        now, latency = self._clock(), self.overall()
         elapsed_s = now - self._started
-        rate_now = self._rate(now, WINDOW_S, subs.finished, 1)
-        pace = self._rate(now, ETA_WINDOW_S, passed.done, 2)
-        self._samples.append((now, subs.finished, passed.done))
-        while self._samples[0][0] < now - ETA_WINDOW_S:
-            self._samples.popleft()
+        window_s = max(ETA_WINDOW_S, ETA_CALLS * latency.mean_s if latency else 0.0)
+        moment = _Moment(now, subs.finished, left.handled, left.offsets_read)
+        if not running and [each.handled for each in self._moments] == [left.handled]:
+            self._moments.clear()  # nothing has begun: what comes before that is not its pace
+        recent, calm = self._since(now - WINDOW_S), self._since(now - window_s)
+        self._moments.append(moment)
+        while self._moments[0].at_s < now - window_s:
+            self._moments.popleft()
+        rate_now, pace_now, _ = _rates(recent, moment)
+        _, pace, reading = _rates(calm, moment)
         eta_s: float | None = None
+        if now - self._moments[0].at_s >= ETA_FROM_S:
+            eta_s = time_left(left, pace, reading, starved=starved)
         lane_s: float | None = None
-        if pace:
-            unread = sum(part.end - part.position for part in parts)  # some may be holes
-            longest = max((waiting for _, waiting in deepest), default=0)
+        if eta_s is not None and not self._folds:
             # What waits in one lane goes one by one.
-            lane_s = lane_time_s(running, rate_now, longest)
-            eta_s = max((unread * passed.each + passed.left) / pace, lane_s or 0.0)
+            longest = max((waiting for _, waiting in deepest), default=0)
+            lane_s = lane_time_s(running, pace_now, longest)
+            eta_s = max(eta_s, lane_s or 0.0)
         return Status(
             topic=plan.topic,
             group=plan.group,
@@ -107,17 +133,14 @@ class Measures(ABC):
             buffer_bytes=self._buffer_bytes,
             plan_path=self._plan_path,
             partitions=parts,
-            latency=self.overall(),
+            latency=latency,
             latency_recent=latency_recent,
             rules=self.rules(),
             engine=engine,
         )
 
-    def _rate(self, now: float, window_s: float, count: int, column: int) -> float:
-        for sample in self._samples:
-            if sample[0] >= now - window_s:
-                return (count - sample[column]) / max(now - sample[0], 1e-9)
-        return 0.0
+    def _since(self, begun_s: float) -> _Moment | None:
+        return next((each for each in self._moments if each.at_s >= begun_s), None)
 
 
 class Meter(Measures):
@@ -132,7 +155,10 @@ class Meter(Measures):
         buffer_bytes: int,
         plan_path: str,
         clock: Callable[[], float],
+        processor: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
+        folds: bool = False,
     ) -> None:
+        """``processor`` gives processor seconds that were used, and that were waited for."""
         self._dispatcher = dispatcher
         self._latencies = latencies
         super().__init__(
@@ -140,14 +166,19 @@ class Meter(Measures):
             concurrency=concurrency,
             buffer_bytes=buffer_bytes,
             plan_path=plan_path,
+            folds=folds,
             clock=clock,
         )
-        self._in_flight: deque[tuple[float, int]] = deque()  # when, sub-messages in the handler
+        # When, sub-messages in the handler, busy workers.
+        self._in_flight: deque[tuple[float, int, int]] = deque()
+        self._processor = processor
+        self._spent = deque([(clock(), *processor())], LOAD_LOOKS)
 
-    def look(self, in_flight: int) -> None:
-        """Notes how many sub-messages are in the handler, several times between two statuses."""
+    def look(self, in_flight: int, busy: int) -> None:
+        """Notes how many sub-messages are in the handler, and how many workers have something to
+        do, several times between two statuses."""
         now = self._clock()
-        self._in_flight.append((now, in_flight))
+        self._in_flight.append((now, in_flight, busy))
         while self._in_flight[0][0] <= now - MEAN_S:
             self._in_flight.popleft()
 
@@ -158,13 +189,30 @@ class Meter(Measures):
         At a single moment there may be few, though there are many most of the time: once workers
         have kept the event loop too long, they end what they are at before any takes another.
         """
+        return self._mean(1)
+
+    @property
+    def busy(self) -> int:
+        """How many workers are busy, on average like that."""
+        return self._mean(2)
+
+    def _mean(self, column: int) -> int:
         looks = self._in_flight
-        return round(sum(count for _, count in looks) / max(1, len(looks)))
+        return round(sum(look[column] for look in looks) / max(1, len(looks)))
+
+    def load(self) -> Load:
+        """That of the last few seconds; asked for with each status."""
+        self._spent.append((self._clock(), *self._processor()))
+        seconds, used_s, waited_s = (
+            now - before for before, now in zip(self._spent[0], self._spent[-1], strict=True)
+        )
+        return Load(used_s / seconds, waited_s / seconds) if seconds > LOAD_S else NO_LOAD
 
     def status(self, plan: OffsetPlan, running: int) -> Status:
         """``running`` sub-messages are in the handler."""
         lanes, watermarks = self._dispatcher.lanes, self._dispatcher.watermarks
         parts = plan.partitions
+        left = self._dispatcher.remainder()
         return self._status(
             plan,
             (
@@ -176,9 +224,13 @@ class Meter(Measures):
                     watermark=watermarks[number],
                     committed=parts[number].committed,
                     messages_finished=self._dispatcher.messages_passed(number),
+                    sub_messages_finished=self._dispatcher.subs_finished(number),
+                    sub_messages_left=left.of_partition(number, ledger.tally()[1].pending),
                 )
                 for number, ledger in self._dispatcher.ledgers.items()
             ),
+            left,
+            starved=left.waiting < self.concurrency,
             running=running,
             lanes=len(lanes),
             lanes_ready=lanes.ready,
@@ -195,9 +247,6 @@ class Meter(Measures):
 
     def counts(self) -> tuple[Counts, Counts]:
         return self._dispatcher.tally()
-
-    def passed(self, messages: Counts) -> Passed:
-        return self._dispatcher.passed()
 
 
 def cap_status(
@@ -220,6 +269,31 @@ def capped(cap: Cap, flowed: float, elapsed_s: float, *, binds: bool) -> CapStat
         average_per_s=flowed / elapsed_s if elapsed_s > 0 else 0.0,
         binds=binds,
     )
+
+
+def _rates(since: _Moment | None, now: _Moment) -> tuple[float, float, float]:
+    """Per second: sub-messages that finished, those that took a call, and offsets that were
+    read."""
+    if since is None:
+        return 0.0, 0.0, 0.0
+    took_s = max(now.at_s - since.at_s, 1e-9)
+    finished, handled, read = (b - a for a, b in zip(since[1:], now[1:], strict=True))
+    return finished / took_s, handled / took_s, read / took_s
+
+
+def time_left(left: Remainder, pace: float, reading: float, *, starved: bool) -> float | None:
+    """Estimate how many seconds a run has to go; None while nothing moves.
+
+    Args:
+        left: what it has to do.
+        pace: sub-messages that went through the handler, per second.
+        reading: offsets that were read, per second.
+        starved: whether workers wait for what is read. Then reading takes the time, and hardly
+            any sub-messages may be for the handler.
+    """
+    if left.offsets_unread and reading and (starved or not pace):
+        return left.offsets_unread / reading
+    return left.work / pace if pace and left.work is not None else None
 
 
 def lane_time_s(running: int, rate: float, waiting: int) -> float | None:

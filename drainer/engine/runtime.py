@@ -7,10 +7,11 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
 from random import Random
 from typing import Any
@@ -35,8 +36,25 @@ uptime_s: Callable[[], float] = (
 )
 
 
+_SCHEDULED = Path("/proc/thread-self/schedstat")
+
+
 def _this_user() -> str:
     return user_at_host(os.geteuid())
+
+
+def processor_s(threads: bool) -> tuple[float, float]:
+    """Processor seconds of this thread, or of all ``threads`` of this process.
+
+    Beside them, for how long this thread has waited for a core, where the system reports that; of
+    many threads it says nothing.
+    """
+    if threads:
+        return time.process_time(), 0.0
+    waited_ns = 0
+    with suppress(OSError):
+        waited_ns = int(_SCHEDULED.read_bytes().split()[1])
+    return time.thread_time(), waited_ns / 1e9
 
 
 def _utc_now() -> datetime:
@@ -58,6 +76,8 @@ class Runtime:
         thread, event, lock, queue: as those of ``threading`` and ``queue``.
         random: makes what retries draw their pauses from.
         user: gives the name of whom it runs for, as "user@host".
+        processor, thread_time: give the processor time that was spent; the first, also the time
+            that was waited for it.
     """
 
     monotonic: Callable[[], float] = time.monotonic
@@ -73,6 +93,8 @@ class Runtime:
     queue: Callable[[], SimpleQueue[Any]] = SimpleQueue
     random: Callable[[], Random] = Random
     user: Callable[[], str] = _this_user
+    processor: Callable[[bool], tuple[float, float]] = processor_s
+    thread_time: Callable[[], float] = time.thread_time
 
     def now(self) -> str:
         """The time as plans and dead letters have it: ISO 8601 with offset, milliseconds."""

@@ -35,7 +35,10 @@ class Shown(str):
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition: fetched up to ``position``, finished up to ``watermark``, as offsets."""
+    """One partition: fetched up to ``position``, finished up to ``watermark``, as offsets.
+
+    ``sub_messages_left`` is an estimate, None until something was read.
+    """
 
     partition: int
     start: int
@@ -44,6 +47,8 @@ class PartitionStatus:
     watermark: int
     committed: int | None
     messages_finished: int  # over all runs of this drain
+    sub_messages_finished: int = 0  # the same
+    sub_messages_left: int | None = None
 
     @property
     def complete(self) -> bool:
@@ -59,12 +64,13 @@ class PartitionStatus:
 class FailureStatus:
     """What went wrong in this run, and what was done about it.
 
-    ``failures`` counts attempts that failed, ``timeouts`` those that took too long, of which a
-    thread's may still succeed; ``retries`` further attempts that were granted, ``waiting`` those
-    that are not due yet. ``parked_lanes`` wait for another run. ``late`` counts sub-messages whose
-    thread goes on after their time. ``outages`` counts how
-    often the circuit breaker opened, and ``in_outage`` whether it is open. ``errors`` are (text,
-    count), the most frequent first; ``error_types`` (class, count), without any content.
+    ``failures`` counts attempts that failed, ``failed_sub_messages`` the sub-messages that had one
+    alone in a call. ``timeouts`` counts attempts that took too long, of which a thread's may still
+    succeed; ``retries`` further attempts that were granted, also to a handler that asked for one,
+    ``waiting`` those that are not due yet. ``parked_lanes`` wait for another run. ``late`` counts
+    sub-messages whose thread goes on after their time. ``outages`` counts how often the circuit
+    breaker opened, and ``in_outage`` whether it is open. ``errors`` are (kind of text, count), the
+    most frequent first; ``error_types`` (class, count), without any content.
     ``doubled_letters`` counts dead letters that may be in their topic twice, and ``doubled_first``
     has the places of the first few.
     """
@@ -85,6 +91,7 @@ class FailureStatus:
     rate: float | None = None  # sub-messages started per second, that was asked for
     doubled_letters: int = 0
     doubled_first: tuple[str, ...] = ()
+    failed_sub_messages: int = 0
 
     @classmethod
     def sum(cls, each: Sequence[FailureStatus]) -> FailureStatus:
@@ -108,7 +115,7 @@ class FailureStatus:
 
 _COUNTED = (
     *("failures", "retries", "timeouts", "waiting", "parked_lanes", "late", "outages"),
-    *("given_up", "doubled_letters"),
+    *("given_up", "doubled_letters", "failed_sub_messages"),
 )
 ERRORS_MOST = 50
 DOUBLED_MOST = 20
@@ -172,9 +179,9 @@ class ClassStatus:
     """What is drained before the rest.
 
     ``where`` is its expression. ``sub_messages`` are those of all runs, ``held`` of these wait for
-    the rest, for they stand behind some of it; ``cut`` says that some was not looked at. ``eta_s``
-    is until it is drained, None when that is unknown or not its turn; ``ended`` is when it was (ISO
-    8601).
+    the rest, for they stand behind some of it; ``cut`` says that some was not looked at. ``left``
+    is about how many are yet to be drained before the rest, and ``eta_s`` until they are; both are
+    None when that is unknown or not its turn. ``ended`` is when it was drained (ISO 8601).
     """
 
     where: str
@@ -183,6 +190,7 @@ class ClassStatus:
     eta_s: float | None = None
     ended: str | None = None
     cut: bool = False
+    left: int | None = None
 
     @classmethod
     def of(cls, plan: OffsetPlan) -> tuple[ClassStatus, ...]:
@@ -239,6 +247,15 @@ class CapStatus:
         return self.average_per_s >= HELD_FROM * self.messages_per_s
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much of a core is used, and waited for where that is known, as shares of the time."""
+
+    used: float = 0.0
+    waited: float = 0.0
+
+
+NO_LOAD = Load()
 Reads = TypeVar("Reads")
 Row = tuple[tuple[str, ...], float | None]  # the values of its own labels; None: no value now
 
@@ -278,8 +295,8 @@ def at(found: Any, path: str) -> Any:
 class EngineStatus(Protocol):
     """What an engine adds to a status, as each view shows it. Its texts may hold anything."""
 
-    def limit(self, status: Status) -> str:
-        """What keeps the drain from going faster, in a few words."""
+    def limit(self, status: Status) -> str | None:
+        """What only this engine knows of what limits it, in a few words; None for nothing."""
 
     @property
     def facts(self) -> Sequence[tuple[str, str]]:
@@ -332,6 +349,14 @@ class Status:
     asked_total: int = 0
     lane_s: float | None = None  # of ``eta_s``, what the hottest lane takes alone
     classes: tuple[ClassStatus, ...] = ()  # that come before the rest
+    busy: int | None = None  # workers, on average like ``running``; None for as many
+    processor: Load = NO_LOAD  # of this process, or of each task on average
+    is_blocked: bool = False  # the event loop, by ``blocked_by``, now
+    is_kept_waiting: bool = False  # by the trouble: nothing new comes, or begins
+
+    @property
+    def workers_busy(self) -> int:
+        return min(self.concurrency, self.running if self.busy is None else self.busy)
 
     @property
     def turn(self) -> ClassStatus | None:

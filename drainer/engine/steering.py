@@ -27,6 +27,7 @@ from drainer.engine.ports import Held
 from drainer.engine.status import Paused, Status
 from drainer.errors import DrainerError, Refused, Signalled
 from drainer.loader import describe
+from drainer.policy.concurrency import Concurrency
 
 EVENTS_SHOWN = 5
 
@@ -178,8 +179,11 @@ class Steering:
         self._note(event)
 
     async def _change(self, asked: Asked, values: Mapping[str, Any]) -> tuple[str, ...]:
-        before = self.settings
+        before, began_with = self.settings, Concurrency.of(self._held.running.concurrency)
         wanted = before.changed(values)
+        if wanted.running.concurrency == Concurrency.auto() and began_with.is_auto:
+            # The handler was opened for the most that this run may find.
+            wanted = Settings(replace(wanted.running, concurrency=began_with), wanted.failures)
         if wanted.needs_brokers(before):
             settled = await self._runtime.blocking_call(self._held.settle, wanted.failures)
             wanted = Settings(wanted.running, settled)

@@ -162,6 +162,7 @@ class ThreadWorkers(Workers):
 
     def _work(self, number: int) -> None:
         clock, uptime, lease = self._clock, self._uptime, self._lease
+        spent = self._runtime.thread_time
         handled = gap = measure_at = 0  # counted in those that returned
         while True:
             sub = self._inbox.get()
@@ -175,9 +176,10 @@ class ThreadWorkers(Workers):
             try:
                 if uptime() >= lease.sure_until_s:
                     raise LeaseOver
+                spent_s = spent()
                 insist_on_done(self._handle(sub))
                 if handled >= measure_at:
-                    gap = self._note(clock() - begun_s, gap)
+                    gap = self._note(clock() - begun_s, gap, spent() - spent_s)
                     measure_at = handled + gap
                 handled += 1
             except BaseException as raised:

@@ -34,8 +34,10 @@ _LIBRARIES = tuple(
 class Watchdog:
     """Watches the thread that makes it, within a ``with``.
 
-    ``blocked_by`` is None until a handler was found to block.
+    ``blocked_by`` is None until a handler was found to block; ``is_blocked`` says that it does now.
     """
+
+    is_blocked = False
 
     def __init__(self) -> None:
         self.blocked_by: str | None = None
@@ -56,7 +58,8 @@ class Watchdog:
         while not self._over.wait(EVERY_S):
             self._looks.append(self._blocked_at())
             found = Counter(place for place in self._looks if place is not None)
-            if found.total() >= BLOCKED:
+            self.is_blocked = found.total() >= BLOCKED
+            if self.is_blocked:
                 self.blocked_by = found.most_common(1)[0][0]
 
     def _blocked_at(self) -> str | None:

@@ -26,7 +26,8 @@ WATCH_LEAST_S, WATCH_MOST_S = 0.02, 1.0
 # What goes to the handler in one call: a SubMessage, or a Bundle where it wants several at once.
 Work = Any
 Broken = Callable[[BaseException], None]
-Note = Callable[[float, int], int]  # takes a latency and its gap, gives the next (latencies.py)
+# Takes a latency, its gap and the processor time in it; gives the next gap (latencies.py).
+Note = Callable[[float, int, float], int]
 
 
 class Lease(Protocol):

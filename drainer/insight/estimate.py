@@ -27,6 +27,9 @@ from drainer.policy.concurrency import Concurrency
 TABLE = (0.1, 0.2, 0.5, 1, 2, 5, 10)  # of the concurrency that is asked for
 TABLE_MOST = 30_000  # sub-messages that are simulated for each of these, and for other orders
 ORDERS = (Order.SUB_KEY, Order.KEY, Order.PARTITION)
+UNKNOWN = (
+    "how long `handle` computes is unknown and left out: add --canary N or --latency-from PLAN"
+)
 LATE_S = 0.0004  # how late a sleep of 10 ms ends on an idle event loop, on average: 0.3 to 0.45 ms
 
 
@@ -134,7 +137,11 @@ class Estimate:
             "rejected_messages": self.measured.rejected[0],
             "first": None if self.first is None else builtins(self.first),
             "bundling": None if setting.bundling is None else setting.bundling.as_json(),
-            "costs": {**builtins(setting.costs), "split_s": setting.split_s},
+            "costs": {
+                **builtins(setting.costs),
+                "split_s": setting.split_s,
+                "handle_s": setting.handle_s,
+            },
             "rate": setting.rate,
             "read_cap": setting.read_cap,
             "write_cap": setting.write_cap,
@@ -200,7 +207,7 @@ def make_estimate(
         {each: orders[each] for each in dict.fromkeys((*ORDERS, order))},
         tuple(rows),
         verdict,
-        (*backlog.remarks, *_notes(workload, request)),
+        (*backlog.remarks, *_notes(workload, request, question)),
         engine,
         {name: found.seconds for name, found in by_engine.items()},
         first,
@@ -223,10 +230,12 @@ def _setting(measured: Measured, request: Request, question: Question) -> Settin
             # About as large as its share of the message.
             part_bytes = max(1.0, message_bytes / max(1.0, measured.workload.fan_out))
             write_cap = request.limits.cap(part_bytes).messages_per_s
+    handle_s = question.latency.processor_s or 0.0
     return Setting(
         latency=question.latency.later(late_s),
-        costs=measured.costs,
+        costs=replace(measured.costs, sub_message_s=measured.costs.sub_message_s + handle_s),
         split_s=measured.split_s,
+        handle_s=handle_s,
         rate=request.failures.rate,
         buffer_bytes=question.running.buffer_bytes,
         bundling=request.handler.bundling,
@@ -235,10 +244,12 @@ def _setting(measured: Measured, request: Request, question: Question) -> Settin
     )
 
 
-def _notes(workload: Workload, request: Request) -> list[str]:
+def _notes(workload: Workload, request: Request, question: Question) -> list[str]:
     notes = [
         "the estimate leaves out retries, failures, and a downstream that slows down under load"
     ]
+    if question.latency.processor_s is None:
+        notes.append(UNKNOWN)
     if not workload.whole:
         notes.append(
             f"from {workload.sampled_messages:,} messages read evenly over the backlog, a sample"

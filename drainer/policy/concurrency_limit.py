@@ -4,7 +4,9 @@ A limit is tried until its throughput is known well enough. It doubles while thr
 TCP's slow start does (Jacobson, "Congestion Avoidance and Control", 1988); then the least limit
 that gives nearly all of it is found by bisection. From there a quarter more and a fifth less are
 tried now and then, and the search goes on where that is better. Latency is not trusted: a
-downstream that becomes slower with each call more may still do more.
+downstream that becomes slower with each call more may still do more. Other processes of the machine
+only ever lower throughput: the best that was measured is believed until its limit does worse for
+longer than such noise lasts.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ ENDED_MOST = 200  # and how many have ended, for few workers
 EXACT = 0.02  # relative standard error at which a trial need not go on
 HOPELESS = 0.5  # of the best throughput; with less, a higher limit need not be known better
 HOPELESS_TRIALS = 2  # or so many times as long as the longest trial before: calls may hang there
+
+WORSE = 0.8  # of the best throughput ever measured: its limit is tried again. Other processes may
+PATIENCE_S = 20.0  # slow this one for a while: so long that limit stays, unless others do far more
 
 ERRORS_WEIGH = 2  # where 5% of the attempts fail, what is done is worth a tenth less
 FULL = 0.85  # of one processor: this process itself is the bottleneck
@@ -140,6 +145,7 @@ class ConcurrencyLimit:
         self._busy = 0.0  # the most, in this search
         self._took_s = 0.0  # the longest trial of this search
         self._trial = _Trial(self.limit, wait=self.limit)
+        self._best = (self.limit, 0.0)  # the limit that did best in any search, and its worth
         self._strange = 0  # trials in a row that are far from what was found
         self._rests_s = 0.0
         self._look_again_s = LOOK_AGAIN_S
@@ -201,14 +207,24 @@ class ConcurrencyLimit:
             self._settle(enough)
 
     def _settle(self, limit: int) -> None:
-        if limit == self.most:
+        (best, worth), found = self._best, max(self._tried.values())
+        worse = found < WORSE * worth
+        if worse and best not in self._tried:
+            self._try(best, "trying again what did best")
+            return
+        longer_s = min(LOOK_AGAIN_MOST_S, 2 * self._look_again_s)
+        self._look_again_s = longer_s if limit == self.settled else LOOK_AGAIN_S
+        if worse and self._tried[best] >= HOPELESS * found:
+            limit, self._look_again_s = best, PATIENCE_S
+            why = "it did best before throughput fell"
+        elif limit == self.most:
             why = "it may be no more"
         elif self._busy >= FULL:
             why = "this process has no more processor time"
         else:
             why = "throughput stopped growing"
-        longer_s = min(LOOK_AGAIN_MOST_S, 2 * self._look_again_s)
-        self._look_again_s = longer_s if limit == self.settled else LOOK_AGAIN_S
+        if found > worth or (worse and limit != best):
+            self._best = (limit, found)
         self.settled, self._settled_worth = limit, self._tried[limit]
         self.searching = False
         self._strange, self._rests_s = 0, 0.0
@@ -221,7 +237,10 @@ class ConcurrencyLimit:
             self._strange = 0
             self._settled_worth += 0.3 * (trial.worth - self._settled_worth)
             if self._rests_s >= max(self._look_again_s, LOOK_AGAIN_TRIALS * trial.seconds):
-                self._begin_again(STEP, self._settled_worth, trial.elapsed_s)
+                step = STEP
+                if self._settled_worth < WORSE * self._best[1]:  # it lasts: no noise of others
+                    step, self._best = FIRST_STEP, (self.limit, self._settled_worth)
+                self._begin_again(step, self._settled_worth, trial.elapsed_s)
                 self._search()
             return
         self._strange += 1

@@ -325,6 +325,17 @@ class Aggregation:
         subs += (counts for task in self._tasks for counts in task.counts.values())
         return Counts.sum(messages), Counts.sum(subs)
 
+    @property
+    def sub_messages(self) -> dict[int, Counts]:
+        """By partition."""
+        counted = self._counted()
+        return {n: e.sub_messages + counted.get(n, Counts()) for n, e in self._base.items()}
+
+    @property
+    def left_pending(self) -> int:
+        """Sub-messages that deals which ended have left for a later run."""
+        return sum(each.sub_messages.pending for each in self._base.values())
+
     def changes(self) -> Mapping[int, Progress]:
         """Nothing: what the tasks wrote down is the journal."""
         return {}

@@ -182,6 +182,7 @@ class SparkDrain:
             concurrency=self._loans.total,
             buffer_bytes=of_one_task(self._running, self._tasks).buffer_bytes * self._tasks,
             plan_path=str(self._file.path),
+            folds=self._handler.folds,
         )
         checkpointer = self._life.keep()
         # The plan says where tasks write before the first of them does.

@@ -343,6 +343,8 @@ class _Teller:
             failures=replace(status.failures, errors=status.failures.errors[:10]),
             borrowed=self.borrowed(),
             began_s=self._began_s,
+            busy=status.workers_busy,
+            processor=status.processor,
         )
 
 

@@ -30,7 +30,7 @@ from drainer.core.progress import (
     join_fates,
     join_ranges,
 )
-from drainer.engine.status import FailureStatus
+from drainer.engine.status import NO_LOAD, FailureStatus, Load
 from drainer.errors import DrainerError, StateLost
 from drainer.message import partition_of
 from drainer.policy.rules.settings import RuleAccount
@@ -70,6 +70,8 @@ class TaskStatus:
     failures: FailureStatus = field(default_factory=FailureStatus)
     borrowed: Borrowed | None = None
     began_s: float = 0.0  # as in ``Totals``
+    busy: int = 0
+    processor: Load = NO_LOAD
 
 
 class Head(msgspec.Struct, omit_defaults=True, frozen=True):

@@ -50,6 +50,7 @@ class Manifest(msgspec.Struct, frozen=True):
         start: offsets ``[start, end)``.
         delivered: those of messages that were not finished before.
         subs: sub-messages by shard.
+        finished: other sub-messages, which were finished before.
         bytes: of chunks, by shard.
         undivided: the offset of the first message that has a barrier, or a sub-message with lanes
             in several shards: the chunks end before it. None when they have all.
@@ -69,6 +70,7 @@ class Manifest(msgspec.Struct, frozen=True):
     end: int
     delivered: tuple[Range, ...] = ()
     subs: dict[int, int] = {}
+    finished: int = 0
     bytes: dict[int, int] = {}
     undivided: int | None = None
     joined: tuple[Sequence[int], ...] | None = ()
@@ -133,6 +135,7 @@ class _SliceReader:
         self._elsewhere = Elsewhere(others, self._places) if others else None
         self._delivered: list[int] = []
         self._subs: Counter[int] = Counter()
+        self._subs_before = 0
         self._left_alone: Counter[str] = Counter()
         self._undivided: int | None = None
         self._components = Components()
@@ -188,6 +191,7 @@ class _SliceReader:
                 part.end,
                 ranges_of(self._delivered),
                 dict(self._subs),
+                self._subs_before,
                 dict(chunk_bytes),
                 undivided=self._undivided,
                 joined=None if self._too_many else self._components.sets,
@@ -294,6 +298,7 @@ class _SliceReader:
             done = known.bits
         if self._elsewhere is not None:
             done |= self._elsewhere.finished(message, subs)
+        self._subs_before += done.bit_count()
         return done
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from drainer.core.codec import builtins
 from drainer.engine.status import Metric, Row, Status
 from drainer.view import figures
-from drainer.view.progress import reading_capped_by
 
 STATES = HANDLING, READING, WAITING, ENDED = "handling", "reading", "waiting", "ended"  # of a task
 NAMED = 3  # stragglers in a sentence
@@ -39,16 +38,15 @@ class SparkStatus:
     stragglers: tuple[str, ...] = ()
     quiet_s: float = 0.0
 
-    def limit(self, status: Status) -> str:
+    def limit(self, status: Status) -> str | None:
         if self.stragglers:
             return f"the slowest tasks: the wave waits for {self._named}"
-        if status.running >= 0.95 * status.concurrency:
-            return "the handler: every worker is busy"
-        if not status.running and not status.lanes:
-            return reading_capped_by(status) or "reading: the tasks wait for their wave"
         if status.lanes_ready > status.concurrency:
-            return "the executors: they can't feed the workers fast enough"
-        return "order: few sub-keys of the wave are left, each one at a time"
+            return None
+        if status.running or status.lanes:
+            return "order: few sub-keys of the wave are left, each one at a time"
+        capped = status.read_cap is not None and status.read_cap.binds
+        return None if capped else "reading: the tasks wait for their wave"
 
     @property
     def facts(self) -> list[tuple[str, str]]:

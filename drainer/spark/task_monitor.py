@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
+from typing import NamedTuple
 
-from drainer.core.claims import ALL
+from drainer.core.claims import ALL, end_of
 from drainer.core.latency import Latency, merge_latencies
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
+from drainer.core.remainder import Remainder, Sample
 from drainer.engine.meter import HOTTEST, Measures
-from drainer.engine.status import FailureStatus, PartitionStatus, RuleStatus, Shown, Status
+from drainer.engine.status import FailureStatus, Load, PartitionStatus, RuleStatus, Shown, Status
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.records import TaskStatus
 from drainer.spark.state import Attempt
@@ -20,6 +22,15 @@ from drainer.spark.status import ENDED, HANDLING, READING, WAITING, SparkStatus,
 
 QUIET_S = 5.0  # a task that said nothing for so long is reported
 BEHIND = 0.5  # of what the others have done on average: one that has less is a straggler
+
+
+class WaveRead(NamedTuple):
+    """What was read of one partition: up to ``position``, with ``subs`` to be handled and others
+    that were ``finished`` before."""
+
+    position: int
+    subs: int = 0
+    finished: int = 0
 
 
 @dataclass(slots=True)
@@ -48,6 +59,7 @@ class TaskMonitor(Measures):
         concurrency: int,
         buffer_bytes: int,
         plan_path: str,
+        folds: bool = False,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._aggregation = aggregation
@@ -56,11 +68,15 @@ class TaskMonitor(Measures):
             concurrency=concurrency,
             buffer_bytes=buffer_bytes,
             plan_path=plan_path,
+            folds=folds,
             clock=clock,
         )
         self._tasks: dict[tuple[int, int], _Task] = {}  # by deal, and the number there
         self._before = TaskStatus()  # of deals and attempts that are over
-        self.positions: dict[int, int] = aggregation.watermarks
+        self._known = aggregation.claims()  # before the run
+        self._subs_before = aggregation.sub_messages
+        self._ruled_before = sum(aggregation.ruled().skipped_by.values())
+        self._read = {n: WaveRead(at) for n, at in aggregation.watermarks.items()}  # all waves
         self.waves = 0
         self._about: int | None = None
         self._wave_began_s = self._dealt_s = clock()
@@ -69,8 +85,12 @@ class TaskMonitor(Measures):
     def counts(self) -> tuple[Counts, Counts]:
         return self._aggregation.counts()
 
-    def begin_wave(self, about: int) -> None:
-        """The next wave is to be handled, of about so many."""
+    def begin_wave(self, about: int, read: Mapping[int, WaveRead]) -> None:
+        """The next wave is to be handled, of about so many; ``read`` is what it has by
+        partition."""
+        for number, (position, subs, finished) in read.items():
+            _, subs_before, finished_before = self._read[number]
+            self._read[number] = WaveRead(position, subs_before + subs, finished_before + finished)
         self.waves += 1
         self._about = about
         self._wave_began_s = self._clock()
@@ -134,24 +154,30 @@ class TaskMonitor(Measures):
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
         """``ahead`` says whether the next wave is being read."""
         watermarks, now = self._aggregation.watermarks, self._now
+        loads = [e.last.processor for e in self._tasks.values() if e.last and not e.ended]
+        subs, left = self._aggregation.sub_messages, self._remainder(plan)
         hottest = sorted(
             ((Shown(text), waiting) for each in now for text, waiting in each.hottest),
             key=lambda each: -each[1],
         )
-        return self._status(
+        status = self._status(
             plan,
             (
                 PartitionStatus(
                     partition=number,
                     start=part.start,
                     end=part.end,
-                    position=self.positions[number],
+                    position=self._read[number].position,
                     watermark=watermarks[number],
                     committed=part.committed,
                     messages_finished=plan.claims[ALL][number].messages.finished,
+                    sub_messages_finished=subs[number].finished,
+                    sub_messages_left=left.of_partition(number, self._pending(number, subs)),
                 )
                 for number, part in plan.partitions.items()
             ),
+            left,
+            starved=False,  # waves come one by one: how soon says little of how fast
             running=sum(each.running for each in now),
             lanes=sum(each.lanes for each in now),
             lanes_ready=sum(each.lanes_ready for each in now),
@@ -160,6 +186,35 @@ class TaskMonitor(Measures):
             latency_recent=merge_latencies(each.latency_recent for each in now),
             engine=self._spark(ahead=ahead),
         )
+        return replace(
+            status,
+            busy=sum(each.busy for each in now),
+            processor=Load(_mean(e.used for e in loads), _mean(e.waited for e in loads)),
+        )
+
+    def _remainder(self, plan: OffsetPlan) -> Remainder:
+        aggregation, known = self._aggregation, self._known
+        samples = {}
+        for n, (position, subs, finished) in self._read.items():
+            bounds = known[ALL][n].watermark, position, plan.partitions[n].end
+            below = max(end_of(claim[n]) for claim in known.values())
+            before = known[ALL][n].finished
+            samples[n] = Sample.of(bounds, before, subs + finished, finished, below)
+        now = aggregation.sub_messages
+        ruled_out = sum(aggregation.ruled().skipped_by.values()) - self._ruled_before
+        read = Counts.sum(now.values()).read - Counts.sum(self._subs_before.values()).read
+        given_up = aggregation.left_pending
+        return Remainder.of(
+            samples,
+            handled=Counts.sum(now.values()).finished - ruled_out,
+            waiting=sum(self._pending(n, now) for n in now) - given_up,
+            share=(read - ruled_out - given_up) / read if read else 1.0,
+        )
+
+    def _pending(self, number: int, now: Mapping[int, Counts]) -> int:
+        """Sub-messages of a partition that waves have, and that are not finished."""
+        finished = now[number].finished - self._subs_before[number].finished
+        return self._read[number].subs - finished
 
     def _spark(self, *, ahead: bool) -> SparkStatus:
         now_s = self._clock()
@@ -206,6 +261,11 @@ class TaskMonitor(Measures):
             failures=replace(failures, waiting=0, parked_lanes=0, late=0, in_outage=False),
         )
         task.last = None
+
+
+def _mean(each: Iterable[float]) -> float:
+    values = list(each)
+    return sum(values) / max(1, len(values))
 
 
 def _ruled(each: Iterable[TaskStatus]) -> RuleStatus:

@@ -10,7 +10,8 @@ from typing import Self
 from drainer.core.codec import builtins
 from drainer.engine.status import Status
 from drainer.view import figures
-from drainer.view.progress import asked_words, facts, limit, share_words, warnings
+from drainer.view.limit import limit, limit_of
+from drainer.view.progress import asked_words, facts, share_finished, warnings
 from drainer.view.terminal import Terminal
 
 INTERVAL_S = 5.0  # of the drain's own time; a night's log stays short enough to read
@@ -92,7 +93,7 @@ def status_line(status: Status) -> str:
     """``12s  41.2%  eta 3m 20s  messages 1,234,567 of ~3,000,000 done  …``."""
     words = [
         figures.duration(status.elapsed_s),
-        share_words(status),
+        figures.percent(share_finished(status.partitions)),
         f"eta {figures.duration(status.eta_s)}",
     ]
     if status.stopping is None:
@@ -125,6 +126,7 @@ def status_fields(status: Status) -> dict[str, object]:
         engine=None,
     )
     found, latency = builtins(bounded), status.latency_recent
+    found["limited_by"] = limit_of(status).name.lower()
     del found["latency"]
     if latency is not None:
         names = ("mean_s", "p50_s", "p95_s", "p99_s")

@@ -27,12 +27,10 @@ from drainer.view.page import Field, Tone
 from drainer.view.progress import (
     asked_words,
     beside_verdict,
-    by_done,
     causes,
     facts,
     finished,
     share_finished,
-    share_words,
     verdict,
 )
 from drainer.view.streams import LineStream
@@ -236,7 +234,7 @@ def lay_out(status: Status, width: int, height: int) -> list[Pieces]:
     lines += [[], *map(pieces, (*facts(status), *changes, plan))]
     room = height - len(lines) - 3  # a blank, a heading and "and N more"
     if status.partitions and room > 0:
-        lines += [[], *_partitions(by_done(status), width, min(room, PARTITIONS_SHOWN))]
+        lines += [[], *_partitions(status.partitions, width, min(room, PARTITIONS_SHOWN))]
     return lines[:height]
 
 
@@ -250,7 +248,7 @@ def _title(status: Status, width: int) -> Pieces:
 def _total(status: Status, width: int) -> Pieces:
     share = share_finished(status.partitions)
     left = "no estimate yet" if status.eta_s is None else f"{figures.duration(status.eta_s)} left"
-    text = f"  {share_words(status):>6}  {'done' if share >= 1 else left:>15}"
+    text = f"  {figures.percent(share):>6}  {'done' if share >= 1 else left:>15}"
     return [*_bar(share, width - len(text)), (text, Tone.STRONG)]
 
 

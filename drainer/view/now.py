@@ -15,7 +15,6 @@ from drainer.view.page import WARN, Cell, Column, Line, Page, Table, section
 from drainer.view.progress import (
     asked_words,
     beside_verdict,
-    by_done,
     causes,
     facts,
     finished,
@@ -62,7 +61,7 @@ def now_page(status: Status, history: History, now: datetime) -> Page:
     begun = now - timedelta(seconds=status.elapsed_s)
     asked = (Line(asked_words(each)) for each in reversed(status.asked))
     errors = (Line(f"{figures.count(n)} x {kind}") for kind, n in status.failures.errors)
-    share = figures.percent(share_finished(by_done(status)))
+    share = figures.percent(share_finished(status.partitions))
     return Page(
         verdict(status),
         (
@@ -90,7 +89,7 @@ def _partitions(status: Status) -> Table | None:
 
 def _rows(status: Status) -> Iterator[tuple[str | Cell, ...]]:
     """Those with most to go first."""
-    for part in sorted(by_done(status), key=lambda part: finished(part) + part.start - part.end):
+    for part in sorted(status.partitions, key=lambda part: finished(part) + part.start - part.end):
         share = share_finished((part,))
         yield (
             str(part.partition),

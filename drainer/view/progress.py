@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from drainer.core.event import Event, clock
@@ -14,6 +13,7 @@ from drainer.engine.status import (
     Status,
 )
 from drainer.view import figures
+from drainer.view.limit import advice, limit
 from drainer.view.page import BAD, OK, STOPPED, Field, Line, Tone
 
 _HOTTEST_SHOWN = 3
@@ -23,93 +23,19 @@ LANE_SHOWN = 40
 def share_finished(partitions: Iterable[PartitionStatus]) -> float:
     """How much of a backlog is finished, 0 to 1: 1 only when it is complete.
 
-    Offsets have holes, so messages alone would never get there; the watermark alone would stand
-    still behind one slow lane. Each is a lower bound, and the better one of each partition counts.
+    In sub-messages, of which those to come are estimated. While nothing was read they can't be, and
+    offsets count: those below the watermark, or messages if these are more.
     """
-    offsets, known, complete = 0, 0, True
-    for part in partitions:
-        offsets += part.end - part.start
-        known += finished(part)
-        complete = complete and part.complete
-    if complete:
+    parts = tuple(partitions)
+    if all(part.complete for part in parts):
         return 1.0
-    return min(known / offsets, 0.9999) if offsets > 0 else 0.0
-
-
-def by_done(status: Status) -> tuple[PartitionStatus, ...]:
-    """Its partitions with what is done of them: a pass that looks for a class finishes no message,
-    it only passes them."""
-    if status.turn is None:
-        return status.partitions
-    return tuple(replace(part, messages_finished=0) for part in status.partitions)
-
-
-def share_words(status: Status) -> str:
-    """``41.2%`` of the backlog is finished, or ``searched 41.2%`` of it for what comes first."""
-    share = figures.percent(share_finished(status.partitions))
-    return share if status.turn is None else f"searched {share}"
-
-
-def limit(status: Status) -> str:
-    """What keeps the drain from going faster, in a few words."""
-    if status.paused is None and status.engine is not None:
-        return status.engine.limit(status)
-    return _held_up(status)[0]
-
-
-def advice(status: Status) -> str:
-    """What can be done about that; nothing when there is nothing."""
-    return _held_up(status)[1]
-
-
-def _held_up(status: Status) -> tuple[str, str]:
-    failures, busy = status.failures, status.running >= 0.95 * status.concurrency
-    free = max(1, status.concurrency - status.running)
-    at_rate = failures.rate is not None and status.rate_now >= 0.9 * failures.rate
-    all_read = all(part.position >= part.end for part in status.partitions)
-    full = status.buffered_bytes >= 0.9 * status.buffer_bytes
-    name, waiting = next(iter(status.hottest), ("", 0))
-    lane = f"{figures.sub_key(name, LANE_SHOWN)}, where {figures.count(waiting)} wait"
-    few = status.running <= 2 and not status.lanes_ready
-    signs = (
-        (status.paused is not None, "the pause", "`drainer continue` ends it"),
-        (status.trouble is not None, "trouble: drainer waits until it is over", ""),
-        (
-            status.waits_for_a_lane or ((all_read or full) and few and waiting > 1),
-            f"the lane of {lane}, one at a time",
-            "a handler with `coalesce` folds them; more concurrency does not help",
-        ),
-        (at_rate, "--rate", "`drainer set PLAN rate=…` raises it"),
-        (
-            busy,
-            writing_capped_by(status) or "the handler: every worker is busy",
-            "`drainer set PLAN concurrency=…`, if the downstream can take more",
-        ),
-        (failures.waiting >= free, "retries: failed sub-messages wait for their next attempt", ""),
-        (
-            status.lanes_ready > status.concurrency,
-            "this machine: it can't feed the workers fast enough",
-            "stop the drain, and resume with --engine spark for more cores",
-        ),
-        (all_read, "the tail: all is read, and the last lanes end", ""),
-        (full, "order: the buffer is full of few sub-keys, each one at a time", ""),
-    )
-    reading = reading_capped_by(status) or "reading: workers wait for messages"
-    return next(((words, done) for holds, words, done in signs if holds), (reading, ""))
-
-
-def writing_capped_by(status: Status) -> str | None:
-    """The cap that holds the drain back now."""
-    if status.write_cap is None or not status.write_cap.binds:
-        return None
-    return f"the brokers' limits: at most {figures.cap(status.write_cap)} written"
-
-
-def reading_capped_by(status: Status) -> str | None:
-    """The cap that reading waits for; it is the drain's limit when nothing else is."""
-    if status.read_cap is None or not status.read_cap.binds:
-        return None
-    return f"the brokers' limits: at most {figures.cap(status.read_cap)} read"
+    lefts = [part.sub_messages_left for part in parts]
+    done = sum(part.sub_messages_finished for part in parts)
+    total = done + sum(filter(None, lefts))
+    if None in lefts:
+        done = sum(map(finished, parts))
+        total = sum(part.end - part.start for part in parts)
+    return min(done / total, 0.9999) if total > 0 else 0.0
 
 
 def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
@@ -183,8 +109,7 @@ def causes(status: Status) -> Iterator[Field]:
 
 def facts(status: Status) -> Iterator[Field]:
     """How far it is, how fast, and what keeps it from being faster."""
-    count, share = figures.count, share_finished(status.partitions)
-    ending = share >= 1 or status.stopping is not None
+    count = figures.count
     yield from class_times(status)
     messages = sum(part.messages_finished for part in status.partitions)
     total = sum(part.end - part.start for part in status.partitions)
@@ -208,7 +133,7 @@ def facts(status: Status) -> Iterator[Field]:
             yield Field(label, value)
     yield Field(
         "workers",
-        f"{count(status.running)} of {count(status.concurrency)} busy",
+        f"{count(status.workers_busy)} of {count(status.concurrency)} busy",
         f"{count(status.lanes_ready)} of {count(status.lanes)} lanes wait for one",
     )
     if status.auto is not None:
@@ -222,8 +147,8 @@ def facts(status: Status) -> Iterator[Field]:
         f"{figures.sub_key(key, 18)} {count(waiting)}"
         for key, waiting in status.hottest[:_HOTTEST_SHOWN]
     )
-    if hottest or not ending:
-        yield Field("hottest lanes", hottest or "-")
+    if hottest:
+        yield Field("hottest lanes", hottest)
     buffered, buffer = figures.size(status.buffered_bytes), figures.size(status.buffer_bytes)
     yield Field("buffer", f"{buffered} of {buffer}")
 
@@ -232,6 +157,9 @@ def class_times(status: Status) -> Iterator[Field]:
     """When each class is drained, and when all is."""
     for number, each in enumerate(status.classes):
         done = f"{figures.count(each.sub_messages.finished)} done"
+        if each.left is not None:
+            total = figures.count(each.sub_messages.finished + each.left)
+            done = f"{figures.count(each.sub_messages.finished)} of ~{total} done"
         if each.ended is not None:
             done += f" by {clock(each.ended)}"
         elif each.eta_s is not None:
@@ -250,10 +178,13 @@ def _time_in(seconds: float) -> str:
 
 
 def failure_words(failures: FailureStatus) -> str:
-    """``410 failed, 300 retried, 1 x outage``: attempts; nothing if none failed."""
+    """``410 failed attempts on 96 sub-messages, 300 retries``; nothing if none failed."""
+    attempts = "failed attempt" if failures.failures == 1 else "failed attempts"
+    if subs := failures.failed_sub_messages:
+        attempts += f" on {figures.counted(subs, 'sub-message')}"
     return figures.tally(
-        (failures.failures, "failed"),
-        (failures.retries, "retried"),
+        (failures.failures, attempts),
+        (failures.retries, "retry" if failures.retries == 1 else "retries"),
         (failures.waiting, "to retry"),
         (failures.timeouts, "timed out"),
         (failures.late, "overdue"),

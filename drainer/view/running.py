@@ -12,7 +12,7 @@ from drainer.control.client import Found
 from drainer.engine.status import at
 from drainer.view import figures
 from drainer.view.page import Cell, Column, Line, Page, Table, Tone, section
-from drainer.view.progress import by_done, share_finished
+from drainer.view.progress import share_finished
 
 SILENT_S = 5.0  # a drain looks twice a second
 
@@ -60,7 +60,7 @@ def found_as_json(found: Found) -> dict[str, Any]:
     return found.about.as_json() | {
         "pid": found.pid,
         "state": state_of(found),
-        "done": None if found.status is None else share_finished(by_done(found.status)),
+        "done": None if found.status is None else share_finished(found.status.partitions),
         "left_s": found_at("eta_s"),
         "rate_now": found_at("rate_now"),
         "in_flight": found_at("running"),
@@ -89,7 +89,7 @@ def _row(found: Found) -> tuple[str | Cell, ...]:
 
 def _done(found: Found) -> str:
     status = found.status
-    return "-" if status is None else figures.percent(share_finished(by_done(status)))
+    return "-" if status is None else figures.percent(share_finished(status.partitions))
 
 
 def _left(found: Found) -> str:

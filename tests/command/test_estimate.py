@@ -84,6 +84,8 @@ def test_a_canary_is_drained_by_all_rules_and_the_rest_is_estimated(
     assert answer["estimate"]["messages"] == 260
     assert 0.005 <= answer["estimate"]["latency"]["mean_s"] < 0.1
     assert "canary" in answer["estimate"]["latency"]["source"]
+    assert 0 < answer["estimate"]["costs"]["handle_s"] < 0.005
+    assert not any("unknown" in note for note in answer["estimate"]["notes"])
     assert committed(cluster, topic) == {0: 40}
     assert PlanFile(command.plan(topic)).load().plan.watermark(0) == 40
     assert set(command.record.done()) == every_place(values[:40])
@@ -105,8 +107,8 @@ def test_a_canary_asks_first(command: Command, make_topic: MakeTopic, cluster: C
 
 
 def percentiles(file: Path, **more: object) -> str:
-    latency = {"count": 101, "mean_s": 0.02, "percentiles_s": [0.02] * 101}
-    file.write_text(json.dumps({"format": "x", "latency": latency, **more}))
+    latency = {"count": 101, "mean_s": 0.02, "percentiles_s": [0.02] * 101, **more}
+    file.write_text(json.dumps({"format": "x", "latency": latency}))
     return str(file)
 
 
@@ -116,6 +118,18 @@ def test_the_latency_of_an_earlier_drain_is_taken(command: Command, make_topic: 
     found = estimated(command, topic, "--latency-from", file, "-c", "10")
     assert found["latency"]["mean_s"] == 0.02
     assert 0.2 <= found["sub-key"]["seconds"] < 1.0
+    assert any("how long `handle` computes is unknown" in note for note in found["notes"])
+
+
+def test_what_the_handler_computed_in_an_earlier_drain_is_done_on_one_core(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(distinct(100))
+    file = percentiles(command.home / "summary.json", processor_s=0.015)
+    found = estimated(command, topic, "--latency-from", file, "-c", "50")
+    assert found["sub-key"]["seconds"] >= 1.5
+    assert found["sub-key"]["bound"] == "handle"
+    assert not any("unknown" in note for note in found["notes"])
 
 
 WRONG: list[tuple[list[str], str, str]] = [

@@ -31,7 +31,7 @@ def test_what_fails_is_tried_again_before_its_lane_goes_on(
     assert (answer["failures"], answer["retries"], answer["dead_letter_topic"]) == (6, 6, None)
     assert answer["errors"] == [["LookupError: the document is locked", 6]]
     accounts(answer["sub_messages"], read=7, done=7)
-    assert "6 failed, 6 retried" in outcome.err
+    assert "6 failed attempts on 3 sub-messages, 6 retries" in outcome.err
     assert "6 x LookupError: the document is locked" in outcome.err
     assert committed(cluster, topic) == {0: 4}
 

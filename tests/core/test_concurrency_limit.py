@@ -191,6 +191,64 @@ def test_it_comes_back_after_an_outage() -> None:
     judge(good)
 
 
+# --- noise of other processes on the machine ---
+
+
+def slowed(capacity: Callable[[int], float], seed: int, until_s: float) -> Rate:
+    """Throughput that other processes cut to a third, for 1 to 5 s in every 2 to 13."""
+    chance = Random(seed)
+    loud: list[tuple[float, float]] = []
+    end_s = 0.0
+    while end_s < until_s:
+        begin_s = end_s + chance.uniform(1, 8)
+        end_s = begin_s + chance.uniform(1, 5)
+        loud.append((begin_s, min(end_s, until_s)))
+    return lambda running, now_s: (
+        capacity(running) / (3 if any(begin <= now_s < end for begin, end in loud) else 1)
+    )
+
+
+def to_120(running: int) -> float:
+    return min(running, 120) / 0.015
+
+
+def less_and_less_to_120(running: int) -> float:
+    return 1_000.0 * float((min(running, 120) / 15) ** 0.53)  # 120 do three times as much as 15
+
+
+NOISY_SHAPES = pytest.mark.parametrize("capacity", [to_120, less_and_less_to_120])
+
+
+@NOISY_SHAPES
+def test_noise_of_other_processes_never_keeps_it_below_half_of_the_best(
+    capacity: Callable[[int], float],
+) -> None:
+    def longest_s(seed: int) -> float:
+        seen = Watched(Flow(slowed(capacity, seed, 300), seed), most=300).watch(300)
+        low = "".join("x" if capacity(n) < capacity(120) / 2 else " " for n in seen.limits[300:])
+        return max(map(len, low.split(" "))) * LOOK_S
+
+    judge(lambda seed: longest_s(seed) <= 20)
+
+
+@NOISY_SHAPES
+def test_after_the_noise_it_settles_near_the_best(capacity: Callable[[int], float]) -> None:
+    def good(seed: int) -> bool:
+        seen = Watched(Flow(slowed(capacity, seed, 60), seed), most=300).watch(80)
+        return capacity(seen.search.settled or 1) > 0.8 * capacity(120)
+
+    judge(good)
+
+
+def test_a_best_that_is_gone_for_good_is_given_up() -> None:
+    def good(seed: int) -> bool:
+        falls = Flow(lambda running, now_s: min(running, 200 if now_s < 20 else 30) / 0.015, seed)
+        seen = Watched(falls, most=300).watch(90)
+        return 24 <= (seen.search.settled or 0) <= 37 and seen.near(30, 0.5, 60) > 0.8
+
+    judge(good)
+
+
 # --- what is no saturation ---
 
 

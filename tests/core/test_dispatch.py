@@ -18,7 +18,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.parked import KEY_LENGTH, NAMED_MOST
-from drainer.core.progress import ENDS, Counts, Outcome, Passed, Progress, ranges_of
+from drainer.core.progress import ENDS, Counts, Outcome, Progress, ranges_of
 from drainer.message import (
     Barrier,
     KeySums,
@@ -180,7 +180,8 @@ def test_how_far_it_is_counts_sub_messages_though_no_message_has_ended() -> None
         assert sub is not None
         dispatcher.finish(sub)
 
-    assert dispatcher.passed() == Passed(done=2, left=4, each=3.0)
+    left = dispatcher.remainder()
+    assert (left.handled, left.waiting, left.unread) == (2, 4, {0: 24.0})
 
 
 def test_more_parked_lanes_than_are_named_are_counted() -> None:

@@ -63,7 +63,7 @@ def test_it_takes_what_matches_and_nothing_else() -> None:
     dispatcher.skip_to(0, 4)
     assert finish_all(dispatcher) == ["0[1]", "2[0]", "2[1]"]
     assert dispatcher.complete
-    assert (dispatcher.beside, dispatcher.held) == (2, 0)
+    assert (dispatcher.beside.total(), dispatcher.held) == (2, 0)
     after_it = after(plan, dispatcher)
     claim = after_it.claims[class_selector(WHERE)][0]
     assert (claim.watermark, claim.finished, claim.partial) == (4, (), {})

@@ -14,6 +14,7 @@ from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import (
     CONCURRENCY,
     CPU,
+    HANDLE,
     LANE,
     RATE,
     SPARK,
@@ -133,6 +134,18 @@ def test_which_sub_key_folds_makes_the_difference() -> None:
         assert {found.hottest.key, folds} == {"hot", "warm"}
         assert found.serial_s == pytest.approx(10)
         assert found.seconds == pytest.approx(10, rel=0.01)
+
+
+def test_what_the_handler_computes_is_done_one_at_a_time_on_one_core() -> None:
+    computes = Setting(Distribution.constant(0.015), Costs(sub_message_s=0.0101), handle_s=0.01)
+    even, hot = made_of(with_a_hot_key(2_000, 0.0)), made_of(with_a_hot_key(2_000, 0.9))
+    found = forecast(even, computes, Order.SUB_KEY, 1_000)
+    assert found.bound == HANDLE
+    assert found.seconds == pytest.approx(20.2, rel=0.01)
+    assert forecast(even, computes, Order.SUB_KEY, 1).seconds == pytest.approx(30.2, rel=0.01)
+    alone = forecast(hot, computes, Order.SUB_KEY, 1_000)
+    assert alone.bound == LANE
+    assert alone.serial_s < alone.seconds < 1.1 * alone.serial_s, "the time of a call counts once"
 
 
 def test_in_the_lane_of_a_partition_only_neighbours_fold() -> None:

@@ -46,7 +46,7 @@ def test_claims_stay_in_the_plan_until_one_process_is_past_them(rehearsal: Rehea
     async def stops_at_10(sub: SubMessage) -> None:
         await asyncio.sleep(0)
         if sub.key == MINE and sub.message.offset == 10:
-            raise RuntimeError
+            raise ValueError
 
     first, second = OnTheLoop(stops_at_10), OnTheLoop()
 

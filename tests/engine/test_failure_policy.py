@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
@@ -93,6 +94,27 @@ def test_what_is_given_up_without_another_attempt_is_not_counted_as_retried(
         summary.failures.failures
     )
     assert seen == sorted(seen), "a counter that falls"
+
+
+@both_kinds
+def test_sub_messages_that_failed_and_their_attempts_are_counted_apart(
+    kind: Kind, tmp_path: Path
+) -> None:
+    rehearsal = Rehearsal(tmp_path, LOGS, failures=replace(DEAD, retries=3))
+    attempts = Counter[int]()
+
+    def act(sub: SubMessage) -> float:
+        offset = sub.message.offset
+        attempts[offset] += 1
+        if offset == 5 and attempts[offset] < 3:
+            raise Retry("later", after=0.001)
+        if offset == 13 or (offset == 57 and attempts[offset] < 3):
+            raise ValueError(f"no document {sub.message.offset}-{attempts[offset]}")
+        return 0.0
+
+    failures = rehearsal.drain(handler_of(kind, act)).failures
+    assert (failures.failed_sub_messages, failures.failures, failures.retries) == (2, 6, 7)
+    assert failures.errors == (("ValueError: no document …", 6),)
 
 
 def test_a_letter_that_is_refused_stops_the_drain_and_stays_pending(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from drainer.engine.history import History, rates
 from drainer.engine.latencies import Latencies
 from drainer.engine.meter import MEAN_S, Meter
 from drainer.engine.settings import LocalSettings
+from drainer.engine.status import Load
 from drainer.message import SubMessage
 from view.samples import status
 
@@ -42,11 +43,32 @@ def test_a_bad_moment_does_not_stand_for_the_time_since_the_last_status() -> Non
     assert meter.in_flight == 0
     for count in [0] * 8 + [200] * 7 + [23]:
         clock.now_s += LOOK_S
-        meter.look(count)
+        meter.look(count, count // 10)
     assert meter.in_flight == round((7 * 200 + 23) / 8), "what was before is forgotten"
     clock.now_s += MEAN_S
-    meter.look(7)
-    assert meter.in_flight == 7
+    meter.look(7, 1)
+    assert (meter.in_flight, meter.busy) == (7, 1)
+
+
+def test_the_load_of_the_processor_is_that_of_the_last_seconds() -> None:
+    clock, spent = Clock(), [0.0, 0.0]
+    meter = Meter(
+        Dispatcher({}),
+        Latencies(clock),
+        concurrency=200,
+        buffer_bytes=1,
+        plan_path="p",
+        clock=clock,
+        processor=lambda: (spent[0], spent[1]),
+    )
+    assert meter.load() == Load(0.0, 0.0), "nothing is known at once"
+    for used, waited in [(0.9, 0.1)] * 30 + [(0.2, 0.0)] * 10:
+        clock.now_s += 0.5
+        spent[0], spent[1] = spent[0] + used / 2, spent[1] + waited / 2
+        load = meter.load()
+        if clock.now_s == 1_015.0:
+            assert (load.used, load.waited) == pytest.approx((0.9, 0.1))
+    assert (load.used, load.waited) == pytest.approx((0.2, 0.0))
 
 
 @pytest.mark.parametrize("kept", [1_000, 16])

@@ -25,12 +25,14 @@ from made_up_kafka import (
     in_lanes,
 )
 
+from drainer.core.codec import builtins
 from drainer.core.event import Deed
 from drainer.engine.control import Change, Continue, Pause, Request, Stop
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Summary
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.message import SubMessage
+from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import FailureSettings, OnFailure
 from kafka.topic import eventually
 
@@ -154,6 +156,21 @@ def test_the_concurrency_is_what_was_set_last(kind: Kind, tmp_path: Path) -> Non
     assert summary.exit_code == 0
     assert sorted(handler.account.began) == sorted(rehearsal.places)
     assert rehearsal.control.changed == {"concurrency": "30", "grace_s": "4s"}
+
+
+def test_auto_goes_back_to_the_search_and_the_maximum_that_the_drain_began_with(
+    tmp_path: Path,
+) -> None:
+    searching = LocalSettings(concurrency=Concurrency.auto(40), plan_interval_s=0.02)
+    rehearsal = Rehearsal(tmp_path, in_lanes(20_000, 400), searching)
+
+    def by_hand_and_back(person: Person) -> None:
+        person.sets(concurrency=3)
+        assert person.sets(concurrency=builtins(Concurrency.auto())) == ("concurrency 3 → auto:40",)
+
+    assert drained(rehearsal, takes(OnTheLoop, 0.002), by_hand_and_back).exit_code == 0
+    assert rehearsal.statuses[-1].auto is not None
+    assert rehearsal.statuses[-1].auto.most == 40
 
 
 @both_kinds

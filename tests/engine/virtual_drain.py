@@ -180,7 +180,7 @@ class VirtualDrain:
             failures,
             broken=end,
             idle=idle,
-            note=lambda took_s, gap: 1,
+            note=lambda took_s, gap, spent_s: 1,
             lease=Lease(),
             held=lambda now_s: None,
             runtime=runtime,

@@ -151,6 +151,8 @@ def runtime(it: Simulation, now: Callable[[], Process]) -> Runtime:
         event=threads.event,
         queue=threads.queue,
         random=lambda: now().random,
+        processor=lambda threads: (0.0, 0.0),
+        thread_time=lambda: 0.0,
     )
 
 

@@ -6,12 +6,21 @@ import io
 import json
 from dataclasses import replace
 
-from drainer.engine.status import Status
+import pytest
+
+from core.messages import plan_of
+from drainer.core.progress import Counts, Progress
+from drainer.engine.status import Load, Status
+from drainer.spark.aggregation import Aggregation
+from drainer.spark.records import Head, TaskStatus
+from drainer.spark.state import Attempt
 from drainer.spark.status import SparkStatus, straggler
+from drainer.spark.task_monitor import TaskMonitor, WaveRead
+from drainer.view.limit import limit
 from drainer.view.lines import LineView, status_line
 from drainer.view.live import lay_out
 from drainer.view.log import logging_as_json
-from drainer.view.progress import limit
+from drainer.view.progress import share_finished
 from view import samples
 
 
@@ -38,15 +47,17 @@ def test_an_address_stays_whole() -> None:
 
 
 def test_what_binds_is_said_in_spark_s_words() -> None:
-    late = on_spark(8)
+    late = replace(on_spark(8), running=100)
     assert limit(late) == "the slowest tasks: the wave waits for 7.0 on worker-1"
     calm = samples.status(engine=replace(samples.on_spark(8), stragglers=()))
     assert limit(calm) == "the handler: every worker is busy"
-    assert limit(replace(calm, running=0, lanes=0)).startswith("reading")
+    full = limit(replace(calm, processor=Load(0.97)))
+    assert full == "the processor: each task uses 97% of a core"
+    assert limit(replace(calm, running=0, lanes=0, lanes_ready=0)).startswith("reading")
     assert limit(replace(calm, running=100)).startswith("the executors")
     assert limit(replace(calm, running=100, lanes_ready=3)).startswith("order")
     names = tuple(f"7.{task}" for task in range(8))
-    slow = replace(calm, engine=replace(samples.on_spark(8), stragglers=names))
+    slow = replace(late, engine=replace(samples.on_spark(8), stragglers=names))
     assert limit(slow).endswith("waits for 7.0, 7.1, 7.2, 5 more")
 
 
@@ -69,3 +80,48 @@ def test_the_line_and_the_log_have_wave_tasks_and_stragglers() -> None:
     assert (told["wave"], told["waves"], told["wave_s"]) == (3, 12, 42.0)
     assert told["tasks"] == {"handling": 129, "waiting": 21, "ended": 50}
     assert told["stragglers"] == ["7.0 on worker-1"]
+
+
+def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_read() -> None:
+    """Messages end late, when the last of their shards does: they tell nothing of the time."""
+    now_s = 1_000.0
+    plan = plan_of(100)  # messages of fifty
+    aggregation = Aggregation(plan, "/state", 1)
+    monitor = TaskMonitor(
+        aggregation, concurrency=20, buffer_bytes=1, plan_path="p", clock=lambda: now_s
+    )
+    task = Attempt(1, 1, 0, 1)
+
+    def showing(done: int, mark: int = 0) -> Status:
+        counts = Counts(2_000, done, pending=2_000 - done)
+        head = Head({"0/1": {0: (0, mark)}}, {0: counts}, status=TaskStatus(running=20))
+        aggregation.take(1, 0, head)
+        monitor.take(task, head.status)
+        return monitor.status(plan, ahead=False)
+
+    assert monitor.status(plan, ahead=True).eta_s is None
+    now_s += 20  # until the first wave is read
+    assert monitor.status(plan, ahead=True).eta_s is None
+    aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {"0/1": {0: 2_000}})
+    aggregation.deal(1, [[(1, "0/1")]])
+    monitor.begin_wave(3, {0: WaveRead(40, 2_000)})
+    monitor.begin(1, 1)
+    showing(0)
+    for done in range(50, 2_000, 50):  # a hundred a second, and not a message
+        now_s += 0.5
+        status = showing(done)
+        if done >= 200:  # for two seconds
+            assert status.eta_s == pytest.approx((100 * 50 - done) / 100)
+    assert share_finished(status.partitions) == pytest.approx(1_950 / 5_000)
+    assert status.messages.finished == 0
+
+
+def test_sub_messages_that_a_wave_found_finished_are_not_expected_of_those_to_come() -> None:
+    claims = {**plan_of(100).claims, "0/2": {0: Progress(20)}}  # a half of the first twenty
+    plan = plan_of(100, claims=claims)
+    monitor = TaskMonitor(
+        Aggregation(plan, "/state", 1), concurrency=20, buffer_bytes=1, plan_path="p"
+    )
+    monitor.begin_wave(3, {0: WaveRead(10, 250, 250)})
+    [part] = monitor.status(plan, ahead=False).partitions
+    assert part.sub_messages_left == 250 + 10 * 25 + 80 * 50

@@ -77,6 +77,14 @@ def test_how_long_and_what_binds_come_first() -> None:
     assert told(page)["limited by"].startswith("the hottest lane: sub-key")
 
 
+def test_the_processor_time_of_split_and_handle_is_shown_or_that_it_is_unknown() -> None:
+    found = replace(estimate(), setting=Setting(TEN_MS, Costs(message_s=0.0003), split_s=0.0002))
+    unknown = told(estimate_page(found))["processor"]
+    assert unknown == "300µs per sub-message (measured; split 200µs, handle unknown)"
+    known = replace(found.setting, latency=replace(TEN_MS, processor_s=0.004))
+    assert "handle 4.0ms" in told(estimate_page(replace(found, setting=known)))["processor"]
+
+
 def test_the_engine_is_told_with_what_the_other_would_take() -> None:
     found = replace(
         estimate(),

@@ -36,10 +36,13 @@ def test_the_line() -> None:
         "  hottest lanes 'doc-17' 12,345, 'tenant[4…aa-0001' 310, b'\\x00k' 7"
         "  buffer 191 MiB of 256 MiB  committed 0:1171000"
     )
-    failures = FailureStatus(failures=1_234, retries=1_000, parked_lanes=2)
+    failures = FailureStatus(failures=1_234, retries=1_000, parked_lanes=2, failed_sub_messages=600)
     status = samples.status(auto=samples.AUTO, failures=failures, trouble="a long story")
     line = status_line(status)
-    assert "  failures 1,234 failed, 1,000 retried, 2 x parked lane  " in line
+    assert (
+        "  failures 1,234 failed attempts on 600 sub-messages, 1,000 retries, 2 x parked lane  "
+        in line
+    )
     assert "  concurrency 310 (auto, trying more)  " in line
     assert "  in trouble  committed " in line
     assert "concurrency auto, 2,000 at most, plan" in start_line(status)

@@ -13,10 +13,18 @@ from datetime import UTC, datetime
 import pytest
 
 from drainer.core.progress import Counts
-from drainer.engine.status import CapStatus, ClassStatus, DeadlineStatus, FailureStatus, Status
+from drainer.engine.status import (
+    CapStatus,
+    ClassStatus,
+    DeadlineStatus,
+    FailureStatus,
+    Load,
+    Status,
+)
+from drainer.view.limit import advice, limit
 from drainer.view.lines import status_line
 from drainer.view.live import HELD_MOST, LiveView, RunningLine, lay_out, progress_view
-from drainer.view.progress import deadline_words, limit, share_finished, warnings
+from drainer.view.progress import deadline_words, share_finished, warnings
 from drainer.view.terminal import Terminal
 
 from . import samples
@@ -93,15 +101,15 @@ def test_a_class_is_not_called_drained_while_some_of_it_waits() -> None:
     assert "payload.k == 1  (1,094 done by 20:06:24; 46,906 wait for the rest)" in text
 
 
-def test_a_search_for_a_class_is_not_shown_as_done() -> None:
-    found = ClassStatus("payload.k == 1", Counts(10, 10))
-    status = samples.status(classes=(found,))
-    assert "  searched 41.0%  " in words_of(status)[1]
-    assert words_of(status)[-1].split()[4] == "40.0%", "as the watermark says"
-    assert "searched 41.0%" in status_line(status)
-    ended = replace(status, classes=(replace(found, ended="2026-03-14T20:06:24+00:00"),))
-    assert "searched" not in words_of(ended)[1]
-    assert words_of(ended)[-1].split()[4] == "41.0%"
+def test_while_a_class_is_drained_progress_is_what_it_has_done_of_all() -> None:
+    found = ClassStatus("payload.k == 1", Counts(10, 10), left=30)
+    [part] = samples.status().partitions
+    part = replace(part, watermark=part.start, sub_messages_finished=10, sub_messages_left=90)
+    status = replace(samples.status(classes=(found,)), partitions=(part,))
+    assert "  10.0%  " in words_of(status)[1]
+    assert words_of(status)[-1].split()[4] == "10.0%"
+    assert "  10.0%  " in status_line(status)
+    assert " (10 of ~40 done)  " in status_line(status)
 
 
 def test_holes_do_not_keep_a_backlog_from_being_complete() -> None:
@@ -122,7 +130,22 @@ def test_what_limits_the_drain() -> None:
             replace(status, write_cap=cap),
             "the brokers' limits: at most 1,000 messages/s, 98 KiB/s written",
         ),
-        (replace(status, trouble="away"), "trouble"),
+        (replace(idle, trouble="away", is_kept_waiting=True), "trouble: away"),
+        (replace(idle, lanes_ready=5_000, trouble="away", is_kept_waiting=True), "trouble"),
+        (replace(status, trouble="a commit is late"), "the handler"),
+        (replace(idle, trouble="a commit is late"), "reading"),
+        (replace(idle, failures=FailureStatus(in_outage=True)), "the downstream"),
+        (replace(status, processor=Load(0.97)), "the processor: drainer uses 97% of a core"),
+        (
+            replace(status, processor=Load(0.6, 0.3)),
+            "the processor: drainer uses 60% of a core, and waits for one 30% of the time",
+        ),
+        (
+            replace(status, blocked_by="h.py:7 in handle", is_blocked=True),
+            "the handler: it blocks the event loop at h.py:7 in handle",
+        ),
+        (replace(status, blocked_by="h.py:7 in handle"), "the handler: every worker"),
+        (replace(status, running=8_000, busy=50), "this machine"),
         (replace(status, failures=FailureStatus(rate=status.rate_now)), "--rate"),
         (replace(idle, failures=FailureStatus(waiting=10**6)), "retries"),
         (idle, "reading"),
@@ -136,6 +159,26 @@ def test_what_limits_the_drain() -> None:
         (replace(idle, running=1, partitions=(read,)), "the lane of 'doc-17', where 12,345 wait"),
     ):
         assert limit(found).startswith(words)
+
+
+def test_more_concurrency_is_advised_only_where_the_handler_is_the_limit() -> None:
+    busy = samples.status()
+    assert advice(busy).startswith("`drainer set PLAN concurrency=…`")
+    assert advice(replace(busy, auto=samples.AUTO)) == "", "it is raised without anybody"
+    at_most = replace(samples.AUTO, limit=2_000)
+    assert "concurrency=auto:…" in advice(replace(busy, auto=at_most))
+    full = advice(replace(busy, processor=Load(0.97)))
+    assert "concurrency=" not in full
+    assert "--engine spark" in full
+    assert "--engine" not in advice(replace(busy, processor=Load(0.97), engine=samples.on_spark(8)))
+
+
+def test_no_more_workers_are_busy_than_there_may_be() -> None:
+    """After the limit was lowered, calls end that were begun before."""
+    assert "workers 53 of 53 busy" in status_line(samples.status(running=74, concurrency=53))
+    several = samples.status(running=424, busy=53, concurrency=53)
+    assert "workers 53 of 53 busy" in status_line(several)
+    assert "hottest lanes" not in status_line(samples.status(hottest=()))
 
 
 def test_the_last_frame_stays_on_the_screen_also_when_the_drain_raises() -> None:

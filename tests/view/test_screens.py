@@ -124,7 +124,9 @@ RUNNING = samples.status(
     12,
     auto=samples.AUTO,
     latency_recent=LATENCY,
-    failures=FailureStatus(32, 30, 4, 9, 1, 1, errors=(("OSError: [b1] is away", 30), ("V", 2))),
+    failures=FailureStatus(
+        32, 30, 4, 9, 1, 1, errors=(("OSError: [b1] is away", 30), ("V", 2)), failed_sub_messages=21
+    ),
     trouble="no broker [b1] answers",
     stopping="Ctrl-C",
 )

@@ -14,10 +14,12 @@ from drainer.engine.status import (
     CapStatus,
     DeadlineStatus,
     FailureStatus,
+    Load,
     Paused,
     RuleStatus,
     Status,
 )
+from drainer.spark.status import SparkStatus
 from drainer.view.lines import status_line
 from drainer.view.live import lay_out
 
@@ -47,7 +49,8 @@ def through_the_socket(status: Status) -> Status:
     [
         samples.status(),
         samples.status(3, hottest=((b"\xff\x00", 900), ((1, "a"), 80), ("\ud800", 70), (7, 66))),
-        samples.status(2, engine=samples.on_spark(40)),
+        samples.status(2, engine=samples.on_spark(40), running=100),
+        samples.status(2, engine=SparkStatus(1), busy=900, processor=Load(0.9, 0.05)),
         samples.status(
             auto=samples.AUTO,
             failures=FAILURES,
@@ -66,7 +69,7 @@ def through_the_socket(status: Status) -> Status:
             eta_s=None,
         ),
     ],
-    ids=["plain", "odd keys", "Spark", "everything"],
+    ids=["plain", "odd keys", "Spark", "full Spark", "everything"],
 )
 def test_a_status_of_another_process_looks_the_same(status: Status) -> None:
     seen = through_the_socket(status)

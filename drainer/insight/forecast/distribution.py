@@ -8,7 +8,7 @@ import math
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from statistics import NormalDist
@@ -38,10 +38,11 @@ class Distribution:
     """A distribution by its quantiles, straight between two of them.
 
     ``points`` never fall, in share or in seconds; the first is at 0 and the last at 1. Two at one
-    share are a step.
+    share are a step. ``processor_s`` is the processor time in a call, None where it is unknown.
     """
 
     points: tuple[Point, ...]
+    processor_s: float | None = None
 
     @classmethod
     def constant(cls, seconds: float) -> Distribution:
@@ -85,7 +86,7 @@ class Distribution:
         for number, (low, high) in enumerate(itertools.pairwise(seconds)):
             step = (number + 1 - slow) / last
             points += [(step, low), (step, high)]
-        return cls((*points, (1.0, seconds[-1])))
+        return cls((*points, (1.0, seconds[-1])), latency.processor_s)
 
     @property
     def mean_s(self) -> float:
@@ -118,13 +119,15 @@ class Distribution:
 
     def later(self, seconds: float) -> Distribution:
         """The same with each call so much longer."""
-        return Distribution(tuple((share, each + seconds) for share, each in self.points))
+        points = tuple((share, max(0.0, each + seconds)) for share, each in self.points)
+        return replace(self, points=points)
 
     def as_json(self) -> Mapping[str, object]:
         return {
             "mean_s": round(self.mean_s, 6),
             "p50_s": round(self.quantile(0.5), 6),
             "p99_s": round(self.quantile(0.99), 6),
+            "processor_s": self.processor_s,
         }
 
 

@@ -22,7 +22,7 @@ MAKES_WORSE = 1.25  # of the largest bound; so much more is the doing of barrier
 
 CONCURRENCY, LANE, RATE, FETCH = "concurrency", "hottest lane", "rate", "fetch"
 READ_CAP, WRITE_CAP = "read cap", "write cap"
-SPLIT, CPU, ORDER, SPARK, NOTHING = "split", "cpu", "order", "spark", "nothing"
+SPLIT, HANDLE, CPU, ORDER, SPARK, NOTHING = "split", "handle", "cpu", "order", "spark", "nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,9 @@ class Setting:
     latency: Distribution
     costs: Costs = field(default_factory=Costs)
     split_s: float = 0.0  # of a message, and in ``costs.message_s`` too
+    handle_s: float = (
+        0.0  # processor time of a call, in ``costs.sub_message_s`` and the latency too
+    )
     rate: float | None = None
     buffer_bytes: int = BUFFER_BYTES
     bundling: Bundling | None = None  # of its coalesce only whether there is one
@@ -107,8 +110,8 @@ def forecast(
     bound = max(bounds, key=lambda name: bounds[name])
     if seconds > MAKES_WORSE * bounds[bound] and (workload.barriers or workload.several):
         bound = ORDER
-    elif bound == CPU and bounds[SPLIT] > bounds[CPU] / 2:
-        bound = SPLIT
+    elif bound == CPU and (most_of := max(SPLIT, HANDLE, key=lambda name: bounds[name])):
+        bound = most_of if bounds[most_of] > bounds[CPU] / 2 else CPU
     seconds = max(seconds, *bounds.values())
     return Forecast(order, concurrency, seconds, bound, bounds, serial_s, hottest, calls, folded)
 
@@ -126,7 +129,8 @@ def bounds_of(
 def _simulated(
     workload: Workload, setting: Setting, order: Order, concurrency: int, messages: int
 ) -> Simulated:
-    draws = cycle(setting.latency.draws(DRAWS, Random(SEED)))
+    # What a call computes is among the costs: nothing else is done meanwhile.
+    draws = cycle(setting.latency.later(-setting.handle_s).draws(DRAWS, Random(SEED)))
     bundling = setting.bundling
     if bundling is not None and bundling.coalesce is not None:
         bundling = replace(bundling, coalesce=as_sampled)
@@ -155,6 +159,7 @@ def _bounds(
         LANE: serial_s,
         FETCH: (messages - 1) * costs.fetch_s,
         SPLIT: messages * setting.split_s,
+        HANDLE: calls * setting.handle_s,
         CPU: costs.of(messages, subs, calls),
     }
     if setting.rate is not None:

@@ -53,6 +53,7 @@ def forecast_on_spark(
         setting,
         costs=_shared(setting.costs, cores.number),
         split_s=setting.split_s / cores.number,
+        handle_s=setting.handle_s / cores.number,
     )
     found = forecast(workload, shared, order, concurrency, most)
     if not workload.messages:

@@ -35,6 +35,7 @@ _BINDING = {
     f.LANE: "order: one sub-message at a time",
     f.FETCH: "reading: messages don't come faster from the broker",
     f.SPLIT: "split: this process spends its time there",
+    f.HANDLE: "the processor time of handle; more at once gains nothing",
     f.CPU: "this process: its processor is full; more at once gains nothing",
     f.ORDER: "order: barriers or sub-messages with several sub-keys hold others back",
     f.READ_CAP: "the brokers' limits on reading",
@@ -231,14 +232,17 @@ def _asked(text: str, asked: bool) -> Cell:
 def _grounds(estimate: Estimate) -> list[Field]:
     setting = estimate.setting
     latency, costs = setting.latency, setting.costs
-    each_s = costs.sub_message_s + costs.message_s / max(1.0, estimate.workload.fan_out)
+    fan_out = max(1.0, estimate.workload.fan_out)
+    each_s = costs.sub_message_s + costs.message_s / fan_out
+    handle = "unknown" if latency.processor_s is None else _short(latency.processor_s)
+    of_it = f"split {_short(setting.split_s / fan_out)}, handle {handle}"
     lines = [
         Field(
             "latency",
             f"{_short(latency.mean_s)} on average, p99 {_short(latency.quantile(0.99))}",
             estimate.question.source,
         ),
-        Field("processor", f"{_short(each_s)} per sub-message", "measured here, now"),
+        Field("processor", f"{_short(each_s)} per sub-message", f"measured; {of_it}"),
     ]
     for what, cap in (("read", setting.read_cap), ("written", setting.write_cap)):
         if cap is not None:

@@ -1,0 +1,111 @@
+"""What is left of a backlog: exact where it was read, elsewhere estimated by what was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from drainer.core.progress import Range, count, subtract
+
+
+class Sample(NamedTuple):
+    """What a run has read of one partition, in offsets that were not finished before the run.
+
+    Attributes:
+        read: offsets, holes among them.
+        unread: offsets.
+        subs: sub-messages of the messages that were read.
+        finished: of these, those that earlier runs or other claims have finished.
+        known_read: of ``read``, offsets of which those may have finished something.
+        known_unread: of ``unread``, the same.
+    """
+
+    read: int
+    unread: int
+    subs: int
+    finished: int = 0
+    known_read: int = 0
+    known_unread: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        bounds: tuple[int, int, int],
+        before: Sequence[Range],
+        subs: int,
+        finished: int = 0,
+        known_below: int = 0,
+    ) -> Sample:
+        """``bounds`` are the start, the position and the end; ``before`` is what was finished
+        before the run. Of messages at or above ``known_below`` nothing was."""
+        start, position, end = bounds
+        known = min(max(start, known_below), end)
+        ranges = (
+            ((start, position),),
+            ((position, end),),
+            ((start, min(position, known)),),
+            ((position, known),),
+        )
+        read, unread, *both = (count(subtract(each, before)) for each in ranges)
+        return cls(read, unread, subs, finished, *both)
+
+
+class Remainder(NamedTuple):
+    """How far a run is.
+
+    Attributes:
+        handled: sub-messages that have been through the handler.
+        waiting: sub-messages that were read, and are for the handler in this run.
+        share: of the sub-messages that were read, how many are for the handler, 0 to 1: rules
+            take some out, parked lanes keep some.
+        offsets_read: of all partitions.
+        offsets_unread: the same.
+        unread: sub-messages that are yet to be read, by partition; None while nothing was read.
+    """
+
+    handled: int
+    waiting: int
+    share: float
+    offsets_read: int
+    offsets_unread: int
+    unread: Mapping[int, float] | None
+
+    @classmethod
+    def of(
+        cls, samples: Mapping[int, Sample], *, handled: int, waiting: int, share: float
+    ) -> Remainder:
+        read = sum(each.read for each in samples.values())
+        unread = sum(each.unread for each in samples.values())
+        return cls(handled, waiting, share, read, unread, unread_subs(samples))
+
+    @property
+    def work(self) -> float | None:
+        """Sub-messages that are yet to go through the handler in this run."""
+        return (
+            None if self.unread is None else self.waiting + self.share * sum(self.unread.values())
+        )
+
+    def of_partition(self, number: int, pending: int) -> int | None:
+        """Sub-messages that are left of one of which so many were read and have not finished."""
+        return None if self.unread is None else round(pending + self.unread[number])
+
+
+def unread_subs(samples: Mapping[int, Sample]) -> dict[int, float] | None:
+    """Estimate by partition how many sub-messages are yet to be read and not finished.
+
+    Messages to come split into as many as those that were read, counting the finished ones; of
+    these, others finished as large a part. A partition of which nothing was read is like the rest.
+    None when nothing was read at all, and something is to be.
+    """
+    read = sum(each.read for each in samples.values())
+    if not read:
+        return (
+            None if any(each.unread for each in samples.values()) else dict.fromkeys(samples, 0.0)
+        )
+    typical = sum(each.subs for each in samples.values()) / read
+    found = {}
+    for number, each in samples.items():
+        fan_out = each.subs / each.read if each.read else typical
+        finished = each.finished * each.known_unread / max(1, each.known_read)
+        found[number] = max(0.0, each.unread * fan_out - finished)
+    return found

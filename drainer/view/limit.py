@@ -1,0 +1,98 @@
+"""What limits a drain: one name, found from what was measured, with its words and its advice."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from drainer.engine.status import Status
+from drainer.policy.concurrency_limit import FULL
+from drainer.view import figures
+
+BUSY = 0.95  # of the workers
+AT_RATE = AT_BUFFER = 0.9
+SHOWN = 40  # characters of a key
+
+
+class Limit(Enum):
+    """In words, and what can be done about it; formatted with the status and its texts."""
+
+    PAUSE = "the pause", "`drainer continue` ends it"
+    DOWNSTREAM = "the downstream: it fails, and drainer waits until it is back", ""
+    TROUBLE = "trouble: {0.trouble}", ""  # brokers away, a lock that is not confirmed
+    PROCESSOR = (
+        "the processor: {each} uses {0.processor.used:.0%} of a core{waits}",
+        "a cheaper `split` or `handle`, or {cores}; more concurrency does not help",
+    )
+    HOT_LANE = (
+        "the lane of {lane} wait, one at a time",
+        "a handler with `coalesce` folds them; more concurrency does not help",
+    )
+    RATE = "--rate", "`drainer set PLAN rate=…` raises it"
+    WRITE_CAP = "the brokers' limits: at most {write_cap} written", ""
+    BLOCKED = "the handler: it blocks the event loop at {0.blocked_by}", "await it there"
+    HANDLER = "the handler: every worker is busy", "{more_calls}"
+    RETRIES = "retries: failed sub-messages wait for their next attempt", ""
+    ENGINE = "{engine}", ""  # what only the engine knows
+    STARTS = "{machine}: lanes wait though workers are free", ""
+    TAIL = "the tail: all is read, and the last lanes end", ""
+    ORDER = "order: the buffer is full of few sub-keys, each one at a time", ""
+    READ_CAP = "the brokers' limits: at most {read_cap} read", ""
+    READING = "reading: workers wait for messages", ""
+
+
+def limit_of(status: Status) -> Limit:
+    """What binds now: the first that holds. More calls at once help only where it is HANDLER."""
+    failures, workers, engine = status.failures, status.workers_busy, status.engine
+    busy = workers >= BUSY * status.concurrency
+    all_read = all(part.position >= part.end for part in status.partitions)
+    full = status.buffered_bytes >= AT_BUFFER * status.buffer_bytes
+    in_lane = max((waiting for _, waiting in status.hottest), default=0)
+    alone = workers <= 2 and not status.lanes_ready and in_lane > 1
+    signs = {
+        Limit.PAUSE: status.paused is not None,
+        Limit.DOWNSTREAM: failures.in_outage,
+        Limit.TROUBLE: status.is_kept_waiting and not busy,
+        Limit.PROCESSOR: status.processor.used + status.processor.waited >= FULL,
+        Limit.HOT_LANE: status.waits_for_a_lane or ((all_read or full) and alone),
+        Limit.RATE: failures.rate is not None and status.rate_now >= AT_RATE * failures.rate,
+        Limit.WRITE_CAP: busy and status.write_cap is not None and status.write_cap.binds,
+        Limit.BLOCKED: busy and status.is_blocked,
+        Limit.HANDLER: busy,
+        Limit.RETRIES: failures.waiting >= max(1, status.concurrency - workers),
+        Limit.ENGINE: engine is not None and engine.limit(status) is not None,
+        Limit.STARTS: status.lanes_ready > status.concurrency,
+        Limit.TAIL: all_read,
+        Limit.ORDER: full,
+        Limit.READ_CAP: status.read_cap is not None and status.read_cap.binds,
+    }
+    return next((limit for limit, holds in signs.items() if holds), Limit.READING)
+
+
+def limit(status: Status) -> str:
+    """What keeps the drain from going faster, in a few words."""
+    return _in_words(limit_of(status).value[0], status)
+
+
+def advice(status: Status) -> str:
+    """What can be done about that; nothing when there is nothing."""
+    return _in_words(limit_of(status).value[1], status)
+
+
+def _in_words(text: str, status: Status) -> str:
+    (key, waiting), auto = next(iter(status.hottest), ("", 0)), status.auto
+    more_calls = "`drainer set PLAN concurrency=…`, if the downstream can take more"
+    if auto is not None:  # it raises it by itself, up to its most
+        more_calls = more_calls.replace("…", "auto:…") if auto.limit == auto.most else ""
+    here, waited = status.engine is None, status.processor.waited
+    return text.format(
+        status,
+        each="drainer" if here else "each task",
+        waits=f", and waits for one {waited:.0%} of the time" if waited >= 0.01 else "",
+        cores="resume with --engine spark for more cores" if here else "more cores",
+        machine="this machine" if here else "the executors",
+        engine=None if status.engine is None else status.engine.limit(status),
+        lane=f"{figures.sub_key(key, SHOWN)}, where {figures.count(waiting)}",
+        read_cap=status.read_cap and figures.cap(status.read_cap),
+        write_cap=status.write_cap and figures.cap(status.write_cap),
+        more_calls=more_calls,
+    )

@@ -1,0 +1,199 @@
+"""Compares the time left that drains show with the truth, at every tenth of each.
+
+Messages split into 1 to 60 operations, spread evenly over the backlog. Drains with nothing first,
+with a class first, with folding, and with barriers, in one process and on Spark. Ends with 1 when
+one is off by more than a quarter of what was left, and by over a second, after the first tenth: an
+estimate counts until the next one is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import orjson
+
+from drainer.control.client import watch
+from drainer.control.wire import Question, decode_status
+from drainer.demo.fill import create_topic, fill
+from drainer.engine.status import Status
+from drainer.errors import Refused
+from drainer.kafka.settings import ClientSettings
+from scenarios.brokers import Broker, delete_topic
+
+HANDLERS = Path(__file__).with_name("handlers.py")
+WITHIN, WITHIN_S = 0.25, 1.0
+SILENT_FIRST_S = 3.0  # no estimate is shown before
+SILENT_MOST_S = 30.0  # without an estimate: between two passes Spark is started
+LATENCY_MS, CONCURRENCY = 10, 20
+FAN_OUT_MOST, FAN_OUT = 60, 30.5  # of a message; on average
+CUSTOMERS, DOCUMENTS = 10, 400  # of each customer
+STRIDE = 37  # no factor of these in common: each run of 60 messages has every fan-out once
+PADDING = "x" * 200  # of an operation: the backlog is several waves
+SHOW_FROM_S = 0.2  # between two tries to find the drain
+ENGINES = {
+    "process": ("--engine", "process"),
+    "spark": ("--master", "local[2]", "--engine", "spark", "--wave", "4MiB"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A backlog and how it is drained. ``faster`` is how many sub-messages one call has, about."""
+
+    name: str
+    handler: str = "Operations"
+    words: tuple[str, ...] = ()
+    barrier_every: int = 0  # messages
+    barriers_from: float = 0.0  # of the backlog
+    hot_share: float = 0.0  # of operations, on one document
+    faster: float = 1.0
+
+    def records(self, messages: int) -> Iterator[tuple[bytes, bytes, int]]:
+        """(key, value, partition) of every message; all have one key."""
+        number = 0
+        for message in range(messages):
+            operations = []
+            for _ in range(1 + message * STRIDE % FAN_OUT_MOST):
+                customer, document = number % CUSTOMERS, number // CUSTOMERS % DOCUMENTS
+                hot = number * STRIDE % 100 < 100 * self.hot_share
+                name = "hot" if hot else f"{customer}-{document}"
+                operations.append({"document": name, "customer": customer, "padding": PADDING})
+                number += 1
+            barrier = (
+                self.barrier_every > 0
+                and message >= messages * self.barriers_from
+                and message % self.barrier_every == 0
+            )
+            yield b"all", orjson.dumps({"operations": operations, "barrier": barrier}), 0
+
+
+FIRST = ("--first", "payload.customer < 3")
+WORKLOADS = (
+    Workload("nothing first"),
+    Workload("30% first", words=FIRST),
+    Workload("2 classes first", words=(*FIRST, "--first", "payload.customer == 7")),
+    Workload("50% skipped by a rule", words=("--skip", "payload.customer > 4")),
+    Workload("folded, 30% on one document", "Folded", hot_share=0.3, faster=1.4),
+    Workload("barriers", barrier_every=50),
+    Workload("30% first, then barriers", words=FIRST, barrier_every=50, barriers_from=0.5),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a drain showed, and when."""
+
+    at_s: float
+    status: Status
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m scenarios.eta", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=40.0, help="that a drain shall take")
+    parser.add_argument("--engine", choices=ENGINES, action="append", help="default: both")
+    parser.add_argument("--only", help="workloads whose names have this in them")
+    given = parser.parse_args()
+    wanted = [each for each in WORKLOADS if (given.only or "") in each.name]
+    good = True
+    print("ratio of the time left that was shown to the truth, at every tenth of the drain\n")
+    print(f"| engine | workload | took | {' | '.join(f'{n}0%' for n in range(1, 10))} |")
+    print("|---" * 12 + "|")
+    with TemporaryDirectory() as folder, Broker(Path(folder) / "broker", say=_quiet) as broker:
+        settings = ClientSettings.load(broker.bootstrap_servers)
+        for workload in wanted:
+            for engine in given.engine or ENGINES:
+                moments = _drain(settings, Path(folder), workload, engine, given.seconds)
+                good &= _print(engine, workload.name, moments, lambda status: status.eta_s)
+                # Of a class that a barrier cuts short nobody knows how much there is until then.
+                while not workload.barrier_every and (where := _turn(moments)) is not None:
+                    own = [each for each in moments if _turn([each]) == where]
+                    after = moments[moments.index(own[-1]) + 1 :]
+                    good &= _print(engine, f"… {where}", own, _eta_of_class)
+                    moments = after
+    raise SystemExit(0 if good else "a time left was off by more than a quarter")
+
+
+def _drain(
+    settings: ClientSettings, folder: Path, workload: Workload, engine: str, seconds: float
+) -> list[Moment]:
+    name = f"eta-{secrets.token_hex(3)}"
+    calls = seconds * CONCURRENCY * 1000 / LATENCY_MS * workload.faster
+    create_topic(settings, name)
+    try:
+        fill(settings, name, workload.records(round(calls / FAN_OUT)))
+        plan = folder / f"{name}.json"
+        command = [
+            *(sys.executable, "-m", "drainer", "run", "--topic", name, "--group", name),
+            *("--handler", f"{HANDLERS}:{workload.handler}", "-b", settings.bootstrap_servers),
+            *("--from", "earliest", "--plan", str(plan), "--yes", "--quiet"),
+            *("-c", str(CONCURRENCY), "--set", f"latency_ms={LATENCY_MS}"),
+            *("--buffer", "16MiB", *ENGINES[engine], *workload.words),
+        ]
+        with subprocess.Popen(command, cwd=folder) as process:
+            moments = list(_watched(plan, process))
+        if process.returncode:
+            raise RuntimeError(f"{' '.join(command)}: exit {process.returncode}")
+        return moments
+    finally:
+        delete_topic(settings, name)
+
+
+def _watched(plan: Path, process: subprocess.Popen[bytes]) -> Iterator[Moment]:
+    while process.poll() is None:
+        with suppress(Refused):  # it does not run yet
+            for answer in watch(plan, Question("watch")):
+                if answer.status is not None:
+                    at_s = time.monotonic() - (answer.age_s or 0.0)
+                    yield Moment(at_s, decode_status(answer.status))
+        time.sleep(SHOW_FROM_S)
+
+
+def _turn(moments: Sequence[Moment]) -> str | None:
+    turn = moments[0].status.turn if moments else None
+    return None if turn is None else turn.where
+
+
+def _eta_of_class(status: Status) -> float | None:
+    return None if status.turn is None else status.turn.eta_s
+
+
+def _print(
+    engine: str, name: str, moments: Sequence[Moment], eta: Callable[[Status], float | None]
+) -> bool:
+    """Prints a line of the table; whether all in it are near enough."""
+    begun_s, ended_s = moments[0].at_s, moments[-1].at_s
+    cells, good = [], True
+    for tenth in range(1, 10):
+        due_s = begun_s + (ended_s - begun_s) * tenth / 10
+        shown = [each for each in moments if each.at_s <= due_s and eta(each.status) is not None]
+        eta_s = eta(shown[-1].status) if shown else None
+        if not shown and due_s - begun_s < SILENT_FIRST_S:
+            cells.append("none")
+            continue
+        if eta_s is None or due_s - shown[-1].at_s > SILENT_MOST_S:
+            cells.append("none OFF")
+            good = False
+            continue
+        left_s = ended_s - shown[-1].at_s
+        near = abs(eta_s - left_s) <= max(WITHIN * left_s, WITHIN_S)
+        good &= near
+        cells.append(f"{eta_s / left_s:.2f}" + ("" if near else " OFF"))
+    print(f"| {engine} | {name} | {ended_s - begun_s:.1f} s | {' | '.join(cells)} |", flush=True)
+    return good
+
+
+def _quiet(_: str) -> None:
+    """The broker's progress, which is not shown."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Handlers that wait for each call as long as ``latency_ms`` says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import orjson
+
+from drainer import Barrier, Context, Handler, Message, SubMessage
+
+
+class Operations(Handler):
+    """One sub-message per operation, by its document; a barrier behind those that ask for one."""
+
+    def open(self, context: Context) -> None:
+        self.latency_s = float(context.options["latency_ms"]) / 1000
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        body = orjson.loads(message.value or b"{}")
+        for operation in body["operations"]:
+            yield SubMessage(operation["document"], operation)
+        if body["barrier"]:
+            yield Barrier()
+
+    async def handle(self, sub: SubMessage) -> None:
+        await asyncio.sleep(self.latency_s)
+
+
+class Folded(Operations):
+    """Neighbours of a document are one operation: the last write wins."""
+
+    def coalesce(self, earlier: SubMessage, later: SubMessage) -> SubMessage | None:
+        return later

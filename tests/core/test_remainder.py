@@ -1,0 +1,218 @@
+"""What is left of a backlog, and until when: against the truth, on a clock that a test moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from core.messages import message_at, plan_of
+from drainer.core.claims import ALL
+from drainer.core.classes import Classes, DrainClass
+from drainer.core.dispatch import Dispatcher
+from drainer.core.first import FirstDispatcher
+from drainer.core.ledger import Ledger
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import ranges_of
+from drainer.core.remainder import Remainder, Sample, unread_subs
+from drainer.engine.first import with_class
+from drainer.engine.latencies import Latencies
+from drainer.engine.meter import Meter, time_left
+from drainer.engine.status import Status
+from drainer.message import Barrier, SubMessage
+from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.policy.rules.settings import RuleSettings, SkipRule
+from drainer.view.progress import share_finished
+
+WHERE = "key =~ 'c.*'"
+MESSAGES, FAN_OUT, OF_CLASS = 200, 50, 10
+WORKERS, CALL_S = 20, 0.1
+PER_STATUS = round(WORKERS * 0.5 / CALL_S)  # sub-messages that are handled between two statuses
+AHEAD = 500  # sub-messages that are read before they are wanted
+
+
+def planned(*, first: bool, only: bool = False) -> OffsetPlan:
+    plan = plan_of(MESSAGES)
+    classes = Classes((DrainClass(WHERE),), only) if first else Classes()
+    return replace(plan, classes=classes).begun()
+
+
+def split(offset: int) -> list[SubMessage]:
+    """Of fifty sub-messages ten are the class's."""
+    kinds = ("c" if n < OF_CLASS else "x" for n in range(FAN_OUT))
+    return [SubMessage(f"{kind}{offset}-{n}") for n, kind in enumerate(kinds)]
+
+
+def rest_of(plan: OffsetPlan, rule_filter: RuleFilter | None = None) -> Dispatcher:
+    known = plan.claims[ALL]
+    ledgers = {n: Ledger(p.start, p.end, known[n]) for n, p in plan.partitions.items()}
+    return Dispatcher(ledgers, rule_filter=rule_filter, others=plan.elsewhere())
+
+
+@dataclass
+class Run:
+    """A pass that reads some ahead, and handles as many sub-messages as its workers can."""
+
+    plan: OffsetPlan
+    dispatcher: Dispatcher
+    now_s: float = 1_000.0
+    statuses: list[tuple[float, Status]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.latencies = Latencies(lambda: self.now_s)
+        self.meter = Meter(
+            self.dispatcher,
+            self.latencies,
+            concurrency=WORKERS,
+            buffer_bytes=1,
+            plan_path="p",
+            clock=lambda: self.now_s,
+        )
+        self.next = self.dispatcher.ledgers[0].position
+
+    def read(self) -> None:
+        left = self.dispatcher.remainder()
+        while self.next < self.dispatcher.ledgers[0].end and left.waiting < AHEAD:
+            message = message_at(self.next)
+            if self.dispatcher.wants(message):
+                self.dispatcher.deliver(message, split(self.next))
+            self.next += 1
+            left = self.dispatcher.remainder()
+
+    def show(self) -> Status:
+        status = self.meter.status(self.plan, WORKERS)
+        if isinstance(self.dispatcher, FirstDispatcher):
+            status = with_class(status, self.plan, self.dispatcher, WHERE, None)
+        self.statuses.append((self.now_s, status))
+        return status
+
+    def go_on(self, steps: int = 10**6) -> None:
+        self.show()
+        for _ in range(steps):
+            self.read()
+            for _ in range(PER_STATUS):
+                if (sub := self.dispatcher.take()) is None:
+                    break
+                self.dispatcher.finish(sub)
+                self.latencies.note(CALL_S, 0)
+            self.now_s += 0.5
+            self.show()
+            if self.dispatcher.complete:
+                return
+
+
+def after(run: Run) -> OffsetPlan:
+    ended = run.plan.classes.with_ended(WHERE, "2026-01-01T00:00:00+00:00", 0, cut=False)
+    return replace(run.plan, claims=run.dispatcher.claims(), classes=ended).settled()
+
+
+def first_then_rest() -> tuple[Run, Run]:
+    plan = planned(first=True)
+    first = Run(plan, FirstDispatcher(plan, WHERE, None, 2**20))
+    first.go_on()
+    rest = Run(after(first), rest_of(after(first)), first.now_s)
+    rest.go_on()
+    return first, rest
+
+
+def test_after_a_class_the_time_left_is_that_of_the_rest() -> None:
+    """The issue: the rest was taken for as large as the class and it, over few messages."""
+    _, rest = first_then_rest()
+    ended_s = rest.now_s
+    for at_s, status in rest.statuses[4:-1]:
+        assert status.eta_s == pytest.approx(ended_s - at_s, rel=0.05, abs=0.5)
+
+
+def test_while_a_class_is_drained_the_time_left_is_its_own_and_that_of_all() -> None:
+    first, rest = first_then_rest()
+    for at_s, status in first.statuses[4:-1]:
+        assert status.turn is not None
+        assert status.turn.eta_s == pytest.approx(first.now_s - at_s, rel=0.05, abs=0.5)
+        assert status.eta_s == pytest.approx(rest.now_s - at_s, rel=0.05, abs=0.5)
+        done = status.turn.sub_messages.done
+        assert done + (status.turn.left or 0) == MESSAGES * OF_CLASS
+
+
+def test_progress_rises_through_the_passes_and_counts_what_a_class_has_done() -> None:
+    first, rest = first_then_rest()
+    shares = [share_finished(status.partitions) for _, status in first.statuses[1:]]
+    assert shares[-1] == pytest.approx(OF_CLASS / FAN_OUT)
+    shares += [share_finished(status.partitions) for _, status in rest.statuses[1:]]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+def test_only_a_class_takes_no_longer_than_it() -> None:
+    plan = planned(first=True, only=True)
+    run = Run(plan, FirstDispatcher(plan, WHERE, None, 2**20))
+    run.go_on()
+    for _, status in run.statuses:
+        assert status.turn is not None
+        assert status.eta_s == status.turn.eta_s
+    assert share_finished(run.statuses[-2][1].partitions) > 0.9
+
+
+def test_behind_a_barrier_the_rest_has_the_class_too() -> None:
+    plan = planned(first=True)
+    dispatcher = FirstDispatcher(plan, WHERE, None, 2**20)
+    for offset in range(10):
+        dispatcher.deliver(message_at(offset), split(offset))
+    dispatcher.deliver(message_at(10), [*split(10), Barrier()])
+    beside = dispatcher.left_beside()
+    assert beside is not None
+    unread = (MESSAGES - 11) * FAN_OUT
+    assert beside[0] == pytest.approx(11 * (FAN_OUT - OF_CLASS) + unread, rel=0.01)
+    assert dispatcher.remainder().unread == {0: 0}
+
+    rest = rest_of(replace(plan, claims=dispatcher.claims()))
+    for offset in range(5):
+        rest.deliver(message_at(offset), split(offset))
+    assert rest.remainder().unread == {0: (MESSAGES - 5) * FAN_OUT}, "nothing of it is finished"
+
+
+def test_messages_that_an_earlier_run_finished_in_part_say_nothing_of_those_to_come() -> None:
+    plan = planned(first=False)
+    before = rest_of(plan)
+    for offset in range(40):
+        before.deliver(message_at(offset), split(offset))
+    while (sub := before.take()) is not None:
+        if sub.index % 10:  # else it is at work as the run is killed
+            before.finish(sub)
+    rest = rest_of(replace(plan, claims=before.claims()).settled())
+    for offset in range(8):
+        rest.deliver(message_at(offset), split(offset))
+    left = rest.remainder()
+    assert (left.waiting, left.unread) == (8 * 5, {0: 32 * 5 + (MESSAGES - 40) * FAN_OUT})
+
+
+def test_what_rules_take_out_takes_no_time() -> None:
+    plan = planned(first=False)
+    rules = RuleSettings((SkipRule("most", when="key =~ 'x.*'"),))
+    run = Run(plan, rest_of(plan, RuleFilter(rules)))
+    run.go_on()
+    for at_s, status in run.statuses[4:-1]:
+        assert status.eta_s == pytest.approx(run.now_s - at_s, rel=0.05, abs=0.5)
+
+
+def test_holes_count_as_often_as_they_came() -> None:
+    every_other = Sample(read=100, unread=1_000, subs=50 * 3)
+    assert unread_subs({0: every_other}) == {0: 1_500}
+
+
+def test_a_partition_that_was_not_read_yet_is_like_the_others() -> None:
+    samples = {0: Sample(10, 10, 60), 1: Sample(0, 10, 0), 2: Sample(10, 10, 20)}
+    assert unread_subs(samples) == {0: 60, 1: 40, 2: 20}
+    assert unread_subs({0: Sample(0, 10, 0)}) is None
+    assert unread_subs({0: Sample(0, 0, 0)}) == {0: 0}
+
+
+def test_what_an_earlier_run_finished_is_neither_read_nor_to_be_read() -> None:
+    sample = Sample.of((10, 50, 100), ranges_of([11, 12, 60, 61, 62]), 76, 5, 55)
+    assert sample == Sample(38, 47, 76, 5, 38, 5)
+
+
+def test_what_only_reading_takes_is_told_by_that() -> None:
+    left = Remainder(7, 0, 0.0, 1_000, 9_000, {0: 9_000.0})
+    assert time_left(left, 0.0, 100.0, starved=False) == 90
+    assert time_left(left, 3.0, 100.0, starved=True) == 90
+    assert time_left(left, 0.0, 0.0, starved=True) is None
