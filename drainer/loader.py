@@ -38,10 +38,11 @@ from typing import Any, cast
 from drainer.blocking import BlockingCall, blocking_call
 from drainer.core.bundles import BatchOf, Bundle, Bundling
 from drainer.errors import DrainerError, Refused, SplitFailed, UsageError
-from drainer.handler import Context, Handler
+from drainer.handler import Context, Fatal, Handler, Retry, Skip
 from drainer.mask import error_text
-from drainer.message import Message, SubMessage
-from drainer.policy.redrive import Redriven, RedriveSettings, selects
+from drainer.message import Message, SubMessage, Unsplit
+from drainer.policy.dead_letter import text_of
+from drainer.policy.redrive import Redriven, RedriveSettings, Split, selects
 
 ENTRY_POINTS = "drainer.handlers"
 _NOT_OF_HANDLERS = (
@@ -50,6 +51,7 @@ _NOT_OF_HANDLERS = (
     "<",
 )
 _HANDLES = ("handle", "handle_batch")
+PAST = ", or resume with --on-split-failure dead-letter, skip or park to go past it"
 OWN_NAME = "drainer_handler_"  # begins the name of a module whose own name is taken
 
 
@@ -83,6 +85,7 @@ class LoadedHandler:
         self.is_outage: Callable[[BaseException], bool | None] | None = _own(target, "is_outage")
         self.whole_messages = bool(getattr(target, "whole_messages", False))
         self.selects: Callable[[SubMessage], bool] | None = None  # None stands for all
+        self.split_letter: Split | None = None  # of a redrive; it counts nothing
         self.left_alone: Counter[str] | None = None  # by a redrive, in this run: why, how many
 
     def redriving(self, redrive: RedriveSettings) -> LoadedHandler:
@@ -90,9 +93,11 @@ class LoadedHandler:
         handler = copy(self)
         handle, handle_bundle = self.handle, self.handle_bundle
         left_alone: Counter[str] = Counter()
+        own = None if self.split is None else partial(split_or_reject, self.split)
+        split_letter = partial(redrive.split, split=own)
 
         def split(message: Message) -> Iterator[SubMessage]:
-            for sub in redrive.split(message):
+            for sub in split_letter(message):
                 if not selects(sub):
                     left_alone[sub.payload] += 1
                 yield sub
@@ -111,7 +116,7 @@ class LoadedHandler:
         handler.handle = cast(Any, on_the_loop if self.is_async else plainly)
         handler.handle_bundle = together
         handler.bundling = _without_folding(self.bundling)
-        handler.split = split
+        handler.split, handler.split_letter = split, split_letter
         handler.whole_messages = False  # it gets the letter's own message
         handler.left_alone = left_alone
         handler.selects = selects
@@ -222,18 +227,39 @@ def described(error: BaseException) -> str:
     return describe(error) + "".join(places[-1:])
 
 
-def split_failed(message: Message, error: BaseException) -> SplitFailed:
-    """What a drain tells of a ``split`` that raised."""
+def split_failed(message: Message, why: str, past: str = "", first: str = "") -> SplitFailed:
+    """The error for a message that ``split`` rejected; ``past`` is a way to go past it, and
+    ``first`` what is said before."""
     return SplitFailed(
-        f"split failed at {message}: {described(error)}",
-        hint="Fix `split`. Nothing of this message was handled.",
+        f"{first}split failed at {message}: {why}",
+        hint=f"Fix `split`{past}. Nothing of this message was handled.",
     )
+
+
+def split_or_reject(
+    split: Callable[[Message], Iterable[SubMessage]], message: Message
+) -> list[SubMessage]:
+    """What a message splits into in a drain: the one unit that stands for it if ``split`` raises.
+
+    Raises SplitFailed when that halts whatever the settings: ``Fatal``, or ``sys.exit()``.
+    """
+    try:
+        return list(split(message))
+    except BaseException as error:
+        if isinstance(error, Fatal) or not isinstance(error, Exception):
+            raise split_failed(message, described(error)) from error
+        name, text, why = type(error).__name__, text_of(error), described(error)
+        if isinstance(error, Retry):
+            text, why = (f"{each} (drainer never retries split)".lstrip() for each in (text, why))
+        skip = text if isinstance(error, Skip) else None
+        return [Unsplit(message.value, name, text, why, skip)]
 
 
 def split_up(
     split: Callable[[Message], Iterable[SubMessage]] | None, message: Message
 ) -> list[SubMessage]:
-    """What a message splits into outside of a drain; None is the default split.
+    """What a message splits into outside of a drain; None is the default split. Of one that it
+    skips that is nothing.
 
     Raises SplitFailed, also for a ``split`` that calls ``sys.exit()``.
     """
@@ -243,8 +269,10 @@ def split_up(
         return list(split(message))
     except KeyboardInterrupt:
         raise
+    except Skip:
+        return []
     except BaseException as error:
-        raise split_failed(message, error) from error
+        raise split_failed(message, described(error)) from error
 
 
 async def _call(in_thread: BlockingCall, target: Any, name: str, *args: Any) -> None:

@@ -66,6 +66,16 @@ class KeySums:
         return self.count
 
 
+class NoKeys(KeySums):
+    """Stands for the sub-keys of a message that ``split`` rejected; ``why`` says how it failed."""
+
+    __slots__ = ("why",)
+
+    def __init__(self, why: str) -> None:
+        super().__init__(1, 0)
+        self.why = why
+
+
 class Message:
     """One Kafka record.
 
@@ -285,3 +295,49 @@ class Barrier(SubMessage):
 
     def __init__(self, payload: Any = None) -> None:
         super().__init__(None, payload)
+
+
+class Unsplit(Barrier):
+    """A message that ``split`` rejected, as the one unit that a drain makes of it.
+
+    It goes to no handler. Its lanes are unknown, so what is behind it in its partition waits until
+    its outcome is decided. It waits for nothing but a barrier before it.
+
+    Attributes:
+        error_type, error_text: of what ``split`` raised.
+        why: the same in one line for people, with the place in the handler.
+        skip: the reason when ``split`` raised ``Skip``; else None.
+        letter: the dead letter that a redrive took the message from; else None.
+    """
+
+    __slots__ = ("error_text", "error_type", "letter", "skip", "why")
+
+    def __init__(
+        self,
+        value: bytes | None,
+        error_type: str,
+        error_text: str,
+        why: str,
+        skip: str | None = None,
+        letter: Any = None,
+    ) -> None:
+        super().__init__(value)
+        self.attempt = 0  # of ``handle``
+        self.error_type = error_type
+        self.error_text = error_text
+        self.why = why
+        self.skip = skip
+        self.letter = letter
+
+    @property
+    def error(self) -> Exception:
+        """An exception of that type and text; the one that was raised may not travel, and holds on
+        to the frames that it came through."""
+        error: Exception = type(self.error_type, (Exception,), {})(self.error_text)
+        return error
+
+    def take_place(self, message: Message) -> NoKeys:
+        """Becomes the only sub-message of a message; gives what stands for its sub-keys."""
+        self.message = message
+        self.index = 0
+        return NoKeys(self.why)

@@ -18,8 +18,7 @@ from tempfile import TemporaryDirectory
 from drainer.certify.form import form_of
 from drainer.certify.subject import Subject, again, run
 from drainer.core.codec import decode, encode
-from drainer.core.dispatch import Dispatcher
-from drainer.core.ledger import Ledger
+from drainer.core.identity import identify
 from drainer.errors import DrainerError, SplitFailed
 from drainer.loader import LoadedHandler, describe, split_up
 from drainer.message import Message, SubMessage
@@ -42,7 +41,7 @@ class Entry:
         return cls(type(sub).__name__, repr(keys), form_of(sub.payload))
 
 
-Account = list[Entry] | str  # of one message; text when a drain would halt there
+Account = list[Entry] | str  # of one message; text when split rejects it
 
 
 class NoAnswer(Exception):
@@ -53,8 +52,7 @@ def account_of(message: Message, handler: LoadedHandler) -> tuple[list[SubMessag
     """The sub-messages of a message, and the account of them."""
     try:
         subs = split_up(handler.split, message)
-        ledgers = {message.partition: Ledger(message.offset, message.offset + 1)}
-        Dispatcher(ledgers).deliver(message, subs)  # raises where a drain would halt
+        identify(message, subs)
         return subs, [Entry.of(sub) for sub in subs]
     except SplitFailed as error:
         return [], str(error)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from drainer.certify import laws
+from drainer.certify.account import account_of
 from drainer.certify.finding import Certificate, Finding, LawBroken, Level, insist
 from drainer.certify.schedule import SampleWork
 from drainer.certify.split import PROBES, split_report
@@ -158,13 +159,19 @@ def check_together(
 def _prepare(
     subject: Subject, messages: Sequence[Message], state: StateOf
 ) -> tuple[HandlerTrial, SampleWork, bool]:
-    async def look() -> tuple[SampleWork, bool]:
-        async with subject.opened(messages) as handler:
-            sample = [again(message) for message in messages]
-            return SampleWork.of(sample, handler.split), handler.is_async
+    """The trial and its work, of the messages that ``split`` does not reject.
 
-    work, is_async = run(look())
-    return HandlerTrial(subject, messages, state), work, is_async
+    Raises SplitFailed when it rejects all of them.
+    """
+
+    async def look() -> tuple[Sequence[Message], SampleWork, bool]:
+        async with subject.opened(messages) as handler:
+            kept = [m for m in messages if not isinstance(account_of(again(m), handler)[1], str)]
+            sample = [again(message) for message in kept or messages]
+            return kept, SampleWork.of(sample, handler.split), handler.is_async
+
+    kept, work, is_async = run(look())
+    return HandlerTrial(subject, kept, state), work, is_async
 
 
 @contextmanager
@@ -174,7 +181,7 @@ def _trial(
     messages: Sequence[Message],
     state: StateOf,
 ) -> Iterator[tuple[HandlerTrial, SampleWork, bool]]:
-    """A trial whose baseline holds; a split that fails breaks a law, too."""
+    """A trial whose baseline holds; a split that rejects all messages breaks a law, too."""
     try:
         trial, work, is_async = _prepare(Subject(handler, options), messages, state)
         insist(laws.baseline(trial, work))

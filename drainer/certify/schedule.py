@@ -59,7 +59,7 @@ class SampleWork:
         sample: Sequence[Message],
         split: Callable[[Message], Iterable[SubMessage]] | None,
     ) -> SampleWork:
-        """Raises SplitFailed where a drain would halt."""
+        """Raises SplitFailed when ``split`` rejects one of them."""
         dispatcher = dispatcher_of(sample)
         specs = {}
         for position, each in enumerate(sample):

@@ -87,8 +87,9 @@ def _content(message: Message) -> tuple[object, ...]:
 def _takes(sample: Sequence[Message], first: _Pass) -> Finding:
     failed = [account for account in first.accounts if isinstance(account, str)]
     if failed:
-        many = f" ({len(failed):,} of {len(sample):,} messages)" if len(failed) > 1 else ""
-        return Finding("split", Level.BAD, f"{failed[0]}{many}", "Fix split: a drain halts there.")
+        text = f"split rejects {len(failed):,} of {len(sample):,} messages; first, {failed[0]}"
+        level = Level.WARN if len(failed) < len(sample) else Level.BAD
+        return Finding("split", level, text, "Fix split, or choose --on-split-failure.")
     return Finding("split", Level.OK, "split takes every message")
 
 
@@ -131,7 +132,7 @@ def _first_difference(
             continue
         if isinstance(one, str) or isinstance(other, str):
             if isinstance(one, str) and isinstance(other, str):
-                continue  # both halt; an error's text is free to differ
+                continue  # both fail; an error's text is free to differ
             failure = one if isinstance(one, str) else other
             return f"split works at {message}, then fails: {failure},"
         if len(one) != len(other):

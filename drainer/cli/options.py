@@ -233,6 +233,11 @@ class Failing:
         metavar="ACTION",
         help="halt, dead-letter, park or skip when all retries failed. Default: halt.",
     )
+    on_split_failure: OnFailure | None = option(
+        default=None,
+        metavar="ACTION",
+        help="The same for a message that split rejects. Default: --on-failure.",
+    )
     after_dead: AfterDead | None = option(
         metavar="ACTION",
         default=None,
@@ -278,7 +283,7 @@ class Failing:
         """What was, by field. Raises UsageError when it makes no sense together."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         said = {name: value for name, value in given.items() if value is not None}
-        if self.dead_letter_topic is not None:
+        if self.dead_letter_topic and self.on_split_failure is not OnFailure.DEAD_LETTER:
             if self.on_failure not in (None, OnFailure.DEAD_LETTER):
                 raise UsageError(
                     f"--dead-letter-topic has no effect with --on-failure {self.on_failure.value}",

@@ -26,8 +26,9 @@ from drainer.core.progress import (
     RangeSet,
     fate_of,
     join_fates,
+    split_no_more,
 )
-from drainer.message import Barrier, Message, SubMessage
+from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.policy.rules.selection import Selection
 
 ALL = "all"  # the selector of the claim that every sub-message falls in
@@ -122,10 +123,12 @@ class Places:
         """Which of the ``of`` claims has the sub-message and all of its lanes; None when none."""
         if of == 1:
             return 0
-        if isinstance(sub, Barrier):
-            return None
         moved = self._moved[joins]
-        if self._lane_of is not None:
+        if isinstance(sub, Unsplit):  # any would do, in every process the same
+            place = place_of(sub.message.key)
+        elif isinstance(sub, Barrier):
+            return None
+        elif self._lane_of is not None:
             place = place_of(self._lane_of(sub))
         elif sub.keys is None:
             place = place_of(sub.key)
@@ -234,6 +237,10 @@ class Elsewhere:
         Raises SplitFailed when a claim saw the message split into others.
         """
         partition, offset = message.origin.partition, message.offset
+        if offset in self._fates.get(partition, {}).get(Outcome.UNSPLIT, ()):
+            return (1 << len(subs)) - 1
+        if subs and isinstance(subs[0], Unsplit):
+            return self._whole(message, subs[0])
         for known in self._partial.get(partition, {}).get(offset, ()):
             keys = [sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs]
             known.insist_same(message, keys)
@@ -250,6 +257,26 @@ class Elsewhere:
         for each in self._classes.get(partition, ()):
             done |= each.bits(message, subs)
         return done
+
+    def _whole(self, message: Message, unit: Unsplit) -> int:
+        """Whether a message that ``split`` rejects now is finished: 1 or 0.
+
+        Raises SplitFailed when a claim has gone past what it split into.
+        """
+        partition, offset = message.origin.partition, message.offset
+        said = {
+            of == 1
+            for (of, _), by_number in self._said.get(partition, {}).items()
+            if any(_finished_bits(*each, offset) == -1 for each in by_number.values())
+        }
+        if True in said:
+            return 1
+        passed = (
+            _finished_bits(c.progress, c.finished, offset) for c in self._classes.get(partition, ())
+        )
+        if said or any(passed) or self._partial.get(partition, {}).get(offset):
+            raise split_no_more(message, unit.why)
+        return 0
 
     def fate(self, message: Message) -> Outcome:
         """The worst with which a claim has finished a sub-message of it."""

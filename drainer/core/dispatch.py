@@ -12,7 +12,7 @@ from itertools import chain
 from operator import attrgetter
 
 from drainer.core.claims import ALL, Claims, Elsewhere
-from drainer.core.identity import identify
+from drainer.core.identity import identify_or_reject
 from drainer.core.lanes import Lanes
 from drainer.core.ledger import Ledger, Load
 from drainer.core.order import LANE_OF, Order
@@ -21,7 +21,7 @@ from drainer.core.payloads import Payloads
 from drainer.core.progress import DONE, Counts, Outcome, Progress
 from drainer.core.remainder import Remainder, Sample
 from drainer.errors import Halted
-from drainer.message import Barrier, Message, ShippedMessage, SubMessage, partition_of
+from drainer.message import Barrier, Message, ShippedMessage, SubMessage, Unsplit, partition_of
 from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
 from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
@@ -35,13 +35,15 @@ _SUB_KEYS = attrgetter("keys")
 
 
 class Gate:
-    """What waits in one partition for a barrier, the barrier first."""
+    """What waits in one account for a barrier, or for the outcome of messages that ``split``
+    rejected; the barrier first."""
 
-    __slots__ = ("running", "waiting")
+    __slots__ = ("running", "undecided", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[SubMessage] = deque()
         self.running = False
+        self.undecided = 0  # messages whose turn has come
 
 
 class Dispatcher:
@@ -97,13 +99,14 @@ class Dispatcher:
         self._lane_of = LANE_OF.get(order)
         self._ordered = order is not Order.NONE
         self._payloads = Payloads()
-        self._gates: dict[int, Gate] = {}
-        self._shut = {
-            partition_of(number)
+        self._gates: dict[int, Gate] = {}  # by ledger
+        self.rejected: deque[Unsplit] = deque()  # their turn has come; see ``next_rejected``
+        self._shut = {  # ledgers
+            number
             for number, ledger in self.ledgers.items()
-            if _all_of(partition_of(number)) in self.parked and not ledger.complete
+            if all_of(partition_of(number)) in self.parked and not ledger.complete
         }
-        self.lanes.parked = len(self._shut)
+        self.lanes.parked = len(set(map(partition_of, self._shut)))
         self.take = self.lanes.take
         self.take_behind = self.lanes.take_behind
         self.hold, self.unhold = self.lanes.hold, self.lanes.unhold
@@ -148,15 +151,16 @@ class Dispatcher:
     def deliver(self, message: Message, subs: Iterable[SubMessage]) -> None:
         """Takes in a message with what it split into.
 
-        Raises, with nothing of this message taken in: SplitFailed when ``subs`` has something that
-        is not a sub-message, a key that is not hashable, or not what an earlier drain saw; Halted
-        when a limit per sub-key has more of them to count than it may.
+        When ``subs`` has something that is not a sub-message, or a key that is not one, the whole
+        message is one unit, as when ``split`` raises.
+
+        Raises, with nothing of this message taken in: SplitFailed when ``subs`` is not what an
+        earlier drain saw; Halted when a limit per sub-key has more of them to count than it may.
         """
         if self._sift is not None and self.rule_filter.full:
             raise Halted(TOO_MANY_KEYS, hint="To resume without a limit, add --no-rules.")
         number = message.origin.ledger
-        sequence = subs if type(subs) is list else list(subs)
-        keys = identify(message, sequence)
+        sequence, keys = identify_or_reject(message, subs)
         size = self._size_of(message, sequence)
         shared, fate = 0, DONE
         if self._shared_below and message.offset < self._shared_below[number]:
@@ -207,11 +211,13 @@ class Dispatcher:
 
     def _let_in(self, message: Message, subs: Sequence[SubMessage], done: int) -> None:
         # ``done`` has the bits of those that need not be handled.
-        partition = message.origin.partition
-        gate = self._gates.get(partition) if self._gates else None
+        number = message.origin.ledger
+        gate = self._gates.get(number) if self._gates else None
+        if subs and type(subs[0]) is Unsplit and message.left:
+            message.ledger.reject(message)
         if self._selects is not None or self._sift is not None:
             done = self._take_out(message, subs, done)
-        if partition in self._shut:
+        if number in self._shut:
             self._leave_alone(subs, done, lambda sub: False)
             return
         lane_of = self._lane_of
@@ -222,7 +228,7 @@ class Dispatcher:
             if gate is not None:
                 gate.waiting.append(sub)
             elif isinstance(sub, Barrier):
-                gate = self._gates[partition] = Gate()
+                gate = self._gates[number] = Gate()
                 gate.waiting.append(sub)
             elif lane_of is not None:
                 push(sub, lane_of(sub))
@@ -231,7 +237,7 @@ class Dispatcher:
             else:
                 self.lanes.push_to_all(sub, sub.keys)
         if gate is not None:
-            self._open(partition, gate)
+            self._open(number, gate)
 
     def deliver_whole(self, messages: Sequence[Message]) -> None:
         """Takes in messages that are one sub-message each, by their own keys.
@@ -301,6 +307,18 @@ class Dispatcher:
             return self.lanes.take()
         return self.lanes.finish_and_take(sub)
 
+    def next_rejected(self) -> Unsplit | None:
+        """Return the next message that ``split`` rejected and whose outcome is to be decided; it
+        counts as taken. None when there is none.
+        """
+        while self.rejected:
+            unit = self.rejected.popleft()
+            if unit.message.origin.ledger not in self._shut:
+                return unit
+            self.lanes.finish(unit)  # one before it has parked the partition
+            self._rest(unit)
+        return None
+
     def release(self, sub: SubMessage) -> None:
         """Makes a held sub-message ready for its next attempt."""
         sub.attempt += 1
@@ -329,7 +347,7 @@ class Dispatcher:
         if isinstance(sub, Barrier):
             self.lanes.park(sub)
             self._shut_behind(sub, error)
-            self._note_parked(_all_of(sub.message.partition))
+            self._note_parked(all_of(sub.message.partition))
             return
         if self._ordered:
             for key in self.lanes.park(sub):
@@ -343,7 +361,7 @@ class Dispatcher:
     def left_behind(self) -> set[str]:
         """What is to be ``parked`` for whoever delivers what comes after, once nothing is left to
         do: also what waits for a sub-message or a barrier that has no turn."""
-        shut = map(_all_of, self._shut | self._gates.keys())
+        shut = map(all_of, map(partition_of, self._shut | self._gates.keys()))
         return {*shut, *map(repr, self.lanes.keys if self._ordered else ())}
 
     def newly_parked(self) -> list[str]:
@@ -458,11 +476,14 @@ class Dispatcher:
             self._named.append(ParkedLane(key[:KEY_LENGTH], str(sub), error))
 
     def _shut_behind(self, barrier: Barrier, error: str) -> None:
-        # All that is left of its partition is behind it: it ran after all before it.
-        partition = barrier.message.partition
-        self._name(_all_of(partition), barrier, error)
-        self._shut.add(partition)
-        for sub in self._gates.pop(partition).waiting:
+        # All that is not in a lane yet of its partition is behind it.
+        number = barrier.message.origin.ledger
+        if isinstance(barrier, Unsplit):
+            error = f"split failed, so its lanes are unknown: {error}"
+        self._name(all_of(partition_of(number)), barrier, error)
+        self._shut.add(number)
+        gate = self._gates.pop(number, None)
+        for sub in () if gate is None else gate.waiting:
             self._rest(sub)
 
     def _push(self, sub: SubMessage) -> None:
@@ -474,22 +495,31 @@ class Dispatcher:
             self.lanes.push_to_all(sub, sub.keys)
 
     def _finished_behind_gate(self, sub: SubMessage) -> None:
-        partition = sub.message.origin.partition
-        gate = self._gates.get(partition)
+        number = sub.message.origin.ledger
+        gate = self._gates.get(number)
         if gate is not None:
-            if isinstance(sub, Barrier):
+            if isinstance(sub, Unsplit):
+                gate.undecided -= 1
+            elif isinstance(sub, Barrier):
                 gate.running = False
-            self._open(partition, gate)
+            self._open(number, gate)
 
-    def _open(self, partition: int, gate: Gate) -> None:
+    def _open(self, number: int, gate: Gate) -> None:
         # Lets through what no barrier holds back any more.
         waiting = gate.waiting
         while waiting and not gate.running:
             sub = waiting[0]
+            if isinstance(sub, Unsplit):
+                self.lanes.start_alone(waiting.popleft())
+                self.rejected.append(sub)
+                gate.undecided += 1
+                continue
+            if gate.undecided:
+                return
             if not isinstance(sub, Barrier):
                 self._push(waiting.popleft())
                 continue
-            if partition in self.behind:  # what it waits for is left pending elsewhere
+            if partition_of(number) in self.behind:  # what it waits for is left pending elsewhere
                 self.lanes.parked += 1
                 self._shut_behind(sub, "something before this barrier is left pending")
                 return
@@ -498,8 +528,8 @@ class Dispatcher:
                 return
             gate.running = True
             self.lanes.push_alone(waiting.popleft())
-        if not waiting and not gate.running:
-            del self._gates[partition]
+        if not waiting and not gate.running and not gate.undecided:
+            del self._gates[number]
 
 
 def _summed(accounts: Iterable[tuple[Counts, Counts]]) -> tuple[Counts, Counts]:
@@ -516,6 +546,6 @@ def _is_next(sub: SubMessage) -> bool:
     return not before or (part is not None and (part.bits | part.elsewhere) & before == before)
 
 
-def _all_of(partition: int) -> str:
-    # How a plan names what a barrier holds back; no repr of a key looks like it.
+def all_of(partition: int) -> str:
+    """How a plan names all lanes of a partition; no repr of a key looks like it."""
     return f"partition {partition}"

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from drainer.core.claims import ALL, ClassMap, Elsewhere, Places, class_selector
 from drainer.core.dispatch import Dispatcher
-from drainer.core.identity import identify
+from drainer.core.identity import identify_or_reject
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order, lanes_of
 from drainer.core.plan import OffsetPlan
@@ -24,12 +24,11 @@ from drainer.core.progress import (
     Fates,
     Outcome,
     Progress,
-    Range,
     join_fates,
     join_ranges,
 )
 from drainer.core.remainder import Sample, unread_subs
-from drainer.message import Barrier, Message, SubMessage
+from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.selection import Selection
@@ -146,8 +145,7 @@ class FirstDispatcher(Dispatcher):
     def deliver(self, message: Message, subs: Iterable[SubMessage]) -> None:
         number, offset = message.origin.ledger, message.offset
         ledger = self.ledgers[number]
-        sequence = list(subs)
-        keys = identify(message, sequence)
+        sequence, keys = identify_or_reject(message, subs)
         finished, fate = 0, DONE
         if offset < self._shared_below[number]:
             finished, fate = self._finished_elsewhere(message, sequence)
@@ -168,7 +166,8 @@ class FirstDispatcher(Dispatcher):
             bit = 1 << sub.index
             if (done | finished) & bit:
                 continue
-            if isinstance(sub, Barrier):
+            unsplit = isinstance(sub, Unsplit)
+            if isinstance(sub, Barrier) and not unsplit:
                 self._hold_all(sequence[sub.index + 1 :], matching & ~done)
                 self._cut(number, offset + 1)
                 break
@@ -178,7 +177,7 @@ class FirstDispatcher(Dispatcher):
             elif not matching & bit:
                 self._waits.add(number, self._lanes_of(sub))
                 self.beside[number] += 1
-            elif self._waits.has_any(number, self._lanes_of(sub)):
+            elif not unsplit and self._waits.has_any(number, self._lanes_of(sub)):
                 self._hold(sub)
             else:
                 first |= bit
@@ -243,7 +242,7 @@ class FirstDispatcher(Dispatcher):
         many."""
         fates = join_fates((self._fates.get(number, {}), news.fates))
         room = FATES_MOST // len(self.ledgers)
-        kept: dict[Outcome, tuple[Range, ...]] = {}
+        kept = {o: fates[o] for o in (Outcome.UNSPLIT,) if fates.get(o)}  # all: they say what to do
         for outcome in reversed(OTHERWISE):
             if found := fates.get(outcome, ())[:room]:
                 kept[outcome] = found

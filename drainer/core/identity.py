@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import cast
 
 from drainer.errors import SplitFailed
 from drainer.mask import key_repr
-from drainer.message import Barrier, Message, SubMessage
+from drainer.message import Barrier, KeySums, Message, SubMessage, Unsplit
 
 _KINDS = {SubMessage, Barrier}
 _ATOMS = {str, bytes, type(None)}
@@ -33,12 +33,29 @@ def is_sub_key(key: object) -> bool:
     return kind in _ATOMS or (kind is int and cast(int, key).bit_length() <= INT_BITS_MOST)
 
 
-def identify(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...]:
+def identify_or_reject(
+    message: Message, subs: Iterable[SubMessage]
+) -> tuple[Sequence[SubMessage], Sequence[Hashable] | KeySums]:
+    """Sub-messages with their identity, and their sub-keys.
+
+    Where they would break the account, one unit stands for the whole message.
+    """
+    sequence = subs if type(subs) is list else list(subs)
+    try:
+        return sequence, identify(message, sequence)
+    except SplitFailed as error:
+        unit = Unsplit(message.value, SplitFailed.__name__, str(error), str(error))
+        return [unit], unit.take_place(message)
+
+
+def identify(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...] | KeySums:
     """Gives each sub-message its identity; their sub-keys.
 
     Raises SplitFailed for what would break the account later on.
     """
     if not _KINDS.issuperset(map(type, subs)):
+        if isinstance(subs[0], Unsplit):
+            return subs[0].take_place(message)
         for sub in subs:
             if not isinstance(sub, SubMessage):
                 kind = f"the type {sub.__name__}" if isinstance(sub, type) else type(sub).__name__

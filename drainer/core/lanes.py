@@ -174,6 +174,11 @@ class Lanes:
         self._urgent.append(sub)
         self.ready += 1
 
+    def start_alone(self, sub: SubMessage) -> None:
+        """Starts a sub-message that stands in no lane and goes to no worker."""
+        sub.lane = None
+        self.running += 1
+
     def take(self) -> SubMessage | None:
         """Starts the next sub-message: of the ready lane with (nearly) the most waiting.
 

@@ -39,7 +39,17 @@ class PartialMessage:
     """
 
     __slots__ = (
-        *("_checksum", "_head", "bits", "changed", "elsewhere", "fate", "keys", "resting"),
+        *(
+            "_checksum",
+            "_head",
+            "bits",
+            "changed",
+            "elsewhere",
+            "fate",
+            "keys",
+            "resting",
+            "unsplit",
+        ),
     )
 
     def __init__(self, keys: Sequence[Hashable] | KeySums) -> None:
@@ -49,6 +59,7 @@ class PartialMessage:
         self.changed = False  # since the journal last asked
         self.fate = DONE  # the worst of those that are finished
         self.resting = 0  # pending, and not to be handled in this run
+        self.unsplit = False  # what is left stands for the whole message
         self._checksum: int | None = None  # of most messages nobody asks for it
         self._head: str | None = None
 
@@ -112,9 +123,10 @@ class Ledger:
         self._changed_partial: list[Message] = []
         self._recorded = known.watermark  # the watermark that changes() told last
         self.tells_fates = False  # of messages, for whoever adds claims up
-        self._fates: dict[Outcome, list[int]] = {outcome: [] for outcome in OTHERWISE}
+        self._fates: dict[Outcome, list[int]] = {outcome: [] for outcome in Outcome}
         self._earlier_fates = {outcome: RangeSet(at) for outcome, at in known.fates.items()}
         self.messages_read = self.messages_done = self.subs_read = self.subs_done = 0
+        self.subs_unsplit = 0  # finished
         self.messages_otherwise = dict.fromkeys(OTHERWISE, 0)
         self.subs_otherwise = dict.fromkeys(OTHERWISE, 0)
         self._base_messages = known.messages.settled()
@@ -276,6 +288,10 @@ class Ledger:
             ):
                 self._purge()
 
+    def reject(self, message: Message) -> None:
+        """Notes that a delivered message is one unit, since ``split`` rejected it."""
+        (message.part or self._begin_part(message)).unsplit = True
+
     def rest(self, message: Message) -> None:
         """Notes that one more sub-message of a message stays pending in this run.
 
@@ -387,7 +403,9 @@ class Ledger:
             self._base_messages.and_here(
                 self.messages_read, self.messages_done, self.messages_otherwise, messages
             ),
-            self._base_subs.and_here(self.subs_read, self.subs_done, self.subs_otherwise, subs),
+            self._base_subs.and_here(
+                self.subs_read, self.subs_done, self.subs_otherwise, subs, self.subs_unsplit
+            ),
         )
 
     def _count(self, fate: Outcome) -> None:
@@ -418,6 +436,9 @@ class Ledger:
         part = message.part or self._begin_part(message)
         if message.left or self.tells_fates:  # else the account of messages has it
             self._fates[outcome].append(message.offset)
+            if part.unsplit:
+                self._fates[Outcome.UNSPLIT].append(message.offset)
+        self.subs_unsplit += part.unsplit and outcome is not Outcome.SKIPPED
         self.subs_otherwise[outcome] += 1
         part.fate = part.fate.or_worse(outcome)
 

@@ -15,7 +15,19 @@ from typing import TYPE_CHECKING
 
 from drainer.core.claims import ALL
 from drainer.core.codec import JsonRecord, Whole
-from drainer.core.progress import Counts, Partial, Progress, RangeSet, join_fates, join_ranges
+from drainer.core.progress import (
+    OTHERWISE,
+    Counts,
+    Fates,
+    Partial,
+    Progress,
+    Range,
+    RangeSet,
+    decode_ranges,
+    join_fates,
+    join_ranges,
+    subtract,
+)
 from drainer.policy.rules.settings import RuleAccount
 
 if TYPE_CHECKING:
@@ -98,7 +110,8 @@ class StateReference(JsonRecord):
     Everything of epochs before ``epoch`` is in the plan, and of deals below ``next`` that are not
     ``open``. Of the others any part may be: ``counted`` is what the plan's accounts hold of their
     records, by partition, and ``ruled`` what its account of rules counts of them. ``joins`` are
-    those that claims of waves under way name.
+    those that claims of waves under way name. ``units`` are messages of these waves that ``split``
+    rejected, by partition: most claims go past one without having anything of it.
     """
 
     uri: str
@@ -108,6 +121,7 @@ class StateReference(JsonRecord):
     counted: Mapping[Whole, Counts] = field(default_factory=dict)
     ruled: RuleAccount = field(default_factory=RuleAccount)
     joins: tuple[Whole, ...] = ()
+    units: Mapping[Whole, str] = field(default_factory=dict)
 
     def holds(self, epoch: int, deal: int) -> bool:
         """Whether all that tasks of this deal told is in the plan, and not to be added again."""
@@ -130,6 +144,12 @@ def fold(plan: OffsetPlan, told: Iterable[TaskRecord]) -> OffsetPlan:
     counted: dict[int, Counts] = {}
     parked = set(plan.parked)
     ruled = RuleAccount()
+    told = list(told)
+    claims = [claim for record in told for claim in record.claims.values()]
+    units = {
+        n: undecided(decode_ranges(each), (claim[n].fates for claim in claims if n in claim))
+        for n, each in reference.units.items()
+    }
     for record in told:
         parked.update(record.parked)
         if record.ruled is not None:
@@ -140,7 +160,8 @@ def fold(plan: OffsetPlan, told: Iterable[TaskRecord]) -> OffsetPlan:
                 selector, {n: Progress(p.start) for n, p in plan.partitions.items()}
             )
             for number, found in changes.items():
-                claim[number] = claim[number].merge(found)
+                finished = subtract(found.finished, units.get(number, ()))
+                claim[number] = claim[number].merge(replace(found, finished=finished))
     known = dict(plan.claims[ALL])
     for number in {*counted, *reference.counted}:
         subs = counted.get(number, Counts()) - reference.counted.get(number, Counts())
@@ -152,6 +173,12 @@ def fold(plan: OffsetPlan, told: Iterable[TaskRecord]) -> OffsetPlan:
         ruled=plan.ruled + ruled - reference.ruled,
         state=replace(reference, counted=counted, ruled=ruled.numbers),
     )
+
+
+def undecided(units: Sequence[Range], fates: Iterable[Fates]) -> tuple[Range, ...]:
+    """Those of ``units``, messages that ``split`` rejected, that are not finished by these."""
+    ended = join_fates(fates)
+    return subtract(units, join_ranges(chain.from_iterable(ended.get(o, ()) for o in OTHERWISE)))
 
 
 def count_in(counted: dict[int, Counts], counts: Mapping[int, Counts]) -> None:

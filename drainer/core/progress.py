@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainer.core.codec import JsonRecord, Whole
 from drainer.errors import SplitFailed
-from drainer.message import KeySums, Message
+from drainer.message import KeySums, Message, NoKeys
 
 Range = tuple[int, int]  # offsets [first, last + 1)
 Fates = Mapping["Outcome", tuple[Range, ...]]  # messages with a sub-message that ended so
@@ -46,8 +46,12 @@ _RANGES = re.compile("[0-9 -]*")
 
 class Outcome(Enum):
     """How a sub-message ended; anything else about it is still pending. Of a message it is the last
-    of these with which one of its sub-messages ended."""
+    of these with which one of its sub-messages ended.
 
+    UNSPLIT is in ``fates`` alone: the message ended as one unit, whatever it splits into later.
+    """
+
+    UNSPLIT = "unsplit"
     DONE = "done"
     SKIPPED = "skipped"  # by a rule, or as the handler said
     FAILED = "failed"  # and was skipped for that
@@ -59,13 +63,17 @@ class Outcome(Enum):
 
 DONE = Outcome.DONE  # looked up once for every sub-message
 _OUTCOMES = tuple(Outcome)
-OTHERWISE = _OUTCOMES[1:]  # than done
+OTHERWISE = (Outcome.SKIPPED, Outcome.FAILED, Outcome.DEAD)  # than done
+ENDS = (DONE, *OTHERWISE)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts(JsonRecord):
     """One line of the account. The law of conservation:
-    read = done + dead + failed + skipped + pending."""
+    read = done + dead + failed + skipped + pending.
+
+    ``unsplit`` of the dead and failed sub-messages stand for a message that ``split`` rejected.
+    """
 
     read: Whole = 0
     done: Whole = 0
@@ -73,6 +81,7 @@ class Counts(JsonRecord):
     skipped: Whole = 0
     pending: Whole = 0
     failed: Whole = 0
+    unsplit: Whole = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*map(add, _numbers(self), _numbers(other)))
@@ -103,7 +112,12 @@ class Counts(JsonRecord):
         return all(count >= 0 for count in _numbers(self))
 
     def and_here(
-        self, read: int, done: int, otherwise: Mapping[Outcome, int], pending: int
+        self,
+        read: int,
+        done: int,
+        otherwise: Mapping[Outcome, int],
+        pending: int,
+        unsplit: int = 0,
     ) -> Counts:
         """What these of former runs are with those of this one."""
         skipped, failed, dead = otherwise.values()  # as in ``OTHERWISE``: it is asked often
@@ -114,6 +128,7 @@ class Counts(JsonRecord):
             self.skipped + skipped,
             pending,
             self.failed + failed,
+            self.unsplit + unsplit,
         )
 
     def settled(self) -> Counts:
@@ -143,6 +158,8 @@ class Partial:
 
     def insist_same(self, message: Message, keys: Sequence[Hashable] | KeySums) -> None:
         """Raises SplitFailed when these sub-keys of the message are not those of the record."""
+        if isinstance(keys, NoKeys):
+            raise split_no_more(message, keys.why)
         count, checksum = len(keys), checksum_keys(keys)
         if (self.count, self.checksum) != (count, checksum):
             raise SplitFailed(
@@ -369,6 +386,14 @@ def decode_ranges(text: str) -> tuple[Range, ...]:
         ranges.append((first, end))
         reached = end
     return tuple(ranges)
+
+
+def split_no_more(message: Message, why: str) -> SplitFailed:
+    """The error for a message that ``split`` rejects, although an earlier call of it did not."""
+    return SplitFailed(
+        f"split failed at {message}, which is done in part: {why}",
+        hint="Make `split` give what it gave before, then resume.",
+    )
 
 
 def _offset(name: str) -> int:

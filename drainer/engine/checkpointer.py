@@ -144,6 +144,10 @@ class Checkpointer:
         It has them for as long as one does. The periodic writing must have been started.
         """
         self.plan = replace(self.plan, joins={**self.plan.joins, number: joins})
+        await self.wait_until_written()
+
+    async def wait_until_written(self) -> None:
+        """Returns once the plan on disk has what the account has now."""
         since = self.plan.generation  # one that is being written may be without them
         while self.written.generation <= since:
             self._hurry.set()

@@ -48,7 +48,9 @@ class Settings:
         for name in values.keys() - of_run - of_failures:
             raise UsageError(f"{name} can't change while a drain runs", hint=_HINT)
         failures = {name: value for name, value in values.items() if name in of_failures}
-        if values.get("dead_letter_topic") is not None:
+        dead = OnFailure.DEAD_LETTER
+        of_split = values.get("on_split_failure", self.failures.on_split_failure)
+        if values.get("dead_letter_topic") is not None and of_split not in (dead, dead.value):
             failures.setdefault("on_failure", OnFailure.DEAD_LETTER.value)
         run = {name: value for name, value in values.items() if name in of_run}
         before = builtins(replace(self.running, options=None))
@@ -87,7 +89,7 @@ class Settings:
         )
 
 
-_OF_LETTERS = ("on_failure", "dead_letter_topic", "after_dead")
+_OF_LETTERS = ("on_failure", "on_split_failure", "dead_letter_topic", "after_dead")
 _HINT = "See `drainer set --help`. For other options, stop the drain, then resume."
 
 

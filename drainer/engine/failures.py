@@ -31,15 +31,17 @@ from drainer.errors import (
 )
 from drainer.escape import printable
 from drainer.handler import Fatal, GiveUp, Retry, Skip
-from drainer.loader import describe, described
-from drainer.message import SubMessage
+from drainer.loader import PAST, describe, described, split_failed
+from drainer.message import SubMessage, Unsplit
 from drainer.policy.admission import Admission, Rate, Retries
 from drainer.policy.failures import (
+    FATES,
     HANDLER,
     IN_DOUBT,
     NOTHING,
     NOTHING_SUCCEEDED,
     OTHERS_SUCCEED,
+    UNSPLIT,
     AfterDead,
     Decision,
     FailurePolicy,
@@ -272,6 +274,25 @@ class Failures:
             )
             self._gate()
             self._carry_out(sub, decision, error)
+
+    def decide_rejected(self) -> None:
+        """Decides on messages that ``split`` rejected, without retries or the breaker: that is
+        their own fault."""
+        while not (self._stopped or self._admission.paused):
+            if self._letters and self._settings.stops_unsplit:
+                break  # what is behind it waits, other letters too
+            unit = self._dispatcher.next_rejected()
+            if unit is None:
+                self._changed()  # some may have been left behind a parked one
+                break
+            if unit.skip is not None:
+                self._dispatcher.rule_filter.skipped(_reason(Skip(unit.skip)))
+                self._dispatcher.finish(unit, Outcome.SKIPPED)
+                self._moved()
+            else:
+                self._count(unit.error)
+                decision = Decision(FATES[self._settings.on_unsplit], rule=UNSPLIT)
+                self._carry_out(unit, decision, unit.error)
 
     def _failed_together(
         self, bundle: Bundle, error: BaseException, fault: Fault, bundler: Bundler
@@ -613,6 +634,8 @@ def _reason(skip: Skip) -> str:
 def _halted(sub: SubMessage | Bundle, error: BaseException, why: str | None) -> DrainerError:
     if isinstance(error, RecordUnsure):
         return error
+    if isinstance(sub, Unsplit):
+        return split_failed(sub.message, sub.why, PAST, f"{why}; last, " if why else "")
     attempts = f" after {sub.attempt} attempts" if sub.attempt > 1 else ""
     reason = "" if why is None else f"{why}; last, "
     return HandleFailed(

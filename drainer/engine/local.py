@@ -267,6 +267,7 @@ class LocalDrain:
         elif trouble is not None:
             self._life.end(trouble)
         self._meter.look(self._running, max(0, self._meter.concurrency - self._workers.idle))
+        self._decide_rejected()
         self._pump.poke()
 
     def stop(self) -> None:
@@ -362,9 +363,15 @@ class LocalDrain:
         self._end_if_over()
         if self._failures.holding_back:  # asked of each worker
             self._failures.idle()
+        self._decide_rejected()
         self._pump.poke()
 
+    def _decide_rejected(self) -> None:
+        if self.dispatcher.rejected:  # soon: what comes of it may end up here again
+            self._loop.call_soon(self._failures.decide_rejected)
+
     def _fed(self) -> None:
+        self._decide_rejected()
         self._workers.wake()
         if self._failures.holding_back:
             self._failures.idle()

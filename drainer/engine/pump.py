@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from drainer.core.dispatch import Dispatcher
-from drainer.loader import split_failed
+from drainer.loader import split_or_reject
 from drainer.message import Message, SubMessage
 
 SLICE_S = 0.005  # how long it keeps the event loop before others get a turn
@@ -34,9 +34,9 @@ class Pump:
 
     With ``is_split`` the messages were split before. Stops while ``capacity_bytes`` are pending,
     or ``ready_lanes`` wait for a worker: what lies there longer only gets cold. ``poke`` it when
-    there may be room again. ``moved`` is called whenever it got something done. Any failure, of
-    ``split`` or a bug, goes to ``failed`` and ends it for good: going on would make a hole of the
-    message that failed.
+    there may be room again. ``moved`` is called whenever it got something done. Any failure
+    that no setting lets it go past goes to ``failed`` and ends it for good: going on would make a
+    hole of the message that failed.
     """
 
     def __init__(
@@ -150,10 +150,7 @@ class Pump:
         for message in self._messages:
             left -= 1
             if dispatcher.wants(message):
-                try:
-                    subs = list(split(message))
-                except BaseException as error:  # also of one that calls sys.exit()
-                    raise split_failed(message, error) from error
+                subs = split_or_reject(split, message)
                 dispatcher.deliver(message, subs)
                 room -= message.size
                 left -= len(subs) // SLICE_CHECK

@@ -134,6 +134,7 @@ class Estimate:
             if expiry is None
             else {**builtins(expiry), "sooner_than_the_drain": expiry.in_s < self.seconds},
             "rules": skipped_json(self.measured),
+            "rejected_messages": self.measured.rejected[0],
             "first": None if self.first is None else builtins(self.first),
             "bundling": None if setting.bundling is None else setting.bundling.as_json(),
             "costs": {

@@ -21,7 +21,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.sample import Sample, sample_backlog
 from drainer.loader import LoadedHandler, split_up
-from drainer.message import Barrier, SubMessage
+from drainer.message import Barrier, Message, SubMessage
 from drainer.operations.start import Request
 from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
 from drainer.policy.rules.settings import LIMIT, RuleSettings
@@ -61,6 +61,7 @@ class Measured:
     expiry: Expiry | None = None  # the head that retention deletes first
     message_bytes: float = 0.0  # of one message, on average: key, value and headers
     dealt: Dealt | None = None  # when there are classes
+    rejected: tuple[int, str] = 0, ""  # messages, by ``split``, and the first error
 
 
 def backlog_of(cluster: Cluster, request: Request) -> Backlog:
@@ -86,7 +87,8 @@ def look_at(
     """Samples and splits a backlog, and measures what fetch, split and engine cost here.
 
     Nothing of it is handled, and no group is touched. What rules leave out is not part of the
-    workload. Raises Refused when the topic can't be read, or ``split`` or ``coalesce`` fails.
+    workload, nor what ``split`` rejects. Raises Refused when the topic can't be read, or ``split``
+    rejects all of the sample, or ``coalesce`` fails.
     """
     tell = Teller(say)
     handler = request.handler
@@ -124,6 +126,7 @@ def look_at(
         first_expiry(cluster, backlog, sample.bytes_of_offset()),
         sample.read_bytes / len(sample.messages),
         split.dealt,
+        split.rejected,
     )
 
 
@@ -203,6 +206,7 @@ class SplitSample:
     skipped: Skipped | None
     fan_out: float
     dealt: Dealt | None = None
+    rejected: tuple[int, str] = 0, ""
 
 
 def split_sample(
@@ -233,7 +237,8 @@ def _split_sample(
     if handler.bundling is not None and handler.bundling.coalesce is not None:
         foldable = _Foldable(handler.bundling.coalesce)
     most = SPLIT_MOST if foldable is None else FOLDED_MOST
-    share = min(1.0, most / max(1.0, _first_fan_out(sample, handler) * len(sample.messages)))
+    split = _Split(handler)
+    share = min(1.0, most / max(1.0, _first_fan_out(sample, split) * len(sample.messages)))
     limit = rules.max_per_key if sample.whole and share == 1.0 else None
     rule_filter = RuleFilter(replace(rules, max_per_key=limit)) if rules else None
     skipped = dict.fromkeys([rule.name for rule in rules.skip] + ([LIMIT] if limit else []), 0.0)
@@ -253,7 +258,7 @@ def _split_sample(
         parts: list[list[Shape]] = [[] for _ in passes]
         for message in messages:
             begun_s = time.perf_counter()
-            subs = split_up(handler.split, message)
+            subs = split(message, each_stands_for)
             split_at_s = time.perf_counter()
             if handler.split is not None:  # the default one is the engine's
                 split_s += split_at_s - begun_s
@@ -290,7 +295,32 @@ def _split_sample(
             tuple(seconds / max(1, messages_split) for seconds in dealing.look_s),
             tuple(map(round, dealing.held)),
         ),
+        split.found(subs_split),
     )
+
+
+class _Split:
+    """The handler's ``split``. What it rejects splits into nothing, and is counted."""
+
+    def __init__(self, handler: LoadedHandler) -> None:
+        self._split = handler.split
+        self._rejected = 0.0
+        self._error: SplitFailed | None = None  # the first
+
+    def __call__(self, message: Message, stands_for: float = 0.0) -> list[SubMessage]:
+        try:
+            return split_up(self._split, message)
+        except SplitFailed as error:
+            self._error = self._error or error
+            self._rejected += stands_for
+            return []
+
+    def found(self, subs: int) -> tuple[int, str]:
+        """How many it rejected, and the first error. Raises SplitFailed if there are no ``subs``
+        for that."""
+        if self._error is not None and not subs:
+            raise self._error
+        return round(self._rejected), str(self._error)
 
 
 class _Foldable:
@@ -342,6 +372,6 @@ def _passed(
     return left
 
 
-def _first_fan_out(sample: Sample, handler: LoadedHandler) -> float:
+def _first_fan_out(sample: Sample, split: _Split) -> float:
     some = sample.messages[:: max(1, len(sample.messages) // 100)]
-    return sum(len(split_up(handler.split, message)) for message in some) / max(1, len(some))
+    return sum(len(split(message)) for message in some) / max(1, len(some))

@@ -84,7 +84,7 @@ class Skew:
 
 @dataclass(frozen=True, slots=True)
 class SplitFailures:
-    """Messages that ``split`` did not take: a drain would halt at the first of them."""
+    """Messages that ``split`` rejected: a drain does what ``--on-split-failure`` says of them."""
 
     messages: int
     first: str
@@ -215,9 +215,10 @@ class Survey:
         )
 
     def _take_apart(self, message: Message) -> None:
-        """Raises SplitFailed, and counts nothing of it, where a drain would halt at it."""
+        """Raises SplitFailed, and counts nothing of it, of a message that ``split`` rejects."""
         subs = split_up(self._split, message)
-        keys: Sequence[Hashable] = identify(message, subs)
+        identify(message, subs)
+        keys: list[Hashable] = [sub.key for sub in subs]
         if [sub for sub in subs if sub.keys is not None or type(sub) is not SubMessage]:
             laned = [sub for sub in subs if not isinstance(sub, Barrier)]
             self._counts["barriers"] += len(subs) - len(laned)

@@ -20,7 +20,7 @@ from msgspec import Meta
 from drainer.core import codec
 from drainer.core.claims import ALL
 from drainer.core.codec import JsonRecord, Whole
-from drainer.core.identity import identify
+from drainer.core.identity import identify_or_reject
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Range, Ranges, encode_ranges, intersect, join_ranges
 from drainer.engine.loop import event_loop
@@ -34,6 +34,7 @@ from drainer.message import Message
 from drainer.operations.engine import HeldDrain
 from drainer.policy.dead_letter import FORMAT as LETTER
 from drainer.policy.dead_letter import RECEIPT
+from drainer.policy.redrive import Split
 from drainer.store.plan_file import absolute
 
 RANGES_EACH = 10_000  # some 200 KB, below what topics take in a record
@@ -140,22 +141,22 @@ def redrive_progress(
     return RedriveProgress(group, joined, next(running, None))
 
 
-def finished_in(cluster: Cluster, plan: OffsetPlan) -> _Finished:
-    """What the plan of a redrive has finished. Reads what is left, if a class or task has more.
+def finished_in(cluster: Cluster, plan: OffsetPlan, split: Split | None) -> _Finished:
+    """What the plan of a redrive has finished. Reads what is left, if a class or task has more;
+    ``split`` gives the sub-messages of a letter.
 
     Raises Refused when that makes too many ranges.
     """
     known = plan.claims[ALL].items()
     found = {n: [r for r in ((0, each.watermark), *each.finished) if r[1]] for n, each in known}
     elsewhere = plan.elsewhere()
-    if elsewhere is not None and plan.redrive is not None:
+    if elsewhere is not None and split is not None:
         for message in read_letters(cluster, plan.topic, since=plan.watermarks):
             number, offset = message.partition, message.offset
             if number not in found or offset >= plan.partitions[number].end:
                 continue
-            subs = list(plan.redrive.split(message))
-            identify(message, subs)
-            if elsewhere.finished(message, subs):
+            subs, _ = identify_or_reject(message, split(message))
+            if elsewhere.finished(message, subs) == (1 << len(subs)) - 1:
                 _add(found[number], [(offset, offset + 1)], message)
     return {n: join_ranges(ranges) for n, ranges in found.items()}
 
@@ -219,7 +220,7 @@ def _end(held: HeldDrain, open_: Sequence[int], *, noted: bool) -> None:
         if plan.drain_id != held.plan.drain_id or plan.state is not None:
             return  # with a state, tasks may be at work: only a resume can tell
         receipts: dict[int, list[Receipt]] = {}
-        for number, ranges in finished_in(held.cluster, plan).items():
+        for number, ranges in finished_in(held.cluster, plan, held.handler.split_letter).items():
             end = plan.partitions[number].end
             if number in open_:
                 starts = range(0, max(1, len(ranges)), RANGES_EACH)

@@ -92,7 +92,7 @@ def _known(
     plan = taking_in(plan, found.finished)
     if seen is not None and here is not None:
         same_records(cluster, seen)
-        plan = taking_in(plan, finished_in(cluster, here))
+        plan = taking_in(plan, finished_in(cluster, here, prepared.handler.split_letter))
         starts = cluster.log_starts(here.topic, here.partitions)
         # Where the group has an offset, prepare() has looked.
         gone = {n: 0 if plan.committed[n] else start for n, start in starts.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drainer.core.progress import Outcome
+from drainer.core.progress import ENDS
 from drainer.engine.status import Metric, Row, Status, at
 from drainer.escape import encodable
 
@@ -31,7 +31,7 @@ def _by_partition(name: str, path: str, meaning: str) -> Metric[Status]:
 
 def _by_outcome(name: str, path: str, meaning: str) -> Metric[Status]:
     def rows(status: Status) -> Iterator[Row]:
-        return (((each.value,), at(status, f"{path}.{each.value}")) for each in Outcome)
+        return (((each.value,), at(status, f"{path}.{each.value}")) for each in ENDS)
 
     return Metric(f"drainer_{name}_total", "counter", meaning, rows, ("outcome",))
 

@@ -20,9 +20,9 @@ from drainer.kafka.dead_topic import (
     make_dead_letter_topic,
 )
 from drainer.kafka.settings import ClientSettings
-from drainer.message import SubMessage
+from drainer.message import SubMessage, Unsplit
 from drainer.policy.dead_letter import dead_letter, default_dead_letter_topic
-from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
+from drainer.policy.failures import AfterDead, FailureSettings
 from drainer.policy.redrive import Redriven
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleSettings
@@ -96,7 +96,7 @@ def settle_policy(
             "--max-per-key counts in backlog order, which --first and --only change",
             hint="Remove one of them.",
         )
-    if failures.on_failure is not OnFailure.DEAD_LETTER:
+    if not failures.writes_letters:
         # A topic that was named before is kept: letters are in it.
         return Policy(failures, rules, None)
     name = failures.dead_letter_topic or default_dead_letter_topic(topic, group)
@@ -152,7 +152,7 @@ class LetterWriter:
         return self._topic.trouble
 
     def send(self, sub: SubMessage, error: BaseException, told: Told) -> None:
-        former = sub.letter if isinstance(sub, Redriven) else None
+        former = sub.letter if isinstance(sub, Redriven | Unsplit) else None
         letter = dead_letter(
             sub.original if isinstance(sub, Redriven) else sub,
             reason="timeout" if isinstance(error, TimedOut) else "failed",

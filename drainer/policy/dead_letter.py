@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, cast
 
 from drainer.core import codec
 from drainer.core.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
@@ -12,7 +12,7 @@ from drainer.core.naming import name_of
 from drainer.errors import NotADeadLetter, OtherFormat
 from drainer.escape import encodable
 from drainer.mask import MASKED, key_repr, mask_text, masking
-from drainer.message import Barrier, HeadersUnreadable, Message, Origin, SubMessage
+from drainer.message import Barrier, HeadersUnreadable, Message, Origin, SubMessage, Unsplit
 from drainer.policy.exact_json import (
     Encoding,
     as_literal,
@@ -31,7 +31,7 @@ Header = tuple[str, bytes | None]
 From = tuple[str, str, str]  # the topic, group and handler of the drain that gave it up first
 
 _FORMATS = FORMAT.partition("/")[0]
-_SUB_MESSAGE, _BARRIER = "sub-message", "barrier"
+_SUB_MESSAGE, _BARRIER, _MESSAGE = "sub-message", "barrier", "message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ class Provenance(JsonRecord):
         index: the place of the sub-message in its message.
         group: whose drain gave it up first.
         handler: the reference of the handler that it was given up by first.
-        kind: ``sub-message``, ``barrier``, or the name of a class of the handler's own.
+        kind: ``sub-message``, ``barrier``, ``message`` for a whole one that ``split`` rejected, or
+            the name of a class of the handler's own.
         sub_key: its repr; that of the tuple of all of them when there are ``several``.
         sub_key_exact: whether the repr gives the sub-key back exactly.
         payload_encoding: how the payload was written.
@@ -142,9 +143,14 @@ class Letter(Provenance):
         return ": ".join(part for part in (self.error_type, self.error_text) if part)
 
     @property
+    def is_message(self) -> bool:
+        """Whether it is a whole message, which ``split`` rejected."""
+        return self.kind == _MESSAGE
+
+    @property
     def key_texts(self) -> tuple[str, ...]:
-        """The sub-keys as a person types them; a barrier has none."""
-        if self.kind == _BARRIER:
+        """The sub-keys as a person types them; a barrier and a whole message have none."""
+        if self.kind in (_BARRIER, _MESSAGE):
             return ()
         keys = (self.key,) if self.keys is None else self.keys
         return tuple(key_text(key) for key in keys) if self.sub_key_exact else (self.key,)
@@ -152,7 +158,7 @@ class Letter(Provenance):
     @property
     def why_not_redriven(self) -> str | None:
         """Why the sub-message can't be recreated from this letter alone; None when it can."""
-        if self.kind not in (_SUB_MESSAGE, _BARRIER):
+        if self.kind not in (_SUB_MESSAGE, _BARRIER, _MESSAGE):
             return f"it was a {self.kind}, a class of the handler"
         if not self.sub_key_exact:
             return "drainer can't write its sub-key exactly"
@@ -283,7 +289,7 @@ def dead_letter(
         attempts=min(attempts, WHOLE_MOST),  # whoever may write a letter can say any number
         reason=reason,
         error_type=None if error is None else type(error).__name__[:TYPE_CHARACTERS],
-        error_text=None if error is None else _text_of(error),
+        error_text=None if error is None else text_of(error),
         drain_id=drain_id,
         time=time,
         redrives=0 if former is None else former.redrives + 1,
@@ -317,15 +323,17 @@ def read_letter(message: Message) -> Letter:
         )
     except (ValueError, TypeError, RecursionError, MemoryError) as error:
         raise NotADeadLetter(
-            f"the dead letter at {message} is damaged: {_text_of(error)}",
+            f"the dead letter at {message} is damaged: {text_of(error)}",
             hint="Check the record with another tool. drainer leaves it alone.",
         ) from None
 
 
-_KINDS: dict[type, str] = {SubMessage: _SUB_MESSAGE, Barrier: _BARRIER}
+_KINDS: dict[type, str] = {SubMessage: _SUB_MESSAGE, Barrier: _BARRIER, Unsplit: _MESSAGE}
 
 
-def _kafka_key(sub: SubMessage) -> bytes:
+def _kafka_key(sub: SubMessage) -> bytes | None:
+    if isinstance(sub, Unsplit):
+        return sub.message.key if sub.letter is None else cast(Letter, sub.letter).message_key
     # Never null: records without a key are spread over all partitions.
     if isinstance(sub, Barrier):
         return _BARRIER.encode()
@@ -340,7 +348,8 @@ def _headers_of(message: Message) -> Sequence[Header]:
         return ()
 
 
-def _text_of(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """The text of an exception as a letter has it: one line, cut to a sane length. Never raises."""
     try:
         text = str(error)
     except Exception:  # it is the user's own code

@@ -26,6 +26,7 @@ OWN_ERROR = "error of its own"
 OTHERS_SUCCEED = "others succeeded"
 IN_DOUBT = "--max-doubt"
 HANDLER = "GiveUp"
+UNSPLIT = "split failed"
 
 
 class OnFailure(Enum):
@@ -110,6 +111,7 @@ class FailureSettings(JsonRecord):
     retry_max_delay_s: float = 30.0
     timeout_s: float = 30.0
     on_failure: OnFailure = OnFailure.HALT
+    on_split_failure: OnFailure | None = None  # None: as ``on_failure``
     after_dead: AfterDead = AfterDead.CONTINUE
     dead_letter_topic: str | None = None
     max_failures: Limit = _HALF
@@ -127,9 +129,24 @@ class FailureSettings(JsonRecord):
             raise ValueError("with this rate nothing would ever start")
 
     @property
+    def on_unsplit(self) -> OnFailure:
+        """What to do with a message that ``split`` rejects."""
+        return self.on_split_failure or self.on_failure
+
+    @property
+    def stops_unsplit(self) -> bool:
+        """Whether a message that ``split`` rejects stops its partition: its lanes are unknown."""
+        dead = self.on_unsplit is OnFailure.DEAD_LETTER
+        return self.on_unsplit is OnFailure.PARK or (dead and self.after_dead is AfterDead.PARK)
+
+    @property
+    def writes_letters(self) -> bool:
+        return OnFailure.DEAD_LETTER in (self.on_failure, self.on_unsplit)
+
+    @property
     def letters_topic(self) -> str | None:
         """Where dead letters go; None while there are none."""
-        return self.dead_letter_topic if self.on_failure is OnFailure.DEAD_LETTER else None
+        return self.dead_letter_topic if self.writes_letters else None
 
     def delay_s(self, failures: int, random: Random | None = None) -> float:
         """How long to wait after so many failures (from 1): exponential, with jitter by chance."""
@@ -161,7 +178,7 @@ class Decision:
     rule: str = ""
 
 
-_FATES = {
+FATES = {
     OnFailure.DEAD_LETTER: Fate.DEAD,
     OnFailure.PARK: Fate.PARKED,
     OnFailure.SKIP: Fate.FAILED,
@@ -281,7 +298,7 @@ class FailurePolicy:
 
     def give_up(self, rule: str, why: str | None = None) -> Decision:
         """Decides on a sub-message that is given up by this rule."""
-        return Decision(_FATES[self.settings.on_failure], why=why, rule=rule)
+        return Decision(FATES[self.settings.on_failure], why=why, rule=rule)
 
     def failed(
         self,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from drainer.core.codec import JsonRecord, Whole
+from drainer.core.identity import identify_or_reject
+from drainer.core.order import keys_of
 from drainer.errors import NotADeadLetter, OtherFormat
-from drainer.message import Message, SubMessage
+from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.policy.dead_letter import TYPE_CHARACTERS, Letter, LetterFilter, read_letter
+
+Split = Callable[[Message], Iterable[SubMessage]]  # gives a message that it rejects as Unsplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +27,12 @@ class RedriveSettings(JsonRecord):
     letters: LetterFilter = field(default_factory=LetterFilter)
     max_redrives: Whole = 3
 
-    def split(self, message: Message) -> Iterator[SubMessage]:
-        """The one sub-message of a dead letter; of anything else, one that is left alone.
+    def split(self, message: Message, split: Split | None = None) -> Iterator[SubMessage]:
+        """The one sub-message of a dead letter, or what the handler's ``split`` gives of a whole
+        message; of anything else, one that is left alone.
 
-        Its sub-keys are the same whatever the settings.
+        The sub-keys are the same whatever the settings. Without ``split`` a whole message is one
+        sub-message.
         """
         try:
             letter = read_letter(message)
@@ -39,9 +46,15 @@ class RedriveSettings(JsonRecord):
         if (never := letter.why_not_redriven) is not None:
             yield LeftAlone(message.offset, never[:TYPE_CHARACTERS], for_good=True)
             return
-        why, sub = self._why_left_alone(letter), Redriven(letter)
-        # The next run may mean it: a claim that had it has to find it where it was.
-        yield sub if why is None else LeftAlone(sub.key, why, sub)
+        why = self._why_left_alone(letter)
+        for sub in _parts_of(letter, split):
+            if why is None:
+                yield sub
+            elif isinstance(sub, Redriven):
+                # The next run may mean it: a claim that had it has to find it where it was.
+                yield LeftAlone(sub.key, why, sub)
+            else:
+                yield LeftAlone(message.offset, why)
 
     def _why_left_alone(self, letter: Letter) -> str | None:
         if not self.letters.matches(letter):
@@ -76,18 +89,21 @@ class LeftAlone(SubMessage):
 class Redriven(SubMessage):
     """A dead letter on its way through a drain; ``original`` is what the handler is given.
 
-    It has the identity that it had when it died, so that a handler's effect stays exactly once.
+    It has the identity that it had when it died, so that a handler's effect stays exactly once. A
+    barrier has no sub-key, and what it stood between is gone: it has a lane of its own, and the
+    ``lanes`` of what was in a message with it.
     """
 
     __slots__ = ("letter", "original")
 
-    def __init__(self, letter: Letter) -> None:
-        original = letter.sub_message()
-        original.message = letter.message()
-        original.index = letter.index
-        # A barrier has no sub-key, and what it stood between is gone: it has a lane of its own.
-        key = original.key if letter.key_texts else ("barrier", letter.id)
-        super().__init__(key, original.payload, keys=original.keys)
+    def __init__(
+        self, letter: Letter, original: SubMessage, lanes: Sequence[Hashable] = ()
+    ) -> None:
+        key, keys = original.key, original.keys
+        if isinstance(original, Barrier):
+            key = "barrier", letter.id
+            keys = (key, *lanes) if lanes else None
+        super().__init__(key, original.payload, keys=keys)
         self.letter = letter
         self.original = original
 
@@ -95,6 +111,28 @@ class Redriven(SubMessage):
         """What the handler is given for the next attempt."""
         self.original.attempt = self.letter.attempts + self.attempt
         return self.original
+
+
+def _parts_of(letter: Letter, split: Split | None) -> list[SubMessage]:
+    message = letter.message()
+    if not letter.is_message:
+        sub = letter.sub_message()
+        sub.message, sub.index = message, letter.index
+        return [Redriven(letter, sub)]
+    subs = [SubMessage(message.key, message.value)] if split is None else split(message)
+    parts, _ = identify_or_reject(message, subs)
+    if parts and isinstance(unit := parts[0], Unsplit):
+        unit.letter = letter
+        return [unit]
+    lanes = list(chain.from_iterable(map(keys_of, parts)))
+    return [
+        Redriven(
+            replace(letter, index=sub.index, whole=message.is_payload(sub)),
+            sub,
+            lanes if isinstance(sub, Barrier) else (),
+        )
+        for sub in parts
+    ]
 
 
 def selects(sub: SubMessage) -> bool:

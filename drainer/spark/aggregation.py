@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from drainer.core.claims import ALL, Claims, joins_of
-from drainer.core.merge import StateReference, TaskRecord, count_in
+from drainer.core.merge import StateReference, TaskRecord, count_in, undecided
 from drainer.core.parked import ParkedLanes
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import (
@@ -21,6 +21,7 @@ from drainer.core.progress import (
     Progress,
     Range,
     count,
+    encode_ranges,
     intersect,
     join_fates,
     join_ranges,
@@ -39,6 +40,7 @@ class _Stretch:
     """What a wave has of a partition.
 
     Attributes:
+        units: messages that ``split`` rejected.
         marks: up to where each claim has finished all that it has.
         left: messages that not all claims are known to have finished.
         messages: the account of all.
@@ -54,6 +56,7 @@ class _Stretch:
     left: Sequence[Range]
     messages: Counts
     fates: dict[str, Fates]
+    units: Sequence[Range] = ()
     beyond: dict[str, Progress] = field(default_factory=dict)
     finished: tuple[Range, ...] = ()
     moved: bool = True
@@ -165,6 +168,7 @@ class Aggregation:
             self._counted(),
             self._own_rules().numbers,
             tuple(joins_of(claim for wave in self._waves.values() for claim in wave.subs)),
+            self._units(),
         )
 
     @property
@@ -178,6 +182,7 @@ class Aggregation:
         ranges: Mapping[int, Range],
         delivered: Mapping[int, Sequence[Range]],
         subs: Mapping[str, Mapping[int, int]],
+        units: Mapping[int, Sequence[Range]],
     ) -> None:
         """A wave was read, whose number rises.
 
@@ -186,6 +191,7 @@ class Aggregation:
             ranges: the offsets ``[start, end)`` by partition.
             delivered: the offsets of messages that were not finished before, by partition.
             subs: sub-messages that are to be handled, by claim and partition.
+            units: of these messages those that ``split`` rejected, by partition.
         """
         stretches = {}
         for n, (start, end) in ranges.items():
@@ -199,6 +205,7 @@ class Aggregation:
                 left,
                 Counts(read, pending=read),
                 {ALL: join_fates(before)},
+                units.get(n, ()),
             )
         self._waves[number] = _Wave(stretches, subs, set(subs))
         self._end_waves()
@@ -375,6 +382,14 @@ class Aggregation:
             count_in(counted, task.counts)
         return counted
 
+    def _units(self) -> dict[int, str]:
+        """Of waves under way, by partition."""
+        units: dict[int, list[Range]] = {}
+        for wave in self._waves.values():
+            for n, stretch in wave.stretches.items():
+                units.setdefault(n, []).extend(stretch.units)
+        return {n: encode_ranges(join_ranges(each)) for n, each in units.items() if each}
+
     def _own_rules(self) -> RuleAccount:
         return sum((task.ruled for task in self._tasks), RuleAccount())
 
@@ -410,12 +425,15 @@ class Aggregation:
 
     def _fold(self, wave: _Wave, others: Changes) -> None:
         for n, stretch in wave.stretches.items():
+            units = undecided(stretch.units, stretch.fates.values())
             for claim in stretch.marks:
                 fresh = {n: Progress(start) for n, start in self._starts.items()}
                 own = others.setdefault(claim, fresh)
                 partial = stretch.beyond[claim].partial if claim in stretch.beyond else {}
                 fates = stretch.fates.get(claim, {})
-                own[n] = own[n].merge(Progress(0, stretch.by(claim), partial, fates=fates))
+                # Of a unit that is left a claim has nothing; what it splits into next may be its.
+                finished = subtract(stretch.by(claim), units)
+                own[n] = own[n].merge(Progress(0, finished, partial, fates=fates))
 
     def _end_waves(self) -> None:
         """Folds in those of which nothing is under way any more."""

@@ -96,7 +96,7 @@ class ChunkWriter:
         self,
         message: Message,
         subs: Sequence[SubMessage],
-        keys: Sequence[Hashable],
+        keys: Sequence[Hashable] | KeySums,
         shards: Iterable[int],
     ) -> None:
         """Adds all that split gave to the shard of each; those whose shard is below 0 stay behind.

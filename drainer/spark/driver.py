@@ -233,6 +233,7 @@ class SparkDrain:
         if concurrency != Concurrency.of(before.running.concurrency):
             self._loans.use(concurrency)
         if settings.failures != before.failures:
+            self._reader.failures = settings.failures
             with suppress(DrainerError):  # the next beat says it too
                 await blocking_call(self._word.change, settings.failures)
 

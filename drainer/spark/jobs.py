@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +100,8 @@ class PreparedWave:
         subs: sub-messages that are to be handled, by shard and partition.
         streams: by what the sub-keys are divided; ``joins`` are those that they go by.
         manifests: of its slices.
+        units: messages that ``split`` rejected, by partition.
+        stops: by partition that stops at such a message, the offset behind it.
     """
 
     rows: RDD[Any]
@@ -109,20 +111,27 @@ class PreparedWave:
     streams: Streams
     joins: Joins | None = None
     manifests: Sequence[Manifest] = ()
+    units: Mapping[int, Sequence[Range]] = field(default_factory=dict)
+    stops: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: RDD[Any], manifests: Sequence[Manifest], task: SliceTask) -> PreparedWave:
         ranges: dict[int, Range] = {}
         delivered: dict[int, list[Range]] = {}
         subs: dict[int, Counter[int]] = {}
+        units: dict[int, list[Range]] = {}
+        stops: dict[int, int] = {}
         for each in sorted(manifests, key=lambda each: (each.partition, each.start)):
             number = each.partition
             ranges[number] = (ranges.get(number, (each.start, 0))[0], each.end)
             delivered.setdefault(number, []).extend(each.delivered)
+            units.setdefault(number, []).extend(each.units)
+            if each.stop is not None:
+                stops.setdefault(number, each.stop)
             for shard, count in each.subs.items():
                 subs.setdefault(shard, Counter())[number] += count
         joins = task.joins.get(task.streams.joins)
-        return cls(rows, ranges, delivered, subs, task.streams, joins, manifests)
+        return cls(rows, ranges, delivered, subs, task.streams, joins, manifests, units, stops)
 
     @property
     def read(self) -> dict[int, WaveRead]:

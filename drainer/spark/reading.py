@@ -61,6 +61,8 @@ class Reader:
 
     Attributes:
         joined: places that the plan has joins of.
+        failures: as they are now.
+        stops: partitions that are read no further, since ``split`` rejected a message.
         stopped: whether no other wave is begun, and no broker waited for.
         trouble: why nothing is read.
     """
@@ -69,6 +71,7 @@ class Reader:
         self, plan: OffsetPlan, watermarks: Mapping[int, int], terms: Terms, jobs: Jobs
     ) -> None:
         self._plan = plan
+        self.failures = plan.failures
         self._terms = terms
         self._jobs = jobs
         lefts = {n: (watermarks[n], part.end) for n, part in plan.partitions.items()}
@@ -84,6 +87,7 @@ class Reader:
         self._starved = True  # tasks waited for what was read last
         self._job: str | None = None
         self._messages = self._bytes = 0  # that were read
+        self.stops: set[int] = set()
         self.stopped = False
         self.trouble: str | None = None
 
@@ -165,8 +169,15 @@ class Reader:
         return await (self._read_again() if self._stretches else self._read_wave())
 
     async def _read_wave(self) -> PreparedWave:
-        prepared = found = await self._read(self._waves.next(), self._streams, self._joins)
-        joined = True
+        found = await self._read(self._waves.next(), self._streams, self._joins)
+        if found.stops:
+            self.stops.update(found.stops)
+            stops = found.stops
+            shorter = {n: (start, stops.get(n, end)) for n, (start, end) in found.ranges.items()}
+            if shorter != found.ranges:
+                await blocking_call(found.release)
+                found = await self._read(shorter, self._streams, self._joins)
+        prepared, joined = found, True
         if found.undivided is not None:
             await blocking_call(found.release)
             joined = await blocking_call(self._join, found.manifests)
@@ -177,6 +188,7 @@ class Reader:
         if self._waves.took(found.ranges, found.log_bytes, processor_s, crowded=crowded):
             self._components, self._joins, self._largest = Components(), NO_JOINS, (0, 0)
             self._streams = Streams(self._terms.shards)
+        self._waves.stop(self.stops)
         return prepared
 
     async def _read_again(self) -> PreparedWave:
@@ -274,6 +286,7 @@ class Reader:
             slices=slices,
             known=plan.claims,
             rules=plan.rules,
+            failures=self.failures,
             share=1 / max(1, min(len(slices), slots)),
             message_bytes=self._terms.message_bytes,
         )

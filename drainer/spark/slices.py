@@ -13,7 +13,7 @@ from zlib import crc32
 import msgspec
 
 from drainer.core.claims import ALL, Claims, Elsewhere, Places, place_of
-from drainer.core.identity import identify
+from drainer.core.identity import identify, identify_or_reject
 from drainer.core.joins import JOINS_MOST, Components, Joins
 from drainer.core.order import LANE_OF, Order
 from drainer.core.progress import (
@@ -24,8 +24,9 @@ from drainer.core.progress import (
     ranges_of,
 )
 from drainer.kafka.spans import read_range
-from drainer.loader import split_failed
-from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.loader import PAST, split_failed, split_or_reject
+from drainer.message import Barrier, KeySums, Message, Origin, SubMessage, Unsplit
+from drainer.policy.failures import FailureSettings, OnFailure
 from drainer.policy.rate_cap import RateLimiter
 from drainer.policy.redrive import selects
 from drainer.policy.rules.settings import RuleSettings
@@ -56,6 +57,9 @@ class Manifest(msgspec.Struct, frozen=True):
         joined: the sets of places that sub-messages connect, those of one shard among them; None
             when they are too many.
         barriers: offsets of messages with one.
+        units: messages that ``split`` rejected, which are one unit each.
+        stop: the offset behind the first message that ``split`` rejected, if its partition stops
+            there; the slice has nothing from there on.
         log_bytes: of keys and values.
         processor_s: what it took to read and to split.
         left_alone: by a redrive: why, and how many of the sub-messages.
@@ -71,6 +75,8 @@ class Manifest(msgspec.Struct, frozen=True):
     undivided: int | None = None
     joined: tuple[Sequence[int], ...] | None = ()
     barriers: tuple[int, ...] = ()
+    units: tuple[Range, ...] = ()
+    stop: int | None = None
     log_bytes: int = 0
     processor_s: float = 0.0
     left_alone: dict[str, int] = {}
@@ -82,8 +88,9 @@ class SliceTask:
 
     It gives the rows of chunks, and behind those of a slice its manifest in a row of the shard -1.
     ``known`` is what was finished when the wave was begun, as the plan's claims have it; ``joins``
-    are those that it names, and ``streams``. Each slice is read at ``share`` of what the handler's
-    ``limits`` allow for.
+    are those that it names, and ``streams``. ``failures`` say whether it halts, or reads no more of
+    a partition, at a message that ``split`` rejects. Each slice is read at ``share`` of what the
+    handler's ``limits`` allow for.
     """
 
     handler: HandlerSpec
@@ -94,6 +101,7 @@ class SliceTask:
     slices: tuple[Slice, ...]
     known: Claims
     rules: RuleSettings
+    failures: FailureSettings
     share: float = 1.0
     message_bytes: float = 1.0  # of what was read before, on average
 
@@ -132,6 +140,8 @@ class _SliceReader:
         self._undivided: int | None = None
         self._components = Components()
         self._barriers: list[int] = []
+        self._units: list[int] = []
+        self._stop: int | None = None
 
     def rows(self) -> Iterator[Row | tuple[int, Manifest]]:
         part, log_bytes, chunk_bytes = self._slice, 0, Counter[int]()
@@ -161,9 +171,15 @@ class _SliceReader:
                 prefetch_bytes=READ_AHEAD_BYTES,
                 pace=self._task.pace(),
             ):
+                if self._stop is not None:
+                    break
                 for message in batch.messages:
                     log_bytes += message.size
-                    if message.offset >= self._watermark and message.offset not in self._finished:
+                    if (
+                        self._stop is None
+                        and message.offset >= self._watermark
+                        and message.offset not in self._finished
+                    ):
                         add(message)
                         yield from counted(writer.full())
             yield from counted(writer.flush())
@@ -180,6 +196,8 @@ class _SliceReader:
                 undivided=self._undivided,
                 joined=None if self._too_many else self._components.sets,
                 barriers=tuple(self._barriers),
+                units=ranges_of(self._units),
+                stop=self._stop,
                 log_bytes=log_bytes,
                 processor_s=thread_time() - begun_s,
                 left_alone=dict(self._left_alone),
@@ -192,17 +210,34 @@ class _SliceReader:
         split: Callable[[Message], Iterable[SubMessage]],
         message: Message,
     ) -> None:
-        subs = _split(split, message)
-        keys = identify(message, subs)
+        subs, keys = identify_or_reject(message, split_or_reject(split, message))
         self._delivered.append(message.offset)
-        shards = self._shards_of(message, subs, keys, self._done(message, subs, keys))
+        done = self._done(message, subs, keys)
+        if subs and isinstance(unit := subs[0], Unsplit):
+            shards = [DONE if done else self._shard_of(message, unit)]
+        else:
+            shards = self._shards_of(message, subs, keys, done)
         if SEVERAL in shards and self._undivided is None:
             self._undivided = message.offset
         if self._undivided is not None:
             return  # it is all to be read again
-        if subs and not selects(subs[0]) and shards[0] != DONE:
-            self._left_alone[subs[0].payload] += 1  # a letter is one sub-message
+        if subs and not selects(subs[0]):  # all of a letter are, or none
+            self._left_alone[subs[0].payload] += sum(shard != DONE for shard in shards)
         writer.add(message, subs, keys, shards)
+
+    def _shard_of(self, message: Message, unit: Unsplit) -> int:
+        """The shard of a message that ``split`` rejected.
+
+        Raises SplitFailed when the drain is to halt at it.
+        """
+        if unit.skip is None and self._task.failures.on_unsplit is OnFailure.HALT:
+            raise split_failed(message, unit.why, PAST)
+        if unit.skip is None and self._task.failures.stops_unsplit:
+            self._stop = message.offset + 1
+        self._units.append(message.offset)
+        shard = self._places.number(unit, self._shards, self._joins)
+        assert shard is not None, "a unit has one shard"
+        return shard
 
     def _add_whole(self, writer: ChunkWriter, message: Message) -> None:
         subs = [SubMessage(message.key, message.value)]
@@ -216,14 +251,14 @@ class _SliceReader:
         self,
         message: Message,
         subs: Sequence[SubMessage],
-        keys: Sequence[Hashable],
+        keys: Sequence[Hashable] | KeySums,
         done: int,
     ) -> list[int]:
         """Of each sub-message its shard, or why it has none."""
         shards, moved = self._shards, self._moved
         # The most common kind without a call for each: a backlog has millions of them.
-        if not done and self._by_sub_key and set(map(type, keys)) == {str} and _no_barrier(subs):
-            texts = cast("Sequence[str]", keys)
+        texts = cast("Sequence[str]", keys)
+        if not done and self._by_sub_key and set(map(type, texts)) == {str} and _no_barrier(subs):
             places = [crc32(text.encode("utf-8", "surrogatepass")) for text in texts]
             if moved:
                 return [moved[at] if at in moved else at % shards for at in places]
@@ -250,7 +285,12 @@ class _SliceReader:
     def _too_many(self) -> bool:
         return len(self._components) > JOINED_MOST
 
-    def _done(self, message: Message, subs: Sequence[SubMessage], keys: Sequence[Hashable]) -> int:
+    def _done(
+        self,
+        message: Message,
+        subs: Sequence[SubMessage],
+        keys: Sequence[Hashable] | KeySums,
+    ) -> int:
         done = 0
         known = self._partial.get(message.offset)
         if known is not None:
@@ -260,13 +300,6 @@ class _SliceReader:
             done |= self._elsewhere.finished(message, subs)
         self._subs_before += done.bit_count()
         return done
-
-
-def _split(split: Callable[[Message], Iterable[SubMessage]], message: Message) -> list[SubMessage]:
-    try:
-        return list(split(message))
-    except BaseException as error:  # also of one that calls sys.exit()
-        raise split_failed(message, error) from error
 
 
 def _no_barrier(subs: Sequence[SubMessage]) -> bool:

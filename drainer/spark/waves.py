@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -100,6 +100,11 @@ class Waves:
             self._lefts[number] = (end, self._lefts[number][1])
         self._lefts = {n: left for n, left in self._lefts.items() if left[0] < left[1]}
         return smaller
+
+    def stop(self, partitions: Iterable[int]) -> None:
+        """Leaves what these have left."""
+        for number in partitions:
+            self._lefts.pop(number, None)
 
     def slices(self, ranges: Mapping[int, Range], readers: int) -> list[Slice]:
         """A wave for at most about so many tasks, several to a partition if it is large."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainer.blocking import blocking_call
 from drainer.core.claims import ALL, Claim
+from drainer.core.dispatch import all_of
 from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.plan import OffsetPlan
 from drainer.engine.checkpointer import Checkpointer
@@ -148,8 +149,10 @@ class WaveRunner:
         number = self._waves_read
         self._waves[number] = prepared
         subs = {prepared.streams.claim(shard): each for shard, each in prepared.subs.items()}
-        self._aggregation.begin(number, prepared.ranges, prepared.delivered, subs)
+        self._aggregation.begin(number, prepared.ranges, prepared.delivered, subs, prepared.units)
         await self._write_joins(prepared)
+        if any(prepared.units.values()):
+            await self._checkpointer.wait_until_written()
         for each in prepared.manifests:
             self.left_alone.update(each.left_alone)
         self._monitor.begin_wave(number + self._reader.about, prepared.read)
@@ -334,7 +337,8 @@ class WaveRunner:
             joins=self._checkpointer.plan.joins,
             failures=self.settings.failures,
             history=(),
-            parked=tuple(sorted(self.parked)),
+            # Where the reader stopped, nothing is behind what is parked.
+            parked=tuple(sorted(self.parked - set(map(all_of, self._reader.stops)))),
             parked_lanes=NONE_PARKED,
             ruled=replace(ruled, skipped_by={}, skipped_for={}),
             latency=None,

@@ -66,10 +66,12 @@ def policy_fields(failures: FailureSettings) -> Iterator[Field]:
     if failures.timeout_s:
         limit = f"at most {figures.duration(failures.timeout_s)} per attempt"
     yield Field("retries", retries, limit)
-    yield Field("on failure", _then(failures))
+    yield Field("on failure", _then(failures, failures.on_failure))
+    if failures.on_unsplit is not failures.on_failure:
+        yield Field("if split fails", _then(failures, failures.on_unsplit))
     halts, most_dead = [], failures.max_failures
     some = most_dead.count is not None or most_dead.share is not None
-    if failures.on_failure is not OnFailure.HALT and some:
+    if {failures.on_failure, failures.on_unsplit} != {OnFailure.HALT} and some:
         halts.append(f"when more than {most_dead} are given up")
     if failures.breaker:
         halts.append(f"after an outage of {figures.duration(failures.max_outage_s)}")
@@ -96,12 +98,12 @@ def redrive_field(redrive: RedriveSettings) -> Field:
     return Field("letters", text, f"except those redriven {often}")
 
 
-def _then(failures: FailureSettings) -> str:
-    if failures.on_failure is OnFailure.DEAD_LETTER:
+def _then(failures: FailureSettings, action: OnFailure) -> str:
+    if action is OnFailure.DEAD_LETTER:
         parks = failures.after_dead is AfterDead.PARK
         behind = "; drainer parks its lane" if parks else ""
         return f"dead letter to {failures.dead_letter_topic}{behind}"
-    return _THEN[failures.on_failure]
+    return _THEN[action]
 
 
 def rule_fields(rules: RuleSettings) -> Iterator[Field]:

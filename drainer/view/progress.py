@@ -116,7 +116,10 @@ def facts(status: Status) -> Iterator[Field]:
     passed = "done" if status.turn is None else "searched for what comes first"
     yield Field("messages", f"{count(messages)} of ~{count(total)} {passed}")
     subs = status.sub_messages
-    told = figures.tally((subs.skipped, "skipped"), (subs.failed, "failed"), (subs.dead, "dead"))
+    told = figures.tally(
+        *((subs.skipped, "skipped"), (subs.failed, "failed"), (subs.dead, "dead")),
+        (subs.unsplit, "of these messages that split rejected"),
+    )
     done = f"{count(subs.done)} done"
     tone = Tone.BAD if subs.given_up else Tone.PLAIN
     yield Field("sub-messages", f"{done}, {told}" if told else done, tone=tone)

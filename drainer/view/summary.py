@@ -172,7 +172,11 @@ def account(messages: Counts, sub_messages: Counts) -> Section:
     wrong = None
     if not (messages.conserved and sub_messages.conserved):
         wrong = Line("This is a bug in drainer: keep the plan, and do not resume.", Tone.BAD, BAD)
-    return section("Does it add up?", Table(columns, rows), wrong)
+    unsplit = None
+    if number := sub_messages.unsplit:
+        what = "split failed; each counts as one sub-message, dead or failed"
+        unsplit = Field("not split", figures.counted(number, "message"), what)
+    return section("Does it add up?", Table(columns, rows), unsplit, wrong)
 
 
 def _classes(summary: Summary) -> Iterator[Field]:

@@ -148,7 +148,7 @@ def _fold_s(made: Bench) -> float:
     claims = [f"{n}/{TASKS}" for n in range(TASKS)]
     account = Aggregation(plan, "/state", 1)
     subs = {claim: {number: HOLES} for claim in claims}
-    account.begin(1, {number: wave}, {number: (wave,)}, subs)
+    account.begin(1, {number: wave}, {number: (wave,)}, subs, {})
     account.deal(1, [[(1, claim)] for claim in claims])
     begun, told = Progress(part.start), Progress(part.start + 1, finished)
     counts = {number: Counts(HOLES, HOLES)}

@@ -17,6 +17,7 @@ OPTIONS = {
     "retry_max_delay": ("1m", 60.0),
     "timeout": ("0", 0.0),
     "on_failure": ("dead-letter", OnFailure.DEAD_LETTER),
+    "on_split_failure": ("skip", OnFailure.SKIP),
     "after_dead": ("park", AfterDead.PARK),
     "dead_letter_topic": ("the-dead", "the-dead"),
     "max_failures": ("2.5%", Limit(share=0.025)),

@@ -9,6 +9,7 @@ Further ones:
 alone does; ``fail``: the place (``partition/offset/index``) that fails; ``hang``: for a minute.
 
 ``bad``: sub-keys, with commas between them, that fail; ``times``: only that many attempts do.
+A value that begins with ``!`` makes split raise the exception that it names, unless ``mended``.
 ``up``: a file without which whatever comes from the offset ``down_from`` on fails.
 """
 
@@ -22,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import drainer
 from drainer import Barrier, Context, Handler, Message, SubMessage
 
 GATE_POLL_S = 0.002
@@ -43,10 +45,17 @@ class Recorder(Handler):
         self._bad = set(options.get("bad", "").split(",")) - {""}
         self._times = int(options.get("times", "1000000"))
         self._up = Path(options["up"]) if "up" in options else None
+        self._mended = "mended" in options
         self._down_from = int(options.get("down_from", "0"))
 
     def split(self, message: Message) -> Iterator[SubMessage]:
-        for operation in json.loads(message.value or b"[]"):
+        value = message.value or b"[]"
+        if value[:1] == b"!":
+            if not self._mended:
+                name = value[1:].decode()
+                raise getattr(drainer, name, ValueError)(f"malformed: {name}")
+            value = b'["hot", "mended"]'
+        for operation in json.loads(value):
             if operation is None:
                 yield Barrier()
             elif isinstance(operation, list):

@@ -78,7 +78,8 @@ def test_a_canary_is_drained_by_all_rules_and_the_rest_is_estimated(
     answer = command("estimate", *what, "--canary", "40", "--yes", "--json").answer
     assert answer["canary"]["status"] == "canary"
     assert answer["canary"]["messages"] == {
-        "read": 40, "done": 40, "dead": 0, "failed": 0, "skipped": 0, "pending": 0
+        "read": 40, "done": 40, "dead": 0, "failed": 0, "skipped": 0, "pending": 0,
+            "unsplit": 0,
     }  # fmt: skip
     assert answer["estimate"]["messages"] == 260
     assert 0.005 <= answer["estimate"]["latency"]["mean_s"] < 0.1

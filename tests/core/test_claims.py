@@ -15,9 +15,9 @@ from drainer.core.identity import identify
 from drainer.core.joins import Joins
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
-from drainer.core.progress import Partial, Progress, checksum_keys, ranges_of
+from drainer.core.progress import Outcome, Partial, Progress, checksum_keys, ranges_of
 from drainer.errors import SplitFailed
-from drainer.message import Barrier, Message, SubMessage
+from drainer.message import Barrier, Message, SubMessage, Unsplit
 
 from .messages import deliver, message_at, says_finished, subs_of, take, take_all
 
@@ -182,6 +182,43 @@ def test_a_split_that_a_claim_saw_otherwise_is_found_out() -> None:
 
     with pytest.raises(SplitFailed, match="orders/0/3 gave 2 sub-messages"):
         others.finished(message, subs)
+
+
+@pytest.mark.parametrize(
+    ("selector", "progress", "found"),
+    [
+        pytest.param("0/2", Progress(3), 0, id="not that far"),
+        pytest.param("0/2", Progress(4), SplitFailed, id="a shard went past its parts"),
+        pytest.param("0/2", Progress(0, partial={3: Partial(2, 1, 1)}), SplitFailed, id="in part"),
+        pytest.param("where key == 'a'", Progress(4), SplitFailed, id="a class went past them"),
+        pytest.param("0/1", Progress(4), 1, id="finished"),
+        pytest.param(
+            "1/2", Progress(4, fates={Outcome.UNSPLIT: ((3, 4),)}), 1, id="as one unit before"
+        ),
+    ],
+)
+def test_a_message_that_does_not_split_any_more_is_found_out(
+    selector: str, progress: Progress, found: int | type[Exception]
+) -> None:
+    others = Elsewhere({selector: {0: progress}}, PLACES)
+    unit = Unsplit(b"{", "ValueError", "no", "ValueError: no")
+    message = message_at(3)
+    unit.take_place(message)
+
+    if isinstance(found, int):
+        assert others.finished(message, [unit]) == found
+    else:
+        with pytest.raises(found, match=r"orders/0/3, which is done in part: ValueError: no"):
+            others.finished(message, [unit])
+
+
+def test_what_ended_as_one_unit_is_finished_whatever_it_splits_into() -> None:
+    fates = {Outcome.UNSPLIT: ((3, 4),), Outcome.DEAD: ((3, 4),)}
+    others = Elsewhere({"0/2": {0: Progress(0, ((3, 4),), fates=fates)}}, PLACES)
+    subs = subs_of(*"abcde")
+
+    assert others.finished(identified(*subs, offset=3), subs) == 0b11111
+    assert others.fate(message_at(3)) is Outcome.DEAD
 
 
 def test_a_claim_is_needed_while_it_says_something_above_the_watermark() -> None:

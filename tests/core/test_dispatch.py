@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from random import Random
@@ -17,8 +18,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.parked import KEY_LENGTH, NAMED_MOST
-from drainer.core.progress import Counts, Outcome, Progress, ranges_of
-from drainer.errors import SplitFailed
+from drainer.core.progress import ENDS, Counts, Outcome, Progress, ranges_of
 from drainer.message import (
     Barrier,
     KeySums,
@@ -90,20 +90,19 @@ class Uncalled(SubMessage):
         pytest.param(SubMessage(10**700), "a too long int", id="long-int"),
     ],
 )
-def test_what_is_no_sub_message_or_sub_key_is_refused_and_nothing_is_taken_in(
+def test_what_is_no_sub_message_or_sub_key_makes_one_unit_of_the_whole_message(
     wrong: Any, says: str
 ) -> None:
     dispatcher = one_partition(0, 9)
 
-    with pytest.raises(SplitFailed, match=f"orders/0/4.*{says}|{says}.*orders/0/4") as error:
-        dispatcher.deliver(message_at(4), [*subs_of("a"), wrong])
+    dispatcher.deliver(message_at(4), [*subs_of("a"), wrong])
 
-    assert error.value.hint
-    assert dispatcher.counts() == (Counts(), Counts())
-    assert dispatcher.ledgers[0].position == 0
-    assert dispatcher.pending_bytes == 0
     assert len(dispatcher.lanes) == 0
     assert dispatcher.take() is None
+    unit = dispatcher.next_rejected()
+    assert unit is not None
+    assert re.search(f"orders/0/4.*{says}|{says}.*orders/0/4", unit.why)
+    assert dispatcher.counts() == (Counts(read=1, pending=1), Counts(read=1, pending=1))
 
 
 # --- memory ---
@@ -372,7 +371,7 @@ def test_all_streams_together_are_what_each_of_them_is(
             if random.random() < 0.1:
                 dispatcher.park(sub)
             else:
-                dispatcher.finish(sub, random.choice((Outcome.DONE, *Outcome)))
+                dispatcher.finish(sub, random.choice((Outcome.DONE, *ENDS)))
         if random.random() < 0.3:
             for number, changes in dispatcher.changes().items():
                 told[number] = told[number].merge(written_and_read(changes))

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
@@ -60,10 +61,10 @@ Row = tuple[int, int, int, int]  # partition, offset, shard, bits of its sub-mes
 ONE = Streams(1)
 
 
-def halves() -> Aggregation:
+def halves(units: Mapping[int, tuple[Range, ...]] = MappingProxyType({})) -> Aggregation:
     aggregation = Aggregation(plan_of(100), "/state", 1)
     subs = {"0/2": {0: 3}, "1/2": {0: 3}}
-    aggregation.begin(1, {0: (0, 10)}, {0: ((0, 10),)}, subs)
+    aggregation.begin(1, {0: (0, 10)}, {0: ((0, 10),)}, subs, units)
     aggregation.deal(1, [[(1, "0/2")], [(1, "1/2")]])
     return aggregation
 
@@ -189,12 +190,37 @@ def test_what_a_deal_leaves_is_known_to_the_last_when_it_ends() -> None:
     assert aggregation.counts() == (Counts(10, 8, pending=2), Counts(6, 5, pending=1))
 
 
+def test_a_claim_that_goes_past_a_message_that_did_not_split_has_nothing_of_it() -> None:
+    """It may split into something of that claim the next time."""
+    units = {0: ((4, 5),)}
+    aggregation = halves(units)
+    aggregation.take(1, 0, head("0/2", 10, 3))
+    aggregation.take(1, 1, head("1/2", 4, 1))
+    plan = replace(plan_of(100), claims=aggregation.claims(), state=aggregation.state)
+    read = OffsetPlan.decode(plan.encode())
+    assert read == plan
+    assert plan.state is not None
+    assert plan.state.units == {0: "4"}
+    left = Progress(4, ((5, 10),))
+    assert plan.claims["0/2"][0] == left
+    # The driver dies: what the tasks wrote is folded in.
+    told = TaskRecord({"0/2": {0: Progress(0, ((0, 10),))}}, {0: Counts(3, 3)})
+    before = TaskRecord({"1/2": {0: Progress(0, ((0, 4),))}}, {0: Counts(3, 1, pending=2)})
+    assert fold(read, [told, before]).claims["0/2"][0] == left
+
+    fates = dict.fromkeys((Outcome.UNSPLIT, Outcome.FAILED), ((4, 5),))
+    decided = TaskRecord({"1/2": {0: Progress(0, ((0, 5),), fates=fates)}}, {0: Counts(3, 3)})
+    assert fold(replace(read, claims=plan_of(100).claims), [told, decided]).claims["0/2"][0] == (
+        Progress(10)
+    )
+
+
 def test_a_claim_goes_when_all_of_its_waves_are_finished_whatever_is_left_before_them() -> None:
     aggregation = halves()
     aggregation.take(1, 0, head("0/2", 10, 3))
     aggregation.take_all(1, {1: TaskRecord({}, {0: Counts(3, pending=3)})})
     aggregation.end_deal(1)
-    aggregation.begin(2, {0: (10, 20)}, {0: ((10, 20),)}, {"0/2@1": {0: 3}, "1/2@1": {0: 3}})
+    aggregation.begin(2, {0: (10, 20)}, {0: ((10, 20),)}, {"0/2@1": {0: 3}, "1/2@1": {0: 3}}, {})
     aggregation.deal(2, [[(2, "0/2@1"), (2, "1/2@1")]])
     assert aggregation.take(2, 0, head("0/2@1", 20, 3)) == ["0/2@1"]
     assert set(aggregation.claims()) == {ALL, "0/2", "0/2@1"}
@@ -208,7 +234,7 @@ def test_a_claim_goes_when_all_of_its_waves_are_finished_whatever_is_left_before
 def test_a_wave_of_messages_that_split_into_nothing_is_finished_at_once() -> None:
     aggregation = Aggregation(plan_of(100), "/state", 1)
 
-    aggregation.begin(1, {0: (0, 10)}, {0: ((0, 7),)}, {})
+    aggregation.begin(1, {0: (0, 10)}, {0: ((0, 7),)}, {}, {})
 
     assert aggregation.watermarks == {0: 10}
     assert aggregation.counts()[0] == Counts(7, 7)
@@ -554,7 +580,7 @@ class Play:
         self.waves.append(wave)
         claims = {wave.streams.claim(shard): subs for shard, subs in wave.subs.items()}
         delivered = {n: ranges_of(each) for n, each in wave.delivered.items()}
-        self.aggregation.begin(wave.number, ranges, delivered, claims)
+        self.aggregation.begin(wave.number, ranges, delivered, claims, {})
         if wave.streams.joins and wave.streams.joins not in self.saved.joins:
             self._save()
         counts = {shard: sum(subs.values()) for shard, subs in wave.subs.items()}
@@ -809,7 +835,7 @@ def test_after_many_waves_the_account_holds_what_it_held_after_two() -> None:
     for number in range(1, 51):
         start, end = number * length - length, number * length
         subs = {f"{shard}/8": {0: length} for shard in range(8)}
-        aggregation.begin(number, {0: (start, end)}, {0: ((start, end),)}, subs)
+        aggregation.begin(number, {0: (start, end)}, {0: ((start, end),)}, subs, {})
         aggregation.deal(number, [[(number, claim)] for claim in subs])
         for task, claim in enumerate(subs):
             all_of_it = {0: Counts(length, length)}

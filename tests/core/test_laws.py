@@ -22,8 +22,8 @@ from drainer.core import ledger as ledger_module
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
-from drainer.core.progress import Counts, Outcome, Progress
-from drainer.message import Message, SubMessage
+from drainer.core.progress import ENDS, OTHERWISE, Counts, Outcome, Progress
+from drainer.message import Message, SubMessage, Unsplit
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
 
@@ -38,8 +38,10 @@ from .messages import (
 )
 
 Spec = tuple[str, ...]  # the sub-keys of a sub-message; none for a barrier
+UNSPLIT: Spec = ("!",)  # of a message that split rejects
 
 KEYS = "abcd"
+UNSPLIT_SHARE = 0.1
 
 KEY_RULE, BARRIER_RULE = SkipRule("b", keys=("b", "c")), SkipRule("stops", when="barrier")
 RULES = [(), (), (KEY_RULE,), (BARRIER_RULE,), (KEY_RULE, BARRIER_RULE)]
@@ -51,6 +53,8 @@ class Record:
     specs: tuple[Spec, ...]
 
     def split(self) -> list[SubMessage]:
+        if self.specs == (UNSPLIT,):
+            return [Unsplit(b"{", "ValueError", "no", "ValueError: no")]
         return [sub_of(spec[0] if len(spec) == 1 else spec or None) for spec in self.specs]
 
 
@@ -71,6 +75,8 @@ def spec(chance: Random) -> Spec:
 
 
 def record(chance: Random) -> Record:
+    if chance.random() < UNSPLIT_SHARE:
+        return Record(chance.choice((None, b"x")), (UNSPLIT,))
     count = chance.choice((1, chance.randint(0, 2), chance.randint(2, 6)))
     specs = tuple(spec(chance) for _ in range(count))
     return Record(chance.choice((None, b"x", b"y")), specs)
@@ -118,7 +124,7 @@ class Play:
     def run(self, steps: int) -> None:
         events = [
             self.fetch, self.fetch, self.pass_a_hole, self.take, self.take, self.finish,
-            self.one_worker_goes_on, self.hold, self.give_back, self.park,
+            self.one_worker_goes_on, self.decide, self.decide, self.hold, self.give_back, self.park,
             self.finish_all_but_the_first, self.write_plan, self.write_journal,
             self.crash_and_resume,
         ]  # fmt: skip
@@ -141,7 +147,9 @@ class Play:
             RuleFilter(self.ruling, self.written_ruled),
         )
         self.behind_dead = set(self.written_parked)
-        self.shut = {n for n in self.logs if f"partition {n}" in self.behind_dead}
+        self.shut = {
+            n: (n, 0, 0) for n in self.logs if f"partition {n}" in self.behind_dead
+        }  # by partition, the place that it is parked at
         self.parked_lanes = {
             self.parked_of[text] for text in self.behind_dead if text in self.parked_of
         }
@@ -166,6 +174,8 @@ class Play:
     def lanes_of(self, place: Place) -> frozenset[Hashable]:
         partition, offset, _ = place
         spec = self.spec_at(place)
+        if spec == UNSPLIT:
+            return frozenset()
         if not spec or self.order is Order.SUB_KEY:
             return frozenset(spec)
         if self.order is Order.KEY:
@@ -185,11 +195,17 @@ class Play:
     def stays_pending(self, place: Place) -> bool:
         """In this run, whatever happens to others."""
         return (
-            place[0] in self.shut
+            self.is_shut(place)
             or place in self.parked
             or not self.is_selected(place)
             or not self.parked_lanes.isdisjoint(self.lanes_of(place))
         )
+
+    def is_shut(self, place: Place) -> bool:
+        return place[0] in self.shut and place >= self.shut[place[0]]
+
+    def is_unsplit(self, place: Place) -> bool:
+        return self.spec_at(place) == UNSPLIT
 
     def is_out(self, place: Place) -> bool:
         return place in self.running or place in self.held
@@ -219,8 +235,8 @@ class Play:
         for places in pending:
             for number, place in enumerate(places):
                 idle = not self.is_out(place) and not self.stays_pending(place)
-                if self.is_barrier(place):
-                    if number == 0 and idle:
+                if self.is_barrier(place) or self.is_unsplit(place):
+                    if number == 0 and idle and self.is_barrier(place):
                         found.append(place)
                     break
                 if idle and all(in_lane[lane] == 1 for lane in self.lanes_of(place)):
@@ -232,8 +248,8 @@ class Play:
         found = []
         for number, place in enumerate(self.pending(0)):
             idle = not self.is_out(place) and not self.stays_pending(place)
-            if self.is_barrier(place):
-                if number == 0 and idle:
+            if self.is_barrier(place) or self.is_unsplit(place):
+                if number == 0 and idle and self.is_barrier(place):
                     found.append(place)
                 break
             if not self.is_selected(place):
@@ -295,11 +311,27 @@ class Play:
             if taken is None:
                 return
 
+    def decide(self) -> None:
+        """Takes what split rejected; each is decided by a later event."""
+        unit = self.dispatcher.next_rejected()
+        if unit is None:
+            return
+        place = place_of(unit)
+        assert place not in self.finished
+        assert not self.is_out(place)
+        assert not self.stays_pending(place), "decided though it stays pending"
+        for other in self.places[place[0]]:
+            if other < place and other not in self.finished:
+                assert not self.is_barrier(other), f"{place} decided before barrier {other}"
+        self.running[place] = unit
+
     def finish(self) -> None:
         for _ in range(min(self.chance.randint(1, 8), len(self.running))):
             place = self.any_running()
             sub = self.running[place]
-            outcome = self.chance.choice((*Outcome, Outcome.DONE, Outcome.DONE))
+            outcome = self.chance.choice((*ENDS, Outcome.DONE, Outcome.DONE))
+            if self.is_unsplit(place):
+                outcome = self.chance.choice(OTHERWISE)
             self.note_finished(place, outcome)
             self.dispatcher.finish(sub, outcome)
 
@@ -308,6 +340,8 @@ class Play:
             return
         place = self.any_running()
         sub: SubMessage | None = self.running[place]
+        if self.is_unsplit(place):
+            return
         for _ in range(self.chance.randint(1, 8)):
             if sub is None:
                 return
@@ -329,7 +363,7 @@ class Play:
             return
         place = self.chance.choice(sorted(self.held))
         sub = self.held.pop(place)
-        if self.chance.random() < 0.5:
+        if self.chance.random() < 0.5 and not self.is_unsplit(place):
             self.attempts[place] += 1
             self.dispatcher.release(sub)
         else:
@@ -342,6 +376,11 @@ class Play:
         place, behind = self.any_running(), self.chance.random() < 0.5
         sub = self.running[place]
         lanes = self.lanes_of(place)
+        if self.is_unsplit(place) and any(
+            self.is_unsplit(other) and other[0] == place[0]
+            for other in {*self.running, *self.held} - {place}
+        ):
+            return  # where one stops its partition, one is decided after the other
         if behind:
             self.note_finished(place, Outcome.DEAD)
             self.dispatcher.park_behind(sub, Outcome.DEAD)
@@ -349,8 +388,8 @@ class Play:
             del self.running[place]
             self.parked.add(place)
             self.dispatcher.park(sub)
-        if self.is_barrier(place):
-            self.shut.add(place[0])
+        if self.is_barrier(place) or self.is_unsplit(place):
+            self.shut[place[0]] = place
             lanes = frozenset()
             if behind:
                 self.behind_dead.add(f"partition {place[0]}")
@@ -364,9 +403,13 @@ class Play:
 
     def finish_all_but_the_first(self) -> None:
         for place in sorted(self.running)[1:]:
-            sub = self.running[place]
-            self.note_finished(place, Outcome.DONE)
-            self.dispatcher.finish(sub)
+            self.end(place)
+
+    def end(self, place: Place) -> None:
+        sub = self.running[place]
+        outcome = Outcome.FAILED if self.is_unsplit(place) else Outcome.DONE
+        self.note_finished(place, outcome)
+        self.dispatcher.finish(sub, outcome)
 
     def write_plan(self) -> None:
         for number, progress in self.dispatcher.progress().items():
@@ -455,6 +498,7 @@ class Play:
             if other not in self.finished:
                 assert not self.is_barrier(place), f"barrier {place} before {other} is finished"
                 assert not self.is_barrier(other), f"{place} before barrier {other} is finished"
+                assert not self.is_unsplit(other), f"{place} before {other} is decided"
                 if not self.is_selected(other):
                     continue
                 assert lanes.isdisjoint(self.lanes_of(other)), f"{place} overtakes {other}"
@@ -491,6 +535,10 @@ class Play:
             outcomes[Outcome.SKIPPED],
             pending,
             outcomes[Outcome.FAILED],
+            sum(
+                self.is_unsplit(place) and outcome in (Outcome.DEAD, Outcome.FAILED)
+                for place, outcome in self.finished.items()
+            ),
         )
         for ledger in self.dispatcher.ledgers.values():
             assert ledger.tally() == ledger.counts()
@@ -519,7 +567,8 @@ class Play:
         assert self.dispatcher.delivered == all(each.delivered for each in ledgers)
 
     def what_is_ready_is_what_may_start(self) -> None:
-        assert self.dispatcher.lanes.running == len(self.running)
+        started = len(self.running) + len(self.dispatcher.rejected)
+        assert self.dispatcher.lanes.running == started
         if len(self.logs) == 1:
             assert self.dispatcher.lanes.ready == len(self.may_start_in_one_partition())
 
@@ -528,14 +577,15 @@ class Play:
         left_of: dict[tuple[int, int], list[Place]] = {}
         for place in chain.from_iterable(pending.values()):
             left_of.setdefault(place[:2], []).append(place)
+        undecided = set(map(place_of, self.dispatcher.rejected))  # let go of when their turn comes
         for at, message in self.messages.items():
             left = left_of.get(at)
             if message.value is None:
                 resting += 1
                 assert left
                 assert all(self.stays_pending(place) for place in left)
-            elif left:
-                known = (place[0] in self.shut or place in self.parked for place in left)
+            elif left and undecided.isdisjoint(left):
+                known = (self.is_shut(place) or place in self.parked for place in left)
                 assert not all(known), f"{message} is kept whole for nothing"
         assert self.dispatcher.resting == resting
 
@@ -560,7 +610,11 @@ class Play:
             self.drain_all_that_can_be()
         everything = {place for number in self.logs for place in self.places[number]}
         assert set(self.finished) == everything
-        assert self.handed_out == {place for place in everything if not self.ruled_out_by(place)}
+        assert self.handed_out == {
+            place
+            for place in everything
+            if not self.ruled_out_by(place) and not self.is_unsplit(place)
+        }
         assert self.dispatcher.complete
         assert len(self.dispatcher.lanes) == 0
         for number, progress in self.dispatcher.progress().items():
@@ -577,19 +631,21 @@ class Play:
             self.dispatcher.skip_to(number, log.end)
             self.positions[number] = log.end
         for place, sub in self.held.items():
+            if self.is_unsplit(place):
+                self.running[place] = sub
+                self.dispatcher.unhold(sub)
+                continue
             self.attempts[place] += 1
             self.dispatcher.release(sub)
         self.held.clear()
         while True:
+            self.decide()
             taken = self.dispatcher.take()
             self.check_taken(taken)
-            if taken is None and not self.running:
+            if taken is None and not self.running and not self.dispatcher.rejected:
                 break
-            if taken is None:
-                place = max(self.running)
-                sub = self.running[place]
-                self.note_finished(place, Outcome.DONE)
-                self.dispatcher.finish(sub)
+            if taken is None and self.running:
+                self.end(max(self.running))
         self.check()
 
 

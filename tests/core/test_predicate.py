@@ -14,7 +14,15 @@ from uuid import UUID
 import pytest
 
 from drainer.mask import VARIABLE
-from drainer.message import Barrier, KeySums, Message, Origin, ShippedMessage, SubMessage
+from drainer.message import (
+    Barrier,
+    KeySums,
+    Message,
+    Origin,
+    ShippedMessage,
+    SubMessage,
+    Unsplit,
+)
 from drainer.policy.rules.predicate import FUNCTIONS, BadExpression, CannotTell, Predicate
 
 PAYLOAD = {
@@ -267,6 +275,14 @@ def test_a_barrier_is_only_matched_by_what_names_it() -> None:
     assert not told("index >= 0", barrier)
     assert told("barrier", barrier)
     assert told("barrier and payload.kind == 'drop' and keys == []", barrier)
+
+
+def test_a_message_that_did_not_split_is_matched_by_what_names_the_message_alone() -> None:
+    unit = Unsplit(b'{"kind": "drop"', "ValueError", "no", "ValueError: no")
+    unit.take_place(message := sub_of().message)
+    assert told(f"message.offset == {message.offset}", unit)
+    for text in ("barrier", "index == 0", "key == null", "message.offset >= 0 and index == 0"):
+        assert not told(text, unit), text
 
 
 def test_a_value_that_did_not_travel_is_missed_by_what_asks_for_it() -> None:

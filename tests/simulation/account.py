@@ -10,7 +10,7 @@ from core.messages import Place, finished_subs, place_of, says_finished
 from drainer.core.claims import ALL, class_of
 from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts, Outcome
+from drainer.core.progress import ENDS, Counts, Outcome, Progress, Range
 from drainer.message import SubMessage
 from drainer.policy.admission import BURST_S
 from drainer.policy.failures import JITTER, AfterDead, FailureSettings, OnFailure
@@ -55,6 +55,7 @@ class Account:
         self._failed_now: Counter[Place] = Counter()
         self._not_before_s: dict[Place, float] = {}  # the next attempt
         self._skipped: set[Place] = set()  # by the handler
+        self._rejected: set[Place] = set()  # by split, in this life
         self._tokens, self._tokens_at_s = 1.0, 0.0  # of --rate
         self._moves = 0  # into the handler and out of it
         self._checked = (-1, 0, 0)
@@ -166,16 +167,27 @@ class Account:
         self.leave(place, "skipped")
         self._skipped.add(place)
 
+    def rejects(self, place: Place) -> None:
+        """``split`` raises for the message of a sub-message."""
+        self._moves += 1
+        self._rejected.add(place)
+        self.given_up[place] += 1
+
     def conclude(self, place: Place, outcome: Outcome) -> None:
         """The drain counts a sub-message as finished that the handler has not done."""
         insist, policy = self._world.insist, self.policy
         insist(place not in self.running, f"{place} is {outcome}, and in the handler")
         spent = self._failed_now[place] > policy.retries
+        action = policy.on_failure
+        if place in self._rejected:
+            spent, action = True, policy.on_unsplit
+            barriers = (p for p in self._backlog.before[place] if not self._backlog.specs[p])
+            insist(all(p in self.known for p in barriers), f"{place} ended before a barrier")
         if outcome is Outcome.DEAD:
-            insist(policy.on_failure is OnFailure.DEAD_LETTER and spent, f"{place} is dead: why?")
+            insist(action is OnFailure.DEAD_LETTER and spent, f"{place} is dead: why?")
             insist(self.letters[place], f"{place} is dead before its letter is written")
         elif outcome is Outcome.FAILED:
-            insist(policy.on_failure is OnFailure.SKIP and spent, f"{place} has failed: why?")
+            insist(action is OnFailure.SKIP and spent, f"{place} has failed: why?")
         else:
             insist(place in self._skipped, f"{place} is skipped: why?")
         self._world.note(f"{outcome.value} {place}")
@@ -253,7 +265,7 @@ class Account:
         insist(messages.conserved and subs.conserved, f"not conserved: {messages}, {subs}")
         outcomes = Counter(o for place, o in found.items() if place not in self.forgotten)
         insist(
-            all(getattr(subs, each.value) == outcomes[each] for each in Outcome),
+            all(getattr(subs, each.value) == outcomes[each] for each in ENDS),
             f"the files count {subs}, and say that {len(found)} are finished",
         )
         ruled_out = sum(p in self._backlog.ruled_out for p in found if p not in self.forgotten)
@@ -272,10 +284,10 @@ class Account:
         for (number, offset), places in self._backlog.parts.items():
             if says_finished(plan.claims[ALL][number], offset):
                 ends = [self.known[place] for place in places]
-                fates[max(ends, key=list(Outcome).index, default=Outcome.DONE)] += 1
-        found = {each: getattr(messages, each.value) for each in Outcome}
+                fates[max(ends, key=ENDS.index, default=Outcome.DONE)] += 1
+        found = {each: getattr(messages, each.value) for each in ENDS}
         self._world.insist(
-            all(found[each] == fates[each] for each in Outcome),
+            all(found[each] == fates[each] for each in ENDS),
             f"the files count {messages}, and messages ended as {fates}",
         )
 
@@ -283,7 +295,10 @@ class Account:
         """With a sub-message, the files hold all that came before it in its lanes: else the next
         process would handle these after it."""
         for place in kept:
+            unit = place in self._backlog.rejected and kept[place] is not Outcome.DONE
             for before in self._backlog.before[place]:
+                if unit and self._backlog.specs[before]:
+                    continue  # its lanes were unknown: it waits for barriers alone
                 self._world.insist(before in kept, f"the files hold {place} without {before}")
 
     def counted(self) -> set[Outcome]:
@@ -308,6 +323,7 @@ class Account:
         self._failed_now.clear()
         self._not_before_s.clear()
         self._skipped.clear()
+        self._rejected.clear()
         self._tokens = 1.0
         self.known = dict(kept)
         self.running.clear()
@@ -320,7 +336,8 @@ class Account:
         """The drain says that all is done."""
         insist, backlog = self._world.insist, self._backlog
         to_do = set(backlog.specs) - backlog.ruled_out
-        insist(set(self.begun) == to_do, "something was never handled")
+        begun = set(self.begun)
+        insist(to_do - backlog.rejected <= begun <= to_do, "something was never handled")
         insist(
             self.repeats <= self.repeats_allowed,
             f"{self.repeats} repeated, {self.repeats_allowed} would be right",
@@ -347,12 +364,21 @@ class Account:
             return {Outcome.SKIPPED}
         script = self._backlog.scripts.get(place, Script())
         expected = {Outcome.SKIPPED if script.then is Act.SKIP else Outcome.DONE}
+        if place in self._backlog.rejected:
+            expected |= _GIVEN_UP.get(self.policy.on_unsplit, set())
         if self.flaky or script.failures > self.policy.retries:
             if self.policy.on_failure is OnFailure.DEAD_LETTER:
                 expected.add(Outcome.DEAD)
             elif self.policy.on_failure is OnFailure.SKIP:
                 expected.add(Outcome.FAILED)
         return expected
+
+
+_GIVEN_UP = {OnFailure.DEAD_LETTER: {Outcome.DEAD}, OnFailure.SKIP: {Outcome.FAILED}}
+
+
+def _unsplit(progress: Progress) -> Sequence[Range]:
+    return progress.fates.get(Outcome.UNSPLIT, ())
 
 
 def finished_by(plan: OffsetPlan, backlog: Backlog) -> list[Place]:
@@ -363,7 +389,11 @@ def finished_by(plan: OffsetPlan, backlog: Backlog) -> list[Place]:
         for place in places
         if any(
             place[2] in finished_subs(claim[number], offset, len(places))
-            and ((where := class_of(selector)) is None or backlog.is_in(where, place))
+            and (
+                (where := class_of(selector)) is None
+                or backlog.is_in(where, place)
+                or any(at <= offset < end for at, end in _unsplit(claim[number]))
+            )
             for selector, claim in plan.claims.items()
         )
     ]

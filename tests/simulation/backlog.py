@@ -28,6 +28,7 @@ class Act(Enum):
     LATER = "asks to be called later"
     SKIP = "skips"
     FATAL = "halts the drain"
+    REJECT = "does not split"
 
 
 FAILING = {Act.FAIL, Act.HANG}
@@ -110,10 +111,15 @@ class Backlog:
         self.lanes: dict[Place, tuple[Hashable, ...]] = {}
         self.before: dict[Place, list[Place]] = {}
         self.scripts: dict[Place, Script] = {}
+        self.rejected: set[Place] = set()  # split raises at the only part of the message
         self.grown = False  # since the drain was planned
         known = random.random() < 0.8
         for number in range(random.choice([1, 1, 2, 3])):
             self._add_partition(number, random, known)
+        share = 0 if self.whole else random.choice([0, 0, 0, 0, 0.1, 0.4])
+        for parts in self.parts.values():
+            if random.random() < share and len(parts) == 1 and self.specs[parts[0]]:
+                self.rejected |= set(parts) - self.ruled_out - self.scripts.keys()
         self.size_most = max(
             (len(r.value) + len(r.key) for log in self.logs.values() for r in log.records.values()),
             default=0,

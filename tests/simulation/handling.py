@@ -36,6 +36,7 @@ def draw_policy(random: Random) -> FailureSettings:
         max_outage_s=random.choice([2.0, 600.0]),
         rate=random.choice([None, None, None, None, 50.0]),
         max_doubt_s=random.choice([0.0, 0.0, 0.0, 1.0, 60.0]),
+        on_split_failure=random.choice([None, None, *OnFailure, OnFailure.DEAD_LETTER]),
     )
 
 
@@ -64,6 +65,15 @@ class Downstream:
         self.batches = random.random() < 0.2
         self.max_batch = random.choice([1, 2, 3, 8])
         self.batch_of = random.choice(["lanes", "lane"])
+
+    def reject(self, message: Message) -> None:
+        """Raises where the script says that split rejects a message."""
+        place = message.partition, message.offset, 0
+        if place in self.backlog.rejected and not self.mended:
+            self.world.tally["rejected by split"] += 1
+            self._failing(Act.REJECT)
+            self.account.rejects(place)
+            raise Failing(f"{place} is malformed")
 
     def act_together(self, places: Sequence[Place]) -> Act:
         """What happens to a call: the worst that any of them does."""
@@ -129,10 +139,11 @@ class Downstream:
         kind = self.together(kind)
         if self.backlog.whole:
             return kind()
-        backlog = self.backlog
+        backlog, downstream = self.backlog, self
 
         class Splitting(kind):  # type: ignore[misc, valid-type]
             def split(self, message: Message) -> Iterable[SubMessage]:
+                downstream.reject(message)
                 return backlog.split(message)
 
         handler: Handler = Splitting()

@@ -22,6 +22,7 @@ from drainer.errors import (
     HandleFailed,
     LanesParked,
     OffsetMoved,
+    SplitFailed,
     ThreadsOverdue,
 )
 from drainer.kafka.settings import ClientSettings
@@ -222,7 +223,9 @@ class Simulation:
         return self.process.lock
 
     def _failing(self, act: Act) -> None:
-        if act not in (Act.LATER, Act.SKIP):
+        if act is Act.REJECT:
+            self.may_end |= {SplitFailed, Halted, LanesParked}
+        elif act not in (Act.LATER, Act.SKIP):
             self.may_end |= {HandleFailed, Halted, LanesParked, ThreadsOverdue}
 
     def _check_commit(self, commits: Commits) -> None:

@@ -48,6 +48,7 @@ SEEN = {
     "halts the drain": 1,
     "skips": 8,
     "ruled out": 100,
+    "rejected by split": 30,
     "downstream": 6,
     "letters": 6,
     "letters: missing": 2,

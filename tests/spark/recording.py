@@ -23,7 +23,8 @@ SLOW_S = 60.0
 
 
 class Recorder(drainer.Handler):
-    """A message is JSON: {"ops": [...]}; an op is a sub-key, a list of them, or "|", a barrier.
+    """A message is JSON: {"ops": [...]}; an op is a sub-key, a list of them, or "|", a barrier. One
+    of "!" makes split raise, unless the option ``mended`` is given.
 
     Options: ``record``, the file; ``wait_ms``; ``fail``, a sub-key that fails; ``skip``, one that
     is skipped; ``slow``, one that takes a minute; ``always``, one at which the process kills
@@ -39,6 +40,8 @@ class Recorder(drainer.Handler):
 
     def split(self, message: Message) -> Iterator[SubMessage]:
         for op in orjson.loads(message.value or b"{}").get("ops", []):
+            if op == "!" and "mended" not in self.options:
+                raise ValueError("malformed")
             if op == "|":
                 barrier = Barrier()
                 barrier.key = op  # as split may, for itself: it is in no lane by that

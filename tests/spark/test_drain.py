@@ -12,6 +12,7 @@ from pyspark import SparkContext
 from drainer.core.order import Order
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED
 from drainer.policy.failures import FailureSettings, OnFailure
+from kafka.sender import letters_in
 from spark.story import Op, Story
 
 
@@ -92,6 +93,54 @@ def test_dead_letters_and_skipped_ones_are_counted_as_in_one_process(story: Stor
     assert summary.messages.done == 200 - len(set(dead) | set(skipped))
     assert summary.failures.failures == 2 * len(dead)
     story.insist_on_order()
+
+
+def test_messages_that_split_rejects_are_written_by_the_tasks_that_handle(story: Story) -> None:
+    mixed = [messages(150, 21), messages(100, 22)]
+    rejected = {(0, 17), (0, 18), (0, 120), (1, 33)}
+    for number, offset in rejected:
+        mixed[number][offset] = ["k1", "!", "k2"]
+    mixed[0][60] = ["k3", "|", "k4"]
+    story.fill(*mixed)
+    policy = FailureSettings(on_failure=OnFailure.DEAD_LETTER)
+
+    summary = story.run(failures=policy, wave_bytes=8_000)
+
+    assert summary.exit_code == EXIT_DEAD_LETTERS
+    assert summary.conserved
+    assert (summary.messages.dead, summary.messages.done) == (4, 246)
+    assert (summary.sub_messages.dead, summary.sub_messages.unsplit) == (4, 4)
+    letters = letters_in(story.settings.bootstrap_servers, f"{story.topic}.{story.group}.dead")
+    assert sorted((each.message_partition, each.message_offset) for each in letters) == sorted(
+        rejected
+    ), "one of each"
+    assert {each.payload for each in letters} == {b'{"ops":["k1","!","k2"]}'}
+    assert {place[:2] for place in story.everything - set(story.places("end"))} == rejected
+    story.insist_on_order()
+    assert story.committed == {0: 150, 1: 100}
+
+
+def test_parking_cuts_the_wave_of_the_partition_where_split_rejects_a_message(
+    story: Story,
+) -> None:
+    mixed = [messages(200, 23), messages(60, 24)]
+    mixed[0][70] = mixed[0][90] = ["k1", "!", "k2"]
+    story.fill(*mixed)
+    policy = FailureSettings(on_split_failure=OnFailure.PARK)
+
+    parked = story.run(failures=policy)
+
+    assert parked.exit_code == EXIT_HALTED
+    assert parked.conserved
+    (lane,) = parked.parked.shown()
+    assert (lane["key"], lane["place"]) == ("partition 0", f"{story.topic}/0/70[0]")
+    expected = {place for place in story.everything if place[0] == 1 or place[1] < 70}
+    assert set(story.places("end")) == expected
+    assert story.committed == {0: 70, 1: 60}
+
+    assert story.resume(mended="1").exit_code == 0
+    story.insist_on_all()
+    assert story.repeated == 0
 
 
 def test_a_failure_halts_all_tasks_and_either_engine_goes_on(story: Story) -> None:

@@ -151,13 +151,26 @@ def test_partitions_with_barriers_are_looked_at_one_by_one() -> None:
     assert broken(handlers.Newest, sample) == {}
 
 
-def test_a_split_that_is_broken_keeps_handle_from_being_called() -> None:
+def test_messages_that_split_rejects_are_counted_and_the_others_checked() -> None:
     certificate = certified(handlers.Raises)
+
+    found = {finding.check: finding for finding in certificate.findings}
+    assert found["split"].level is Level.WARN
+    assert "rejects 1 of" in found["split"].text
+    assert not certificate.broken
+    assert certificate.handled > 0
+    testing.check_commutes(handlers.Raises, SAMPLE, handlers.state, effort=QUICK)
+
+
+def test_a_split_that_rejects_every_message_keeps_handle_from_being_called() -> None:
+    only = [each for each in SAMPLE if each.offset == 3]
+
+    certificate = testing.certify(handlers.Raises, only, handlers.state, effort=QUICK)
 
     assert certificate.broken
     assert certificate.handled == 0
     with pytest.raises(LawBroken, match="split failed at orders/0/3"):
-        testing.check_commutes(handlers.Raises, SAMPLE, handlers.state, effort=QUICK)
+        testing.check_commutes(handlers.Raises, only, handlers.state, effort=QUICK)
 
 
 def test_without_a_state_function_nothing_is_handled() -> None:

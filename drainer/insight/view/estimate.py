@@ -52,6 +52,11 @@ def estimate_page(found: Estimate, plan: Path | str | None = None) -> Page:
     that retention would be quicker than the drain. ``plan`` is what a drain would resume from.
     """
     too_near = expiry_warning(found.measured.expiry, found.seconds)
+    warnings = [] if too_near is None else [too_near]
+    rejected, first = found.measured.rejected
+    if rejected:
+        many = figures.counted(rejected, "message")
+        warnings.append(f"split rejects about {many}, which are left out; first, {first}")
     empty = not found.workload.messages
     return Page(
         _headline(found),
@@ -71,7 +76,7 @@ def estimate_page(found: Estimate, plan: Path | str | None = None) -> Page:
             section("What it is based on", _grounds(found)),
         ),
         subject=f"Draining {found.request.topic} for group {found.request.group}",
-        warnings=() if too_near is None else (too_near,),
+        warnings=tuple(warnings),
         ways_on=() if plan is None else (Field("resume", command("resume", plan)),),
         data={"estimate": found.as_json()},
     )

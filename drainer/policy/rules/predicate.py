@@ -22,7 +22,7 @@ import orjson
 
 from drainer.errors import UsageError, ValueNotShipped
 from drainer.mask import masking
-from drainer.message import Barrier, Message, SubMessage
+from drainer.message import Barrier, Message, SubMessage, Unsplit
 
 NAMES = ("key", "keys", "payload", "message", "index", "barrier")
 FUNCTIONS = (  # of rule-engine's; its $now and $random give another answer at each run
@@ -55,13 +55,16 @@ class Predicate:
         """Whether it is true of a sub-message; ``facts`` are those of the same one.
 
         A barrier is only matched by an expression that names ``barrier``: it is part of no lane,
-        and an expression that was written with documents in mind should not drop it.
+        and an expression that was written with documents in mind should not drop it. A message that
+        ``split`` rejected is matched by one that names nothing but ``message``.
 
         Raises CannotTell when a field is missing, types don't fit, or the answer is neither true
         nor false.
         """
-        if not self._asks_of_barriers and isinstance(sub, Barrier):
-            return False
+        if isinstance(sub, Barrier):
+            unsplit = isinstance(sub, Unsplit)
+            if not (self.of_message if unsplit else self._asks_of_barriers):
+                return False
         try:
             found = self._rule.evaluate(facts or Facts(sub))
         except CannotTell:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drainer.message import Barrier, SubMessage
+from drainer.message import Barrier, SubMessage, Unsplit
 from drainer.policy.redrive import LeftAlone, Redriven
 from drainer.policy.rules.predicate import CannotTell, Predicate
 
@@ -23,13 +23,15 @@ class Selection:
     def bits(self, subs: Sequence[SubMessage]) -> int:
         """A bit for each of a message's sub-messages that is selected.
 
-        A barrier never is, for it comes after all before it; nor is a sub-message that the
+        What ``split`` rejected always is: the first class that meets it accounts for it. A barrier
+        never is, for it comes after all before it; nor is a sub-message that the
         expression can't be evaluated for. A dead letter is judged as what it was, whether this run
         redrives it or leaves it alone.
         """
         found, of_message = 0, None
         for index, sub in enumerate(subs):
             if isinstance(sub, Barrier):
+                found |= isinstance(sub, Unsplit) << index
                 continue
             selected = self._selects(sub) if of_message is None else of_message
             if self.of_message:

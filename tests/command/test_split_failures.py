@@ -1,0 +1,172 @@
+"""Messages that ``split`` rejects: what becomes of them, and that the drain goes on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from confluent_kafka import Producer
+
+from command.conftest import MakeTopic, committed, same
+from command.process import Command
+from command.test_dead_letters import default_name, letters_of
+from command.test_failure_policy import accounts
+from command.test_redrive import redrive
+from drainer.kafka.cluster import Cluster
+from kafka.topic import Topic
+
+MALFORMED = "!ValueError"
+DEAD = ("--on-split-failure", "dead-letter")
+AT = 5  # where the malformed message is
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> Topic:
+    return make_topic([*same(AT), MALFORMED, *same(4)])
+
+
+def done(command: Command) -> list[tuple[int, int]]:
+    """Offsets and indexes, in the order in which they were done."""
+    return [(offset, index) for _, offset, index in command.record.done()]
+
+
+WITHOUT = [(offset, 0) for offset in range(10) if offset != AT]
+
+
+def test_a_drain_halts_by_default_and_names_the_option_that_goes_on(
+    command: Command, topic: Topic, cluster: Cluster
+) -> None:
+    halted = command.drain(topic, "--json", code=5)
+    assert f"split failed at {topic.name}/0/{AT}: ValueError: malformed" in halted.error
+    assert "recorder.py:" in halted.error
+    assert "--on-split-failure dead-letter, skip or park" in halted.hint
+    accounts(halted.answer["messages"], dead=0, failed=0, skipped=0)
+    assert (AT, 0) not in done(command)
+    skipped = command.resume(topic, "--on-split-failure", "skip", "--json", code=6)
+    accounts(skipped.answer["messages"], read=10, done=9, failed=1)
+    assert skipped.answer["sub_messages"]["unsplit"] == 1
+    assert re.search(r"not split +1 message", skipped.err)
+    assert done(command) == WITHOUT
+    assert committed(cluster, topic) == {0: 10}
+
+
+def test_a_dead_letter_has_the_message_as_it_was_and_a_redrive_splits_it(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic()
+    headers: list[tuple[str, str | bytes | None]] = [("trace", b"t-1"), ("none", None)]
+    producer = Producer({"bootstrap.servers": topic.bootstrap})
+    for value in [*same(AT), MALFORMED, *same(4)]:
+        producer.produce(topic.name, value.encode(), b"k-1", headers=headers)
+    producer.flush()
+    drained = command.drain(topic, *DEAD, "--json", code=6)
+    accounts(drained.answer["sub_messages"], read=10, done=9, dead=1)
+    assert done(command) == WITHOUT
+    (letter,) = letters_of(command, topic)
+    assert (letter.message_offset, letter.message_key) == (AT, b"k-1")
+    assert (letter.payload, list(letter.headers)) == (MALFORMED.encode(), headers)
+    name = default_name(command, topic)
+    where = ("-b", topic.bootstrap, "--dead-letter-topic", name)
+    shown = command("dead", "show", "0:0", *where).err
+    for text in ("ValueError: malformed", "k-1", "trace: t-1", MALFORMED, "message"):
+        assert text in shown, shown
+
+    again = redrive(command, name, "--json", code=6)
+    accounts(again.answer["messages"], read=1, dead=1)
+    mended = redrive(command, name, "--json", mended=1)
+    accounts(mended.answer["messages"], read=1, done=1)
+    accounts(mended.answer["sub_messages"], read=2, done=2)
+    assert done(command) == [*WITHOUT, (AT, 0), (AT, 1)]
+    lines = [line for line in command.record.lines() if line.place[1] == AT]
+    assert {line.attempt for line in lines} == {1}
+    assert {line.id.rpartition(":")[0] for line in lines} == {letter.id.rpartition(":")[0]}
+    assert redrive(command, name, "--json", mended=1).answer["status"] == "empty"
+
+
+def test_parking_stops_the_partition_there_and_a_resume_splits_again(
+    command: Command, topic: Topic, cluster: Cluster
+) -> None:
+    parked = command.drain(topic, "--on-split-failure", "park", "--json", code=5)
+    assert done(command) == WITHOUT[:AT]
+    (lane,) = parked.answer["parked_first"]
+    assert (lane["key"], lane["place"]) == ("partition 0", f"{topic.name}/0/{AT}[0]")
+    assert "split failed, so its lanes are unknown" in lane["error"]
+    assert "split failed, so its lanes are unknown" in parked.err
+    assert committed(cluster, topic) == {0: AT}
+    accounts(command.resume(topic, "--json", code=5).answer["messages"], read=10, done=AT)
+    assert done(command) == WITHOUT[:AT], "parked again"
+    accounts(command.resume(topic, "--json", mended=1).answer["messages"], read=10, done=10)
+    command.record.check_order()
+    assert sorted(done(command)) == sorted([*WITHOUT, (AT, 0), (AT, 1)])
+    assert committed(cluster, topic) == {0: 10}
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "became", "says"),
+    [
+        ("Skip", 0, "skipped", "malformed: Skip"),
+        ("GiveUp", 6, "failed", "GiveUp: malformed: GiveUp"),
+        ("Retry", 6, "failed", "Retry: malformed: Retry (drainer never retries split)"),
+        ("Fatal", 5, "read", "Fatal: malformed: Fatal"),
+    ],
+)
+def test_what_a_handler_raises_in_split_means_what_it_does_in_handle(
+    command: Command, make_topic: MakeTopic, raised: str, code: int, became: str, says: str
+) -> None:
+    topic = make_topic([f"!{raised}", *same(2)])
+    outcome = command.drain(topic, "--on-failure", "skip", "--json", code=code)
+    if raised != "Fatal":
+        accounts(outcome.answer["messages"], read=3, **{became: 1})
+    assert says in outcome.err
+    assert outcome.answer["sub_messages"]["unsplit"] == (became == "failed")
+
+
+def test_each_counts_once_towards_max_failures_whatever_the_class(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic([MALFORMED, '["c"]', MALFORMED, '["d"]'])
+    classes = ("--only", "key == 'c'", "--on-split-failure", "skip", "--max-failures", "2")
+    only = command.drain(topic, *classes, "--json", code=6)
+    assert only.answer["status"] == "class-done"
+    assert only.answer["sub_messages"]["unsplit"] == 2
+    rest = command.resume(topic, "--json", code=6)
+    accounts(rest.answer["messages"], read=4, done=2, failed=2)
+    accounts(rest.answer["sub_messages"], read=4, done=2, failed=2)
+    assert sorted(done(command)) == [(1, 0), (3, 0)]
+    halted = command.drain(
+        topic, "--group", "other", "--on-failure", "skip", "--max-failures", "1", code=5
+    )
+    assert "more than --max-failures 1" in halted.error
+
+
+def test_what_a_class_gave_up_is_not_split_by_a_better_handler_in_the_rest(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic([MALFORMED, '["c"]', '["d"]'])
+    command.drain(topic, "--only", "key == 'c'", "--on-split-failure", "skip", code=6)
+    rest = command.resume(topic, "--same-split", "--json", code=6, mended=1)
+    accounts(rest.answer["messages"], read=3, done=2, failed=1)
+    assert sorted(done(command)) == [(1, 0), (2, 0)]
+
+
+def test_a_message_done_in_part_that_does_not_split_any_more_halts(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    topic = make_topic([MALFORMED, *same(2)])
+    command.drain(topic, *DEAD, code=5, mended=1, bad="mended")
+    assert done(command)[:1] == [(0, 0)]
+    halted = command.resume(topic, code=5)
+    assert f"split failed at {topic.name}/0/0, which is done in part" in halted.error
+    assert "ValueError: malformed" in halted.error
+    command.resume(topic, mended=1)
+    assert done(command).count((0, 0)) == 1
+
+
+def test_inspect_estimate_and_certify_count_them_and_go_on(command: Command, topic: Topic) -> None:
+    what = [*command.what(topic), "--from", "earliest"]
+    inspected = command("inspect", *what)
+    assert "split failed on 1 message" in inspected.err
+    estimated = command("estimate", *what, *command.options(), "--latency", "1ms", "--json")
+    assert estimated.answer["estimate"]["rejected_messages"] == 1
+    assert estimated.answer["estimate"]["sub_messages"] == 9
+    assert "split rejects about 1 message, which are left out" in estimated.err
