@@ -173,6 +173,12 @@ class TopicGone(Unresumable):
     undo = False  # its offsets went with it
 
 
+class PlanGone(Unresumable):
+    """Raised when the plan's folder was removed or moved while draining."""
+
+    undo = False  # that takes a plan
+
+
 class LogCut(Unresumable):
     """Raised when a log lost records that the drain was planned for, as in an unclean election."""
 

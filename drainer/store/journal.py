@@ -70,7 +70,7 @@ class Journal:
                 path.unlink()  # whatever it is, and whoever put it there
             self._file = open_new(path)
         except OSError as error:
-            raise _not_written(path, error) from error
+            raise not_written("journal", path, error) from error
         try:
             self._write(JournalHead(drain_id, follows, plan))
         except BaseException:
@@ -94,10 +94,10 @@ class Journal:
         try:
             written = os.write(self._file, self._untaken)
         except OSError as error:
-            raise _not_written(self.path, error) from error
+            raise not_written("journal", self.path, error) from error
         self._untaken = self._untaken[written:]
         if self._untaken:
-            raise _not_written(self.path, OSError("no space left on device"))
+            raise not_written("journal", self.path, OSError("no space left on device"))
 
 
 def read_journal(path: Path, read: Callable[[Path], bytes] = read_own) -> JournalContent:
@@ -157,8 +157,9 @@ def record_body(record: Record) -> dict[str, Any]:
     return body
 
 
-def _not_written(path: Path, error: OSError) -> PlanNotWritten:
+def not_written(what: str, path: Path, error: OSError) -> PlanNotWritten:
+    """The error for a plan or journal that the disk or the folder does not take."""
     return PlanNotWritten(
-        f"can't write the journal {path}: {error.strerror or error}",
+        f"can't write the {what} {path}: {error.strerror or error}",
         hint="Make room, then resume. The plan and its journal are valid.",
     )

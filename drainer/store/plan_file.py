@@ -23,11 +23,19 @@ from drainer import wings
 from drainer.core.merge import Record, Told, fold
 from drainer.core.naming import name_of
 from drainer.core.plan import OffsetPlan
-from drainer.errors import PlanNotWritten, PlanRefused, StateLost, StateRefused, UsageError
+from drainer.errors import (
+    DrainerError,
+    PlanGone,
+    PlanNotWritten,
+    PlanRefused,
+    StateLost,
+    StateRefused,
+    UsageError,
+)
 from drainer.escape import command
 from drainer.ownership import NotOwn, insist_new_files_own, read_own
 from drainer.store.atomic_file import prefix_of_new, write_to_last
-from drainer.store.journal import Journal, read_journal
+from drainer.store.journal import Journal, not_written, read_journal
 
 PlanPlace: TypeAlias = Path | str  # a file, or the URI of an object
 
@@ -248,7 +256,7 @@ class PlanFile(SavedPlan):
         self._path = path
         self._lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), mode=0o600)
         self._journal: Journal | None = None
-        self._not_begun: PlanNotWritten | None = None
+        self._not_begun: DrainerError | None = None
         self._written = 0  # the generation of the last plan from here that is synced
 
     @property
@@ -325,22 +333,21 @@ class PlanFile(SavedPlan):
     def write(self, plan: OffsetPlan) -> None:
         """Writes the plan so that a crash leaves the old or the new one; drops folded journals.
 
-        Raises PlanNotWritten, with the old plan in place, when the disk or folder won't take it.
+        Raises PlanNotWritten, with the old plan in place, when the disk or folder won't take it,
+        and PlanGone when the folder went with the plan.
         """
         try:
             write_to_last(self._path, plan.encode())
         except OSError as error:
-            raise PlanNotWritten(
-                f"can't write the plan {self.path}: {error.strerror or error}",
-                hint="Make room, then resume. The plan and its journal are valid.",
-            ) from error
+            raise self._gone_or(not_written("plan", self.path, error), error) from error
         self._written = plan.generation
         self._remove_journals(below=plan.generation)
 
     def start_journal(self, drain_id: str, generation: int) -> None:
         """Begins the journal of what finishes after the snapshot for ``generation`` was taken.
 
-        Raises PlanNotWritten when it can't be begun; the one before, if any, then goes on.
+        Raises PlanNotWritten when it can't be begun, or PlanGone; the one before, if any, then goes
+        on.
         """
         before = self._journal
         follows = 0 if before is None else before.reached
@@ -348,10 +355,20 @@ class PlanFile(SavedPlan):
             path = self._journal_path(generation)
             self._journal = Journal(path, drain_id, follows, self._written)
         except PlanNotWritten as error:
-            self._not_begun = error
-            raise
+            self._not_begun = self._gone_or(error, error.__cause__)
+            raise self._not_begun from error
         if before is not None:
             before.close()
+
+    def _gone_or(self, error: DrainerError, cause: BaseException | None) -> DrainerError:
+        """The error, unless its cause shows that the folder of a plan from here is gone."""
+        if not (self._written and isinstance(cause, FileNotFoundError)):
+            return error
+        return PlanGone(
+            f"the folder of the plan {self.path} was removed or moved",
+            hint="If it was moved, resume the plan from there. If not, start again with `drainer"
+            " run`. It starts at the committed offset, and repeats what is done above it.",
+        )
 
     def append(self, record: Record) -> None:
         """Adds what finished to the journal.

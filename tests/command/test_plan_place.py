@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,23 @@ def test_a_disk_that_fills_up_while_draining_stops_it_with_a_true_plan(
     command("resume", str(plan), "--yes", *command.options())
     assert len(set(command.record.done())) == 50
     assert committed(cluster, topic) == {0: 50}
+
+
+def test_a_plan_folder_that_vanishes_while_draining_leaves_nothing_to_resume(
+    command: Command, topic: Topic
+) -> None:
+    folder = command.folder / "plans"
+    folder.mkdir()
+    where = ["--plan", "plans/plan.json", "-c", "4", *FAST]
+    running = command.begin(topic, *where, gate=command.gate)
+    command.wait_for(running, "begun", 4)
+    shutil.rmtree(folder)
+    command.gate.touch()
+    outcome = running.ends(8)
+    assert "removed or moved" in outcome.error
+    assert "drainer run" in outcome.hint
+    assert "valid" not in outcome.err
+    assert "resume: " not in outcome.err
 
 
 @pytest.fixture
