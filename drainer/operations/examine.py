@@ -146,9 +146,10 @@ def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]
             continue
         raise PlanRefused(
             f"partition {number}: group {plan.group} is at {offset}, but this drain left it at"
-            f" {part.committed}: something else moved it",
-            hint="If that was on purpose, start a new drain with another --plan. If not, put the"
-            f" group back, then resume: {_undo(loaded)}",
+            f" {part.committed}: something else moved it, or the plan is an old copy",
+            hint="If the plan is a copy, put the newest back. If the move was on purpose, start"
+            " a new drain with another --plan. If not, put the group back, then resume:"
+            f" {_undo(loaded)}",
         )
     return found
 

@@ -456,8 +456,9 @@ class PlanFile(SavedPlan):
                 raise PlanRefused(
                     f"{self.path} is older than its journal: it has generation"
                     f" {written.generation}, but {path.name} continues from {head.plan}",
-                    hint="Put the newer plan back. If it is lost, remove the journal: drainer then"
-                    " repeats what is done since this plan.",
+                    hint="Put the newer plan back. If it is lost, start again with `drainer run` and"
+                    " another --plan. It starts at the committed offset, and repeats what is done"
+                    " above it.",
                 )
             if generation > written.generation and head.follows > reached:
                 return records, True, last

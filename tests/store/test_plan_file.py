@@ -240,12 +240,13 @@ def test_a_plan_whose_folder_is_gone_is_not_called_valid(tmp_path: Path) -> None
     file.write(PLAN)
     file.start_journal(PLAN.drain_id, PLAN.generation)
     folder.rename(tmp_path / "moved")
-    for act in (
+    writes: list[Callable[[], None]] = [
         lambda: file.start_journal(PLAN.drain_id, LATER.generation),
         lambda: file.write(LATER),
-    ):
+    ]
+    for write in writes:
         with pytest.raises(PlanGone, match="was removed or moved") as caught:
-            act()
+            write()
         assert "start again" in (caught.value.hint or "")
         assert "valid" not in (caught.value.hint or "")
     file.release()
