@@ -138,7 +138,8 @@ def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> in
         with kafka.connect_by_plan(terminal, plan, loaded.plan, yes=yes) as cluster:
             checks = examine(cluster, loaded)
             if all(error is None for _, error in checks):
-                found = changes(cluster, loaded.plan, group_offsets(cluster, loaded))
+                committed = group_offsets(cluster, loaded)
+                found = [*loaded.repeats, *changes(cluster, loaded.plan, committed)]
     failed = any(error is not None for _, error in checks)
     code = EXIT_FOUND if failed else EXIT_DONE
     if terminal.json:

@@ -24,11 +24,10 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
     ``gap_accepted`` lets pending records be gone.
     """
     plan = loaded.plan
-    torn = ", up to a torn one"
     pending = "what is pending" if gap_accepted else "all that is pending"
     facts = [
         "the plan is whole: its digest matches",
-        f"the journal adds {loaded.records} records{torn * loaded.torn}",
+        f"the journal adds {loaded.records} records",
     ]
     if plan.lost:
         lost = name_lost(plan.lost)

@@ -47,12 +47,13 @@ class JournalContent:
     """What a journal file holds.
 
     ``head`` is None when not even the first line is whole. ``torn`` says that a record was cut or
-    spoilt, and left out with all behind it.
+    spoilt, and left out with all behind it: of these, ``left_out`` are whole.
     """
 
     head: JournalHead | None
     records: tuple[Record, ...]
     torn: bool
+    left_out: tuple[Record, ...] = ()
 
 
 class Journal:
@@ -118,16 +119,17 @@ def read_journal(path: Path, read: Callable[[Path], bytes] = read_own) -> Journa
         ) from None
     head: JournalHead | None = None
     records: list[Record] = []
+    left_out: list[Record] = []
     torn = False
-    try:
-        for line in lines:
-            if head is None:
+    for line in lines:
+        try:
+            if head is None and not torn:
                 head = decode_line(line, JournalHead)
             else:
-                records.append(decode_line(line, Record))
-    except ValueError:
-        torn = True
-    return JournalContent(head, tuple(records), torn)
+                (left_out if torn else records).append(decode_line(line, Record))
+        except ValueError:
+            torn = True
+    return JournalContent(head, tuple(records), torn, tuple(left_out))
 
 
 def encode_line(body: object) -> bytes:

@@ -120,3 +120,17 @@ def test_a_file_that_is_there_is_not_written_over_and_a_plan_says_how_to_resume(
     precious.write_text('{"a": 1}')
     assert precious.name in command.drain(interrupted, "--plan", precious.name, code=3).error
     assert precious.read_text() == '{"a": 1}'
+
+
+def test_a_missing_journal_is_reported_by_verify_and_resume(
+    command: Command, interrupted: Topic
+) -> None:
+    plan = command.plan(interrupted)
+    whole = command("plan", "verify", str(plan))
+    assert "damaged or missing" not in whole.err
+    for journal in command.folder.glob("*.journal-*"):
+        journal.unlink()
+    found = command("plan", "verify", str(plan), "--json").answer
+    assert "damaged or missing" in found["warnings"][0]
+    command.gate.touch()
+    assert "warning: the journal of" in command.resume(interrupted).err
