@@ -90,7 +90,7 @@ def test_a_rule_needs_all_sub_keys_and_its_expression_and_no_letter_left_alone()
 
 
 def test_several_sub_keys_may_be_named_by_a_rule_each() -> None:
-    """As ``--skip-key a --skip-key b`` names them; a rule with a condition names none for others."""
+    """As ``--skip-key a --skip-key b`` names them; one with a condition names none for others."""
     conditional = SkipRule("when", when="payload.n > 9", keys=("c",))
     dispatcher = ruled_by(SkipRule.typed_key("a"), SkipRule.typed_key("b"), conditional)
     several = [SubMessage(payload={"n": 1}, keys=keys) for keys in (["b", "a"], ["a", "c"], ["b"])]
