@@ -72,7 +72,7 @@ def drain(
         server.end(summary)
         return summary
 
-    with holding(cluster, file, prepared.seen, prepared.plan, say, make_lock) as lock, server:
+    with holding(cluster, file, prepared.seen, prepared.plan, say, make_lock, server) as lock:
         if server.trouble is not None:
             say(f"other processes can't control or watch this drain: {server.trouble}")
         _look_again(cluster, prepared)
