@@ -27,7 +27,7 @@ def holding(
     plan: OffsetPlan,
     say: Callable[[str], None],
     make_lock: Callable[..., GroupLock] = GroupLock,
-    server: AbstractContextManager[object] = nullcontext(),
+    server: AbstractContextManager[object] | None = None,
 ) -> Iterator[GroupLock]:
     """Holds the file and then the lock on the plan's group, for as long as the block lasts.
 
@@ -48,7 +48,7 @@ def holding(
             f"{plan.drain_id}.{file.holder}",  # whoever had this name held the file that we hold
             say=say,
         )
-        with server:
+        with server or nullcontext():
             lock.acquire()
             try:
                 yield lock

@@ -163,5 +163,6 @@ def not_written(what: str, path: Path, error: OSError) -> PlanNotWritten:
     """The error for a plan or journal that the disk or the folder does not take."""
     return PlanNotWritten(
         f"can't write the {what} {path}: {error.strerror or error}",
-        hint="Make room, then resume. The plan and its journal are valid.",
+        hint="Make room, then resume. The plan and its journal are valid, but what was done since"
+        " the last write repeats.",
     )

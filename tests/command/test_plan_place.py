@@ -71,6 +71,7 @@ def test_a_disk_that_fills_up_while_draining_stops_it_with_a_true_plan(
     outcome = running.ends(4)
     assert "o space left on device" in outcome.error
     assert "Make room" in outcome.hint
+    assert "repeats" in outcome.hint
     assert outcome.resume_words[:2] == ["resume", str(plan)]
     filler.unlink()
     command("plan", "verify", str(plan))
