@@ -16,6 +16,7 @@ EXIT_HALTED = 5  # the handler failed; resume with the plan once it is mended
 EXIT_DEAD_LETTERS = 6  # finished, but some sub-messages are dead letters
 EXIT_FOUND = 7  # a check found something that is wrong
 EXIT_UNRESUMABLE = 8  # ended part-way, and can't be resumed as things are
+EXIT_CLASS_WAITS = 9  # --only is done but for what waits for the rest, which a resume drains
 
 
 class DrainerError(Exception):
@@ -146,6 +147,12 @@ class DeadLetterDoubled(DrainerError):
 
 class RecordUnsure(Interrupted):
     """Raised in a handler when a topic may have its record or not, and this user may not look."""
+
+
+class ClassWaits(DrainerError):
+    """Raised when a drain of classes alone ends, and some of them waits for what it leaves out."""
+
+    exit_code = EXIT_CLASS_WAITS
 
 
 class Unresumable(DrainerError):

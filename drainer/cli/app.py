@@ -133,7 +133,7 @@ def drainer(
     Exit codes: 0 done, 1 unexpected error, 2 wrong usage, 3 refused (nothing touched),
     4 interrupted (resume with the plan), 5 halted by the failure policy (resume with the plan),
     6 done with dead letters or records lost to retention, 7 a check failed, 8 ended early and
-    can't be resumed as is.
+    can't be resumed as is, 9 --only is done but for what waits for the rest.
     """
     if context.invoked_subcommand not in (None, "config"):
         _take_profile(context, profile)
