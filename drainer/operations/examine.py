@@ -9,7 +9,7 @@ from drainer.core.listed import listed, name_lost
 from drainer.core.plan import OffsetPlan
 from drainer.errors import DrainerError, GroupActive, LogCut, PlanRefused, TopicMissing
 from drainer.escape import command
-from drainer.kafka.cluster import Cluster
+from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.loss import LogCheck
 from drainer.operations.group import check_inactive
 from drainer.store.plan_file import LoadedPlan
@@ -157,7 +157,7 @@ def changes(cluster: Cluster, plan: OffsetPlan, committed: Mapping[int, int | No
     """What is not as it was when the plan was made, and keeps no drain from going on."""
     gone = [n for n, part in plan.partitions.items() if part.committed is not None]
     gone = [n for n in gone if committed.get(n) is None]
-    found = added_partitions(cluster, plan)
+    found = added_partitions(cluster.topic(plan.topic), plan)
     if gone:
         where = listed([f"{plan.topic}/{number}" for number in gone])
         found.append(
@@ -168,10 +168,9 @@ def changes(cluster: Cluster, plan: OffsetPlan, committed: Mapping[int, int | No
     return found
 
 
-def added_partitions(cluster: Cluster, plan: OffsetPlan) -> list[str]:
+def added_partitions(topic: TopicInfo, plan: OffsetPlan) -> list[str]:
     """What to say of partitions that the topic has got since the plan was made."""
-    numbers = cluster.topic(plan.topic).partitions
-    added = [n for n in numbers if n >= plan.topic_partitions and n not in plan.partitions]
+    added = [n for n in topic.partitions if n >= plan.topic_partitions and n not in plan.partitions]
     if not added:
         return []
     what = f"partition {added[0]}" if len(added) == 1 else f"partitions {added[0]} to {added[-1]}"
