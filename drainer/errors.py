@@ -16,6 +16,7 @@ EXIT_HALTED = 5  # the handler failed; resume with the plan once it is mended
 EXIT_DEAD_LETTERS = 6  # finished, but some sub-messages are dead letters
 EXIT_FOUND = 7  # a check found something that is wrong
 EXIT_UNRESUMABLE = 8  # ended part-way, and can't be resumed as things are
+EXIT_CLASS_WAITS = 9  # --only is done but for what waits for the rest, which a resume drains
 
 
 class DrainerError(Exception):
@@ -148,6 +149,12 @@ class RecordUnsure(Interrupted):
     """Raised in a handler when a topic may have its record or not, and this user may not look."""
 
 
+class ClassWaits(DrainerError):
+    """Raised when a drain of classes alone ends, and some of them waits for what it leaves out."""
+
+    exit_code = EXIT_CLASS_WAITS
+
+
 class Unresumable(DrainerError):
     """Raised when a running drain ended, and its plan can't be resumed as things are.
 
@@ -171,6 +178,12 @@ class TopicGone(Unresumable):
     """Raised when the topic was deleted, or recreated, while draining."""
 
     undo = False  # its offsets went with it
+
+
+class PlanGone(Unresumable):
+    """Raised when the plan's folder was removed or moved while draining."""
+
+    undo = False  # that takes a plan
 
 
 class LogCut(Unresumable):

@@ -232,8 +232,8 @@ journal-takes-spoilt-records (journal): store/test_journal.py
 +    if not line.endswith(b"\n"):
 drainer/store/plan_file.py
 journal-with-a-gap-is-taken (journal): store/test_journal.py
--            if generation > written.generation and head.follows > reached:
-+            if False:
+-            gap = gap or (generation > written.generation and head.follows > reached)
++            gap = False
 journal-of-another-drain-is-taken (journal): store/test_journal.py
 -            if head is not None and head.drain_id != written.drain_id:
 +            if False:
@@ -354,8 +354,8 @@ the-resume-prints-a-secret (secrets, in the command to resume): cli_units/test_r
 +    if hides(name, value):
 drainer/policy/rules/rule_filter.py
 one-key-is-enough (rules): core/test_rules.py
--        return all(key_text(key) in wanted for key in sub.keys)
-+        return any(key_text(key) in wanted for key in sub.keys)
+-        return not wanted.isdisjoint(keys) and keys <= self._skipped
++        return not wanted.isdisjoint(keys)
 skipped-counted-as-done (rules): core/test_rules.py
 -            message.ledger.finish(message, sub.index, Outcome.SKIPPED)
 +            message.ledger.finish(message, sub.index)
@@ -537,8 +537,8 @@ commit-over-another (commit): kafka/test_commit.py
 +                elif False:
 drainer/kafka/backlog.py
 group-moved-backwards (commit): kafka/test_backlog.py
--    if committed is not None and start < committed:
-+    if False:
+-        if offset is not None and starts[number] < offset:
++        if False:
 drainer/kafka/lock.py
 lock-held-by-two (lock): kafka/test_lock.py
 -            if names == {self.client_id} and uptime_s() < self.sure_until_s:

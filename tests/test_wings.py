@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from drainer import wings
-from drainer.cli import app
+from drainer.cli.app import app
 
 
 @pytest.mark.parametrize("place", [*wings.COMMANDS.values(), *wings.Hook])

@@ -1,5 +1,24 @@
 """The command line: one file a command, and no logic."""
 
-from drainer.cli.app import app, main
+from __future__ import annotations
 
-__all__ = ["app", "main"]
+import sys
+from typing import NoReturn
+
+from drainer.errors import EXIT_INTERRUPTED
+
+
+def main() -> None:
+    """The entry point of the console script."""
+    try:
+        from drainer.cli import app  # noqa: PLC0415 - Ctrl-C may come while it loads
+
+        app.main()
+    except KeyboardInterrupt:
+        end_interrupted()
+
+
+def end_interrupted() -> NoReturn:
+    """Ends the process for a Ctrl-C that came before a command began."""
+    sys.stderr.write("interrupted before the command began: nothing was touched\n")
+    sys.exit(EXIT_INTERRUPTED)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from drainer import __version__, wings
+from drainer.cli import end_interrupted
 from drainer.cli.help import Command, Group, proposing
 
 # The callback or group of each command of the house.
@@ -69,6 +70,12 @@ class Commands(Group):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # typer ends by it without a word
+            end_interrupted()
+
 
 def _made(name: str, found: Any) -> Any:
     holder = typer.Typer(rich_markup_mode="markdown", callback=lambda: None)
@@ -126,7 +133,7 @@ def drainer(
     Exit codes: 0 done, 1 unexpected error, 2 wrong usage, 3 refused (nothing touched),
     4 interrupted (resume with the plan), 5 halted by the failure policy (resume with the plan),
     6 done with dead letters or records lost to retention, 7 a check failed, 8 ended early and
-    can't be resumed as is.
+    can't be resumed as is, 9 --only is done but for what waits for the rest.
     """
     if context.invoked_subcommand not in (None, "config"):
         _take_profile(context, profile)
@@ -148,7 +155,7 @@ def _take_profile(context: typer.Context, name: str | None) -> None:
 
 
 def main() -> None:
-    """The entry point of the console script."""
+    """Runs the command line of this process, on streams that outlive a closed pipe."""
     from drainer.view.streams import install_streams, settle_streams  # noqa: PLC0415
 
     out, _ = install_streams()

@@ -11,11 +11,11 @@ from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka
 from drainer.cli.groups import TableTerminal, changing, command, option
 from drainer.cli.options import PlanArgument, Reason, Yes
-from drainer.errors import EXIT_DONE, EXIT_FOUND
+from drainer.errors import EXIT_DONE, EXIT_FOUND, PlanRefused
 from drainer.escape import command as in_shell
 from drainer.loader import load_handler
 from drainer.operations import plan as operation
-from drainer.operations.examine import changes, examine, group_offsets
+from drainer.operations.examine import Check, changes, examine, group_offsets
 from drainer.operations.plan import take_plan, undo_moves
 from drainer.store.plan_file import NotOwnPlan, plan_at
 from drainer.view.page import Line
@@ -127,11 +127,20 @@ def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> in
 
     Example: `drainer plan verify orders.indexer.plan.json`
     """
-    loaded = plan_at(plan).load()
-    with kafka.connect_by_plan(terminal, plan, loaded.plan, yes=yes) as cluster:
-        checks = examine(cluster, loaded)
-        failed = [error for _, error in checks if error is not None]
-        found = [] if failed else changes(cluster, loaded.plan, group_offsets(cluster, loaded))
+    file, checks, found = plan_at(plan), list[Check](), list[str]()
+    try:
+        loaded = file.load()
+    except PlanRefused as error:
+        if not file.exists:
+            raise
+        checks = [("the plan can be read with its journal", error)]
+    else:
+        with kafka.connect_by_plan(terminal, plan, loaded.plan, yes=yes) as cluster:
+            checks = examine(cluster, loaded)
+            if all(error is None for _, error in checks):
+                committed = group_offsets(cluster, loaded)
+                found = [*loaded.repeats, *changes(cluster, loaded.plan, committed)]
+    failed = any(error is not None for _, error in checks)
     code = EXIT_FOUND if failed else EXIT_DONE
     if terminal.json:
         terminal.data(

@@ -111,8 +111,8 @@ def _connected(plan: PlanPlace, question: Question) -> _Talk:
 def _none_runs(plan: PlanPlace) -> Refused:
     return Refused(
         f"none of your drains on this machine has the plan {plan}",
-        hint="List your drains with `drainer ps`. For another user's drain, run this as that user"
-        " or root, on its machine and in its container.",
+        hint="If it has just begun, try again in a moment: `drainer ps` lists it then. For another"
+        " user's drain, run this as that user or root, on its machine and in its container.",
     )
 
 

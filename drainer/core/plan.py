@@ -23,7 +23,7 @@ from drainer.core.claims import (
 )
 from drainer.core.classes import Classes
 from drainer.core.codec import JsonRecord, Whole
-from drainer.core.event import Event
+from drainer.core.event import Deed, Event
 from drainer.core.joins import Joins
 from drainer.core.latency import Latency
 from drainer.core.merge import StateReference
@@ -180,6 +180,12 @@ class OffsetPlan(JsonRecord):
     @property
     def complete(self) -> bool:
         return all(self.watermark(n) >= part.end for n, part in self.partitions.items())
+
+    @property
+    def running(self) -> bool:
+        """Whether the last run did not note how it ended: then a journal belongs to the plan."""
+        ends = (Deed.ENDED, Deed.UNDONE, Deed.TAKEN)
+        return bool(self.history) and self.history[-1].what not in ends
 
     @property
     def lost(self) -> dict[int, tuple[Range, ...]]:

@@ -115,6 +115,15 @@ class LocalDrain:
                     raise
                 # asyncio lets these through from any task: the drain is not over by that.
                 self._unheard(loop, {"exception": error, "task": main})
+            except RuntimeError:
+                if main.done() or loop.is_closed():
+                    raise
+                self._life.end(
+                    HandleFailed(
+                        "the handler stopped drainer's event loop with loop.stop()",
+                        hint="Remove that call. To halt the drain, raise drainer.Fatal.",
+                    )
+                )
 
     async def _run(self) -> Summary:
         self._watchdog = Watchdog()

@@ -408,13 +408,14 @@ class Resuming:
 
 
 CLASS_DONE = "class-done"  # and the rest is for a resume
+CLASS_WAITS = "class-waits"  # the same, but some of the class waits for the rest
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """How a drain ended; reconciles what was read with what became of it."""
 
-    status: str  # "done", "class-done", "empty", "interrupted", "halted" or "failed"
+    status: str  # "done", "class-done", "class-waits", "empty", "interrupted", "halted", "failed"
     exit_code: int
     elapsed_s: float
     messages: Counts

@@ -120,8 +120,9 @@ _CAUSES: tuple[tuple[Callable[[Complaint], bool], str, str], ...] = (
     ),
     (
         lambda c: "/bootstrap:" not in c.text and c.code != KafkaError._ALL_BROKERS_DOWN,
-        "{servers} answers, but another broker of its cluster does not",
-        "Set the brokers' advertised.listeners to addresses that this machine reaches.",
+        "{servers} answered, but a broker that it names does not",
+        "If that broker has died, start it, or try again in a minute, when the cluster no longer"
+        " names it. If it runs, set its advertised.listeners to one that this machine reaches.",
     ),
     (
         lambda c: c.code == KafkaError._RESOLVE,

@@ -132,7 +132,8 @@ def freeze(
     """Take the backlog of a group on a topic, or on some partitions of it.
 
     Without a group it is a range of the log, that may start anywhere. Who only wants ``to_look`` is
-    not refused for want of a committed offset. A ``new_group`` can have none.
+    not refused for want of a committed offset, nor for a start below it. A ``new_group`` can have
+    none.
 
     Raises:
         TopicMissing: when the topic or a partition does not exist.
@@ -181,6 +182,14 @@ def freeze(
                 f"--until {until} is beyond the end of {topic}/{number}, offset {log.end}",
                 hint="Remove --until to read to the end.",
             )
+    if backwards := _backwards(topic, group, from_, starts, committed):
+        if not to_look:
+            raise Refused(
+                f"{backwards}: a drain never moves a group backwards",
+                hint="Use --from committed-or-earliest. To handle records again, use another"
+                " group.",
+            )
+        remarks.append(f"{backwards}: a drain refuses that")
     ends = {n: max(starts[n], end) for n, end in ends.items()}
     taken = {
         n: PartitionBacklog(
@@ -312,12 +321,23 @@ def _insist_on_start(
             f" {log.high_watermark}",
             hint="Use --from committed-or-earliest.",
         )
-    if committed is not None and start < committed:
-        raise Refused(
-            f"--from {from_} is offset {start} on {place}, below the committed offset {committed}"
-            f" of group {group}: a drain never moves a group backwards",
-            hint="Use --from committed-or-earliest. To handle records again, use another group.",
-        )
+
+
+def _backwards(
+    topic: str,
+    group: str | None,
+    from_: Bound,
+    starts: Mapping[int, int],
+    committed: Mapping[int, int | None],
+) -> str | None:
+    # Where the range would begin below the group's offset; the first partition stands for all.
+    for number, offset in committed.items():
+        if offset is not None and starts[number] < offset:
+            return (
+                f"--from {from_} is offset {starts[number]} on {topic}/{number}, below the"
+                f" committed offset {offset} of group {group}"
+            )
+    return None
 
 
 def _uncommitted(

@@ -16,7 +16,7 @@ from drainer.errors import (
     TopicGone,
     TopicMissing,
 )
-from drainer.kafka.cluster import Cluster
+from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.loss import LogCheck
 
 CALL_TIMEOUT_S = 5.0  # of each request
@@ -33,7 +33,8 @@ class Committer:
 
     ``log_ends`` is what the logs must hold: by partition, the end of the backlog and the leader's
     epoch when it was planned. ``is_sure`` says whether the lock is held for sure: a commit takes
-    several requests, and a process may stand still between them.
+    several requests, and a process may stand still between them. ``observe`` is called with the
+    topic at each check.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class Committer:
         log_ends: Mapping[int, tuple[int, int | None]] = {},
         is_sure: Callable[[], bool] = lambda: True,
         timeout_s: float = CALL_TIMEOUT_S,
+        observe: Callable[[TopicInfo], None] = lambda topic: None,
     ) -> None:
         self.group = group
         self.topic = topic
         self._cluster = cluster
         self._is_sure = is_sure
         self._timeout_s = timeout_s
+        self._observe = observe
         self._in_doubt: dict[int, set[int]] = {}
         self._log_check = LogCheck(cluster, topic, group, log_ends)
 
@@ -117,6 +120,7 @@ class Committer:
             found = self._cluster.topic(self.topic)
             if found.topic_id != topic_id:
                 raise self._gone(f"was deleted and recreated (id {found.topic_id}, not {topic_id})")
+            self._observe(found)
             self._log_check.check(self._timeout_s)
 
     def _read(self, partitions: Mapping[int, int]) -> dict[int, int | None]:

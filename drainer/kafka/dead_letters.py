@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 
 from confluent_kafka import KafkaError
@@ -96,6 +97,12 @@ class DeadLetterTopic:
         hint = way_on(self.topic, code) or "Fix the cause, then resume with the plan."
         if code == KafkaError.MSG_SIZE_TOO_LARGE:
             hint = "Raise the topic's max.message.bytes, then resume with the plan."
+        if code == KafkaError.INVALID_TIMESTAMP:
+            said += f": it has the time of this machine's clock, {datetime.now(UTC):%F %T} UTC"
+            hint = (
+                "Correct the clock of this machine or of the broker, or the topic's"
+                " message.timestamp limits. Then resume with the plan."
+            )
         return DeadLetterNotWritten(f"can't write a dead letter to {self.topic}: {said}", hint=hint)
 
     def _unsure(self, why: str) -> DeadLetterNotWritten:

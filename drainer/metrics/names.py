@@ -17,7 +17,7 @@ COMMON_LABELS = ("topic", "group")
 QUANTILES = (0.5, 0.95, 0.99)
 STATES = (
     *("starting", "running", "stopping"),
-    *("done", "class-done", "empty", "interrupted", "halted", "failed"),
+    *("done", "class-done", "class-waits", "empty", "interrupted", "halted", "failed"),
 )
 _gauge, _counter = Metric[Status].gauge, Metric[Status].counter
 

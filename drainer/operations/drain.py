@@ -24,10 +24,11 @@ from drainer.errors import (
 )
 from drainer.escape import printable
 from drainer.kafka.backlog import held_back
-from drainer.kafka.cluster import Cluster
+from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.commit import Committer
 from drainer.kafka.lock import GroupLock
 from drainer.operations.engine import HeldDrain
+from drainer.operations.examine import added_partitions
 from drainer.operations.group import check_inactive, holding
 from drainer.operations.passes import in_passes
 from drainer.operations.policy import settle_policy
@@ -72,7 +73,7 @@ def drain(
         server.end(summary)
         return summary
 
-    with holding(cluster, file, prepared.seen, prepared.plan, say, make_lock) as lock, server:
+    with holding(cluster, file, prepared.seen, prepared.plan, say, make_lock, server) as lock:
         if server.trouble is not None:
             say(f"other processes can't control or watch this drain: {server.trouble}")
         _look_again(cluster, prepared)
@@ -83,6 +84,13 @@ def drain(
         def both(status: Status) -> None:
             server.observe(status)
             observe(status)
+
+        reported = set(prepared.action.warnings)
+
+        def observe_topic(topic: TopicInfo) -> None:
+            for text in set(added_partitions(topic, plan)) - reported:
+                reported.add(text)
+                say(f"warning: {text}")
 
         def settle(failures: FailureSettings) -> FailureSettings:
             policy = settle_policy(
@@ -106,6 +114,7 @@ def drain(
             committer=Committer(
                 *(cluster, plan.group, plan.topic, plan.log_ends),
                 is_sure=lambda: runtime.uptime() < lock.sure_until_s,
+                observe=observe_topic,
             ),
             lock=lock,
             read_committed=lambda: cluster.committed(plan.group, plan.topic, list(plan.partitions)),

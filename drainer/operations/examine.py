@@ -9,7 +9,7 @@ from drainer.core.listed import listed, name_lost
 from drainer.core.plan import OffsetPlan
 from drainer.errors import DrainerError, GroupActive, LogCut, PlanRefused, TopicMissing
 from drainer.escape import command
-from drainer.kafka.cluster import Cluster
+from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.loss import LogCheck
 from drainer.operations.group import check_inactive
 from drainer.store.plan_file import LoadedPlan
@@ -24,11 +24,10 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
     ``gap_accepted`` lets pending records be gone.
     """
     plan = loaded.plan
-    torn = ", up to a torn one"
     pending = "what is pending" if gap_accepted else "all that is pending"
     facts = [
         "the plan is whole: its digest matches",
-        f"the journal adds {loaded.records} records{torn * loaded.torn}",
+        f"the journal adds {loaded.records} records",
     ]
     if plan.lost:
         lost = name_lost(plan.lost)
@@ -146,9 +145,10 @@ def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]
             continue
         raise PlanRefused(
             f"partition {number}: group {plan.group} is at {offset}, but this drain left it at"
-            f" {part.committed}: something else moved it",
-            hint="If that was on purpose, start a new drain with another --plan. If not, put the"
-            f" group back, then resume: {_undo(loaded)}",
+            f" {part.committed}: something else moved it, or the plan is an old copy",
+            hint="If the plan is a copy, put the newest back. If the move was on purpose, start"
+            " a new drain with another --plan. If not, put the group back, then resume:"
+            f" {_undo(loaded)}",
         )
     return found
 
@@ -157,7 +157,7 @@ def changes(cluster: Cluster, plan: OffsetPlan, committed: Mapping[int, int | No
     """What is not as it was when the plan was made, and keeps no drain from going on."""
     gone = [n for n, part in plan.partitions.items() if part.committed is not None]
     gone = [n for n in gone if committed.get(n) is None]
-    found = added_partitions(cluster, plan)
+    found = added_partitions(cluster.topic(plan.topic), plan)
     if gone:
         where = listed([f"{plan.topic}/{number}" for number in gone])
         found.append(
@@ -168,10 +168,9 @@ def changes(cluster: Cluster, plan: OffsetPlan, committed: Mapping[int, int | No
     return found
 
 
-def added_partitions(cluster: Cluster, plan: OffsetPlan) -> list[str]:
+def added_partitions(topic: TopicInfo, plan: OffsetPlan) -> list[str]:
     """What to say of partitions that the topic has got since the plan was made."""
-    numbers = cluster.topic(plan.topic).partitions
-    added = [n for n in numbers if n >= plan.topic_partitions and n not in plan.partitions]
+    added = [n for n in topic.partitions if n >= plan.topic_partitions and n not in plan.partitions]
     if not added:
         return []
     what = f"partition {added[0]}" if len(added) == 1 else f"partitions {added[0]} to {added[-1]}"

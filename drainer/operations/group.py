@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from drainer.core.plan import OffsetPlan
 from drainer.kafka.cluster import Cluster
@@ -27,8 +27,11 @@ def holding(
     plan: OffsetPlan,
     say: Callable[[str], None],
     make_lock: Callable[..., GroupLock] = GroupLock,
+    server: AbstractContextManager[object] | None = None,
 ) -> Iterator[GroupLock]:
     """Holds the file and then the lock on the plan's group, for as long as the block lasts.
+
+    ``server`` serves as soon as the file is held: the lock may take seconds.
 
     ``seen`` is what the file held when a person was shown what would be done, None for nothing.
 
@@ -45,10 +48,11 @@ def holding(
             f"{plan.drain_id}.{file.holder}",  # whoever had this name held the file that we hold
             say=say,
         )
-        lock.acquire()
-        try:
-            yield lock
-        finally:
-            lock.release()
+        with server or nullcontext():
+            lock.acquire()
+            try:
+                yield lock
+            finally:
+                lock.release()
     finally:
         file.release()

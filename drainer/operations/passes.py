@@ -9,11 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from drainer.core.latency import merge_latencies
-from drainer.core.listed import listed
+from drainer.core.listed import counted, listed
 from drainer.core.progress import Counts
 from drainer.engine.outcome import concluded, goes_on
-from drainer.engine.status import CLASS_DONE, ClassStatus, FailureStatus, Status, Summary
-from drainer.errors import DrainerError, Interrupted, Refused, Signalled
+from drainer.engine.status import (
+    CLASS_DONE,
+    CLASS_WAITS,
+    ClassStatus,
+    FailureStatus,
+    Status,
+    Summary,
+)
+from drainer.errors import ClassWaits, DrainerError, Interrupted, Refused, Signalled
 from drainer.operations.engine import IN_PROCESS, Engine, HeldDrain, InProcess
 from drainer.operations.start import anew
 
@@ -53,7 +60,7 @@ def _in_passes(held: HeldDrain, engine: Engine, passes: list[Summary]) -> Summar
         if classes.stops:
             found = replace(_together(passes), classes=ClassStatus.of(now.plan))
             if classes.left_over:
-                return _left(found, classes.left_over)
+                return _waits(found)
             return replace(found, status=CLASS_DONE)
         if held.control.stopped is not None:
             return _stopped(passes, held.control.stopped)
@@ -61,13 +68,20 @@ def _in_passes(held: HeldDrain, engine: Engine, passes: list[Summary]) -> Summar
     return _together(passes)
 
 
-def _left(summary: Summary, wheres: Sequence[str]) -> Summary:
-    """Of one that should drain these classes only, and could not drain all of them."""
-    cause = Interrupted(
-        f"part of {listed(wheres)} waits behind sub-messages that --only leaves out",
-        hint="Resume to drain it with the rest.",
+def _waits(summary: Summary) -> Summary:
+    """Of one that should drain its classes only, and could not drain all of them."""
+    waiting = [
+        f"{counted(each.held, 'sub-message')} of {each.where}"
+        + " (not all of it was read: a barrier, or too many that wait)" * each.cut
+        for each in summary.classes
+        if each.held or each.cut
+    ]
+    cause = ClassWaits(
+        f"--only left out what these wait for, earlier in their lanes: {listed(waiting)}",
+        hint="Resume to drain them in order, with the rest. To drain less, resume with an --only"
+        " that selects all sub-messages of their sub-keys.",
     )
-    return replace(summary, status="interrupted", exit_code=cause.exit_code, cause=cause)
+    return replace(summary, status=CLASS_WAITS, exit_code=cause.exit_code, cause=cause)
 
 
 def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:

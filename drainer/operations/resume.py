@@ -120,6 +120,7 @@ def prepare_resume(
         ),
         checks=tuple(text for text, _ in checks),
         warnings=(
+            *loaded.repeats,
             *_gap_warning(gaps),
             *([describe_held(held)] if held else []),
             *policy.warnings,

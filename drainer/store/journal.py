@@ -47,12 +47,13 @@ class JournalContent:
     """What a journal file holds.
 
     ``head`` is None when not even the first line is whole. ``torn`` says that a record was cut or
-    spoilt, and left out with all behind it.
+    spoilt, and left out with all behind it: of these, ``left_out`` are whole.
     """
 
     head: JournalHead | None
     records: tuple[Record, ...]
     torn: bool
+    left_out: tuple[Record, ...] = ()
 
 
 class Journal:
@@ -70,7 +71,7 @@ class Journal:
                 path.unlink()  # whatever it is, and whoever put it there
             self._file = open_new(path)
         except OSError as error:
-            raise _not_written(path, error) from error
+            raise not_written("journal", path, error) from error
         try:
             self._write(JournalHead(drain_id, follows, plan))
         except BaseException:
@@ -94,10 +95,10 @@ class Journal:
         try:
             written = os.write(self._file, self._untaken)
         except OSError as error:
-            raise _not_written(self.path, error) from error
+            raise not_written("journal", self.path, error) from error
         self._untaken = self._untaken[written:]
         if self._untaken:
-            raise _not_written(self.path, OSError("no space left on device"))
+            raise not_written("journal", self.path, OSError("no space left on device"))
 
 
 def read_journal(path: Path, read: Callable[[Path], bytes] = read_own) -> JournalContent:
@@ -118,16 +119,17 @@ def read_journal(path: Path, read: Callable[[Path], bytes] = read_own) -> Journa
         ) from None
     head: JournalHead | None = None
     records: list[Record] = []
+    left_out: list[Record] = []
     torn = False
-    try:
-        for line in lines:
-            if head is None:
+    for line in lines:
+        try:
+            if head is None and not torn:
                 head = decode_line(line, JournalHead)
             else:
-                records.append(decode_line(line, Record))
-    except ValueError:
-        torn = True
-    return JournalContent(head, tuple(records), torn)
+                (left_out if torn else records).append(decode_line(line, Record))
+        except ValueError:
+            torn = True
+    return JournalContent(head, tuple(records), torn, tuple(left_out))
 
 
 def encode_line(body: object) -> bytes:
@@ -157,8 +159,10 @@ def record_body(record: Record) -> dict[str, Any]:
     return body
 
 
-def _not_written(path: Path, error: OSError) -> PlanNotWritten:
+def not_written(what: str, path: Path, error: OSError) -> PlanNotWritten:
+    """The error for a plan or journal that the disk or the folder does not take."""
     return PlanNotWritten(
-        f"can't write the journal {path}: {error.strerror or error}",
-        hint="Make room, then resume. The plan and its journal are valid.",
+        f"can't write the {what} {path}: {error.strerror or error}",
+        hint="Make room, then resume. The plan and its journal are valid, but what was done since"
+        " the last write repeats.",
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,14 +20,24 @@ from urllib.parse import unquote, urlsplit
 import filelock
 
 from drainer import wings
+from drainer.core.event import clock
+from drainer.core.listed import counted
 from drainer.core.merge import Record, Told, fold
 from drainer.core.naming import name_of
 from drainer.core.plan import OffsetPlan
-from drainer.errors import PlanNotWritten, PlanRefused, StateLost, StateRefused, UsageError
+from drainer.errors import (
+    DrainerError,
+    PlanGone,
+    PlanNotWritten,
+    PlanRefused,
+    StateLost,
+    StateRefused,
+    UsageError,
+)
 from drainer.escape import command
 from drainer.ownership import NotOwn, insist_new_files_own, read_own
 from drainer.store.atomic_file import prefix_of_new, write_to_last
-from drainer.store.journal import Journal, read_journal
+from drainer.store.journal import Journal, not_written, read_journal
 
 PlanPlace: TypeAlias = Path | str  # a file, or the URI of an object
 
@@ -73,8 +83,9 @@ class LoadedPlan:
     """A plan as the file has it (``written``) and with all that was reported since (``plan``).
 
     ``records`` is how many records of its journal, and of its tasks, that adds. ``torn`` says that
-    one was lost or spoilt, and left out with all behind it. ``last_generation`` is the highest that
-    the plan or a journal beside it has.
+    one was lost or spoilt, or its journal, and left out with all behind it: ``left_out`` counts the
+    sub-messages that these are known to add. ``last_generation`` is the highest that the plan or a
+    journal beside it has.
     """
 
     path: PlanPlace = field(compare=False)  # of one plan, absolute here and relative there
@@ -83,6 +94,18 @@ class LoadedPlan:
     records: int
     torn: bool
     last_generation: int
+    left_out: int = 0
+
+    @property
+    def repeats(self) -> list[str]:
+        """A warning of what a resume handles again, besides the calls in flight."""
+        if not self.torn:
+            return []
+        known = f", {counted(self.left_out, 'sub-message')} at least" if self.left_out else ""
+        return [
+            f"the journal of {self.path} is damaged or missing: a resume repeats what was done"
+            f" after {clock(self.written.updated)} and is not in it{known}"
+        ]
 
 
 class SavedPlan(ABC):
@@ -195,11 +218,12 @@ class SavedPlan(ABC):
         """A plan, with what lies beside it now."""
         with _named(self.path):
             written = OffsetPlan.decode(data)
-        records, torn, last = self._records_since(written, anybodys=anybodys)
+        records, left_out, torn, last = self._records_since(written, anybodys=anybodys)
         told = [] if anybodys else self._told(written)
-        plan = written
-        for record in records:
-            plan = plan.merge(record.changes, record.parked, record.ruled, record.claim)
+        plan = _merged(written, records)
+        known = 0
+        with suppress(PlanRefused):  # they may be of another plan
+            known = _merged(plan, left_out).counts()[1].finished - plan.counts()[1].finished
         if plan.state is not None:
             plan = fold(plan, [each.record for each in told])
         with _named(self.path):
@@ -211,6 +235,7 @@ class SavedPlan(ABC):
             len(records) + sum(each.count for each in told),
             torn or any(each.torn for each in told),
             last,
+            max(0, known),
         )
 
     def _told(self, written: OffsetPlan) -> list[Told]:
@@ -232,10 +257,10 @@ class SavedPlan(ABC):
 
     def _records_since(
         self, written: OffsetPlan, *, anybodys: bool
-    ) -> tuple[list[Record], bool, int]:
-        """What journals add to a plan, in order, whether something of them was lost, and the
-        highest generation that the plan or a journal has."""
-        return [], False, written.generation
+    ) -> tuple[list[Record], list[Record], bool, int]:
+        """What journals add to a plan, in order, what has to be left out since something before it
+        is lost, whether something is, and the highest generation that the plan or a journal has."""
+        return [], [], False, written.generation
 
     @abstractmethod
     def _take_back(self, aside: PlanPlace | None) -> None: ...
@@ -248,7 +273,7 @@ class PlanFile(SavedPlan):
         self._path = path
         self._lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), mode=0o600)
         self._journal: Journal | None = None
-        self._not_begun: PlanNotWritten | None = None
+        self._not_begun: DrainerError | None = None
         self._written = 0  # the generation of the last plan from here that is synced
 
     @property
@@ -325,22 +350,21 @@ class PlanFile(SavedPlan):
     def write(self, plan: OffsetPlan) -> None:
         """Writes the plan so that a crash leaves the old or the new one; drops folded journals.
 
-        Raises PlanNotWritten, with the old plan in place, when the disk or folder won't take it.
+        Raises PlanNotWritten, with the old plan in place, when the disk or folder won't take it,
+        and PlanGone when the folder went with the plan.
         """
         try:
             write_to_last(self._path, plan.encode())
         except OSError as error:
-            raise PlanNotWritten(
-                f"can't write the plan {self.path}: {error.strerror or error}",
-                hint="Make room, then resume. The plan and its journal are valid.",
-            ) from error
+            raise self._gone_or(not_written("plan", self.path, error), error) from error
         self._written = plan.generation
         self._remove_journals(below=plan.generation)
 
     def start_journal(self, drain_id: str, generation: int) -> None:
         """Begins the journal of what finishes after the snapshot for ``generation`` was taken.
 
-        Raises PlanNotWritten when it can't be begun; the one before, if any, then goes on.
+        Raises PlanNotWritten when it can't be begun, or PlanGone; the one before, if any, then goes
+        on.
         """
         before = self._journal
         follows = 0 if before is None else before.reached
@@ -348,10 +372,20 @@ class PlanFile(SavedPlan):
             path = self._journal_path(generation)
             self._journal = Journal(path, drain_id, follows, self._written)
         except PlanNotWritten as error:
-            self._not_begun = error
-            raise
+            self._not_begun = self._gone_or(error, error.__cause__)
+            raise self._not_begun from error
         if before is not None:
             before.close()
+
+    def _gone_or(self, error: DrainerError, cause: BaseException | None) -> DrainerError:
+        """The error, unless its cause shows that the folder of a plan from here is gone."""
+        if not (self._written and isinstance(cause, FileNotFoundError)):
+            return error
+        return PlanGone(
+            f"the folder of the plan {self.path} was removed or moved",
+            hint="If it was moved, resume the plan from there. If not, start again with `drainer"
+            " run`. It starts at the committed offset, and repeats what is done above it.",
+        )
 
     def append(self, record: Record) -> None:
         """Adds what finished to the journal.
@@ -412,16 +446,17 @@ class PlanFile(SavedPlan):
 
     def _records_since(
         self, written: OffsetPlan, *, anybodys: bool
-    ) -> tuple[list[Record], bool, int]:
+    ) -> tuple[list[Record], list[Record], bool, int]:
         """A journal is taken only when nothing of those before it is missing. After a loss of power
         something may be, and then the younger one may know of a sub-message and not of an earlier
         one of its lane: a resume would handle the two in the wrong order.
         """
         read = Path.read_bytes if anybodys else read_own
         records: list[Record] = []
+        left_out: list[Record] = []
         journals = self._journals()
         last = max([written.generation, *(generation for generation, _ in journals)])
-        reached, torn = 0, False
+        reached, torn, gap, found = 0, False, False, False
         for generation, path in journals:
             if generation < written.generation:
                 continue  # the plan has it; the process ended before removing it
@@ -435,18 +470,23 @@ class PlanFile(SavedPlan):
             torn = torn or content.torn
             if head is None:
                 continue  # never begun
-            if head.plan > written.generation:
+            if head.plan > written.generation and not gap:
                 raise PlanRefused(
                     f"{self.path} is older than its journal: it has generation"
                     f" {written.generation}, but {path.name} continues from {head.plan}",
-                    hint="Put the newer plan back. If it is lost, remove the journal: drainer then"
-                    " repeats what is done since this plan.",
+                    hint="Put the newer plan back. If it is lost, start again with `drainer run`"
+                    " and another --plan. It starts at the committed offset, and repeats what is"
+                    " done above it.",
                 )
-            if generation > written.generation and head.follows > reached:
-                return records, True, last
-            records.extend(content.records)
-            reached = head.follows + len(content.records)
-        return records, torn, last
+            found = True
+            gap = gap or (generation > written.generation and head.follows > reached)
+            if gap:
+                left_out += content.records
+            else:
+                records += content.records
+                reached = head.follows + len(content.records)
+            left_out += content.left_out
+        return records, left_out, torn or gap or (written.running and not found), last
 
     def _close_journal(self) -> None:
         if self._journal is not None:
@@ -495,6 +535,12 @@ def no_plan(path: PlanPlace) -> PlanRefused:
         hint="If it is lost, start again with `drainer run`. It starts at the committed offset, and"
         " repeats what is done above it.",
     )
+
+
+def _merged(plan: OffsetPlan, records: Iterable[Record]) -> OffsetPlan:
+    for record in records:
+        plan = plan.merge(record.changes, record.parked, record.ruled, record.claim)
+    return plan
 
 
 @contextmanager

@@ -274,10 +274,13 @@ def _headline(summary: Summary) -> Line:
             if summary.exit_code:  # of a redrive: in this run
                 return Line(f"{verb}, {_shortcomings(summary)}", Tone.WARN, WARN, done)
             return Line(verb, Tone.GOOD, OK, done)
-        case "class-done":
+        case "class-done" | "class-waits":
             finished = sum(each.sub_messages.finished for each in summary.classes)
             done = f": {figures.counted(finished, 'sub-message')}{_to_go(summary)} for a resume"
-            return Line("Drained what you asked for", Tone.GOOD, OK, done)
+            part, tone, mark = ("", Tone.GOOD, OK)
+            if summary.cause is not None:
+                part, tone, mark = ("part of ", Tone.WARN, WARN)
+            return Line(f"Drained {part}what you asked for", tone, mark, done)
         case "interrupted":
             how = "Stopped as asked" if isinstance(summary.cause, Signalled) else "Interrupted"
             left = _to_go(summary, "message", summary.eta_s)

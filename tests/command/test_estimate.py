@@ -97,6 +97,38 @@ def test_a_canary_is_drained_by_all_rules_and_the_rest_is_estimated(
     command.record.check_order()
 
 
+def test_a_canary_goes_on_after_a_bad_message_by_the_policy_and_prints_what_it_changed(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(distinct(60))
+    what = [*command.what(topic), *command.options(fail="0/3/0"), "--from", "earliest"]
+    outcome = command(
+        *("estimate", *what, "--canary", "40", "--yes", "--retries", "0"),
+        *("--on-failure", "skip", "--no-breaker"),
+        code=6,
+    )
+    assert committed(cluster, topic) == {0: 40}
+    assert f"moved group {command.group(topic)} on {topic.name}: partition 0: none -> 40" in (
+        outcome.err
+    )
+    assert f"drainer plan undo {command.plan(topic).name}" in outcome.err
+    assert outcome.way_out("resume")[:1] == ["resume"]
+    # Looking from below where the canary left the group moves nothing, so nothing forbids it.
+    look = command("estimate", *what, "--latency", "10ms", "--json").answer["estimate"]
+    assert look["messages"] == 60
+    assert any("below the committed offset 40" in note for note in look["notes"])
+
+
+def test_a_canary_that_halts_prints_what_it_changed(
+    command: Command, make_topic: MakeTopic, cluster: Cluster
+) -> None:
+    topic = make_topic(same(5))
+    what = [*command.what(topic), *command.options(fail="0/3/0"), "--from", "earliest"]
+    outcome = command("estimate", *what, "--canary", "5", "--yes", "--retries", "0", code=5)
+    assert committed(cluster, topic) == {0: 3}
+    assert "partition 0: none -> 3; to undo: drainer plan undo" in outcome.err
+
+
 def test_a_canary_asks_first(command: Command, make_topic: MakeTopic, cluster: Cluster) -> None:
     topic = make_topic(distinct(10))
     what = [*command.what(topic), *command.options(), "--from", "earliest"]

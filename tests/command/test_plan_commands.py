@@ -16,6 +16,7 @@ from command.process import FAST, Command
 from command.record import every_place
 from drainer.core.plan import OffsetPlan
 from drainer.kafka.cluster import Cluster
+from drainer.store.journal import Journal
 from kafka.topic import Topic, eventually
 from scenarios.brokers import Broker
 
@@ -142,7 +143,20 @@ def test_verify_says_each_thing_that_it_checked(
 def test_an_edited_plan_is_refused(command: Command, interrupted: Topic) -> None:
     plan = command.plan(interrupted)
     plan.write_text(plan.read_text().replace(f'"watermark": {HELD}', f'"watermark": {HELD + 1}'))
-    refuses(command, plan, "edited or damaged", plan.name, by=ACTING)
+    refuses(command, plan, "edited or damaged", plan.name, by=ACTING, verified=7)
+
+
+def test_a_plan_older_than_its_journal_is_refused_with_a_way_out_that_works(
+    command: Command, interrupted: Topic, cluster: Cluster
+) -> None:
+    plan = command.plan(interrupted)
+    known = read(plan)
+    later = known.generation + 2
+    Journal(plan.with_name(f"{plan.name}.journal-{later}"), known.drain_id, 0, later).close()
+    way_out = "start again with `drainer run` and another --plan"
+    refuses(command, plan, "older than its journal", way_out, by=ACTING, verified=7)
+    command.drain(interrupted, "--plan", "another.plan.json", "--from", "committed")
+    assert committed(cluster, interrupted) == {0: COUNT}
 
 
 def test_a_plan_that_is_not_there_is_refused(command: Command) -> None:

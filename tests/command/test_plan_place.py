@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,12 +71,30 @@ def test_a_disk_that_fills_up_while_draining_stops_it_with_a_true_plan(
     outcome = running.ends(4)
     assert "o space left on device" in outcome.error
     assert "Make room" in outcome.hint
+    assert "repeats" in outcome.hint
     assert outcome.resume_words[:2] == ["resume", str(plan)]
     filler.unlink()
     command("plan", "verify", str(plan))
     command("resume", str(plan), "--yes", *command.options())
     assert len(set(command.record.done())) == 50
     assert committed(cluster, topic) == {0: 50}
+
+
+def test_a_plan_folder_that_vanishes_while_draining_leaves_nothing_to_resume(
+    command: Command, topic: Topic
+) -> None:
+    folder = command.folder / "plans"
+    folder.mkdir()
+    where = ["--plan", "plans/plan.json", "-c", "4", *FAST]
+    running = command.begin(topic, *where, gate=command.gate)
+    command.wait_for(running, "begun", 4)
+    shutil.rmtree(folder)
+    command.gate.touch()
+    outcome = running.ends(8)
+    assert "removed or moved" in outcome.error
+    assert "drainer run" in outcome.hint
+    assert "valid" not in outcome.err
+    assert "resume: " not in outcome.err
 
 
 @pytest.fixture
@@ -102,3 +121,17 @@ def test_a_file_that_is_there_is_not_written_over_and_a_plan_says_how_to_resume(
     precious.write_text('{"a": 1}')
     assert precious.name in command.drain(interrupted, "--plan", precious.name, code=3).error
     assert precious.read_text() == '{"a": 1}'
+
+
+def test_a_missing_journal_is_reported_by_verify_and_resume(
+    command: Command, interrupted: Topic
+) -> None:
+    plan = command.plan(interrupted)
+    whole = command("plan", "verify", str(plan))
+    assert "damaged or missing" not in whole.err
+    for journal in command.folder.glob("*.journal-*"):
+        journal.unlink()
+    found = command("plan", "verify", str(plan), "--json").answer
+    assert "damaged or missing" in found["warnings"][0]
+    command.gate.touch()
+    assert "warning: the journal of" in command.resume(interrupted).err

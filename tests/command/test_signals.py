@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -135,3 +137,23 @@ def test_a_handler_that_holds_the_loop_leaves_the_screen_as_it_was(
     assert SHOW_CURSOR in end
     assert "blocked the event loop" in end
     assert f"drainer resume {command.plan(topic).name}" in end
+
+
+@pytest.mark.parametrize("loading", ["drainer.cli.app", "drainer.cli.run"])
+def test_ctrl_c_while_the_command_still_loads_is_answered(loading: str) -> None:
+    code = f"""
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {loading!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder())
+sys.argv = ["drainer", "run"]
+from drainer.cli import main
+main()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 4
+    assert ended.stderr == "interrupted before the command began: nothing was touched\n"

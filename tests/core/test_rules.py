@@ -89,6 +89,16 @@ def test_a_rule_needs_all_sub_keys_and_its_expression_and_no_letter_left_alone()
     assert dispatcher.counts()[1] == Counts(6, skipped=2, pending=4)
 
 
+def test_several_sub_keys_may_be_named_by_a_rule_each() -> None:
+    """As ``--skip-key a --skip-key b`` names them; one with a condition names none for others."""
+    conditional = SkipRule("when", when="payload.n > 9", keys=("c",))
+    dispatcher = ruled_by(SkipRule.typed_key("a"), SkipRule.typed_key("b"), conditional)
+    several = [SubMessage(payload={"n": 1}, keys=keys) for keys in (["b", "a"], ["a", "c"], ["b"])]
+    deliver(dispatcher, 0, *several)
+    assert set(take_all(dispatcher)) == {"0[1]"}
+    assert skipped(dispatcher) == {"skip-key a": 1, "skip-key b": 1}
+
+
 def test_what_can_not_be_told_goes_to_the_handler_and_is_counted() -> None:
     dispatcher = ruled_by(
         SkipRule("first", when="payload.gone == 1"), SkipRule("second", when="payload.k == 'b'")

@@ -207,6 +207,24 @@ def test_an_exit_inside_a_task_of_the_handler_halts_and_is_saved(
     rehearsal.resumes_exactly(handler)
 
 
+def test_a_handler_that_stops_the_event_loop_halts_the_drain_and_is_named(tmp_path: Path) -> None:
+    async def step(sub: SubMessage) -> None:
+        await tick()
+        if place_of(sub) == (0, 50, 1):
+            asyncio.get_running_loop().stop()
+
+    rehearsal = Rehearsal(tmp_path, {0: WIDE}, LocalSettings(concurrency=8, plan_interval_s=60))
+    handler = OnTheLoop(step)
+
+    summary = rehearsal.drain(handler)
+
+    assert (summary.status, summary.exit_code) == ("halted", 5)
+    assert "loop.stop()" in (summary.error or "")
+    assert summary.conserved
+    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
+    rehearsal.resumes_exactly(handler)
+
+
 def test_an_open_that_raises_refuses_and_touches_nothing(tmp_path: Path) -> None:
     class Late(OnTheLoop):
         async def open(self, context: object) -> None:  # type: ignore[override]

@@ -13,7 +13,7 @@ from made_up_kafka import Log, OnTheLoop, Rehearsal, log_of
 from drainer.core.event import Deed
 from drainer.engine.control import Pause, Stop
 from drainer.engine.settings import LocalSettings
-from drainer.errors import EXIT_DONE, EXIT_HALTED, EXIT_INTERRUPTED, Refused
+from drainer.errors import EXIT_CLASS_WAITS, EXIT_DONE, EXIT_HALTED, EXIT_INTERRUPTED, Refused
 from drainer.message import SubMessage
 from drainer.policy.failures import FailureSettings, OnFailure
 
@@ -115,9 +115,10 @@ def test_only_a_class_of_which_some_has_to_wait_is_not_done(tmp_path: Path) -> N
     rehearsal = Rehearsal(tmp_path, {0: log_of(["x", "c1"], [["x", "c2"]], ["c2"])})
     handler = OnTheLoop()
     summary = rehearsal.drain(handler, "'c1' in keys or 'c2' in keys", only=True)
-    assert (summary.status, summary.exit_code) == ("interrupted", EXIT_INTERRUPTED)
+    assert (summary.status, summary.exit_code) == ("class-waits", EXIT_CLASS_WAITS)
     assert [each.held for each in summary.classes] == [2]
-    assert "waits behind" in str(summary.error)
+    assert "2 sub-messages of 'c1' in keys" in str(summary.error)
+    assert summary.resume is not None
     rehearsal.resumes_exactly(handler)
 
 
@@ -132,7 +133,8 @@ def test_only_a_class_is_done_when_all_of_it_is(tmp_path: Path) -> None:
 def test_a_class_that_fills_the_buffer_with_what_waits_says_so(tmp_path: Path) -> None:
     rehearsal, handler = Rehearsal(tmp_path, CROWDED, SMALL), OnTheLoop()
     summary = rehearsal.drain(handler, "'chot' in keys or key == 'c1'", only=True)
-    assert summary.exit_code == EXIT_INTERRUPTED
+    assert summary.exit_code == EXIT_CLASS_WAITS
+    assert "not all of it was read" in str(summary.error)
     assert summary.classes[0].cut
     again = OnTheLoop()
     assert rehearsal.drain(again).exit_code == EXIT_DONE

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from drainer.errors import BrokerUnreachable, TopicMissing
+from drainer.kafka.answers import unreachable
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.log import Complaint
 from drainer.kafka.settings import ClientSettings
 from kafka import lonely
 from kafka.topic import USER, Topic, eventually
@@ -174,3 +176,12 @@ def test_an_offset_that_no_leader_gave_is_no_answer(
         cluster.log_ends(topic.name, [0], timeout_s=1)
     lies[0] = 1
     assert cluster.offset_at(topic.name, [0], 2**60) == {0: None}
+
+
+def test_a_broker_that_died_is_not_taken_for_one_that_is_set_up_wrongly() -> None:
+    """Until the cluster notices, it names a dead broker as it would name a wrong address."""
+    text = "10.0.0.2:9092/2: Connect to ipv4#10.0.0.2:9092 failed: Connection refused"
+    error = unreachable("10.0.0.1:9092", 10.0, [Complaint(None, text, 0.0)])
+    assert "a broker that it names does not" in str(error)
+    assert (error.hint or "").startswith("If that broker has died, start it")
+    assert "advertised.listeners" in (error.hint or "")

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from drainer.control import client
+from drainer.control.wire import Question
 from drainer.engine import checkpointer
 from drainer.engine.settings import LocalSettings
 from drainer.errors import (
@@ -72,6 +74,21 @@ def test_a_handler_that_does_not_open_leaves_the_plan_of_a_resume(story: Story) 
 
     assert story.file.load().plan.watermark(0) == 20
     assert story.drain(story.prepared_to_resume()).messages.done == MESSAGES
+
+
+def test_a_drain_that_waits_for_its_lock_is_found_by_other_processes(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acquire = GroupLock.acquire
+
+    def ask_first(self: GroupLock) -> None:
+        with pytest.raises(Refused, match="still starting"):
+            client.ask(story.file.path, Question("pause"))
+        acquire(self)
+
+    monkeypatch.setattr(GroupLock, "acquire", ask_first)
+
+    assert story.drain(story.prepared()).exit_code == 0
 
 
 def finish_without_a_commit(story: Story, monkeypatch: pytest.MonkeyPatch) -> Remembers:

@@ -26,6 +26,16 @@ def test_partitions_that_the_topic_has_got_since_are_named(story: Story) -> None
     assert [text for text in prepared.action.warnings if told in text]
 
 
+def test_partitions_that_come_while_a_drain_runs_are_reported_once(story: Story) -> None:
+    prepared = story.prepared()
+    story.topic.grow(3)
+    said: list[str] = []
+
+    assert story.drain(prepared, said.append).exit_code == 0
+
+    assert len([text for text in said if "got partitions 1 to 2" in text]) == 1
+
+
 def test_a_resume_that_takes_over_tasks_keeps_what_it_was_told() -> None:
     seen = samples.plan()
     said = replace(seen, bootstrap_servers="other:9092", client_config="/etc/other.properties")

@@ -14,6 +14,7 @@ from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
     BrokerUnreachable,
+    ClassWaits,
     DeadLetterNotWritten,
     DrainerError,
     GroupActive,
@@ -103,7 +104,7 @@ class Aftermath:
         if self._broker.letters_lost:
             may_end.add(DeadLetterNotWritten)
         if any(each.ended and (each.held or each.cut) for each in summary.classes):
-            may_end.add(Interrupted)  # only that class was asked for, and some of it waits
+            may_end.add(ClassWaits)  # only that class was asked for, and some of it waits
         gave_up = self._account.counted() & {Outcome.DEAD, Outcome.FAILED}
         done = EXIT_DEAD_LETTERS if gave_up else EXIT_DONE
         insist(code == done or type(summary.cause) in may_end, f"exit {code}: {summary.error}")

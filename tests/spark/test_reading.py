@@ -313,7 +313,9 @@ def test_a_split_that_joins_others_at_the_second_reading_is_found_out() -> None:
 def test_tasks_read_at_their_share_of_what_groups_read() -> None:
     curve = cap_curve([measured({100: 1_000.0}, groups=5)])
     handler, rest = replace(SPEC, limits=curve), cast("Any", None)
-    task = SliceTask(handler, rest, rest, {}, "", (), {}, rest, share=0.5, message_bytes=100.0)
+    task = SliceTask(
+        handler, rest, rest, {}, "", (), {}, rest, rest, share=0.5, message_bytes=100.0
+    )
 
     pace = task.pace()
 

@@ -102,7 +102,7 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
     assert monitor.status(plan, ahead=True).eta_s is None
     now_s += 20  # until the first wave is read
     assert monitor.status(plan, ahead=True).eta_s is None
-    aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {"0/1": {0: 2_000}})
+    aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {"0/1": {0: 2_000}}, {})
     aggregation.deal(1, [[(1, "0/1")]])
     monitor.begin_wave(3, {0: WaveRead(40, 2_000)})
     monitor.begin(1, 1)

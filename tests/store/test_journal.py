@@ -17,6 +17,7 @@ from plans import END, PLAN, START, mode_of, progress
 
 from core.messages import says_finished
 from drainer.core.claims import ALL
+from drainer.core.event import Deed, Event
 from drainer.core.merge import Record
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Partial
@@ -161,6 +162,34 @@ def test_a_spoilt_journal_never_claims_what_was_not_written(
         return  # as good an answer as any
     assert finished(PLAN) <= finished(loaded.plan) <= finished(merged(RECORDS))
     assert file.load() == loaded, "reading changes nothing"
+
+
+RUNNING = replace(PLAN, history=(Event("2026-11-24T18:00:00Z", Deed.BEGUN, "ana@db1"),))
+
+
+@pytest.mark.parametrize(
+    ("history", "torn"), [(RUNNING.history, True), ((), False)], ids=["running", "ended"]
+)
+def test_a_journal_that_is_missing_is_noticed_where_one_belongs_to_the_plan(
+    file: PlanFile, history: tuple[Event, ...], torn: bool
+) -> None:
+    ended = Event("2026-11-24T18:00:09Z", Deed.ENDED, "ana@db1")
+    file.write(replace(PLAN, history=history or (*RUNNING.history, ended)))
+    assert bool(file.load().repeats) == torn
+    journal_path(file).write_bytes(b"")  # as a crash of the machine may leave it
+    assert bool(file.load().repeats) == torn
+    write_journal(journal_path(file))
+    assert not file.load().repeats
+
+
+def test_what_is_behind_damage_in_a_journal_is_counted_as_repeated(file: PlanFile) -> None:
+    head, first, spoilt, *rest = write_journal(journal_path(file)).splitlines(keepends=True)
+    journal_path(file).write_bytes(b"".join((head, first, spoilt[:-9] + b"\n", *rest)))
+    loaded = file.load()
+    assert loaded.plan == merged(RECORDS[:1])
+    missing = merged(RECORDS).counts()[1].finished - loaded.plan.counts()[1].finished
+    assert loaded.left_out == missing > 0
+    assert f"{missing} sub-messages at least" in loaded.repeats[0]
 
 
 # After a loss of power: any part of what was not synced may be gone.

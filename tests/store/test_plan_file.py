@@ -24,7 +24,7 @@ from plans import PLAN, mode_of, progress, with_progress
 from drainer.core.merge import Record
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Progress
-from drainer.errors import PlanNotWritten, PlanRefused
+from drainer.errors import PlanGone, PlanNotWritten, PlanRefused
 from drainer.ownership import read_own
 from drainer.store import atomic_file, plan_file
 from drainer.store.plan_file import PlanFile, default_path
@@ -231,6 +231,25 @@ def test_a_journal_that_can_not_be_begun_leaves_no_file_open_and_is_no_bug_of_wh
     file.release()
 
     assert len(names(Path("/proc/self/fd"))) == before
+
+
+def test_a_plan_whose_folder_is_gone_is_not_called_valid(tmp_path: Path) -> None:
+    folder = tmp_path / "plans"
+    folder.mkdir()
+    file = PlanFile(folder / "orders.plan.json")
+    file.write(PLAN)
+    file.start_journal(PLAN.drain_id, PLAN.generation)
+    folder.rename(tmp_path / "moved")
+    writes: list[Callable[[], None]] = [
+        lambda: file.start_journal(PLAN.drain_id, LATER.generation),
+        lambda: file.write(LATER),
+    ]
+    for write in writes:
+        with pytest.raises(PlanGone, match="was removed or moved") as caught:
+            write()
+        assert "start again" in (caught.value.hint or "")
+        assert "valid" not in (caught.value.hint or "")
+    file.release()
 
 
 # Refused before anything is touched.

@@ -42,6 +42,7 @@ from drainer.insight.measurement import backlog_of, look_at
 from drainer.insight.view.estimate import (
     estimate_page,
     show_canary,
+    show_moves,
 )
 from drainer.kafka.backlog import Backlog, remaining
 from drainer.kafka.cluster import Cluster
@@ -80,7 +81,7 @@ def estimate(
     ],
     how: Annotated[How, without("plan_interval_s", "grace_s")],
     engines: Annotated[Engines, only("engine", "master", "spark_conf", "wave_bytes", "tasks")],
-    failing: Annotated[Failing, only("rate")],
+    failing: Failing,
     rules: Rules,
     limits: Limits,
     report: Report,
@@ -91,7 +92,7 @@ def estimate(
 
     drainer reads a sample of the backlog, splits it, and runs the real lanes on a virtual clock. It
     also compares other orders and concurrencies. Without --canary, it handles nothing and touches
-    no group.
+    no group. A canary is the start of a drain: it moves the group, and leaves a plan to resume.
 
     Examples:
 
@@ -289,7 +290,7 @@ def send_canary_and_estimate(
     messages = f"{min(first, action.offsets):,} message{'' if first == 1 else 's'}"
     insist_on_yes(
         terminal,
-        f"Handle the first {messages} of {request.topic} for {request.group}, for real?",
+        f"Handle the first {messages} of {request.topic} for real, and commit for {request.group}?",
         yes=yes,
     )
     resuming = resuming_with(context, prepared.plan)
@@ -301,10 +302,12 @@ def send_canary_and_estimate(
     summary = replace(summary, resuming=resuming)
     if summary.cause is not None:
         show_summary(terminal, summary)
+        show_moves(terminal, prepared.plan, action.plan_path, summary)
         if report is not None:
             terminal.warn("no report was written: the canary stopped early")
         return summary.exit_code
     show_canary(terminal, summary)
+    show_moves(terminal, prepared.plan, action.plan_path, summary)
     plan = plan_at(action.plan_path).load().plan
     if (latency := summary.latency) is not None:
         source = f"a canary of {summary.messages.done:,} messages, {latency.count:,} calls"

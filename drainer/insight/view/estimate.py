@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from drainer.core.listed import listed
 from drainer.core.order import Order
+from drainer.core.plan import OffsetPlan
 from drainer.engine.preview import PROCESS, SPARK
 from drainer.engine.status import Summary
 from drainer.escape import command
@@ -13,6 +15,7 @@ from drainer.insight.forecast import forecast as f
 from drainer.insight.forecast.forecast import Forecast
 from drainer.insight.measurement import Measured
 from drainer.insight.view.inspect import expiry_warning
+from drainer.store.plan_file import PlanPlace
 from drainer.view import figures
 from drainer.view.page import (
     BAD,
@@ -140,9 +143,24 @@ def show_canary(terminal: Terminal, summary: Summary) -> None:
     text = (
         f"canary done: {counted(summary.messages.done, 'message')},"
         f" {counted(summary.sub_messages.done, 'sub-message')} in"
-        f" {figures.duration(summary.elapsed_s)}; committed and saved in the plan"
+        f" {figures.duration(summary.elapsed_s)}"
     )
     terminal.items(Line(text, mark=OK), *account(summary.messages, summary.sub_messages).items)
+
+
+def show_moves(terminal: Terminal, before: OffsetPlan, path: PlanPlace, summary: Summary) -> None:
+    """What a canary changed, ended early or not: the group's offsets and the plan."""
+    moves = [
+        f"partition {number}: {figures.offset(before.partitions[number].prior)} -> {part.committed}"
+        for number, part in summary.partitions.items()
+        if part.committed != before.partitions[number].prior
+    ]
+    if moves:
+        text = f"the canary moved group {before.group} on {before.topic}: {listed(moves)}"
+        terminal.say(f"{text}; to undo: {command('plan undo', path)}")
+    if summary.sub_messages.dead:
+        terminal.say(f"it wrote dead letters to {summary.failures.dead_letter_topic}")
+    terminal.say(f"its plan: {path}")
     terminal.say("")
 
 

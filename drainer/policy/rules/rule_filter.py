@@ -90,7 +90,8 @@ class RuleFilter:
         self.settings = settings
         self._places = Places(Order.SUB_KEY, joins)  # other orders have no claims with a limit
         self._before = account = account or RuleAccount()
-        self._tests = [_Test(rule) for rule in settings.skip]
+        named = frozenset(key for rule in settings.skip if rule.when is None for key in rule.keys)
+        self._tests = [_Test(rule, named) for rule in settings.skip]
         most = settings.max_per_key
         self._limit = None if most is None else KeyLimit(most, account.counts)
         self._asked_below = account.asked_below
@@ -190,11 +191,12 @@ class RuleFilter:
 
 
 class _Test:
-    """One rule, ready to be asked."""
+    """One rule, ready to be asked. ``named`` are the sub-keys of all rules without a condition."""
 
-    def __init__(self, rule: SkipRule) -> None:
+    def __init__(self, rule: SkipRule, named: frozenset[str]) -> None:
         self.name = rule.name
         self._wanted = frozenset(rule.keys)
+        self._skipped = named if rule.when is None else self._wanted
         try:
             self.predicate = None if rule.when is None else Predicate(rule.when)
         except BadExpression as error:
@@ -202,7 +204,8 @@ class _Test:
             raise BadExpression(f"{who}: {error}", hint=error.hint) from None
 
     def of_keys(self, sub: SubMessage) -> bool:
-        """Whether its sub-keys fit: of several all must, for it touches what no rule names."""
+        """Whether its sub-keys fit: of several all must, by this rule or another, for it touches
+        what no rule names."""
         wanted = self._wanted
         if not wanted:
             return True
@@ -210,4 +213,5 @@ class _Test:
             return False
         if sub.keys is None:
             return key_text(sub.key) in wanted
-        return all(key_text(key) in wanted for key in sub.keys)
+        keys = frozenset(map(key_text, sub.keys))
+        return not wanted.isdisjoint(keys) and keys <= self._skipped
