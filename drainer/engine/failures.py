@@ -52,7 +52,7 @@ from drainer.policy.failures import (
 from drainer.policy.fault import Fault, as_retry, fault_of
 
 TICK_LEAST_S = 0.001
-OTHERS_S = 10.0  # without a success in another task: then there may be none at work
+OTHERS_S = 60.0  # without a success in another task: then there may be none at work
 KINDS_MOST = 50  # kinds of errors; what comes then is counted by its type alone
 KIND_LENGTH = 160
 
@@ -172,14 +172,15 @@ class Failures:
         return None if self._sink is None else self._sink.trouble
 
     @property
-    def _patience(self) -> tuple[float, str]:
-        """How long the breaker may be open, and which option says so."""
-        if self._breaker.own or not self._done:
-            return self._settings.max_doubt_s, "--max-doubt"
-        return self._settings.max_outage_s, "--max-outage"
+    def _patience(self) -> tuple[float, float, str]:
+        """Since when the breaker is open, how long it may be, and which option says so."""
+        own_s, since_s = self._breaker.own_since_s, self._breaker.open_since_s or 0.0
+        if own_s is not None or not self._done:
+            return own_s or since_s, self._settings.max_doubt_s, "--max-doubt"
+        return since_s, self._settings.max_outage_s, "--max-outage"
 
     def _in_outage(self) -> str:
-        most_s, option = self._patience
+        _, most_s, option = self._patience
         if self._breaker.own:
             what = "no message of many succeeds, with errors that look like their own"
         else:
@@ -241,7 +242,10 @@ class Failures:
             return Fault.OWN, Fatal(f"is_outage() failed: {described(failure)}")
         if answer is not None:
             return (Fault.DOWNSTREAM if answer else Fault.OWN), error
-        return fault_of(error), as_retry(error) or error
+        try:
+            return fault_of(error), as_retry(error) or error
+        except Exception:  # of an attribute that is not what it is in other libraries
+            return Fault.UNCLEAR, error
 
     def _failed_alone(self, sub: SubMessage, error: BaseException, fault: Fault) -> None:
         now_s = self._clock()
@@ -269,6 +273,7 @@ class Failures:
                 fault,
                 done=self._done,
                 lanes=len(self._dispatcher.lanes),
+                running=self._in_flight - 1,
                 now_s=now_s,
                 wall_s=self._wall().timestamp(),
             )
@@ -307,6 +312,7 @@ class Failures:
                 lead,
                 fault,
                 lanes=len(self._dispatcher.lanes),
+                running=self._in_flight - len(bundle.members),
                 now_s=now_s,
                 wall_s=self._wall().timestamp(),
             )
@@ -339,6 +345,8 @@ class Failures:
                 self._timeouts += 1
                 self.late.update(members)
         now_s = self._clock()
+        for sub in self.late:
+            self._breaker.undecided(sub, now_s)  # another probe may start
         self._stuck_since_s = (self._stuck_since_s or now_s) if stuck else None
         for_s = now_s - (self._stuck_since_s or now_s)
         if for_s > self._settings.max_outage_s:
@@ -507,7 +515,8 @@ class Failures:
             if self._policy.doubts and self._nothing_else_runs:
                 times.append(self._policy.doubt_ends_s())
         else:
-            times.append(self._breaker.open_since_s + self._patience[0])
+            since_s, most_s, _ = self._patience
+            times.append(since_s + most_s)
         at_s = min((time for time in times if time is not None), default=None)
         if at_s is None or self._stopped:
             return
@@ -519,14 +528,14 @@ class Failures:
         if self._stopped or self._admission.paused:
             return
         now_s = self._clock()
-        since_s = self._breaker.open_since_s
-        if since_s is None:
+        since_s, most_s, _ = self._patience
+        if not self._breaker.open:
             self._look_at_others()
             if self._policy.doubts and self._nothing_else_runs:
                 self._end_doubts(now_s)
             while (sub := self._retries.pop(now_s)) is not None:
                 self._dispatcher.release(sub)
-        elif now_s - since_s >= self._patience[0]:
+        elif now_s - since_s >= most_s:
             self._halt(self._no_more_patience(now_s - since_s))
             return
         self._wake()
@@ -538,10 +547,15 @@ class Failures:
         doubts = self._policy.doubts
         if self._clock() < self._others_until_s:
             return False
-        busy = self._dispatcher.lanes.running - len(self.late) + self._dispatcher.ready
+        busy = self._in_flight + self._dispatcher.ready
         if busy > len(doubts) or self._awaits():
             return False
-        return busy <= sum(sub not in self._retries for sub in doubts)
+        waiting = sum(sub in self._retries for sub in doubts)
+        return busy <= len(doubts) - waiting and len(self._retries) == waiting
+
+    @property
+    def _in_flight(self) -> int:
+        return self._dispatcher.lanes.running - len(self.late)
 
     def _end_doubts(self, now_s: float) -> None:
         if now_s < self._policy.doubt_ends_s():
@@ -565,7 +579,7 @@ class Failures:
         else:
             what = "the downstream has been failing"
         return Halted(
-            f"{what}; drainer has waited for {waited_s:.0f} s ({self._patience[1]}); last,"
+            f"{what}; drainer has waited for {waited_s:.0f} s ({self._patience[2]}); last,"
             f" {self._last_kind}",
             hint="Fix the downstream, then resume. If the messages are bad instead, resume"
             " with --no-breaker.",

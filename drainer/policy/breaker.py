@@ -39,14 +39,15 @@ class Breaker:
     Attributes:
         open_since_s: when it opened; None while it is closed.
         opened: how often it did.
-        own: whether it stays open for errors that look like the messages' own.
+        own_since_s: since when it is open for errors that look like the messages' own; None if
+            it is not, or a probe has failed otherwise since.
         turn: rises when it opens and when it closes.
     """
 
     def __init__(self) -> None:
         self.open_since_s: float | None = None
         self.opened = 0
-        self.own = False
+        self.own_since_s: float | None = None
         self.turn = 0
         self.prefers_tried = False  # for the next probe: probes take turns with untried ones
         self._probe: SubMessage | None = None
@@ -69,27 +70,44 @@ class Breaker:
         """When the next probe may start; None while one is under way, or none is needed."""
         return self._probe_at_s if self.open and self._probe is None else None
 
-    def failed(
-        self, sub: SubMessage, number: int, *, is_first: bool, own: bool, lanes: int, now_s: float
-    ) -> None:
-        """Takes note of the failed call of this number, a sub-message's first failure or not.
+    @property
+    def own(self) -> bool:
+        return self.own_since_s is not None
 
-        ``lanes`` have something to do.
+    def failed(
+        self,
+        sub: SubMessage,
+        number: int,
+        known: Window | None,
+        *,
+        own: bool,
+        lanes: int,
+        running: int,
+        now_s: float,
+    ) -> Window | None:
+        """Takes note of the failed call of this number; gives the window that its sub-message is
+        counted in, to be ``known`` when it fails again.
+
+        ``lanes`` have something to do, and ``running`` calls are in flight: these may still end
+        well, and as many have to fail first.
         """
         if sub is self._probe:
             self._wait_s = min(PROBE_MOST_S, self._wait_s * 2)
             self.undecided(sub, now_s)
-        if not is_first:
-            return
+            if not own:
+                self.own_since_s = None
+        if known is not None and (known is self._own or not own):
+            return known
         window = self._own if own else self._away
         window.since = window.since if window.failed else number
         window.failed += 1
         if own and window.failed >= FAILURES_OWN:  # a success would have ended this window
-            self.own = True
+            self.own_since_s = self.own_since_s or now_s
             self.start(now_s)
-        enough = window.failed >= min(FAILURES, max(2, lanes))
+        enough = window.failed >= max(running, min(FAILURES, max(2, lanes)))
         if not own and enough and window.succeeded < HEALTHY * window.failed:
             self.start(now_s)
+        return window
 
     def succeeded(self, begun: int, calls: int = 1) -> None:
         """Takes note of successes of calls that began after so many had failed."""
@@ -114,11 +132,12 @@ class Breaker:
         """Leaves a time out in which nothing could be tried."""
         if self.open_since_s is not None:
             self.open_since_s += now_s - max(since_s, self.open_since_s)
+        if self.own_since_s is not None:
+            self.own_since_s += now_s - max(since_s, self.own_since_s)
 
     def close(self) -> None:
         """Closes it, without a probe too."""
-        self._probe = self.open_since_s = None
-        self.own = False
+        self._probe = self.open_since_s = self.own_since_s = None
         self.turn += 1
         self._away, self._own = Window(), Window()
 

@@ -10,7 +10,7 @@ from random import Random
 from drainer.core.codec import JsonRecord, Whole
 from drainer.core.progress import Counts
 from drainer.message import SubMessage
-from drainer.policy.breaker import HEALTHY, Breaker
+from drainer.policy.breaker import HEALTHY, Breaker, Window
 from drainer.policy.fault import Fault
 
 JITTER = 0.5  # a delay is drawn between this share of itself and the whole
@@ -228,27 +228,41 @@ class Failing:
     """What is known of a sub-message that has failed and not ended.
 
     Attributes:
+        own: failures of its own.
         turn: of the breaker, in which the rest is counted.
         tries: attempts that failed.
-        failures: those of them that count.
-        number: of the last failed call, that ended at ``at_s`` with ``error``.
-        ended: successes that had ended when the doubt about it began.
+        proven: failures that may be the downstream's, and that count by ``rule``.
+        is_stale: whether the attempt in flight began before the last of these did.
+        number: of the failed call with which the doubt began, at ``at_s``.
+        latest: of the last one, which failed with ``error``.
+        ended: successes that had ended when the doubt began.
         behind: sub-messages before it in its lane that were given up, one after the other.
+        window: of the breaker, that it was counted in.
     """
 
-    turn: int
+    own: int = 0
+    turn: int = 0
     tries: int = 0
-    failures: int = 0
+    proven: int = 0
+    rule: str = ""
+    is_stale: bool = False
     number: int = 0
     at_s: float = 0.0
+    latest: int = 0
     error: BaseException | None = None
     ended: int = 0
     behind: int = 0
+    window: Window | None = None
+
+    @property
+    def failures(self) -> int:
+        """How many count."""
+        return self.own + self.proven
 
     @property
     def is_suspect(self) -> bool:
         """Whether it, or its lane, has failed where others succeeded."""
-        return self.failures > 0 or self.behind >= LANE_BAD
+        return self.proven > 0 or self.behind >= LANE_BAD
 
 
 class FailurePolicy:
@@ -279,7 +293,7 @@ class FailurePolicy:
         self._opened_at = 0  # failed calls by then
         self.given_up = before.given_up
         self.given_up_by = Counter[str]()  # in this run, by the rule that applied
-        self.doubts: dict[SubMessage, Failing] = {}  # by their last failures, oldest first
+        self.doubts: dict[SubMessage, Failing] = {}  # by the failures with which they began
         self._doubt_since = 0, 0.0  # the failed call, and when
         self._doubt_over: int | None = None  # after so many failed calls
         self._times: deque[tuple[int, float]] = deque(maxlen=MARKS_MOST)  # failed calls, and when
@@ -309,60 +323,80 @@ class FailurePolicy:
         done: int,
         lanes: int,
         now_s: float,
+        running: int = 0,
         wall_s: float = 0.0,
     ) -> Decision:
         """Decides on an attempt that failed, or took too long.
 
-        ``lanes`` have something to do; ``wall_s`` is the time that other processes have too.
+        ``lanes`` have something to do, ``running`` calls are in flight; ``wall_s`` is the time
+        that other processes have too.
         """
         settings, breaker = self.settings, self.breaker
-        self.noticed(sub, fault, lanes=lanes, now_s=now_s, wall_s=wall_s)
+        self.noticed(sub, fault, lanes=lanes, running=running, now_s=now_s, wall_s=wall_s)
         failing: Failing = sub.failing
-        known = self.doubts.pop(sub, None)
         failing.tries += 1
-        own = fault is Fault.OWN or not settings.breaker
-        if own and not (breaker.open and breaker.own):
-            failing.failures += 1
-            if failing.failures > settings.retries:
-                return self.give_up(OWN_ERROR)
+        failing.latest, failing.error = self.failed_calls, error
+        if fault is Fault.OWN or not settings.breaker:
+            self.doubts.pop(sub, None)
+            if not breaker.own:
+                failing.own += 1
+                if failing.failures > settings.retries:
+                    return self.give_up(OWN_ERROR)
         elif not breaker.open:
             if self._doubt_over is not None and failing.is_suspect:
-                failing.failures += 1
+                failing.proven, failing.rule = failing.proven + 1, IN_DOUBT
             if failing.failures > self._allowed:
-                return self.give_up(OTHERS_SUCCEED)
+                return self.give_up(failing.rule)
             halts = settings.on_failure is OnFailure.HALT  # a resume tries it again
             if halts and not done and failing.tries > settings.retries:
                 return Decision(Fate.HALT, why=NOTHING_SUCCEEDED)
-            failing.number, failing.at_s, failing.error = self.failed_calls, now_s, error
-            if known is None:
-                failing.ended = self._ended
-                if not self.doubts:
-                    self._doubt_since = failing.number, now_s
-            self.doubts[sub] = failing
+            self._doubt(sub, failing, now_s)
         return Decision(Fate.RETRY, now_s + settings.delay_s(failing.tries, self._random))
 
+    def _doubt(self, sub: SubMessage, failing: Failing, now_s: float) -> None:
+        if sub not in self.doubts:
+            failing.number, failing.at_s, failing.ended = self.failed_calls, now_s, self._ended
+            if not self.doubts:
+                self._doubt_since = failing.number, now_s
+            self.doubts[sub] = failing
+        if now_s - self._doubt_since[1] >= self.settings.max_doubt_s and self._is_outage():
+            self.breaker.start(now_s)  # calls that hang: few fail in all that time
+            self._opened()
+
     def noticed(
-        self, sub: SubMessage, fault: Fault, *, lanes: int, now_s: float, wall_s: float
+        self,
+        sub: SubMessage,
+        fault: Fault,
+        *,
+        lanes: int,
+        running: int,
+        now_s: float,
+        wall_s: float,
     ) -> None:
         """Counts a failed call, of several sub-messages too: ``sub`` is the first of them."""
         self.failed_calls += 1
-        if not self._times or wall_s - self._times[-1][1] >= MARK_S:
+        if not self._times or abs(wall_s - self._times[-1][1]) >= MARK_S:
             self._times.append((self.failed_calls, wall_s))
         failing: Failing | None = getattr(sub, "failing", None)
-        is_first, turn = failing is None, self.breaker.turn
+        if failing is None:
+            failing = sub.failing = Failing()
+        turn = self.breaker.turn
         if self.settings.breaker:
-            self.breaker.failed(
+            failing.window = self.breaker.failed(
                 sub,
                 self.failed_calls,
-                is_first=is_first,
+                failing.window,
                 own=fault is Fault.OWN,
                 lanes=lanes,
+                running=running,
                 now_s=now_s,
             )
         if turn != self.breaker.turn:
             self._opened()
-        if failing is None or failing.turn != self.breaker.turn:
-            sub.failing = Failing(self.breaker.turn, behind=failing.behind if failing else 0)
+        if failing.turn != self.breaker.turn:
+            failing.turn = self.breaker.turn
+            failing.tries = failing.proven = 0
+            failing.is_stale = False
 
     def succeeded(self, sub: SubMessage) -> list[SubMessage]:
         """Takes note of a success; gives the sub-messages in doubt that it shows to be bad."""
@@ -387,7 +421,9 @@ class FailurePolicy:
         while self.doubts and (found := next(iter(self.doubts.items())))[1].number <= begun:
             sub, failing = found
             del self.doubts[sub]
-            failing.failures += 1
+            if not failing.is_stale:
+                failing.proven, failing.rule = failing.proven + 1, OTHERS_SUCCEED
+            failing.is_stale = getattr(sub, "begun", -1) >= failing.latest  # it is tried again now
             if failing.failures > self._allowed:
                 bad.append(sub)
         if self.doubts and begun >= self._doubt_since[0]:
@@ -414,12 +450,10 @@ class FailurePolicy:
         self._doubt_over = self.failed_calls
         bad = []
         for sub, failing in self.doubts.items():
-            failing.failures = failing.tries
-            if failing.tries > self.settings.retries:
+            failing.proven, failing.rule = failing.tries, IN_DOUBT
+            if failing.failures > self.settings.retries:
                 bad.append(sub)
-        for sub in bad:
-            del self.doubts[sub]
-        self._doubt_since = self.failed_calls, now_s
+        self.doubts.clear()
         return bad
 
     def recovered(self) -> None:
@@ -449,8 +483,7 @@ class FailurePolicy:
     def follows(self, sub: SubMessage, given_up: SubMessage) -> None:
         """Takes note of the next one in the lane of a sub-message that is given up: if it fails as
         well, that says nothing of the downstream."""
-        behind = 1 + getattr(given_up, "failing", Failing(0)).behind
-        sub.failing = Failing(self.breaker.turn, behind=behind)
+        sub.failing = Failing(behind=given_up.failing.behind + 1, window=given_up.failing.window)
 
     def _is_outage(self) -> bool:
         """Whether it is the downstream that all that can run is in doubt."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from drainer.handler import Retry
 
+RETRY_AFTER_LEAST_S, RETRY_AFTER_MOST_S = 0.2, 3600.0  # clocks differ; some ask for years
 CAUSES_MOST = 10  # of a chain of causes; one may go in a circle
 
 
@@ -137,6 +138,8 @@ def as_retry(error: BaseException) -> Retry | None:
         status = _status(each)
         if status in _RETRY_STATUSES or after_s is not None or _is_throttled(each):
             return Retry(f"HTTP {status}" if status else type(each).__name__, after=after_s)
+        if _fault(each) is not Fault.UNCLEAR:
+            return None
     return None
 
 
@@ -197,9 +200,10 @@ def _retry_after_s(error: BaseException) -> float | None:
         if not text:
             return None
         if str(text).strip().isdigit():
-            return float(text)
-        left = parsedate_to_datetime(str(text)) - datetime.now(UTC)
-        return max(0.0, left.total_seconds())
+            left_s = float(text)
+        else:
+            left_s = (parsedate_to_datetime(str(text)) - datetime.now(UTC)).total_seconds()
+        return min(max(RETRY_AFTER_LEAST_S, left_s), RETRY_AFTER_MOST_S)
     except (AttributeError, TypeError, ValueError):
         return None
 

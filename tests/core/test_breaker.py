@@ -15,6 +15,7 @@ from drainer.policy.breaker import (
     PROBE_MOST_S,
     SUCCESSES,
     Breaker,
+    Window,
 )
 
 
@@ -24,12 +25,15 @@ def fail(
     *,
     own: bool = False,
     lanes: int = 999,
+    running: int = 0,
     now_s: float = 0.0,
     since: int = 1,
 ) -> None:
     """So many failed calls, each of another sub-message."""
     for number in range(since, since + times):
-        breaker.failed(SubMessage(), number, is_first=True, own=own, lanes=lanes, now_s=now_s)
+        breaker.failed(
+            SubMessage(), number, None, own=own, lanes=lanes, running=running, now_s=now_s
+        )
 
 
 def opened(now_s: float = 0.0) -> Breaker:
@@ -46,7 +50,7 @@ def probed(breaker: Breaker) -> SubMessage:
 
 
 def again(breaker: Breaker, sub: SubMessage, now_s: float) -> None:
-    breaker.failed(sub, 900, is_first=False, own=False, lanes=999, now_s=now_s)
+    breaker.failed(sub, 900, Window(), own=False, lanes=999, running=0, now_s=now_s)
 
 
 @pytest.mark.parametrize(
@@ -65,10 +69,38 @@ def test_it_opens_when_so_many_sub_messages_failed_and_none_succeeded(
 
 def test_one_sub_message_that_fails_often_is_no_outage() -> None:
     breaker, sub = Breaker(), SubMessage()
-    breaker.failed(sub, 1, is_first=True, own=False, lanes=1, now_s=0.0)
+    breaker.failed(sub, 1, None, own=False, lanes=1, running=0, now_s=0.0)
     for _ in range(FAILURES):
         again(breaker, sub, 0.0)
     assert not breaker.open
+
+
+def test_as_many_have_to_fail_as_are_in_flight_for_these_may_end_well() -> None:
+    breaker = Breaker()
+    fail(breaker, 199, running=200)
+    assert not breaker.open
+    fail(breaker, 1, running=200, since=200)
+    assert breaker.open
+
+
+def test_a_sub_message_counts_once_in_a_window_of_own_errors_and_again_in_the_next() -> None:
+    breaker, sub = Breaker(), SubMessage()
+    window = breaker.failed(sub, 1, None, own=True, lanes=9, running=0, now_s=0.0)
+    for _ in range(FAILURES_OWN):
+        breaker.failed(sub, 2, window, own=True, lanes=9, running=0, now_s=0.0)
+    assert not breaker.open
+    breaker.succeeded(2)
+    assert breaker.failed(sub, 3, window, own=True, lanes=9, running=0, now_s=0.0) is not window
+
+
+def test_a_probe_with_another_error_shows_that_it_is_not_the_messages_own() -> None:
+    breaker = Breaker()
+    fail(breaker, FAILURES_OWN, own=True, now_s=7.0)
+    assert breaker.own_since_s == 7.0
+    again(breaker, SubMessage(), 8.0)
+    assert breaker.own, "it began before"
+    again(breaker, probed(breaker), 9.0)
+    assert (breaker.open, breaker.own) == (True, False)
 
 
 def test_own_errors_and_others_are_counted_apart() -> None:

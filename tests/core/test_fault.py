@@ -154,9 +154,10 @@ LATER = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
         (http(425), None),
         (http(429), None),
         (http(429, Retry_After="7"), 7.0),
-        (http(503, Retry_After="0"), 0.0),
+        (http(503, Retry_After="0"), 0.2),
         (http(429, Retry_After="soon"), None),
-        (http(503, Retry_After="Mon, 01 Jan 2001 00:00:00 GMT"), 0.0),
+        (http(503, Retry_After="Mon, 01 Jan 2001 00:00:00 GMT"), 0.2),
+        (http(503, Retry_After="9" * 40), 3600.0),
         (from_library("httpx.HTTPStatusError", response=Response(429, retry_after="3")), 3.0),
         (
             from_library(
@@ -177,6 +178,10 @@ def test_an_answer_that_asks_to_come_back_is_a_retry(
     found = as_retry(error)
     assert found is not None
     assert found.after == after_s
+
+
+def test_the_cause_of_an_error_of_its_own_is_not_asked() -> None:
+    assert as_retry(caused_by(ValueError(), http(429))) is None
 
 
 def test_a_date_to_come_back_at_is_a_time_from_now() -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import example, given, settings
@@ -148,7 +148,89 @@ def test_a_proxy_that_answers_html_for_long_halts_after_max_doubt() -> None:
     assert len(run.given_up) < FAILURES_OWN
 
 
+class Flapping:
+    """Away with one error from 1 to 10 s; a success or two; then away with another for 4 s."""
+
+    def __init__(self, first: Error, second: Error) -> None:
+        self.first, self.second = first, second
+        self.back_s: float | None = None
+
+    def __call__(self, _: int, now_s: float) -> BaseException | None:
+        if now_s < 10:
+            return self.first() if now_s >= 1 else None
+        self.back_s = self.back_s or now_s
+        return self.second() if self.back_s + 0.05 <= now_s < self.back_s + 4 else None
+
+
+@pytest.mark.parametrize("first", [ValueError, ConnectionError])
+def test_own_errors_that_come_back_after_a_success_cost_99_again_at_most(first: Error) -> None:
+    run = VirtualDrain(
+        Flapping(first, ValueError), 20_000, 20_000, 1_000, 0.3, policy=policy(retries=0)
+    )
+    assert len(run.given_up) <= 2 * (FAILURES_OWN - 1)
+
+
+def test_an_outage_that_turns_into_html_costs_99_at_most() -> None:
+    run = VirtualDrain(
+        either(away(1, 600), away(600, 1e9, ValueError)),
+        5_000,
+        5_000,
+        20,
+        policy=policy(retries=0),
+    )
+    assert len(run.given_up) < FAILURES_OWN
+    assert "--max-doubt" in str(run.halted)
+
+
+def test_html_that_turns_into_an_outage_is_waited_out() -> None:
+    run = VirtualDrain(either(away(1, 1.3, ValueError), away(1.3, 300)), 5_000, 5_000, 20)
+    assert run.halted is None
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+def test_many_own_errors_first_are_given_up_though_they_open_the_breaker(retries: int) -> None:
+    run = VirtualDrain(always(*range(110)), 2_000, 2_000, 20, policy=policy(retries=retries))
+    assert run.halted is None
+    assert set(run.given_up) == set(range(110))
+    assert run.now_s < 120
+
+
 # --- outages ---
+
+
+@pytest.mark.parametrize("concurrency", [8, 20])
+def test_calls_that_hang_into_the_end_of_an_outage_do_not_count(concurrency: int) -> None:
+    """The client gives up after 10 s; drainer's own retries are one."""
+    run = VirtualDrain(
+        away(1, 50, TimeoutError),
+        400,
+        8_000,
+        concurrency,
+        latency_s=0.05,
+        hangs_s=10.0,
+        policy=policy(retries=1),
+    )
+    assert run.given_up == {}
+
+
+def test_an_outage_in_which_calls_hang_halts_after_max_outage() -> None:
+    """Few fail in all that time."""
+    run = VirtualDrain(away(1, 5_000, TimeoutError), 400, 4_000, policy=policy(max_outage_s=600))
+    assert "--max-outage" in str(run.halted)
+    assert run.given_up == {}
+
+
+def test_failures_of_their_own_make_no_suspects_of_the_downstream_s() -> None:
+    run = VirtualDrain(either(away(1, 1.1, ValueError), away(1.1, 600)), 400, 820)
+    assert run.given_up == {}
+
+
+def test_what_waits_for_a_retry_that_was_asked_for_may_still_tell() -> None:
+    def busy(offset: int, now_s: float) -> BaseException | None:
+        return Retry(after=5) if 1 <= now_s < 300 and offset % 10 else None
+
+    run = VirtualDrain(either(busy, away(1, 300)), 10, 4_000)
+    assert run.given_up == {}
 
 
 @pytest.mark.parametrize("error", [RuntimeError, ConnectionError, lambda: HttpError(503)])
@@ -307,6 +389,48 @@ def test_one_lane_that_can_not_connect_is_given_up_soon_among_healthy_ones(retri
     assert min(run.given_up.values()) < 2
     assert run.status.outages == 0
     assert run.now_s < 2 + 60 + 200 * 0.4, "its lane is all that is left"
+
+
+def test_a_bad_lane_is_given_up_soon_where_healthy_calls_take_longer_than_retries_wait() -> None:
+    run = VirtualDrain(
+        always(*range(3, 400, 20), error=ConnectionError),
+        20,
+        concurrency=20,
+        latency_of=lambda offset: 0.01 if offset % 20 == 3 else 3.0,
+        policy=policy(retries=1, retry_max_delay_s=1.0),
+    )
+    assert run.given_up[3] < 30
+    assert run.halted is None
+
+
+@pytest.mark.parametrize("share", [3, 5])
+def test_bad_ones_that_fail_faster_than_others_succeed_are_no_outage(share: int) -> None:
+    bad = range(0, 2_000, share)
+    run = VirtualDrain(
+        always(*bad, error=RuntimeError),
+        2_000,
+        2_000,
+        200,
+        latency_of=lambda offset: 0.002 if offset % share == 0 else 0.3,
+    )
+    assert run.halted is None
+    assert set(run.given_up) == set(bad)
+
+
+def test_a_hanging_call_that_is_all_that_is_left_is_given_up_by_max_doubt() -> None:
+    run = VirtualDrain(
+        lambda offset, _: TimeoutError() if offset == 399 else None, policy=policy(retries=1)
+    )
+    assert given_up_by(run.status) == {"--max-doubt": 1}
+
+
+def test_an_error_with_odd_attributes_is_one_like_others() -> None:
+    class ApiError(Exception):
+        response: ClassVar = {"Error": "boom"}
+
+    run = VirtualDrain(always(5, error=ApiError), 20)
+    assert run.halted is None
+    assert set(run.given_up) == {5}
 
 
 @pytest.mark.parametrize("retries", [0, 3])

@@ -75,6 +75,7 @@ class VirtualDrain:
     )
     totals: Callable[[float], Totals] = lambda now_s: Totals()
     is_outage: Callable[[BaseException], bool | None] | None = None
+    latency_of: Callable[[int], float] | None = None
     hangs_s: float = inf  # of calls with a TimeoutError: they are cancelled by the policy's timeout
 
     def __post_init__(self) -> None:
@@ -134,7 +135,8 @@ class VirtualDrain:
         async def handle(sub: SubMessage) -> None:
             offset = sub.message.offset
             self.attempts[offset] += 1
-            await asyncio.sleep(self.latency_s * random.uniform(0.5, 1.5))
+            mean_s = self.latency_of(offset) if self.latency_of else self.latency_s
+            await asyncio.sleep(mean_s * random.uniform(0.5, 1.5))
             error = self.bad(offset, loop.now_s)
             if isinstance(error, TimeoutError):
                 await asyncio.sleep(self.hangs_s if self.hangs_s < inf else 1e6)
