@@ -22,6 +22,7 @@ def account(done: int, pending: int = 0) -> dict[str, int]:
         "failed": 0,
         "skipped": 0,
         "pending": pending,
+        "unsplit": 0,
     }
 
 
