@@ -269,7 +269,7 @@ class Failing:
     max_doubt_s: float | None = option(
         default=None,
         parse=parse_duration,
-        help="Time that a lone failure may count as an outage. Default: 1m.",
+        help="How long an unclear failure may count as an outage. Default: 1m.",
     )
     rate: float | None = option(
         default=None,
