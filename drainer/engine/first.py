@@ -15,11 +15,13 @@ def with_class(
     dispatcher: FirstDispatcher,
     where: str,
     rate: float | None,
+    pause_s: float = 0.0,
 ) -> Status:
     """A status of a run that drains one class: what is left of this is the class's, and becomes
     that of all.
 
-    ``rate`` is how many sub-messages may be started per second.
+    ``rate`` is how many sub-messages may be started per second. The rest begins ``pause_s`` after
+    the class.
     """
     now = dispatcher.counts_of_class()
     lefts = [part.sub_messages_left for part in status.partitions]
@@ -50,7 +52,7 @@ def with_class(
         for part in status.partitions
     )
     rest_s = _rest_s(status, dispatcher, sum(beside.values()) + dispatcher.held, rate)
-    eta_s = None if status.eta_s is None or rest_s is None else status.eta_s + rest_s
+    eta_s = None if status.eta_s is None or rest_s is None else status.eta_s + pause_s + rest_s
     return replace(status, classes=classes, partitions=partitions, eta_s=eta_s)
 
 

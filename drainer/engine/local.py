@@ -325,7 +325,7 @@ class LocalDrain:
         if isinstance(self.dispatcher, FirstDispatcher) and self._held.first is not None:
             rate = self._settings.failures.rate
             first = self._held.first
-            status = with_class(status, plan, self.dispatcher, first, rate)
+            status = with_class(status, plan, self.dispatcher, first, rate, self._held.pause_s)
         return replace(
             status,
             trouble=self._source.trouble or self._failures.trouble,

@@ -118,6 +118,7 @@ class Held:
         first: the expression of the class that this run drains; None for all that is left.
         class_maps: where classes lie, by selector, as runs of this process have seen it.
         passes: the account of sub-messages of former passes of this run.
+        pause_s: how long it takes to begin with the rest behind a class.
     """
 
     plan: OffsetPlan
@@ -136,6 +137,7 @@ class Held:
     first: str | None = None
     class_maps: dict[str, ClassMap] = field(default_factory=dict)
     passes: Counts = NO_COUNTS
+    pause_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

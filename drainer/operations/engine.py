@@ -41,6 +41,10 @@ class Engine(Protocol):
     def session_s(self) -> float:
         """How long the lock has to keep others out, at least, when this process falls silent."""
 
+    @property
+    def start_s(self) -> float:
+        """How long it takes until the first call, about."""
+
     def __call__(self, held: HeldDrain) -> Summary: ...
 
 
@@ -50,6 +54,7 @@ class InProcess:
 
     wrap: Callable[[Source, Dispatcher], Source] = lambda source, _: source
     session_s = 0.0  # what handles falls silent with it
+    start_s = 0.0
 
     def __call__(self, held: HeldDrain) -> Summary:
         plan, running, settings = held.plan, held.running, held.cluster.settings

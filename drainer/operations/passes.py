@@ -43,7 +43,8 @@ def _in_passes(held: HeldDrain, engine: Engine, passes: list[Summary]) -> Summar
         handler = held.handler.fresh()  # to be opened and closed by itself
         if now.plan.redrive is not None:
             handler = handler.redriving(now.plan.redrive)
-        summary = in_process(replace(now, handler=handler, first=where))
+        begun = replace(now, handler=handler, first=where, pause_s=engine.start_s)
+        summary = in_process(begun)
         passes.append(summary)
         stops = summary.cause is not None and now.plan.classes.only
         if stops or not goes_on(summary.cause):

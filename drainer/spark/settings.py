@@ -20,6 +20,7 @@ from drainer.wings import Extra, insist_on
 
 EVERY_CORE = "local[*]"
 WAVE_BYTES = 2 * 1024**3
+START_S = 10.0  # of a session, workers and the first wave, measured on local[2]; clusters vary
 MOST_TASKS = MOST_SHARDS = 10_000  # more is a slip of the finger
 ARCHIVES = (".zip", ".whl", ".egg", ".py")  # what Spark can put on the executors' path
 
@@ -145,6 +146,7 @@ class OnSpark:
     """Spark as the engine of a drain: reads and handles in its tasks."""
 
     settings: SparkSettings
+    start_s = START_S
 
     @property
     def session_s(self) -> float:

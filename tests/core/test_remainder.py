@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import pytest
 
@@ -116,11 +117,25 @@ def first_then_rest() -> tuple[Run, Run]:
 
 
 def test_after_a_class_the_time_left_is_that_of_the_rest() -> None:
-    """The issue: the rest was taken for as large as the class and it, over few messages."""
+    """Once the rest was taken for as large as the class and it, over few messages."""
     _, rest = first_then_rest()
     ended_s = rest.now_s
     for at_s, status in rest.statuses[4:-1]:
         assert status.eta_s == pytest.approx(ended_s - at_s, rel=0.05, abs=0.5)
+
+
+def test_the_time_left_of_all_has_what_the_other_engine_takes_to_start() -> None:
+    plan = planned(first=True)
+    first = Run(plan, FirstDispatcher(plan, WHERE, None, 2**20))
+    first.go_on(8)
+    status = first.meter.status(plan, WORKERS)
+    dispatcher = cast(FirstDispatcher, first.dispatcher)
+    at_once, later = (
+        with_class(status, plan, dispatcher, WHERE, None, pause_s) for pause_s in (0.0, 10.0)
+    )
+    assert at_once.eta_s is not None
+    assert later.eta_s == at_once.eta_s + 10.0
+    assert later.turn == at_once.turn
 
 
 def test_while_a_class_is_drained_the_time_left_is_its_own_and_that_of_all() -> None:
