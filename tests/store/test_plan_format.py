@@ -316,6 +316,18 @@ def test_what_is_pending_before_the_start_of_a_log_is_lost_by_name() -> None:
     assert OffsetPlan.decode(past.encode()) == past
 
 
+def test_what_any_claim_finished_before_the_start_of_a_log_stays_in_the_account() -> None:
+    done = Progress(140, sub_messages=Counts(90, 80, pending=10))
+    claims = {ALL: {0: progress(120), 2: Progress(0)}, "1/2": {0: done, 2: Progress(0)}}
+    plan = replace(PLAN, claims=claims)
+
+    past = plan.past(plan.gaps({0: 135, 2: 0})).settled()
+
+    before, after = plan.settled().counts(), past.counts()
+    assert after == before
+    assert after[1].done >= 80
+
+
 def test_a_log_that_starts_behind_the_backlog_leaves_nothing_to_do() -> None:
     past = PLAN.past(PLAN.gaps({0: 10_000, 2: 10_000}))
 
