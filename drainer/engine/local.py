@@ -330,8 +330,6 @@ class LocalDrain:
             status,
             trouble=self._source.trouble or self._failures.trouble,
             auto=None if self._limiter is None else self._limiter.status(),
-            busy=self._meter.busy,
-            processor=self._meter.load(),
             blocked_by=self._watchdog.blocked_by,
             is_blocked=self._watchdog.is_blocked,
             read_cap=cap_status(self._ports.read_pace, status.elapsed_s),

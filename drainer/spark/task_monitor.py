@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drainer.core.claims import ALL, end_of
 from drainer.core.latency import Latency, merge_latencies
@@ -52,25 +51,9 @@ class _Task:
 class TaskMonitor(Measures):
     """Owned by the driver's event loop; ``take`` is given each record's status."""
 
-    def __init__(
-        self,
-        aggregation: Aggregation,
-        *,
-        concurrency: int,
-        buffer_bytes: int,
-        plan_path: str,
-        folds: bool = False,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
+    def __init__(self, aggregation: Aggregation, **named: Any) -> None:
         self._aggregation = aggregation
-        super().__init__(
-            aggregation.counts()[1].finished,
-            concurrency=concurrency,
-            buffer_bytes=buffer_bytes,
-            plan_path=plan_path,
-            folds=folds,
-            clock=clock,
-        )
+        super().__init__(**named)
         self._tasks: dict[tuple[int, int], _Task] = {}  # by deal, and the number there
         self._before = TaskStatus()  # of deals and attempts that are over
         self._known = aggregation.claims()  # before the run
@@ -79,7 +62,7 @@ class TaskMonitor(Measures):
         self._read = {n: WaveRead(at) for n, at in aggregation.watermarks.items()}  # all waves
         self.waves = 0
         self._about: int | None = None
-        self._wave_began_s = self._dealt_s = clock()
+        self._wave_began_s = self._dealt_s = self._clock()
         self.tasks_most = 0
 
     def counts(self) -> tuple[Counts, Counts]:
@@ -160,9 +143,13 @@ class TaskMonitor(Measures):
             ((Shown(text), waiting) for each in now for text, waiting in each.hottest),
             key=lambda each: -each[1],
         )
-        status = self._status(
+        return self._status(
             plan,
-            (
+            left,
+            starved=False,  # waves come one by one: how soon says little of how fast
+            running=sum(each.running for each in now),
+            hottest=tuple(hottest[:HOTTEST]),
+            partitions=tuple(
                 PartitionStatus(
                     partition=number,
                     start=part.start,
@@ -176,18 +163,11 @@ class TaskMonitor(Measures):
                 )
                 for number, part in plan.partitions.items()
             ),
-            left,
-            starved=False,  # waves come one by one: how soon says little of how fast
-            running=sum(each.running for each in now),
             lanes=sum(each.lanes for each in now),
             lanes_ready=sum(each.lanes_ready for each in now),
-            hottest=hottest[:HOTTEST],
             buffered_bytes=sum(each.buffered_bytes for each in now),
             latency_recent=merge_latencies(each.latency_recent for each in now),
             engine=self._spark(ahead=ahead),
-        )
-        return replace(
-            status,
             busy=sum(each.busy for each in now),
             processor=Load(_mean(e.used for e in loads), _mean(e.waited for e in loads)),
         )
