@@ -34,7 +34,7 @@ class Limiter:
         busy_s: Callable[[], float],
         clock: Callable[[], float],
     ) -> None:
-        self._search = search
+        self.search = search
         self._dispatcher = dispatcher
         self._failures = failures
         self._idle = idle
@@ -44,17 +44,14 @@ class Limiter:
         self._last = self._now()
         self._running = 0
 
-    def status(self) -> AutoStatus:
-        return auto_status(self._search)
-
     async def run(self) -> None:
         """Goes on until it is cancelled."""
         while True:
-            await asyncio.sleep(self._search.look_s)
+            await asyncio.sleep(self.search.look_s)
             self.look()
 
     def look(self) -> None:
-        now, limit = self._now(), self._search.limit
+        now, limit = self._now(), self.search.limit
         seconds, done, failed, calls, busy_s = (
             after - before for before, after in zip(self._last, now, strict=True)
         )
@@ -62,16 +59,9 @@ class Limiter:
         self._last = now
         if seconds <= 0:
             return
-        in_flight = (before + self._running) / 2
-        found = self._search.hear(
-            Interval(
-                seconds,
-                int(done),
-                int(failed),
-                in_flight,
-                busy_s / seconds,
-                int(calls),
-            )
+        in_flight, busy = (before + self._running) / 2, busy_s / seconds
+        found = self.search.hear(
+            Interval(seconds, int(done), int(failed), in_flight, busy, int(calls))
         )
         if found != limit:
             self._use(found)

@@ -27,7 +27,7 @@ from drainer.engine.failures import Failures
 from drainer.engine.first import with_class
 from drainer.engine.latencies import Latencies
 from drainer.engine.lifecycle import Lifecycle
-from drainer.engine.limiter import Limiter
+from drainer.engine.limiter import Limiter, auto_status
 from drainer.engine.loop import event_loop, spawn
 from drainer.engine.meter import Meter, cap_status
 from drainer.engine.outcome import judged_before, not_closed
@@ -329,7 +329,7 @@ class LocalDrain:
         return replace(
             status,
             trouble=self._source.trouble or self._failures.trouble,
-            auto=None if self._limiter is None else self._limiter.status(),
+            auto=None if self._limiter is None else auto_status(self._limiter.search),
             blocked_by=self._watchdog.blocked_by,
             is_blocked=self._watchdog.is_blocked,
             read_cap=cap_status(self._ports.read_pace, status.elapsed_s),

@@ -51,11 +51,13 @@ class _Task:
 class TaskMonitor(Measures):
     """Owned by the driver's event loop; ``take`` is given each record's status."""
 
-    def __init__(self, aggregation: Aggregation, **named: Any) -> None:
+    def __init__(self, aggregation: Aggregation, given_up_before: int = 0, **named: Any) -> None:
+        """``given_up_before`` sub-messages were so by former runs."""
         self._aggregation = aggregation
         super().__init__(**named)
         self._tasks: dict[tuple[int, int], _Task] = {}  # by deal, and the number there
-        self._before = TaskStatus()  # of deals and attempts that are over
+        # Of deals and attempts that are over.
+        self._before = TaskStatus(failures=FailureStatus(given_up=given_up_before))
         self._known = aggregation.claims()  # before the run
         self._subs_before = aggregation.sub_messages
         self._ruled_before = sum(aggregation.ruled().skipped_by.values())
@@ -109,9 +111,8 @@ class TaskMonitor(Measures):
         """The handler's latency, in this run: the checkpointer asks."""
         return merge_latencies(each.latency for each in self._ever)
 
-    def failures(self, dead_letter_topic: str | None) -> FailureStatus:
-        found = FailureStatus.sum([each.failures for each in self._ever])
-        return replace(found, dead_letter_topic=dead_letter_topic)
+    def failures(self) -> FailureStatus:
+        return FailureStatus.sum([each.failures for each in self._ever])
 
     @property
     def given_up(self) -> int:
