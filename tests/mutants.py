@@ -392,7 +392,7 @@ overdue-thread-counts-as-running (stopping): engine/test_failure_policy.py::test
 +        if dispatcher.lanes.running:
 rate-forgets-what-comes-later (no worker idle without need): engine/test_drains_end.py::test_with_a_rate_what_comes_later_is_started_when_its_time_has_come
 -        if self._failures.holding_back:
--            self._failures.idle()
+-            self._failures.schedule()
 thread-that-came-back-is-lost (stopping): engine/test_failure_policy.py::test_a_thread_that_returns_while_the_drain_ends_is_waited_for
 -        if isinstance(cause, ThreadsOverdue) and self.dispatcher.complete:
 +        if False:

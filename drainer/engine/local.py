@@ -369,7 +369,7 @@ class LocalDrain:
         # A worker found nothing to do: there may be room to deliver more, or nothing is left.
         self._end_if_over()
         if self._failures.holding_back:  # asked of each worker
-            self._failures.idle()
+            self._failures.schedule()
         self._decide_rejected()
         self._pump.poke()
 
@@ -381,7 +381,7 @@ class LocalDrain:
         self._decide_rejected()
         self._workers.wake()
         if self._failures.holding_back:
-            self._failures.idle()
+            self._failures.schedule()
         self._end_if_over()
 
     def _end_if_over(self) -> None:

@@ -154,36 +154,18 @@ class FailureSettings(JsonRecord):
         return whole if random is None else whole * random.uniform(JITTER, 1)
 
 
-class Fate(Enum):
-    """What becomes of a sub-message after a failed attempt."""
-
-    RETRY = "retry"
-    DEAD = "dead"
-    PARKED = "parked"
-    FAILED = "failed"
-    HALT = "halt"
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``at_s`` is when to try again, by the clock that was given; ``why`` tells why it is given up.
+    """What becomes of a sub-message after a failed attempt: ``action``, or None to try again.
 
-    ``asked`` is for one whose handler asked for that time. ``rule`` is by which it is given up.
+    ``at_s`` is when, by the clock that was given; ``why`` tells why it is given up, and ``rule`` by
+    which rule.
     """
 
-    fate: Fate
+    action: OnFailure | None
     at_s: float = 0.0
     why: str | None = None
-    asked: bool = False
     rule: str = ""
-
-
-FATES = {
-    OnFailure.DEAD_LETTER: Fate.DEAD,
-    OnFailure.PARK: Fate.PARKED,
-    OnFailure.SKIP: Fate.FAILED,
-    OnFailure.HALT: Fate.HALT,
-}
 
 
 NOTHING_SUCCEEDED = (
@@ -308,11 +290,11 @@ class FailurePolicy:
         """Decides on a handler that asks to be called again: no failure, and spends no retry."""
         self.forget(sub, now_s)
         wait_s = self.settings.delay_s(sub.attempt, self._random) if after_s is None else after_s
-        return Decision(Fate.RETRY, now_s + max(0.0, wait_s), asked=after_s is not None)
+        return Decision(None, now_s + max(0.0, wait_s))
 
     def give_up(self, rule: str, why: str | None = None) -> Decision:
         """Decides on a sub-message that is given up by this rule."""
-        return Decision(FATES[self.settings.on_failure], why=why, rule=rule)
+        return Decision(self.settings.on_failure, why=why, rule=rule)
 
     def failed(
         self,
@@ -321,18 +303,10 @@ class FailurePolicy:
         fault: Fault,
         *,
         done: int,
-        lanes: int,
         now_s: float,
-        running: int = 0,
-        wall_s: float = 0.0,
     ) -> Decision:
-        """Decides on an attempt that failed, or took too long.
-
-        ``lanes`` have something to do, ``running`` calls are in flight; ``wall_s`` is the time
-        that other processes have too.
-        """
+        """Decides on an attempt that failed, or took too long, and was ``noticed``."""
         settings, breaker = self.settings, self.breaker
-        self.noticed(sub, fault, lanes=lanes, running=running, now_s=now_s, wall_s=wall_s)
         failing: Failing = sub.failing
         failing.tries += 1
         failing.latest, failing.error = self.failed_calls, error
@@ -349,9 +323,9 @@ class FailurePolicy:
                 return self.give_up(failing.rule)
             halts = settings.on_failure is OnFailure.HALT  # a resume tries it again
             if halts and not done and failing.tries > settings.retries:
-                return Decision(Fate.HALT, why=NOTHING_SUCCEEDED)
+                return Decision(OnFailure.HALT, why=NOTHING_SUCCEEDED)
             self._doubt(sub, failing, now_s)
-        return Decision(Fate.RETRY, now_s + settings.delay_s(failing.tries, self._random))
+        return Decision(None, now_s + settings.delay_s(failing.tries, self._random))
 
     def _doubt(self, sub: SubMessage, failing: Failing, now_s: float) -> None:
         if sub not in self.doubts:
@@ -369,11 +343,15 @@ class FailurePolicy:
         fault: Fault,
         *,
         lanes: int,
-        running: int,
         now_s: float,
-        wall_s: float,
+        running: int = 0,
+        wall_s: float = 0.0,
     ) -> None:
-        """Counts a failed call, of several sub-messages too: ``sub`` is the first of them."""
+        """Counts a failed call, of several sub-messages too: ``sub`` is the first of them.
+
+        ``lanes`` have something to do, ``running`` calls are in flight; ``wall_s`` is the time
+        that other processes have too.
+        """
         self.failed_calls += 1
         if not self._times or abs(wall_s - self._times[-1][1]) >= MARK_S:
             self._times.append((self.failed_calls, wall_s))
