@@ -382,8 +382,8 @@ wake-up-lost-in-a-pause (no worker idle without need): engine/test_local_drain.p
 -                    self.wake()
 +                    self._finish(sub)
 more-workers-than-the-limit (concurrency): engine/test_auto_concurrency.py::test_no_more_begin_than_the_limit_of_the_moment
--        self._surplus = max(0, too_many)
-+        self._surplus = 0
+-        self.surplus = max(0, too_many)
++        self.surplus = 0
 cancelled-counts-as-done (stopping): engine/test_stopping.py::test_what_a_swallowed_cancellation_ends_is_not_done
 -        self._next = self._finish = _forget
 drainer/engine/local.py
