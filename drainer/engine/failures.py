@@ -13,7 +13,7 @@ from contextlib import suppress
 from drainer.core.bundles import Bundle, Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
 from drainer.core.listed import counted
-from drainer.core.progress import Counts, Outcome
+from drainer.core.progress import Outcome
 from drainer.engine.kinds import kind_of
 from drainer.engine.outcome import lanes_parked, left_alone
 from drainer.engine.ports import DeadLetters
@@ -37,7 +37,6 @@ from drainer.policy.admission import Admission, Rate, Retries
 from drainer.policy.failures import (
     HANDLER,
     IN_DOUBT,
-    NOTHING,
     OTHERS_SUCCEED,
     UNSPLIT,
     AfterDead,
@@ -68,7 +67,7 @@ class Failures:
         changed: called when the drain may be complete.
         awaits: whether more is about to be delivered.
         halt: ends the drain.
-        before: the account of sub-messages that former runs left to the failure policy.
+        given_up: sub-messages, by former runs.
         totals: what all tasks of the drain did, when there are others.
     """
 
@@ -86,7 +85,7 @@ class Failures:
         awaits: Callable[[], bool],
         halt: Callable[[BaseException], None],
         runtime: Runtime,
-        before: Counts = NOTHING,
+        given_up: int = 0,
         totals: Callable[[], Totals] = Totals,
     ) -> None:
         self._clock = clock = runtime.monotonic
@@ -101,7 +100,7 @@ class Failures:
         self._awaits = awaits
         self._halt = halt
         self._retries = Retries()
-        self._policy = FailurePolicy(settings, runtime.random(), before)
+        self._policy = FailurePolicy(settings, runtime.random(), given_up)
         self._breaker = self._policy.breaker
         self._totals = totals
         self._whole = self._others = Totals()

@@ -30,7 +30,7 @@ from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.limiter import Limiter, auto_status
 from drainer.engine.loop import event_loop, spawn
 from drainer.engine.meter import Meter, cap_status
-from drainer.engine.outcome import judged_before, not_closed
+from drainer.engine.outcome import given_up_before, not_closed
 from drainer.engine.ports import DeadLetters, Held, Ports
 from drainer.engine.pump import Pump
 from drainer.engine.status import FailureStatus, Status, Summary
@@ -169,7 +169,7 @@ class LocalDrain:
             awaits=lambda: self._pump.awaits,
             halt=self._life.end,
             runtime=self._runtime,
-            before=judged_before(self._plan, self._held.passes),
+            given_up=given_up_before(self._held),
             totals=lambda: self.totals(),  # noqa: PLW0108 - it may be set until the first failure
         )
         checkpointer = self._life.keep()

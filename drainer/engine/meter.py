@@ -262,4 +262,6 @@ def time_left(left: Remainder, pace: float, reading: float, *, starved: bool) ->
     """
     if left.offsets_unread and reading and (starved or not pace):
         return left.offsets_unread / reading
-    return left.work / pace if pace and left.work is not None else None
+    if not pace or left.unread is None:
+        return None
+    return (left.waiting + left.share * sum(left.unread.values())) / pace

@@ -8,7 +8,6 @@ from enum import Enum
 from random import Random
 
 from drainer.core.codec import JsonRecord, Whole
-from drainer.core.progress import Counts
 from drainer.message import SubMessage
 from drainer.policy.breaker import HEALTHY, Breaker, Window
 from drainer.policy.fault import Fault
@@ -174,9 +173,6 @@ NOTHING_SUCCEEDED = (
 )
 
 
-NOTHING = Counts()
-
-
 @dataclass(frozen=True, slots=True)
 class Totals:
     """What became of sub-messages in a drain of several tasks.
@@ -258,22 +254,17 @@ class FailurePolicy:
     ``max_doubt_s``, once until something succeeds; but the breaker opens if several failed that
     were no suspects, and hardly any call ended well meanwhile.
 
-    ``done`` is how many sub-messages this run has done so far. ``before`` is the account of
-    sub-messages that former runs left; ``given_up`` goes on from it.
+    ``done`` is how many sub-messages this run has done so far. ``given_up`` goes on from what
+    former runs gave up.
     """
 
-    def __init__(
-        self,
-        settings: FailureSettings,
-        random: Random,
-        before: Counts = NOTHING,
-    ) -> None:
+    def __init__(self, settings: FailureSettings, random: Random, given_up: int = 0) -> None:
         self.settings = settings
         self.breaker = Breaker()
         self.failed_calls = 0
         self._ended = 0  # successes, while it watched
         self._opened_at = 0  # failed calls by then
-        self.given_up = before.given_up
+        self.given_up = given_up
         self.given_up_by = Counter[str]()  # in this run, by the rule that applied
         self.doubts: dict[SubMessage, Failing] = {}  # by the failures with which they began
         self._doubt_since = 0, 0.0  # the failed call, and when

@@ -21,7 +21,7 @@ from drainer.engine.control import Settings
 from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.limiter import auto_status
 from drainer.engine.loop import event_loop, spawn
-from drainer.engine.outcome import judged_before, not_closed
+from drainer.engine.outcome import given_up_before, not_closed
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import CapStatus, FailureStatus, Status, Summary
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled, both
@@ -179,7 +179,7 @@ class SparkDrain:
         await self._look_at_tasks()
         self._monitor = TaskMonitor(
             self._aggregation,
-            judged_before(self._plan, self._held.passes).given_up,
+            given_up_before(self._held),
             concurrency=self._loans.total,
             buffer_bytes=of_one_task(self._running, self._tasks).buffer_bytes * self._tasks,
             plan_path=str(self._file.path),
