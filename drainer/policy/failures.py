@@ -288,13 +288,7 @@ class FailurePolicy:
         return Decision(self.settings.on_failure, why=why, rule=rule)
 
     def failed(
-        self,
-        sub: SubMessage,
-        error: BaseException,
-        fault: Fault,
-        *,
-        done: int,
-        now_s: float,
+        self, sub: SubMessage, error: BaseException, fault: Fault, *, done: int, now_s: float
     ) -> Decision:
         """Decides on an attempt that failed, or took too long, and was ``noticed``."""
         settings, breaker = self.settings, self.breaker
@@ -441,13 +435,11 @@ class FailurePolicy:
         with those that others gave up."""
         self.given_up_by[rule] += 1
         self.given_up += 1
-        given_up = self.given_up + elsewhere
-        if not self.settings.max_failures.passed(given_up, finished):
+        given_up, most = self.given_up + elsewhere, self.settings.max_failures
+        if not most.passed(given_up, finished):
             return None
-        return (
-            f"drainer gave up {given_up:,} sub-messages in all runs, more than --max-failures"
-            f" {self.settings.max_failures}"
-        )
+        many = f"{given_up:,} sub-messages in all runs"
+        return f"drainer gave up {many}, more than --max-failures {most}"
 
     def follows(self, sub: SubMessage, given_up: SubMessage) -> None:
         """Takes note of the next one in the lane of a sub-message that is given up: if it fails as
