@@ -16,8 +16,7 @@ class Limiter:
     """Looks several times a second at what was done since the last time; it costs no sub-message.
 
     Args:
-        failures: knows how many attempts have failed, and how many calls of the handler have ended
-            well when it takes several sub-messages in one.
+        work: gives what ``work_done`` does.
         idle: how many workers find nothing to do.
         use: called with each new limit.
         busy_s: gives the processor seconds that were used or waited for.
@@ -26,8 +25,7 @@ class Limiter:
     def __init__(
         self,
         search: ConcurrencyLimit,
-        dispatcher: Dispatcher,
-        failures: Failures,
+        work: Callable[[], tuple[int, int, int]],
         idle: Callable[[], int],
         use: Callable[[int], None],
         *,
@@ -35,8 +33,7 @@ class Limiter:
         clock: Callable[[], float],
     ) -> None:
         self.search = search
-        self._dispatcher = dispatcher
-        self._failures = failures
+        self._work = work
         self._idle = idle
         self._use = use
         self._busy_s = busy_s
@@ -67,7 +64,7 @@ class Limiter:
             self._use(found)
 
     def _now(self) -> tuple[float, int, int, int, float]:
-        done, calls, failed = work_done(self._dispatcher, self._failures)
+        done, calls, failed = self._work()
         return self._clock(), done, failed, calls, self._busy_s()
 
 

@@ -27,7 +27,7 @@ from drainer.engine.failures import Failures
 from drainer.engine.first import with_class
 from drainer.engine.latencies import Latencies
 from drainer.engine.lifecycle import Lifecycle
-from drainer.engine.limiter import Limiter, auto_status
+from drainer.engine.limiter import Limiter, auto_status, work_done
 from drainer.engine.loop import event_loop, spawn
 from drainer.engine.meter import Meter, cap_status
 from drainer.engine.outcome import given_up_before, not_closed
@@ -247,8 +247,7 @@ class LocalDrain:
             _, most = self._first_and_most(concurrency)
             self._limiter = Limiter(
                 concurrency.search(self._meter.concurrency, most),
-                self.dispatcher,
-                self._failures,
+                partial(work_done, self.dispatcher, self._failures),
                 lambda: self._workers.idle,
                 self.limit,
                 busy_s=lambda: sum(self._processor()),
@@ -272,7 +271,10 @@ class LocalDrain:
     async def look(self) -> None:
         trouble = self._source.failure
         if isinstance(trouble, RecordsDeleted):
-            self._finish_what_came(trouble)
+            # What was read may be gone from the log by the time of a resume.
+            self._cut_off = trouble
+            self._pump.cut_off()
+            self._fed()
         elif trouble is not None:
             self._life.end(trouble)
         self._meter.look(self._running, max(0, self._meter.concurrency - self._workers.idle))
@@ -394,12 +396,6 @@ class LocalDrain:
             dispatcher.leaves_something or dispatcher.held or self._failures.late or self._cut_off
         ) and not (dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits):
             self._life.end(self._cut_off or self._failures.left_over())
-
-    def _finish_what_came(self, cut_off: RecordsDeleted) -> None:
-        # What was read may be gone from the log by the time of a resume.
-        self._cut_off = cut_off
-        self._pump.cut_off()
-        self._fed()
 
     def _unheard(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         # Of a callback or a task that nothing waited for; without an exception it is only a remark.

@@ -153,7 +153,7 @@ class WaveRunner:
             await self._checkpointer.wait_until_written()
         for each in prepared.manifests:
             self.left_alone.update(each.left_alone)
-        self._monitor.begin_wave(number + self._reader.about, prepared.read)
+        self._monitor.begin_wave(number + self._reader.about, prepared.manifests)
         counts = {shard: sum(each.values()) for shard, each in prepared.subs.items()}
         self._schedule.add(number, counts, prepared.streams)
         chunk_bytes = sum(sum(each.bytes.values()) for each in prepared.manifests)
