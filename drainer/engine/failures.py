@@ -155,7 +155,12 @@ class Failures:
     @property
     def trouble(self) -> str | None:
         if self._breaker.open:
-            return self._in_outage()
+            _, most_s, option, what = self._patience
+            return (
+                f"{what}: drainer tries one sub-message at a time, for up to {most_s:g} s"
+                f" ({option}): {self._outage}. If only these messages are bad, `drainer set PLAN"
+                " breaker=off` gives them up"
+            )
         if self._policy.doubts and self._nothing_else_runs:
             return (
                 f"{counted(len(self._policy.doubts), 'sub-message')} failed, and nothing has"
@@ -174,14 +179,6 @@ class Failures:
         what = "no message of many succeeds" if self._done else "nothing has succeeded in this run"
         what += "" if own_s is None else ", with errors that look like the messages' own"
         return own_s or since_s, self._settings.max_doubt_s, "--max-doubt", what
-
-    def _in_outage(self) -> str:
-        _, most_s, option, what = self._patience
-        return (
-            f"{what}: drainer tries one sub-message at a time, for up to {most_s:g} s"
-            f" ({option}): {self._outage}. If only these messages are bad, `drainer set PLAN"
-            " breaker=off` gives them up"
-        )
 
     def status(self) -> FailureStatus:
         return FailureStatus(
@@ -600,9 +597,8 @@ def _members(work: Work) -> list[SubMessage]:
 
 
 def _may_be_retried(error: BaseException) -> bool:
-    if isinstance(error, ValueNotShipped | RecordUnsure):  # it would fail in each sub-message alike
-        return False
-    return isinstance(error, Exception | asyncio.CancelledError)
+    in_each = isinstance(error, ValueNotShipped | RecordUnsure)  # it would fail in each alike
+    return not in_each and isinstance(error, Exception | asyncio.CancelledError)
 
 
 def _kind(error: BaseException) -> str:
