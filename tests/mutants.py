@@ -382,8 +382,8 @@ wake-up-lost-in-a-pause (no worker idle without need): engine/test_local_drain.p
 -                    self.wake()
 +                    self._finish(sub)
 more-workers-than-the-limit (concurrency): engine/test_auto_concurrency.py::test_no_more_begin_than_the_limit_of_the_moment
--        self._surplus = max(0, too_many)
-+        self._surplus = 0
+-        self.surplus = max(0, too_many)
++        self.surplus = 0
 cancelled-counts-as-done (stopping): engine/test_stopping.py::test_what_a_swallowed_cancellation_ends_is_not_done
 -        self._next = self._finish = _forget
 drainer/engine/local.py
@@ -392,7 +392,7 @@ overdue-thread-counts-as-running (stopping): engine/test_failure_policy.py::test
 +        if dispatcher.lanes.running:
 rate-forgets-what-comes-later (no worker idle without need): engine/test_drains_end.py::test_with_a_rate_what_comes_later_is_started_when_its_time_has_come
 -        if self._failures.holding_back:
--            self._failures.idle()
+-            self._failures.schedule()
 thread-that-came-back-is-lost (stopping): engine/test_failure_policy.py::test_a_thread_that_returns_while_the_drain_ends_is_waited_for
 -        if isinstance(cause, ThreadsOverdue) and self.dispatcher.complete:
 +        if False:

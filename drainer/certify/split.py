@@ -44,7 +44,7 @@ def split_report(
     findings = [
         _takes(sample, first),
         _deterministic(subject, sample, first, others, processes),
-        _leaves_alone(sample, first),
+        _leaves_alone(first),
     ]
     keys = _sub_keys(first)
     # A sub-key that differs because of its own type is told as that, and only once.
@@ -151,7 +151,7 @@ def _entry(entry: Entry) -> str:
     return f"sub-key {entry.keys if len(entry.keys) < 80 else entry.keys[:79] + '…'}"
 
 
-def _leaves_alone(sample: Sequence[Message], first: _Pass) -> Finding:
+def _leaves_alone(first: _Pass) -> Finding:
     if first.changed:
         return Finding(
             "message",

@@ -11,7 +11,6 @@ from drainer import wings
 from drainer.cli.groups import option, options
 from drainer.cli.values import parse_pairs, parse_size
 from drainer.engine.preview import PROCESS, EngineChoice, EngineName
-from drainer.engine.settings import LocalSettings
 from drainer.errors import UsageError
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
@@ -106,7 +105,7 @@ class Engines:
             return None
         return wings.load(wings.Hook.SPARK_SETTINGS)(self, plan)
 
-    def settle(self, prepared: Prepared, spark: Any, running: LocalSettings) -> Prepared:
+    def settle(self, prepared: Prepared, spark: Any) -> Prepared:
         """What was prepared, with the engine that it will run on.
 
         Raises Refused when Spark is asked for, and this drain can't run there or there is no Java.
@@ -116,7 +115,7 @@ class Engines:
         over = prepared.plan.complete and is_file
         if spark is not None and not over:
             settle = wings.load(wings.Hook.SETTLE_ON_SPARK)
-            return settle(prepared, spark, running, by_master=not by_name)  # type: ignore[no-any-return]
+            return settle(prepared, spark, by_master=not by_name)  # type: ignore[no-any-return]
         why = "as --engine says" if by_name else NO_MASTER
         chosen = EngineChoice(PROCESS, why if spark is None else "nothing is left to handle")
         action = replace(prepared.action, engine=chosen)

@@ -94,7 +94,7 @@ def resume(
                 same_split=same_split,
             )
             prepared = settle_cap(cluster, prepared, curve)
-            prepared = engines.settle(prepared, spark, running)
+            prepared = engines.settle(prepared, spark)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics),
                 dry_run=dry_run,

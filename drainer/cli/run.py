@@ -81,7 +81,7 @@ def run(
         request = request_of(what, first, how, kafka, failing, rules, limits)
         with connect(settings) as cluster:
             prepared = settle_cap(cluster, prepare(cluster, request, running), limits)
-            prepared = engines.settle(prepared, spark, running)
+            prepared = engines.settle(prepared, spark)
             if dry_run:
                 estimate = wings.load(wings.Hook.ESTIMATE_DRY_RUN)
                 action, found = estimate(terminal, cluster, prepared, request, question, report)

@@ -249,9 +249,7 @@ def stop(
         for told in answer.told or ():
             terminal.say(f"{plan}: {told}")
         ended = answer.ended or ended
-    _tell_end(terminal, ended)
-    if terminal.json:
-        terminal.data({"status": "stopped", "exit_code": EXIT_DONE, "ended": dict(ended)})
+    _tell_end(terminal, "stopped", ended)
 
 
 def _tell(terminal: Terminal, plan: PlanPlace, told: tuple[str, ...]) -> None:
@@ -260,11 +258,13 @@ def _tell(terminal: Terminal, plan: PlanPlace, told: tuple[str, ...]) -> None:
         terminal.data({"status": "done", "exit_code": EXIT_DONE, "told": told})
 
 
-def _tell_end(terminal: Terminal, ended: Mapping[str, Any]) -> None:
+def _tell_end(terminal: Terminal, status: str, ended: Mapping[str, Any]) -> None:
     how = ended.get("error") or ended.get("status")
     terminal.say("the drain has ended" if how is None else f"the drain has ended: {how}")
     if ended.get("resume"):
         terminal.go_on(Field("resume", ended["resume"]))
+    if terminal.json:
+        terminal.data({"status": status, "exit_code": EXIT_DONE, "ended": dict(ended)})
 
 
 def _show(terminal: Terminal, answers: Iterator[Answer]) -> None:
@@ -273,9 +273,7 @@ def _show(terminal: Terminal, answers: Iterator[Answer]) -> None:
             if answer.status is not None:
                 view.update(decode_status(answer.status))
             ended = answer.ended
-    _tell_end(terminal, ended or {})
-    if terminal.json:
-        terminal.data({"status": "ended", "exit_code": EXIT_DONE, "ended": dict(ended or {})})
+    _tell_end(terminal, "ended", ended or {})
 
 
 def _only_one() -> PlanPlace:

@@ -203,7 +203,7 @@ class Elsewhere:
     ) -> None:
         self._claims = {selector: claim for selector, claim in claims.items() if selector != ALL}
         self._places = places
-        self._classes: dict[int, list[_Class]] = {}  # by partition
+        self.classes: dict[int, list[_Class]] = {}  # by partition
         # By partition; then by division (of 2/8@3 the 8 and the 3) and number.
         self._said: dict[int, dict[tuple[int, int], dict[int, tuple[Progress, RangeSet]]]] = {}
         self._partial: dict[int, dict[int, list[Partial]]] = {}
@@ -219,17 +219,13 @@ class Elsewhere:
                     divisions.setdefault((claim.of, claim.joins), {})[claim.number] = said
                 else:
                     found = _Class(selection, *said, (maps or {}).get(selector))
-                    self._classes.setdefault(partition, []).append(found)
+                    self.classes.setdefault(partition, []).append(found)
                 parts = self._partial.setdefault(partition, {})
                 for offset, part in progress.partial.items():
                     parts.setdefault(offset, []).append(part)
         for partition in self._said:
             fates = join_fates(claim[partition].fates for claim in self._claims.values())
             self._fates[partition] = {outcome: RangeSet(at) for outcome, at in fates.items()}
-
-    @property
-    def has_classes(self) -> bool:
-        return bool(self._classes)
 
     def finished(self, message: Message, subs: Sequence[SubMessage]) -> int:
         """A bit for each sub-message that a claim has finished.
@@ -254,7 +250,7 @@ class Elsewhere:
                 if number not in bits:
                     bits[number] = _finished_bits(*by_number[number], offset)
                 done |= bits[number] & 1 << index
-        for each in self._classes.get(partition, ()):
+        for each in self.classes.get(partition, ()):
             done |= each.bits(message, subs)
         return done
 
@@ -272,7 +268,7 @@ class Elsewhere:
         if True in said:
             return 1
         passed = (
-            _finished_bits(c.progress, c.finished, offset) for c in self._classes.get(partition, ())
+            _finished_bits(c.progress, c.finished, offset) for c in self.classes.get(partition, ())
         )
         if said or any(passed) or self._partial.get(partition, {}).get(offset):
             raise split_no_more(message, unit.why)

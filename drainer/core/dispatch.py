@@ -92,7 +92,7 @@ class Dispatcher:
         self._sift = self.rule_filter.sift if self.rule_filter.settings or selects else None
         self._others = others
         # Whether expressions are evaluated for what is delivered.
-        self.evaluates = self._sift is not None or (others is not None and others.has_classes)
+        self.evaluates = self._sift is not None or (others is not None and bool(others.classes))
         self._shared_below: dict[int, int] = {}  # by partition, the offset; empty when there's none
         if others is not None:
             self._shared_below = {number: others.highest(number) for number in self.ledgers}

@@ -129,11 +129,6 @@ class FirstDispatcher(Dispatcher):
     def watermarks(self) -> dict[int, int]:
         return {number: progress.watermark for number, progress in self._all.items()}
 
-    @property
-    def looked_at_all(self) -> bool:
-        """Whether there is nothing of the class that it has not seen."""
-        return self.delivered and not self.cut
-
     def wants(self, message: Message) -> bool:
         """Also what was finished before: what stands beside it in the message may hold back."""
         ledger = self.ledgers[message.origin.ledger]

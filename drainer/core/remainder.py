@@ -40,13 +40,8 @@ class Sample(NamedTuple):
         before the run. Of messages at or above ``known_below`` nothing was."""
         start, position, end = bounds
         known = min(max(start, known_below), end)
-        ranges = (
-            ((start, position),),
-            ((position, end),),
-            ((start, min(position, known)),),
-            ((position, known),),
-        )
-        read, unread, *both = (count(subtract(each, before)) for each in ranges)
+        parts = (start, position), (position, end), (start, min(position, known)), (position, known)
+        read, unread, *both = (count(subtract((each,), before)) for each in parts)
         return cls(read, unread, subs, finished, *both)
 
 
@@ -78,13 +73,6 @@ class Remainder(NamedTuple):
         unread = sum(each.unread for each in samples.values())
         return cls(handled, waiting, share, read, unread, unread_subs(samples))
 
-    @property
-    def work(self) -> float | None:
-        """Sub-messages that are yet to go through the handler in this run."""
-        return (
-            None if self.unread is None else self.waiting + self.share * sum(self.unread.values())
-        )
-
     def of_partition(self, number: int, pending: int) -> int | None:
         """Sub-messages that are left of one of which so many were read and have not finished."""
         return None if self.unread is None else round(pending + self.unread[number])
@@ -98,11 +86,9 @@ def unread_subs(samples: Mapping[int, Sample]) -> dict[int, float] | None:
     None when nothing was read at all, and something is to be.
     """
     read = sum(each.read for each in samples.values())
-    if not read:
-        return (
-            None if any(each.unread for each in samples.values()) else dict.fromkeys(samples, 0.0)
-        )
-    typical = sum(each.subs for each in samples.values()) / read
+    if not read and any(each.unread for each in samples.values()):
+        return None
+    typical = sum(each.subs for each in samples.values()) / max(1, read)
     found = {}
     for number, each in samples.items():
         fan_out = each.subs / each.read if each.read else typical

@@ -38,7 +38,7 @@ class AsyncWorkers(Workers):
         self._gaps: list[int] = []  # by worker, between two attempts that are measured
         self._abandoned = False
         self._over = False  # it has waited for its workers as long as it does
-        self._surplus = 0  # workers that are to rest
+        self.surplus = 0  # workers that are above the limit, and are to rest
         self._next: Callable[[SubMessage], SubMessage | None]
         self._resting: list[asyncio.Future[None]] = []
         self._current: list[SubMessage | None] = []  # by worker
@@ -83,19 +83,14 @@ class AsyncWorkers(Workers):
         """How many find nothing to do. One that waits for the event loop is at work."""
         return len(self._sleepers)
 
-    @property
-    def surplus(self) -> int:
-        """How many of those at work are above the limit."""
-        return self._surplus
-
     def limit(self, most: int) -> None:
         """How many may be at work from now on. Those above it end what they are at."""
         if self._stopping:
             return
         self._concurrency = most
         too_many = len(self._tasks) - len(self._resting) - most
-        self._surplus = max(0, too_many)
-        for _ in range(min(self._surplus, len(self._sleepers))):
+        self.surplus = max(0, too_many)
+        for _ in range(min(self.surplus, len(self._sleepers))):
             _wake(self._sleepers.popleft())
         for _ in range(min(-too_many, len(self._resting))):
             _wake(self._resting.pop())
@@ -141,13 +136,13 @@ class AsyncWorkers(Workers):
     def _choose_next(self) -> None:
         # A worker that has to look whether it is to rest gets no other sub-message before.
         if not (self._stopping or self._abandoned):
-            self._next = self._finish_only if self._surplus else self._starter.finish_and_take
+            self._next = self._finish_only if self.surplus else self._starter.finish_and_take
 
     async def _rest(self, number: int) -> None:
-        if not self._surplus:  # what else is due on the loop comes first
+        if not self.surplus:  # what else is due on the loop comes first
             await asyncio.sleep(0)
             return
-        self._surplus -= 1
+        self.surplus -= 1
         self._choose_next()
         self._current[number] = None
         resting = self._loop.create_future()
@@ -214,7 +209,7 @@ class AsyncWorkers(Workers):
         thread_time = self._runtime.thread_time
         handled = measure_at = 0  # counted in those that returned
         while not self._stopping:
-            if self._surplus or self._late:
+            if self.surplus or self._late:
                 await self._rest(number)
                 continue
             sub = self._take()

@@ -13,7 +13,7 @@ from contextlib import suppress
 from drainer.core.bundles import Bundle, Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
 from drainer.core.listed import counted
-from drainer.core.progress import Counts, Outcome
+from drainer.core.progress import Outcome
 from drainer.engine.kinds import kind_of
 from drainer.engine.outcome import lanes_parked, left_alone
 from drainer.engine.ports import DeadLetters
@@ -35,18 +35,15 @@ from drainer.loader import PAST, describe, described, split_failed
 from drainer.message import SubMessage, Unsplit
 from drainer.policy.admission import Admission, Rate, Retries
 from drainer.policy.failures import (
-    FATES,
     HANDLER,
     IN_DOUBT,
-    NOTHING,
-    NOTHING_SUCCEEDED,
     OTHERS_SUCCEED,
     UNSPLIT,
     AfterDead,
     Decision,
     FailurePolicy,
     FailureSettings,
-    Fate,
+    OnFailure,
     Totals,
 )
 from drainer.policy.fault import Fault, as_retry, fault_of
@@ -70,7 +67,7 @@ class Failures:
         changed: called when the drain may be complete.
         awaits: whether more is about to be delivered.
         halt: ends the drain.
-        before: the account of sub-messages that former runs left to the failure policy.
+        given_up: sub-messages, by former runs.
         totals: what all tasks of the drain did, when there are others.
     """
 
@@ -88,7 +85,7 @@ class Failures:
         awaits: Callable[[], bool],
         halt: Callable[[BaseException], None],
         runtime: Runtime,
-        before: Counts = NOTHING,
+        given_up: int = 0,
         totals: Callable[[], Totals] = Totals,
     ) -> None:
         self._clock = clock = runtime.monotonic
@@ -103,7 +100,7 @@ class Failures:
         self._awaits = awaits
         self._halt = halt
         self._retries = Retries()
-        self._policy = FailurePolicy(settings, runtime.random(), before)
+        self._policy = FailurePolicy(settings, runtime.random(), given_up)
         self._breaker = self._policy.breaker
         self._totals = totals
         self._whole = self._others = Totals()
@@ -126,7 +123,7 @@ class Failures:
             self._bundler = Bundler(dispatcher, bundling)
         self._letters = 0  # on their way
         self._doubled, self._doubled_first = 0, tuple[str, ...]()  # letters written again blindly
-        self._failed = self._failed_subs = self._timeouts = self._skipped = 0
+        self.failed_attempts = self._failed_subs = self._timeouts = self._skipped = 0
         self._last_kind = self._outage = ""
         self.late: set[SubMessage] = set()  # overdue, and still in their threads
         self._stuck_since_s: float | None = None  # all threads are overdue
@@ -151,10 +148,6 @@ class Failures:
         return None if self._bundler is None else self._bundler.calls + self._skipped
 
     @property
-    def failed_attempts(self) -> int:
-        return self._failed
-
-    @property
     def waiting(self) -> int:
         """Sub-messages that come back by themselves: for a retry, or acknowledged as dead."""
         return len(self._retries) + self._letters
@@ -162,7 +155,12 @@ class Failures:
     @property
     def trouble(self) -> str | None:
         if self._breaker.open:
-            return self._in_outage()
+            _, most_s, option, what = self._patience
+            return (
+                f"{what}: drainer tries one sub-message at a time, for up to {most_s:g} s"
+                f" ({option}): {self._outage}. If only these messages are bad, `drainer set PLAN"
+                " breaker=off` gives them up"
+            )
         if self._policy.doubts and self._nothing_else_runs:
             return (
                 f"{counted(len(self._policy.doubts), 'sub-message')} failed, and nothing has"
@@ -172,28 +170,19 @@ class Failures:
         return None if self._sink is None else self._sink.trouble
 
     @property
-    def _patience(self) -> tuple[float, float, str]:
-        """Since when the breaker is open, how long it may be, and which option says so."""
+    def _patience(self) -> tuple[float, float, str, str]:
+        """Since when the breaker is open, how long it may be, which option says so, and why."""
         own_s, since_s = self._breaker.own_since_s, self._breaker.open_since_s or 0.0
-        if own_s is not None or not self._done:
-            return own_s or since_s, self._settings.max_doubt_s, "--max-doubt"
-        return since_s, self._settings.max_outage_s, "--max-outage"
-
-    def _in_outage(self) -> str:
-        _, most_s, option = self._patience
-        if self._breaker.own:
-            what = "no message of many succeeds, with errors that look like their own"
-        else:
-            what = "the downstream is failing" if self._done else "nothing succeeds in this run"
-        return (
-            f"{what}: drainer tries one sub-message at a time, for up to {most_s:g} s"
-            f" ({option}): {self._outage}. If only these messages are bad, `drainer set PLAN"
-            " breaker=off` gives them up"
-        )
+        if self._done and own_s is None:
+            most_s = self._settings.max_outage_s
+            return since_s, most_s, "--max-outage", "the downstream is failing"
+        what = "no message of many succeeds" if self._done else "nothing has succeeded in this run"
+        what += "" if own_s is None else ", with errors that look like the messages' own"
+        return own_s or since_s, self._settings.max_doubt_s, "--max-doubt", what
 
     def status(self) -> FailureStatus:
         return FailureStatus(
-            failures=self._failed,
+            failures=self.failed_attempts,
             failed_sub_messages=self._failed_subs,
             retries=self._retries.begun,
             timeouts=self._timeouts,
@@ -264,21 +253,17 @@ class Failures:
             self._policy.forget(sub, now_s)
             self._carry_out(sub, self._policy.give_up(HANDLER), error)
         elif isinstance(error, Fatal) or not _may_be_retried(error):
-            self._carry_out(sub, Decision(Fate.HALT), error)
+            self._carry_out(sub, Decision(OnFailure.HALT), error)
         else:
             self._look_at_others()
-            decision = self._policy.failed(
-                sub,
-                error,
-                fault,
-                done=self._done,
-                lanes=len(self._dispatcher.lanes),
-                running=self._in_flight - 1,
-                now_s=now_s,
-                wall_s=self._wall().timestamp(),
-            )
+            self._notice(sub, fault, now_s, self._in_flight - 1)
+            decision = self._policy.failed(sub, error, fault, done=self._done, now_s=now_s)
             self._gate()
             self._carry_out(sub, decision, error)
+
+    def _notice(self, sub: SubMessage, fault: Fault, now_s: float, running: int) -> None:
+        lanes, wall_s = len(self._dispatcher.lanes), self._wall().timestamp()
+        self._policy.noticed(sub, fault, lanes=lanes, running=running, now_s=now_s, wall_s=wall_s)
 
     def decide_rejected(self) -> None:
         """Decides on messages that ``split`` rejected, without retries or the breaker: that is
@@ -296,7 +281,7 @@ class Failures:
                 self._moved()
             else:
                 self._count(unit.error)
-                decision = Decision(FATES[self._settings.on_unsplit], rule=UNSPLIT)
+                decision = Decision(self._settings.on_unsplit, rule=UNSPLIT)
                 self._carry_out(unit, decision, unit.error)
 
     def _failed_together(
@@ -308,14 +293,7 @@ class Failures:
         if isinstance(error, Skip | GiveUp):
             self._policy.forget(lead, now_s)  # a handler that decides that has not failed
         else:
-            self._policy.noticed(
-                lead,
-                fault,
-                lanes=len(self._dispatcher.lanes),
-                running=self._in_flight - len(bundle.members),
-                now_s=now_s,
-                wall_s=self._wall().timestamp(),
-            )
+            self._notice(lead, fault, now_s, self._in_flight - len(bundle.members))
             self._gate()
         away = self._breaker.open  # then it is not for what is in it that it failed
         for lead in bundler.give_back(bundle, split=not away):
@@ -393,8 +371,7 @@ class Failures:
             else:
                 self._policy.stood_still(self._paused_s, now_s)
             self._settle()
-            if not paused:
-                self._tick()
+            self._tick()
 
     def change(self, settings: FailureSettings, sink: DeadLetters | None) -> None:
         """Decides by these from now on; what was given up stays so."""
@@ -413,10 +390,6 @@ class Failures:
             self._recovered()
         self._settle()
         self._tick()
-
-    def idle(self) -> None:
-        """Notices that there may be something that can't start yet."""
-        self._schedule()
 
     def stop(self) -> None:
         """Starts nothing any more."""
@@ -437,16 +410,17 @@ class Failures:
             self._settings.rate is not None or self._policy.watching or self._admission.paused
         )
         self._use(self.starter)
-        self._schedule()
+        self.schedule()
 
     def _carry_out(self, sub: SubMessage, verdict: Decision, error: BaseException) -> None:
-        if verdict.fate is Fate.RETRY:
+        if verdict.action is None:
             self._dispatcher.hold(sub)
+            asked = isinstance(error, Retry) and error.after is not None
             counts = not isinstance(error, LeaseOver)
-            self._retries.push(sub, verdict.at_s, asked=verdict.asked, counts=counts)
-            self._schedule()
+            self._retries.push(sub, verdict.at_s, asked=asked, counts=counts)
+            self.schedule()
             return
-        if verdict.fate is Fate.HALT:
+        if verdict.action is OnFailure.HALT:
             self._halt(_halted(sub, error, verdict.why))
             return
         behind = self._dispatcher.lanes.behind(sub)
@@ -457,9 +431,9 @@ class Failures:
         too_many = self._policy.gave_up(verdict.rule, finished + others.finished, others.given_up)
         if too_many is not None:
             self._halt(_halted(sub, error, too_many))
-        elif verdict.fate is Fate.DEAD:
+        elif verdict.action is OnFailure.DEAD_LETTER:
             self._write(sub, error)
-        elif verdict.fate is Fate.FAILED:
+        elif verdict.action is OnFailure.SKIP:
             self._dispatcher.finish(sub, Outcome.FAILED)
             self._moved()
         else:
@@ -497,7 +471,7 @@ class Failures:
     def _moved(self) -> None:
         if not self._stopped:
             self._wake()
-            self.idle()
+            self.schedule()
         self._changed()
 
     def _recovered(self) -> None:
@@ -507,7 +481,8 @@ class Failures:
         self._settle()
         self._loop.call_soon(self._tick)
 
-    def _schedule(self) -> None:
+    def schedule(self) -> None:
+        """Sets the time at which what can't start yet is looked at again."""
         now_s = self._clock()
         times = [self._admission.next_at_s]
         if self._breaker.open_since_s is None:
@@ -515,7 +490,7 @@ class Failures:
             if self._policy.doubts and self._nothing_else_runs:
                 times.append(self._policy.doubt_ends_s())
         else:
-            since_s, most_s, _ = self._patience
+            since_s, most_s, *_ = self._patience
             times.append(since_s + most_s)
         at_s = min((time for time in times if time is not None), default=None)
         if at_s is None or self._stopped:
@@ -528,7 +503,7 @@ class Failures:
         if self._stopped or self._admission.paused:
             return
         now_s = self._clock()
-        since_s, most_s, _ = self._patience
+        since_s, most_s, *_ = self._patience
         if not self._breaker.open:
             self._look_at_others()
             if self._policy.doubts and self._nothing_else_runs:
@@ -539,7 +514,7 @@ class Failures:
             self._halt(self._no_more_patience(now_s - since_s))
             return
         self._wake()
-        self._schedule()
+        self.schedule()
 
     @property
     def _nothing_else_runs(self) -> bool:
@@ -569,24 +544,15 @@ class Failures:
         self._given_up(bad, IN_DOUBT, why)
 
     def _no_more_patience(self, waited_s: float) -> Halted:
-        if not self._done:
-            what = NOTHING_SUCCEEDED
-        elif self._breaker.own:
-            what = (
-                "nothing succeeds any more, with errors that look like the messages' own: the"
-                " handler or its downstream is broken, not single messages"
-            )
-        else:
-            what = "the downstream has been failing"
+        _, _, option, what = self._patience
         return Halted(
-            f"{what}; drainer has waited for {waited_s:.0f} s ({self._patience[2]}); last,"
-            f" {self._last_kind}",
-            hint="Fix the downstream, then resume. If the messages are bad instead, resume"
-            " with --no-breaker.",
+            f"{what}; drainer has waited for {waited_s:.0f} s ({option}); last, {self._last_kind}",
+            hint="Fix the handler or its downstream, then resume. If the messages are bad instead,"
+            " resume with --no-breaker.",
         )
 
     def _count(self, error: BaseException) -> None:
-        self._failed += 1
+        self.failed_attempts += 1
         self._timeouts += isinstance(error, TimedOut)
         self._last_kind = _kind(error)
         kind = kind_of(self._last_kind)
@@ -631,9 +597,8 @@ def _members(work: Work) -> list[SubMessage]:
 
 
 def _may_be_retried(error: BaseException) -> bool:
-    if isinstance(error, ValueNotShipped | RecordUnsure):  # it would fail in each sub-message alike
-        return False
-    return isinstance(error, Exception | asyncio.CancelledError)
+    in_each = isinstance(error, ValueNotShipped | RecordUnsure)  # it would fail in each alike
+    return not in_each and isinstance(error, Exception | asyncio.CancelledError)
 
 
 def _kind(error: BaseException) -> str:

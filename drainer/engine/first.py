@@ -32,7 +32,7 @@ def with_class(
             known.sub_messages + now,
             dispatcher.held,
             status.eta_s,
-            cut=not dispatcher.looked_at_all,
+            cut=bool(dispatcher.cut) or not dispatcher.delivered,
             left=left,
         )
         if known.where == where

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-from drainer.core.event import Event
 from drainer.core.latency import Latency
 from drainer.core.plan import OffsetPlan
 from drainer.engine.checkpointer import Account, Checkpointer
@@ -179,6 +178,7 @@ class Lifecycle:
             await asyncio.sleep(self._work.look_s)
 
     def hold_back(self) -> None:
+        """Begins nothing, or goes on, as ``Steering.paused`` says by now."""
         # Another drain may hold the lock by now: it should find no one at work.
         self._work.pause(self._unsure is not None or self._steering.paused is not None)
 
@@ -191,6 +191,7 @@ class Lifecycle:
 
     @property
     def first(self) -> str | None:
+        """The class that it drains; None for all that is left."""
         return self._held.first
 
     @property
@@ -203,14 +204,13 @@ class Lifecycle:
 
     @property
     def calls(self) -> int:
+        """In flight."""
         return self._work.status(self.checkpointer.plan).running
 
     async def change(self, settings: Settings) -> None:
+        """Works by these from now on, and the plan has them."""
         await self._work.change(settings)
         self.checkpointer.change(settings.failures, settings.running.plan_interval_s)
-
-    def note(self, event: Event) -> None:
-        self.checkpointer.note_event(event)
 
     def come_to_rest(self, asked: Signalled, *, now: bool = False) -> None:
         """Ends it for a person; one that is only writing down its end is let finish, once."""

@@ -16,8 +16,7 @@ class Limiter:
     """Looks several times a second at what was done since the last time; it costs no sub-message.
 
     Args:
-        failures: knows how many attempts have failed, and how many calls of the handler have ended
-            well when it takes several sub-messages in one.
+        work: gives what ``work_done`` does.
         idle: how many workers find nothing to do.
         use: called with each new limit.
         busy_s: gives the processor seconds that were used or waited for.
@@ -26,17 +25,15 @@ class Limiter:
     def __init__(
         self,
         search: ConcurrencyLimit,
-        dispatcher: Dispatcher,
-        failures: Failures,
+        work: Callable[[], tuple[int, int, int]],
         idle: Callable[[], int],
         use: Callable[[int], None],
         *,
         busy_s: Callable[[], float],
         clock: Callable[[], float],
     ) -> None:
-        self._search = search
-        self._dispatcher = dispatcher
-        self._failures = failures
+        self.search = search
+        self._work = work
         self._idle = idle
         self._use = use
         self._busy_s = busy_s
@@ -44,17 +41,14 @@ class Limiter:
         self._last = self._now()
         self._running = 0
 
-    def status(self) -> AutoStatus:
-        return auto_status(self._search)
-
     async def run(self) -> None:
         """Goes on until it is cancelled."""
         while True:
-            await asyncio.sleep(self._search.look_s)
+            await asyncio.sleep(self.search.look_s)
             self.look()
 
     def look(self) -> None:
-        now, limit = self._now(), self._search.limit
+        now, limit = self._now(), self.search.limit
         seconds, done, failed, calls, busy_s = (
             after - before for before, after in zip(self._last, now, strict=True)
         )
@@ -62,22 +56,15 @@ class Limiter:
         self._last = now
         if seconds <= 0:
             return
-        in_flight = (before + self._running) / 2
-        found = self._search.hear(
-            Interval(
-                seconds,
-                int(done),
-                int(failed),
-                in_flight,
-                busy_s / seconds,
-                int(calls),
-            )
+        in_flight, busy = (before + self._running) / 2, busy_s / seconds
+        found = self.search.hear(
+            Interval(seconds, int(done), int(failed), in_flight, busy, int(calls))
         )
         if found != limit:
             self._use(found)
 
     def _now(self) -> tuple[float, int, int, int, float]:
-        done, calls, failed = work_done(self._dispatcher, self._failures)
+        done, calls, failed = self._work()
         return self._clock(), done, failed, calls, self._busy_s()
 
 

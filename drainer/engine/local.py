@@ -27,10 +27,10 @@ from drainer.engine.failures import Failures
 from drainer.engine.first import with_class
 from drainer.engine.latencies import Latencies
 from drainer.engine.lifecycle import Lifecycle
-from drainer.engine.limiter import Limiter
+from drainer.engine.limiter import Limiter, auto_status, work_done
 from drainer.engine.loop import event_loop, spawn
 from drainer.engine.meter import Meter, cap_status
-from drainer.engine.outcome import judged_before, not_closed
+from drainer.engine.outcome import given_up_before, not_closed
 from drainer.engine.ports import DeadLetters, Held, Ports
 from drainer.engine.pump import Pump
 from drainer.engine.status import FailureStatus, Status, Summary
@@ -169,7 +169,7 @@ class LocalDrain:
             awaits=lambda: self._pump.awaits,
             halt=self._life.end,
             runtime=self._runtime,
-            before=judged_before(self._plan, self._held.passes),
+            given_up=given_up_before(self._held),
             totals=lambda: self.totals(),  # noqa: PLW0108 - it may be set until the first failure
         )
         checkpointer = self._life.keep()
@@ -247,8 +247,7 @@ class LocalDrain:
             _, most = self._first_and_most(concurrency)
             self._limiter = Limiter(
                 concurrency.search(self._meter.concurrency, most),
-                self.dispatcher,
-                self._failures,
+                partial(work_done, self.dispatcher, self._failures),
                 lambda: self._workers.idle,
                 self.limit,
                 busy_s=lambda: sum(self._processor()),
@@ -272,7 +271,10 @@ class LocalDrain:
     async def look(self) -> None:
         trouble = self._source.failure
         if isinstance(trouble, RecordsDeleted):
-            self._finish_what_came(trouble)
+            # What was read may be gone from the log by the time of a resume.
+            self._cut_off = trouble
+            self._pump.cut_off()
+            self._fed()
         elif trouble is not None:
             self._life.end(trouble)
         self._meter.look(self._running, max(0, self._meter.concurrency - self._workers.idle))
@@ -329,9 +331,7 @@ class LocalDrain:
         return replace(
             status,
             trouble=self._source.trouble or self._failures.trouble,
-            auto=None if self._limiter is None else self._limiter.status(),
-            busy=self._meter.busy,
-            processor=self._meter.load(),
+            auto=None if self._limiter is None else auto_status(self._limiter.search),
             blocked_by=self._watchdog.blocked_by,
             is_blocked=self._watchdog.is_blocked,
             read_cap=cap_status(self._ports.read_pace, status.elapsed_s),
@@ -371,7 +371,7 @@ class LocalDrain:
         # A worker found nothing to do: there may be room to deliver more, or nothing is left.
         self._end_if_over()
         if self._failures.holding_back:  # asked of each worker
-            self._failures.idle()
+            self._failures.schedule()
         self._decide_rejected()
         self._pump.poke()
 
@@ -383,7 +383,7 @@ class LocalDrain:
         self._decide_rejected()
         self._workers.wake()
         if self._failures.holding_back:
-            self._failures.idle()
+            self._failures.schedule()
         self._end_if_over()
 
     def _end_if_over(self) -> None:
@@ -396,12 +396,6 @@ class LocalDrain:
             dispatcher.leaves_something or dispatcher.held or self._failures.late or self._cut_off
         ) and not (dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits):
             self._life.end(self._cut_off or self._failures.left_over())
-
-    def _finish_what_came(self, cut_off: RecordsDeleted) -> None:
-        # What was read may be gone from the log by the time of a resume.
-        self._cut_off = cut_off
-        self._pump.cut_off()
-        self._fed()
 
     def _unheard(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         # Of a callback or a task that nothing waited for; without an exception it is only a remark.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.latency import Latency
@@ -17,7 +17,6 @@ from drainer.engine.latencies import Latencies
 from drainer.engine.status import (
     NO_LOAD,
     CapStatus,
-    EngineStatus,
     Load,
     PartitionStatus,
     RuleStatus,
@@ -46,22 +45,20 @@ class Measures(ABC):
 
     def __init__(
         self,
-        finished: int,
         *,
         concurrency: int,
         buffer_bytes: int,
         plan_path: str,
-        folds: bool,
-        clock: Callable[[], float],
+        folds: bool = False,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
-        """``finished`` sub-messages were so before the run. A handler that ``folds`` takes several
-        of one lane in a call."""
+        """A handler that ``folds`` takes several sub-messages of one lane in a call."""
         self.concurrency = concurrency
         self._buffer_bytes = buffer_bytes
         self._plan_path = plan_path
         self._folds = folds
         self._clock = clock
-        self._finished_before = finished
+        self._finished_before = self.counts()[1].finished
         self._started = clock()
         self._moments: deque[_Moment] = deque()
 
@@ -79,41 +76,32 @@ class Measures(ABC):
     def _status(
         self,
         plan: OffsetPlan,
-        partitions: Iterable[PartitionStatus],
         left: Remainder,
         *,
         starved: bool,
         running: int,
-        lanes: int,
-        lanes_ready: int,
-        hottest: Iterable[tuple[Hashable, int]],
-        buffered_bytes: int,
-        latency_recent: Latency | None,
-        engine: EngineStatus | None = None,
+        hottest: tuple[tuple[Hashable, int], ...],
+        **shown: Any,
     ) -> Status:
-        parts, deepest = tuple(partitions), tuple(hottest)
+        """``shown`` are other fields of the status."""
         messages, subs = self.counts()
         now, latency = self._clock(), self.overall()
-        elapsed_s = now - self._started
         window_s = max(ETA_WINDOW_S, ETA_CALLS * latency.mean_s if latency else 0.0)
-        moment = _Moment(now, subs.finished, left.handled, left.offsets_read)
         if not running and [each.handled for each in self._moments] == [left.handled]:
             self._moments.clear()  # nothing has begun: what comes before that is not its pace
-        recent, calm = self._since(now - WINDOW_S), self._since(now - window_s)
-        self._moments.append(moment)
+        self._moments.append(_Moment(now, subs.finished, left.handled, left.offsets_read))
         while self._moments[0].at_s < now - window_s:
             self._moments.popleft()
-        rate_now, pace_now, _ = _rates(recent, moment)
-        _, pace, reading = _rates(calm, moment)
-        eta_s: float | None = None
+        rate_now, pace_now, _ = self._rates(now - WINDOW_S)
+        _, pace, reading = self._rates(now - window_s)
+        eta_s = lane_s = None
         if now - self._moments[0].at_s >= ETA_FROM_S:
             eta_s = time_left(left, pace, reading, starved=starved)
-        lane_s: float | None = None
-        if eta_s is not None and not self._folds:
-            # What waits in one lane goes one by one.
-            longest = max((waiting for _, waiting in deepest), default=0)
-            lane_s = lane_time_s(running, pace_now, longest)
-            eta_s = max(eta_s, lane_s or 0.0)
+        if eta_s is not None and pace_now and not self._folds:
+            # What waits in one lane goes one by one (Little's law).
+            lane_s = max((waiting for _, waiting in hottest), default=0) * running / pace_now
+            eta_s = max(eta_s, lane_s)
+        elapsed_s = now - self._started
         return Status(
             topic=plan.topic,
             group=plan.group,
@@ -126,21 +114,21 @@ class Measures(ABC):
             lane_s=lane_s,
             running=running,
             concurrency=self.concurrency,
-            lanes=lanes,
-            lanes_ready=lanes_ready,
-            hottest=deepest,
-            buffered_bytes=buffered_bytes,
+            hottest=hottest,
             buffer_bytes=self._buffer_bytes,
             plan_path=self._plan_path,
-            partitions=parts,
             latency=latency,
-            latency_recent=latency_recent,
             rules=self.rules(),
-            engine=engine,
+            **shown,
         )
 
-    def _since(self, begun_s: float) -> _Moment | None:
-        return next((each for each in self._moments if each.at_s >= begun_s), None)
+    def _rates(self, since_s: float) -> tuple[float, float, float]:
+        """Per second: sub-messages that finished, those that took a call, and offsets that were
+        read."""
+        now, since = self._moments[-1], next(e for e in self._moments if e.at_s >= since_s)
+        took_s = max(now.at_s - since.at_s, 1e-9)
+        finished, handled, read = (b - a for a, b in zip(since[1:], now[1:], strict=True))
+        return finished / took_s, handled / took_s, read / took_s
 
 
 class Meter(Measures):
@@ -151,28 +139,17 @@ class Meter(Measures):
         dispatcher: Dispatcher,
         latencies: Latencies,
         *,
-        concurrency: int,
-        buffer_bytes: int,
-        plan_path: str,
-        clock: Callable[[], float],
         processor: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
-        folds: bool = False,
+        **named: Any,
     ) -> None:
         """``processor`` gives processor seconds that were used, and that were waited for."""
         self._dispatcher = dispatcher
         self._latencies = latencies
-        super().__init__(
-            self.counts()[1].finished,
-            concurrency=concurrency,
-            buffer_bytes=buffer_bytes,
-            plan_path=plan_path,
-            folds=folds,
-            clock=clock,
-        )
+        super().__init__(**named)
         # When, sub-messages in the handler, busy workers.
         self._in_flight: deque[tuple[float, int, int]] = deque()
         self._processor = processor
-        self._spent = deque([(clock(), *processor())], LOAD_LOOKS)
+        self._spent = deque([(self._clock(), *processor())], LOAD_LOOKS)
 
     def look(self, in_flight: int, busy: int) -> None:
         """Notes how many sub-messages are in the handler, and how many workers have something to
@@ -215,7 +192,11 @@ class Meter(Measures):
         left = self._dispatcher.remainder()
         return self._status(
             plan,
-            (
+            left,
+            starved=left.waiting < self.concurrency,
+            running=running,
+            hottest=tuple(lanes.hottest(HOTTEST)),
+            partitions=tuple(
                 PartitionStatus(
                     partition=number,
                     start=parts[number].start,
@@ -229,14 +210,12 @@ class Meter(Measures):
                 )
                 for number, ledger in self._dispatcher.ledgers.items()
             ),
-            left,
-            starved=left.waiting < self.concurrency,
-            running=running,
             lanes=len(lanes),
             lanes_ready=lanes.ready,
-            hottest=lanes.hottest(HOTTEST),
             buffered_bytes=self._dispatcher.pending_bytes,
             latency_recent=self._latencies.recent(),
+            busy=self.busy,
+            processor=self.load(),
         )
 
     def overall(self) -> Latency | None:
@@ -271,16 +250,6 @@ def capped(cap: Cap, flowed: float, elapsed_s: float, *, binds: bool) -> CapStat
     )
 
 
-def _rates(since: _Moment | None, now: _Moment) -> tuple[float, float, float]:
-    """Per second: sub-messages that finished, those that took a call, and offsets that were
-    read."""
-    if since is None:
-        return 0.0, 0.0, 0.0
-    took_s = max(now.at_s - since.at_s, 1e-9)
-    finished, handled, read = (b - a for a, b in zip(since[1:], now[1:], strict=True))
-    return finished / took_s, handled / took_s, read / took_s
-
-
 def time_left(left: Remainder, pace: float, reading: float, *, starved: bool) -> float | None:
     """Estimate how many seconds a run has to go; None while nothing moves.
 
@@ -293,10 +262,6 @@ def time_left(left: Remainder, pace: float, reading: float, *, starved: bool) ->
     """
     if left.offsets_unread and reading and (starved or not pace):
         return left.offsets_unread / reading
-    return left.work / pace if pace and left.work is not None else None
-
-
-def lane_time_s(running: int, rate: float, waiting: int) -> float | None:
-    """What ``waiting`` sub-messages of one lane take, one after the other, when so many that are in
-    the handler make that rate (Little's law); None when nothing moves."""
-    return waiting * running / rate if rate > 0 else None
+    if not pace or left.unread is None:
+        return None
+    return (left.waiting + left.share * sum(left.unread.values())) / pace

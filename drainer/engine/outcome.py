@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
+from drainer.engine.ports import Held
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
@@ -45,15 +45,13 @@ def goes_on(cause: BaseException | None) -> bool:
     return cause is None or isinstance(cause, LanesParked)
 
 
-def judged_before(plan: OffsetPlan, passes: Counts) -> Counts:
-    """The account of sub-messages that the failure policy goes on from.
+def given_up_before(held: Held) -> int:
+    """Count the sub-messages that the failure policy goes on from.
 
     What died in former runs of a redrive is in the topic again, but not what died in former
-    ``passes`` of this one.
+    passes of this one.
     """
-    if plan.redrive is not None:
-        return passes
-    return plan.counts()[1]
+    return held.plan.counts()[1].given_up if held.plan.redrive is None else held.given_up
 
 
 def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:

@@ -10,7 +10,6 @@ from drainer.core.claims import ClassMap
 from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import Record
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts
 from drainer.engine.control import Control
 from drainer.engine.pump import Batch
 from drainer.engine.runtime import THIS_PROCESS, Runtime
@@ -23,7 +22,6 @@ from drainer.message import SubMessage
 from drainer.policy.failures import FailureSettings
 from drainer.policy.rate_cap import RateLimiter
 
-NO_COUNTS = Counts()
 Told = Callable[[DrainerError | None], None]
 
 
@@ -68,6 +66,18 @@ class Committer(Protocol):
     def commit(
         self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
     ) -> dict[int, int]: ...
+
+
+class NoCommitter:
+    """Commits nothing, for a drain without a group of its own."""
+
+    def check(self, topic_id: str) -> None:
+        pass
+
+    def commit(
+        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
+    ) -> dict[int, int]:
+        return {}
 
 
 class Lock(Protocol):
@@ -117,7 +127,7 @@ class Held:
             Refused.
         first: the expression of the class that this run drains; None for all that is left.
         class_maps: where classes lie, by selector, as runs of this process have seen it.
-        passes: the account of sub-messages of former passes of this run.
+        given_up: sub-messages, by former passes of this run.
         pause_s: how long it takes to begin with the rest behind a class.
     """
 
@@ -136,7 +146,7 @@ class Held:
     runtime: Runtime = THIS_PROCESS
     first: str | None = None
     class_maps: dict[str, ClassMap] = field(default_factory=dict)
-    passes: Counts = NO_COUNTS
+    given_up: int = 0
     pause_s: float = 0.0
 
 

@@ -39,8 +39,7 @@ uptime_s: Callable[[], float] = (
 _SCHEDULED = Path("/proc/thread-self/schedstat")
 
 
-def _this_user() -> str:
-    return user_at_host(os.geteuid())
+_utc_now = partial(datetime.now, UTC)
 
 
 def processor_s(threads: bool) -> tuple[float, float]:
@@ -55,10 +54,6 @@ def processor_s(threads: bool) -> tuple[float, float]:
     with suppress(OSError):
         waited_ns = int(_SCHEDULED.read_bytes().split()[1])
     return time.thread_time(), waited_ns / 1e9
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +87,7 @@ class Runtime:
     lock: Callable[[], threading.Lock] = threading.Lock
     queue: Callable[[], SimpleQueue[Any]] = SimpleQueue
     random: Callable[[], Random] = Random
-    user: Callable[[], str] = _this_user
+    user: Callable[[], str] = lambda: user_at_host(os.geteuid())
     processor: Callable[[bool], tuple[float, float]] = processor_s
     thread_time: Callable[[], float] = time.thread_time
 

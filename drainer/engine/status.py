@@ -200,9 +200,8 @@ class ClassStatus:
                 each.where,
                 each.sub_messages + plan.class_counts(each.where),
                 each.held,
-                None,
-                each.ended,
-                each.cut,
+                ended=each.ended,
+                cut=each.cut,
             )
             for each in plan.classes.each
         )
@@ -366,11 +365,6 @@ class Status:
     @property
     def in_trouble(self) -> bool:
         return self.trouble is not None
-
-    @property
-    def waits_for_a_lane(self) -> bool:
-        """Whether the hottest lane takes as long as all that is left."""
-        return bool(self.eta_s and self.lane_s is not None and self.lane_s >= 0.9 * self.eta_s)
 
 
 @dataclass(frozen=True, slots=True)

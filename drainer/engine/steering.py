@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from math import inf
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from drainer.core.event import Deed, Event
 from drainer.core.listed import counted
@@ -29,38 +29,10 @@ from drainer.errors import DrainerError, Refused, Signalled
 from drainer.loader import describe
 from drainer.policy.concurrency import Concurrency
 
+if TYPE_CHECKING:
+    from drainer.engine.lifecycle import Lifecycle
+
 EVENTS_SHOWN = 5
-
-
-class Steered(Protocol):
-    """The drain that is steered: its lifecycle."""
-
-    @property
-    def first(self) -> str | None:
-        """The class that it drains; None for all that is left."""
-
-    @property
-    def is_ending(self) -> bool: ...
-
-    @property
-    def look_s(self) -> float:
-        """Between two looks at what was asked."""
-
-    @property
-    def calls(self) -> int:
-        """In flight."""
-
-    def hold_back(self) -> None:
-        """Begins nothing, or goes on, as ``Steering.paused`` says by now."""
-
-    async def change(self, settings: Settings) -> None:
-        """Works by these from now on, and the plan has them."""
-
-    def note(self, event: Event) -> None:
-        """Puts it into the plan."""
-
-    def come_to_rest(self, asked: Signalled, *, now: bool) -> None:
-        """Stops; ``now`` waits for nothing."""
 
 
 class Steering:
@@ -72,7 +44,7 @@ class Steering:
         stopper: who ends it, and why: whoever runs it, until somebody else asks for a stop.
     """
 
-    _drain: Steered
+    _drain: Lifecycle
 
     def __init__(self, held: Held) -> None:
         self._held = held
@@ -87,7 +59,7 @@ class Steering:
         self._deadline = DeadlineWatch()
 
     @classmethod
-    def of(cls, drain: Steered, held: Held) -> Steering:
+    def of(cls, drain: Lifecycle, held: Held) -> Steering:
         """The next run of a command goes on by what was asked of those before."""
         steering = held.control.steering
         if steering is None:
@@ -207,7 +179,7 @@ class Steering:
     def _note(self, event: Event) -> None:
         self._events.append(event)
         self._events_total += 1
-        self._drain.note(event)
+        self._drain.checkpointer.note_event(event)
 
     @property
     def _in_flight(self) -> str:

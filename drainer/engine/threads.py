@@ -31,7 +31,6 @@ class ThreadWorkers(Workers):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._thread = self._runtime.thread
         self._begun: dict[int, tuple[SubMessage, float]] = {}  # what each thread is at, since when
         self._threads = 0  # ever begun
         self._kept: list[SubMessage] = []  # while paused: handed out, and begun by no thread
@@ -149,7 +148,7 @@ class ThreadWorkers(Workers):
     def _start_one(self) -> None:
         number = self._threads
         self._threads += 1
-        self._thread(
+        self._runtime.thread(
             target=self._work, args=(number,), name=f"worker-{number}", daemon=True
         ).start()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import inf
@@ -17,7 +17,7 @@ from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import Held, Ports
+from drainer.engine.ports import Held, NoCommitter, Ports
 from drainer.engine.pump import Batch
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
@@ -97,7 +97,7 @@ class Calibration:
                 file=file,
                 handler=loaded,
                 running=LocalSettings(concurrency=workers),
-                committer=_Group(),
+                committer=NoCommitter(),
                 lock=_Lock(),
                 read_committed=dict,
             )
@@ -171,18 +171,6 @@ class _MadeUp:
 
     def stop(self) -> None:
         pass
-
-
-class _Group:
-    """A group that is committed for by nobody else."""
-
-    def check(self, topic_id: str) -> None:
-        pass
-
-    def commit(
-        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
-    ) -> dict[int, int]:
-        return dict(offsets)
 
 
 class _Lock:

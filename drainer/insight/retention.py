@@ -38,11 +38,6 @@ class Retention:
         limited = self.ms is not None or self.bytes is not None
         return "delete" in self.policy and limited
 
-    @property
-    def compacts(self) -> bool:
-        """Whether a record goes when a later one has its key."""
-        return "compact" in self.policy
-
     def deletes_in(
         self,
         *,

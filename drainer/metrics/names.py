@@ -7,7 +7,7 @@ its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from drainer.core.progress import ENDS
 from drainer.engine.status import Metric, Row, Status, at
@@ -36,17 +36,14 @@ def _by_outcome(name: str, path: str, meaning: str) -> Metric[Status]:
     return Metric(f"drainer_{name}_total", "counter", meaning, rows, ("outcome",))
 
 
-def _ruled_out(status: Status) -> Iterator[Row]:
-    # The whole name, for two that were cut could be one. Half a surrogate pair would fail a scrape.
-    return (((encodable(rule),), count) for rule, count in status.rules.skipped_by.items())
+def _by_name(
+    name: str, label: str, meaning: str, counts: Callable[[Status], Iterable[tuple[str, int]]]
+) -> Metric[Status]:
+    def rows(status: Status) -> Iterator[Row]:
+        # Whole, for two that were cut could be one. Half a surrogate pair would fail a scrape.
+        return (((encodable(each),), count) for each, count in counts(status))
 
-
-def _undecided(status: Status) -> Iterator[Row]:
-    return (((encodable(rule),), count) for rule, count in status.rules.undecided.items())
-
-
-def _errors(status: Status) -> Iterator[Row]:
-    return (((name,), count) for name, count in status.failures.error_types)
+    return Metric(f"drainer_{name}_total", "counter", meaning, rows, (label,))
 
 
 def _deepest(status: Status) -> Iterator[Row]:
@@ -90,19 +87,13 @@ OF_STATUS = (
     _counter("sub_messages_read", "sub_messages.read", f"Sub-messages {READ}"),
     _by_outcome("sub_messages", "sub_messages", f"Sub-messages {DONE}"),
     _gauge("sub_messages_pending", "sub_messages.pending", f"Sub-messages {PENDING}"),
-    Metric(
-        "drainer_sub_messages_ruled_out_total",
-        "counter",
-        "Sub-messages that a rule took out, over all runs.",
-        _ruled_out,
-        ("rule",),
+    _by_name(
+        *("sub_messages_ruled_out", "rule", "Sub-messages that a rule took out, over all runs."),
+        lambda status: status.rules.skipped_by.items(),
     ),
-    Metric(
-        "drainer_sub_messages_undecided_total",
-        "counter",
-        "Undecided by a rule and kept, in this run.",
-        _undecided,
-        ("rule",),
+    _by_name(
+        *("sub_messages_undecided", "rule", "Undecided by a rule and kept, in this run."),
+        lambda status: status.rules.undecided.items(),
     ),
     _gauge(
         "sub_messages_per_second", "rate_now", "Rate of sub-messages over the last five seconds."
@@ -129,12 +120,9 @@ OF_STATUS = (
         "drainer_lane_depth_max", "gauge", "Sub-messages waiting in the hottest lane.", _deepest
     ),
     _counter("failures", "failures.failures", "Failed attempts in this run, timeouts included."),
-    Metric(
-        "drainer_errors_total",
-        "counter",
-        "The same by error class: 50 at most, then `other`.",
-        _errors,
-        ("error",),
+    _by_name(
+        *("errors", "error", "The same by error class: 50 at most, then `other`."),
+        lambda status: status.failures.error_types,
     ),
     _counter("timeouts", "failures.timeouts", "Attempts that exceeded --timeout, in this run."),
     _counter("retries", "failures.retries", "Retries granted in this run."),

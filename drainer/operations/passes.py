@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from drainer.core.latency import merge_latencies
 from drainer.core.listed import counted, listed
-from drainer.core.progress import Counts
 from drainer.engine.outcome import concluded, goes_on
 from drainer.engine.status import (
     CLASS_DONE,
@@ -38,7 +37,7 @@ def in_passes(held: HeldDrain, engine: Engine) -> Summary:
 
 def _in_passes(held: HeldDrain, engine: Engine, passes: list[Summary]) -> Summary:
     in_process = engine if isinstance(engine, InProcess) else IN_PROCESS
-    now, finished_before = held, held.plan.counts()[1].finished
+    now = held
     while (where := now.plan.classes.next) is not None:
         handler = held.handler.fresh()  # to be opened and closed by itself
         if now.plan.redrive is not None:
@@ -51,12 +50,7 @@ def _in_passes(held: HeldDrain, engine: Engine, passes: list[Summary]) -> Summar
             return _together(passes)
         now = _next_pass(now, where, summary)
         given_up = summary.failures.given_up  # in all passes
-        finished = summary.sub_messages.finished - finished_before
-        now = replace(
-            now,
-            observe=_after(passes, held.observe),
-            passes=Counts(finished, finished - given_up, given_up),
-        )
+        now = replace(now, observe=_after(passes, held.observe), given_up=given_up)
         classes = now.plan.classes
         if classes.stops:
             found = replace(_together(passes), classes=ClassStatus.of(now.plan))

@@ -134,31 +134,28 @@ class Admission:
     @property
     def ready(self) -> int:
         """How many could start now."""
-        if self.paused:
+        now_s, waiting = self._clock(), self._waiting
+        if not waiting or (self._breaker.probe_at_s or now_s) > now_s:
             return 0
-        ready = self._dispatcher.ready
-        if self._breaker.open:
-            probe_at_s = self._breaker.probe_at_s
-            due = probe_at_s is not None and probe_at_s <= self._clock()
-            ready = min(1, ready + len(self._retries)) if due else 0
-        return ready if self.rate is None else min(ready, self.rate.allowed(self._clock()))
+        return waiting if self.rate is None else min(waiting, self.rate.allowed(now_s))
 
     @property
     def next_at_s(self) -> float | None:
         """When it is worth asking again; None when that depends on something else."""
+        rate_at_s = None if self.rate is None else self.rate.next_at_s(self._clock())
+        times = [at_s for at_s in (self._breaker.probe_at_s, rate_at_s) if at_s is not None]
+        return max(times, default=None) if self._waiting else None
+
+    @property
+    def _waiting(self) -> int:
+        """How many could start, if it were time for them."""
         if self.paused:
-            return None
-        found = self._dispatcher.ready
-        times: list[float] = []
-        if self._breaker.open:
-            probe_at_s = self._breaker.probe_at_s
-            if probe_at_s is None:
-                return None  # one is under way
-            found += len(self._retries)
-            times.append(probe_at_s)
-        if self.rate is not None:
-            times.append(self.rate.next_at_s(self._clock()))
-        return max(times, default=None) if found else None
+            return 0
+        ready = self._dispatcher.ready
+        if not self._breaker.open:
+            return ready
+        none_is_under_way = self._breaker.probe_at_s is not None
+        return min(1, ready + len(self._retries)) if none_is_under_way else 0
 
     def take(self) -> SubMessage | None:
         """The dispatcher's, when one may start."""

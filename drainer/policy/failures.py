@@ -8,7 +8,6 @@ from enum import Enum
 from random import Random
 
 from drainer.core.codec import JsonRecord, Whole
-from drainer.core.progress import Counts
 from drainer.message import SubMessage
 from drainer.policy.breaker import HEALTHY, Breaker, Window
 from drainer.policy.fault import Fault
@@ -154,45 +153,24 @@ class FailureSettings(JsonRecord):
         return whole if random is None else whole * random.uniform(JITTER, 1)
 
 
-class Fate(Enum):
-    """What becomes of a sub-message after a failed attempt."""
-
-    RETRY = "retry"
-    DEAD = "dead"
-    PARKED = "parked"
-    FAILED = "failed"
-    HALT = "halt"
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``at_s`` is when to try again, by the clock that was given; ``why`` tells why it is given up.
+    """What becomes of a sub-message after a failed attempt: ``action``, or None to try again.
 
-    ``asked`` is for one whose handler asked for that time. ``rule`` is by which it is given up.
+    ``at_s`` is when, by the clock that was given; ``why`` tells why it is given up, and ``rule`` by
+    which rule.
     """
 
-    fate: Fate
+    action: OnFailure | None
     at_s: float = 0.0
     why: str | None = None
-    asked: bool = False
     rule: str = ""
-
-
-FATES = {
-    OnFailure.DEAD_LETTER: Fate.DEAD,
-    OnFailure.PARK: Fate.PARKED,
-    OnFailure.SKIP: Fate.FAILED,
-    OnFailure.HALT: Fate.HALT,
-}
 
 
 NOTHING_SUCCEEDED = (
     "nothing has succeeded in this run: the handler or its downstream is broken, not one message"
     " (--no-breaker gives up anyway)"
 )
-
-
-NOTHING = Counts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,22 +254,17 @@ class FailurePolicy:
     ``max_doubt_s``, once until something succeeds; but the breaker opens if several failed that
     were no suspects, and hardly any call ended well meanwhile.
 
-    ``done`` is how many sub-messages this run has done so far. ``before`` is the account of
-    sub-messages that former runs left; ``given_up`` goes on from it.
+    ``done`` is how many sub-messages this run has done so far. ``given_up`` goes on from what
+    former runs gave up.
     """
 
-    def __init__(
-        self,
-        settings: FailureSettings,
-        random: Random,
-        before: Counts = NOTHING,
-    ) -> None:
+    def __init__(self, settings: FailureSettings, random: Random, given_up: int = 0) -> None:
         self.settings = settings
         self.breaker = Breaker()
         self.failed_calls = 0
         self._ended = 0  # successes, while it watched
         self._opened_at = 0  # failed calls by then
-        self.given_up = before.given_up
+        self.given_up = given_up
         self.given_up_by = Counter[str]()  # in this run, by the rule that applied
         self.doubts: dict[SubMessage, Failing] = {}  # by the failures with which they began
         self._doubt_since = 0, 0.0  # the failed call, and when
@@ -308,31 +281,17 @@ class FailurePolicy:
         """Decides on a handler that asks to be called again: no failure, and spends no retry."""
         self.forget(sub, now_s)
         wait_s = self.settings.delay_s(sub.attempt, self._random) if after_s is None else after_s
-        return Decision(Fate.RETRY, now_s + max(0.0, wait_s), asked=after_s is not None)
+        return Decision(None, now_s + max(0.0, wait_s))
 
     def give_up(self, rule: str, why: str | None = None) -> Decision:
         """Decides on a sub-message that is given up by this rule."""
-        return Decision(FATES[self.settings.on_failure], why=why, rule=rule)
+        return Decision(self.settings.on_failure, why=why, rule=rule)
 
     def failed(
-        self,
-        sub: SubMessage,
-        error: BaseException,
-        fault: Fault,
-        *,
-        done: int,
-        lanes: int,
-        now_s: float,
-        running: int = 0,
-        wall_s: float = 0.0,
+        self, sub: SubMessage, error: BaseException, fault: Fault, *, done: int, now_s: float
     ) -> Decision:
-        """Decides on an attempt that failed, or took too long.
-
-        ``lanes`` have something to do, ``running`` calls are in flight; ``wall_s`` is the time
-        that other processes have too.
-        """
+        """Decides on an attempt that failed, or took too long, and was ``noticed``."""
         settings, breaker = self.settings, self.breaker
-        self.noticed(sub, fault, lanes=lanes, running=running, now_s=now_s, wall_s=wall_s)
         failing: Failing = sub.failing
         failing.tries += 1
         failing.latest, failing.error = self.failed_calls, error
@@ -349,9 +308,9 @@ class FailurePolicy:
                 return self.give_up(failing.rule)
             halts = settings.on_failure is OnFailure.HALT  # a resume tries it again
             if halts and not done and failing.tries > settings.retries:
-                return Decision(Fate.HALT, why=NOTHING_SUCCEEDED)
+                return Decision(OnFailure.HALT, why=NOTHING_SUCCEEDED)
             self._doubt(sub, failing, now_s)
-        return Decision(Fate.RETRY, now_s + settings.delay_s(failing.tries, self._random))
+        return Decision(None, now_s + settings.delay_s(failing.tries, self._random))
 
     def _doubt(self, sub: SubMessage, failing: Failing, now_s: float) -> None:
         if sub not in self.doubts:
@@ -369,11 +328,15 @@ class FailurePolicy:
         fault: Fault,
         *,
         lanes: int,
-        running: int,
         now_s: float,
-        wall_s: float,
+        running: int = 0,
+        wall_s: float = 0.0,
     ) -> None:
-        """Counts a failed call, of several sub-messages too: ``sub`` is the first of them."""
+        """Counts a failed call, of several sub-messages too: ``sub`` is the first of them.
+
+        ``lanes`` have something to do, ``running`` calls are in flight; ``wall_s`` is the time
+        that other processes have too.
+        """
         self.failed_calls += 1
         if not self._times or abs(wall_s - self._times[-1][1]) >= MARK_S:
             self._times.append((self.failed_calls, wall_s))
@@ -472,13 +435,11 @@ class FailurePolicy:
         with those that others gave up."""
         self.given_up_by[rule] += 1
         self.given_up += 1
-        given_up = self.given_up + elsewhere
-        if not self.settings.max_failures.passed(given_up, finished):
+        given_up, most = self.given_up + elsewhere, self.settings.max_failures
+        if not most.passed(given_up, finished):
             return None
-        return (
-            f"drainer gave up {given_up:,} sub-messages in all runs, more than --max-failures"
-            f" {self.settings.max_failures}"
-        )
+        many = f"{given_up:,} sub-messages in all runs"
+        return f"drainer gave up {many}, more than --max-failures {most}"
 
     def follows(self, sub: SubMessage, given_up: SubMessage) -> None:
         """Takes note of the next one in the lane of a sub-message that is given up: if it fails as

@@ -93,16 +93,11 @@ _STATUSES = {
     **dict.fromkeys((400, 404, 409, 410, 413, 415, 422), Fault.OWN),
     **dict.fromkeys((502, 503, 504), Fault.DOWNSTREAM),
 }
-_GRPC = {
-    **dict.fromkeys(
-        (
-            *("INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION"),
-            *("OUT_OF_RANGE", "UNIMPLEMENTED", "DATA_LOSS"),
-        ),
-        Fault.OWN,
-    ),
-    "UNAVAILABLE": Fault.DOWNSTREAM,
-}
+_GRPC_OWN = (
+    "INVALID_ARGUMENT NOT_FOUND ALREADY_EXISTS FAILED_PRECONDITION OUT_OF_RANGE UNIMPLEMENTED"
+    " DATA_LOSS"
+)
+_GRPC = {"UNAVAILABLE": Fault.DOWNSTREAM} | dict.fromkeys(_GRPC_OWN.split(), Fault.OWN)
 _NETWORK = (ENETDOWN, ENETUNREACH, EHOSTDOWN, EHOSTUNREACH, ETIMEDOUT)
 _RETRY_STATUSES = (408, 425, 429)
 # AWS answers 400 where others answer 429.

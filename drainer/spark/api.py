@@ -167,7 +167,7 @@ def drain(
             prepared = _prepare(
                 cluster, plan_at(absolute(place)), request, running, failures, rules
             )
-            prepared = settle_on_spark(prepared, on_spark, running, by_master=False)
+            prepared = settle_on_spark(prepared, on_spark, by_master=False)
             engine = replace(prepared.action.engine, why="as the session is")
             prepared = replace(prepared, action=replace(prepared.action, engine=engine))
             terminal.present(preview_page(prepared.action))

@@ -21,7 +21,7 @@ from drainer.engine.control import Settings
 from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.limiter import auto_status
 from drainer.engine.loop import event_loop, spawn
-from drainer.engine.outcome import judged_before, not_closed
+from drainer.engine.outcome import given_up_before, not_closed
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import CapStatus, FailureStatus, Status, Summary
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled, both
@@ -179,6 +179,7 @@ class SparkDrain:
         await self._look_at_tasks()
         self._monitor = TaskMonitor(
             self._aggregation,
+            given_up_before(self._held),
             concurrency=self._loans.total,
             buffer_bytes=of_one_task(self._running, self._tasks).buffer_bytes * self._tasks,
             plan_path=str(self._file.path),
@@ -205,7 +206,6 @@ class SparkDrain:
             self._take_news,
             self._loans,
             Settings(self._running, self._plan.failures),
-            judged_before(self._plan, self._held.passes).given_up,
         )
         self._working = spawn(self._work.run(), "waves", self._life.end)
 
@@ -241,7 +241,7 @@ class SparkDrain:
         subs, skipped = self._aggregation.counts()[1], self._aggregation.ruled().skipped_by
         return Totals(
             subs.done - self._done_before,
-            judged_before(self._plan, self._held.passes).given_up + self._monitor.given_up,
+            self._monitor.given_up,
             subs.finished - sum(skipped.values()),
             self._monitor.began_s,
         )
@@ -356,9 +356,9 @@ class SparkDrain:
         return cause
 
     def failure_status(self) -> FailureStatus:
-        failures = self._monitor.failures(self._work.settings.failures.dead_letter_topic)
-        given_up = failures.given_up + judged_before(self._plan, self._held.passes).given_up
-        return replace(failures, parked_lanes=len(self._work.parked), given_up=given_up)
+        topic = self._work.settings.failures.dead_letter_topic
+        parked = len(self._work.parked)
+        return replace(self._monitor.failures(), dead_letter_topic=topic, parked_lanes=parked)
 
     def status(self, plan: OffsetPlan) -> Status:
         status = self._monitor.status(plan, ahead=self._reader.reads)

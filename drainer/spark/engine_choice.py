@@ -9,7 +9,6 @@ from drainer.cli.engines import Engines
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.engine.preview import PROCESS, SPARK, EngineChoice
-from drainer.engine.settings import LocalSettings
 from drainer.errors import Refused
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
@@ -39,9 +38,7 @@ def spark_settings(said: Engines, plan: PlanPlace | None) -> SparkSettings:
     )
 
 
-def settle_on_spark(
-    prepared: Prepared, spark: SparkSettings, running: LocalSettings, *, by_master: bool
-) -> Prepared:
+def settle_on_spark(prepared: Prepared, spark: SparkSettings, *, by_master: bool) -> Prepared:
     """What was prepared, to run on Spark.
 
     ``by_master`` says that only a master was named: what Spark can't do then runs in this process.

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import TaskRecord
 from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
-from drainer.engine.ports import Held, Ports
+from drainer.engine.ports import Held, NoCommitter, Ports
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
@@ -102,7 +102,7 @@ class Handling:
                         plan_interval_s=NEVER_S,
                         journal_interval_s=state.journal_interval_s,
                     ),
-                    committer=_NoCommitter(),
+                    committer=NoCommitter(),  # the driver commits
                     lock=fence,
                     read_committed=dict,
                     observe=teller.observe,
@@ -274,18 +274,6 @@ class _ChunkBatch:
         if self._body is None or self._origin is None:
             return ()
         return decode(self._body, self._origin)
-
-
-class _NoCommitter:
-    """Nothing is committed in a task: the driver does, once all of them are that far."""
-
-    def check(self, topic_id: str) -> None:
-        pass
-
-    def commit(
-        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
-    ) -> dict[int, int]:
-        return {}
 
 
 # The driver is the one that a person asks to stop.

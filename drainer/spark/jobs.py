@@ -25,7 +25,6 @@ from drainer.spark.session import has_begun, slots_now, without_slots
 from drainer.spark.slices import Manifest, SliceTask
 from drainer.spark.state import State
 from drainer.spark.streams import Streams
-from drainer.spark.task_monitor import WaveRead
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -132,15 +131,6 @@ class PreparedWave:
                 subs.setdefault(shard, Counter())[number] += count
         joins = task.joins.get(task.streams.joins)
         return cls(rows, ranges, delivered, subs, task.streams, joins, manifests, units, stops)
-
-    @property
-    def read(self) -> dict[int, WaveRead]:
-        """What it has, by partition."""
-        subs, finished = Counter[int](), Counter[int]()
-        for each in self.manifests:
-            subs[each.partition] += sum(each.subs.values())
-            finished[each.partition] += each.finished
-        return {n: WaveRead(end, subs[n], finished[n]) for n, (_, end) in self.ranges.items()}
 
     @property
     def log_bytes(self) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from time import monotonic
-from typing import NamedTuple
+from typing import Any
 
 from drainer.core.claims import ALL, end_of
 from drainer.core.latency import Latency, merge_latencies
@@ -17,20 +16,12 @@ from drainer.engine.meter import HOTTEST, Measures
 from drainer.engine.status import FailureStatus, Load, PartitionStatus, RuleStatus, Shown, Status
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.records import TaskStatus
+from drainer.spark.slices import Manifest
 from drainer.spark.state import Attempt
 from drainer.spark.status import ENDED, HANDLING, READING, WAITING, SparkStatus, straggler
 
 QUIET_S = 5.0  # a task that said nothing for so long is reported
 BEHIND = 0.5  # of what the others have done on average: one that has less is a straggler
-
-
-class WaveRead(NamedTuple):
-    """What was read of one partition: up to ``position``, with ``subs`` to be handled and others
-    that were ``finished`` before."""
-
-    position: int
-    subs: int = 0
-    finished: int = 0
 
 
 @dataclass(slots=True)
@@ -52,45 +43,34 @@ class _Task:
 class TaskMonitor(Measures):
     """Owned by the driver's event loop; ``take`` is given each record's status."""
 
-    def __init__(
-        self,
-        aggregation: Aggregation,
-        *,
-        concurrency: int,
-        buffer_bytes: int,
-        plan_path: str,
-        folds: bool = False,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
+    def __init__(self, aggregation: Aggregation, given_up_before: int = 0, **named: Any) -> None:
+        """``given_up_before`` sub-messages were so by former runs."""
         self._aggregation = aggregation
-        super().__init__(
-            aggregation.counts()[1].finished,
-            concurrency=concurrency,
-            buffer_bytes=buffer_bytes,
-            plan_path=plan_path,
-            folds=folds,
-            clock=clock,
-        )
+        super().__init__(**named)
         self._tasks: dict[tuple[int, int], _Task] = {}  # by deal, and the number there
-        self._before = TaskStatus()  # of deals and attempts that are over
+        # Of deals and attempts that are over.
+        self._before = TaskStatus(failures=FailureStatus(given_up=given_up_before))
         self._known = aggregation.claims()  # before the run
         self._subs_before = aggregation.sub_messages
         self._ruled_before = sum(aggregation.ruled().skipped_by.values())
-        self._read = {n: WaveRead(at) for n, at in aggregation.watermarks.items()}  # all waves
+        # Of all waves: up to where they go, sub-messages to be handled, and those that were
+        # finished before.
+        self._positions = aggregation.watermarks
+        self._subs, self._finished = Counter[int](), Counter[int]()
         self.waves = 0
         self._about: int | None = None
-        self._wave_began_s = self._dealt_s = clock()
+        self._wave_began_s = self._dealt_s = self._clock()
         self.tasks_most = 0
 
     def counts(self) -> tuple[Counts, Counts]:
         return self._aggregation.counts()
 
-    def begin_wave(self, about: int, read: Mapping[int, WaveRead]) -> None:
-        """The next wave is to be handled, of about so many; ``read`` is what it has by
-        partition."""
-        for number, (position, subs, finished) in read.items():
-            _, subs_before, finished_before = self._read[number]
-            self._read[number] = WaveRead(position, subs_before + subs, finished_before + finished)
+    def begin_wave(self, about: int, manifests: Iterable[Manifest]) -> None:
+        """The next wave is to be handled, of about so many; ``manifests`` are of its slices."""
+        for each in manifests:
+            self._positions[each.partition] = max(self._positions[each.partition], each.end)
+            self._subs[each.partition] += sum(each.subs.values())
+            self._finished[each.partition] += each.finished
         self.waves += 1
         self._about = about
         self._wave_began_s = self._clock()
@@ -126,9 +106,8 @@ class TaskMonitor(Measures):
         """The handler's latency, in this run: the checkpointer asks."""
         return merge_latencies(each.latency for each in self._ever)
 
-    def failures(self, dead_letter_topic: str | None) -> FailureStatus:
-        found = FailureStatus.sum([each.failures for each in self._ever])
-        return replace(found, dead_letter_topic=dead_letter_topic)
+    def failures(self) -> FailureStatus:
+        return FailureStatus.sum([each.failures for each in self._ever])
 
     @property
     def given_up(self) -> int:
@@ -160,14 +139,18 @@ class TaskMonitor(Measures):
             ((Shown(text), waiting) for each in now for text, waiting in each.hottest),
             key=lambda each: -each[1],
         )
-        status = self._status(
+        return self._status(
             plan,
-            (
+            left,
+            starved=False,  # waves come one by one: how soon says little of how fast
+            running=sum(each.running for each in now),
+            hottest=tuple(hottest[:HOTTEST]),
+            partitions=tuple(
                 PartitionStatus(
                     partition=number,
                     start=part.start,
                     end=part.end,
-                    position=self._read[number].position,
+                    position=self._positions[number],
                     watermark=watermarks[number],
                     committed=part.committed,
                     messages_finished=plan.claims[ALL][number].messages.finished,
@@ -176,18 +159,11 @@ class TaskMonitor(Measures):
                 )
                 for number, part in plan.partitions.items()
             ),
-            left,
-            starved=False,  # waves come one by one: how soon says little of how fast
-            running=sum(each.running for each in now),
             lanes=sum(each.lanes for each in now),
             lanes_ready=sum(each.lanes_ready for each in now),
-            hottest=hottest[:HOTTEST],
             buffered_bytes=sum(each.buffered_bytes for each in now),
             latency_recent=merge_latencies(each.latency_recent for each in now),
             engine=self._spark(ahead=ahead),
-        )
-        return replace(
-            status,
             busy=sum(each.busy for each in now),
             processor=Load(_mean(e.used for e in loads), _mean(e.waited for e in loads)),
         )
@@ -195,11 +171,12 @@ class TaskMonitor(Measures):
     def _remainder(self, plan: OffsetPlan) -> Remainder:
         aggregation, known = self._aggregation, self._known
         samples = {}
-        for n, (position, subs, finished) in self._read.items():
+        for n, position in self._positions.items():
             bounds = known[ALL][n].watermark, position, plan.partitions[n].end
+            finished = self._finished[n]
             below = max(end_of(claim[n]) for claim in known.values())
             before = known[ALL][n].finished
-            samples[n] = Sample.of(bounds, before, subs + finished, finished, below)
+            samples[n] = Sample.of(bounds, before, self._subs[n] + finished, finished, below)
         now = aggregation.sub_messages
         ruled_out = sum(aggregation.ruled().skipped_by.values()) - self._ruled_before
         read = Counts.sum(now.values()).read - Counts.sum(self._subs_before.values()).read
@@ -214,7 +191,7 @@ class TaskMonitor(Measures):
     def _pending(self, number: int, now: Mapping[int, Counts]) -> int:
         """Sub-messages of a partition that waves have, and that are not finished."""
         finished = now[number].finished - self._subs_before[number].finished
-        return self._read[number].subs - finished
+        return self._subs[number] - finished
 
     def _spark(self, *, ahead: bool) -> SparkStatus:
         now_s = self._clock()

@@ -71,7 +71,6 @@ class WaveRunner:
         take_news: Callable[[], Awaitable[None]],
         loans: Loans,
         settings: Settings,
-        given_up_before: int,
     ) -> None:
         self._plan = plan
         self.settings = settings
@@ -95,7 +94,6 @@ class WaveRunner:
         self._broken: set[int] = set()  # deals whose tasks may still be at work
         self._left_parked: set[str] = set()
         self.left_alone: Counter[str] = Counter()
-        self._given_up_before = given_up_before
 
     @property
     def parked(self) -> AbstractSet[str]:
@@ -155,7 +153,7 @@ class WaveRunner:
             await self._checkpointer.wait_until_written()
         for each in prepared.manifests:
             self.left_alone.update(each.left_alone)
-        self._monitor.begin_wave(number + self._reader.about, prepared.read)
+        self._monitor.begin_wave(number + self._reader.about, prepared.manifests)
         counts = {shard: sum(each.values()) for shard, each in prepared.subs.items()}
         self._schedule.add(number, counts, prepared.streams)
         chunk_bytes = sum(sum(each.bytes.values()) for each in prepared.manifests)
@@ -349,7 +347,7 @@ class WaveRunner:
     def insist_on_limit(self) -> None:
         """Ends the drain when all tasks together gave too much up."""
         most = self.settings.failures.max_failures
-        given_up = self._given_up_before + self._monitor.given_up
+        given_up = self._monitor.given_up
         if given_up and most.passed(given_up, self._aggregation.counts()[1].finished):
             self._end(
                 Halted(

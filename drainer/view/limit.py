@@ -9,7 +9,7 @@ from drainer.policy.concurrency_limit import FULL
 from drainer.view import figures
 
 BUSY = 0.95  # of the workers
-AT_RATE = AT_BUFFER = 0.9
+AT_RATE = AT_BUFFER = AT_LANE = 0.9  # the last of all that is left
 SHOWN = 40  # characters of a key
 
 
@@ -47,13 +47,14 @@ def limit_of(status: Status) -> Limit:
     all_read = all(part.position >= part.end for part in status.partitions)
     full = status.buffered_bytes >= AT_BUFFER * status.buffer_bytes
     in_lane = max((waiting for _, waiting in status.hottest), default=0)
+    longest = bool(status.eta_s and status.lane_s and status.lane_s >= AT_LANE * status.eta_s)
     alone = workers <= 2 and not status.lanes_ready and in_lane > 1
     signs = {
         Limit.PAUSE: status.paused is not None,
         Limit.DOWNSTREAM: failures.in_outage,
         Limit.TROUBLE: status.is_kept_waiting and not busy,
         Limit.PROCESSOR: status.processor.used + status.processor.waited >= FULL,
-        Limit.HOT_LANE: status.waits_for_a_lane or ((all_read or full) and alone),
+        Limit.HOT_LANE: longest or ((all_read or full) and alone),
         Limit.RATE: failures.rate is not None and status.rate_now >= AT_RATE * failures.rate,
         Limit.WRITE_CAP: busy and status.write_cap is not None and status.write_cap.binds,
         Limit.BLOCKED: busy and status.is_blocked,

@@ -30,6 +30,7 @@ from drainer.view.progress import (
     causes,
     facts,
     finished,
+    partition_cells,
     share_finished,
     verdict,
 )
@@ -258,16 +259,7 @@ def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) ->
         worst = nlargest(room, partitions, key=lambda part: part.end - part.start - finished(part))
         shown = sorted(worst, key=lambda part: part.partition)  # rows that don't change places
     shares = [share_finished((part,)) for part in shown]
-    rows = [
-        (
-            str(part.partition),
-            str(part.watermark),
-            figures.offset(part.committed),
-            str(part.end),
-            figures.percent(share),
-        )
-        for part, share in zip(shown, shares, strict=True)
-    ]
+    rows = map(partition_cells, shown)
     heading, *lines = map("  ".join, figures.aligned([_HEADING, *rows]))
     yield [(heading, Tone.QUIET)]
     for line, share in zip(lines, shares, strict=True):

@@ -18,6 +18,7 @@ from drainer.view.progress import (
     causes,
     facts,
     finished,
+    partition_cells,
     share_finished,
     verdict,
 )
@@ -90,12 +91,4 @@ def _partitions(status: Status) -> Table | None:
 def _rows(status: Status) -> Iterator[tuple[str | Cell, ...]]:
     """Those with most to go first."""
     for part in sorted(status.partitions, key=lambda part: finished(part) + part.start - part.end):
-        share = share_finished((part,))
-        yield (
-            str(part.partition),
-            str(part.watermark),
-            figures.offset(part.committed),
-            str(part.end),
-            figures.percent(share),
-            Cell("", bar=share),
-        )
+        yield (*partition_cells(part), Cell("", bar=share_finished((part,))))

@@ -203,6 +203,13 @@ def deadline_words(deadline: DeadlineStatus) -> str:
     return f"{at}: {figures.duration(-deadline.margin_s)} too late"
 
 
+def partition_cells(part: PartitionStatus) -> tuple[str, ...]:
+    """Its number, watermark, committed offset and end, and how much is done."""
+    share = figures.percent(share_finished((part,)))
+    ends = str(part.watermark), figures.offset(part.committed), str(part.end)
+    return (str(part.partition), *ends, share)
+
+
 def finished(part: PartitionStatus) -> int:
     """Of its offsets, at least."""
     offsets = part.end - part.start

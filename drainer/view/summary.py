@@ -284,7 +284,8 @@ def _headline(summary: Summary) -> Line:
         case "interrupted":
             how = "Stopped as asked" if isinstance(summary.cause, Signalled) else "Interrupted"
             left = _to_go(summary, "message", summary.eta_s)
-            return Line(how, Tone.WARN, STOPPED, f"{_nothing_lost(summary)}{left}")
+            lost = "" if summary.lost else ". Nothing lost"
+            return Line(how, Tone.WARN, STOPPED, f"{lost}{left}")
         case other:
             return Line(f"{other.capitalize()}{_to_go(summary)}", Tone.BAD, BAD)
 
@@ -296,10 +297,6 @@ def _shortcomings(summary: Summary) -> str:
     words = " and ".join(figures.counted(number, what) for number, what in given_up if number)
     records = f"at most {figures.counted(lost, 'record')} lost" if lost else ""
     return ", ".join(filter(None, (f"with {words}" if words else "", records)))
-
-
-def _nothing_lost(summary: Summary) -> str:
-    return "" if summary.lost else ". Nothing lost"
 
 
 def _to_go(summary: Summary, what: str = "offset", seconds: float | None = None) -> str:

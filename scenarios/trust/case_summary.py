@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from drainer.demo.fill import create_topic, fill
-from drainer.engine.meter import lane_time_s
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import delete_topic
@@ -243,7 +242,7 @@ def time_left(stage: Stage) -> str:
             if told.get("event") == "progress" and told["hottest"] and told["eta_s"] is not None:
                 waiting = told["hottest"][0][1]
                 rate, busy = told["rate_now"], told["running"]
-                least_s = lane_time_s(busy, rate, waiting) or 0.0
+                least_s = waiting * busy / rate if rate > 0 else 0.0  # Little's law
                 insist(told["eta_s"] >= least_s - 0.2, f"{told['eta_s']} s, {least_s} s at least")
                 return f"{told['eta_s']:.0f} s left: {waiting} of the hottest lane, one by one"
     finally:

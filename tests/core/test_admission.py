@@ -137,7 +137,8 @@ class Setting:
 
     def fail(self, sub: SubMessage, fault: Fault = Fault.UNCLEAR) -> None:
         now_s = self.now_s
-        self.policy.failed(sub, ValueError(), fault, done=1, lanes=999, now_s=now_s)
+        self.policy.noticed(sub, fault, lanes=999, now_s=now_s)
+        self.policy.failed(sub, ValueError(), fault, done=1, now_s=now_s)
 
     def open(self) -> None:
         while not self.breaker.open:

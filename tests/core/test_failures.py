@@ -22,7 +22,6 @@ from drainer.policy.failures import (
     Decision,
     FailurePolicy,
     FailureSettings,
-    Fate,
     Limit,
     OnFailure,
 )
@@ -51,7 +50,8 @@ def fails(
     lanes: int = 999,
     now_s: float = 50.0,
 ) -> Decision:
-    return policy.failed(sub, ValueError(), fault, done=done, lanes=lanes, now_s=now_s)
+    policy.noticed(sub, fault, lanes=lanes, now_s=now_s)
+    return policy.failed(sub, ValueError(), fault, done=done, now_s=now_s)
 
 
 def succeeds(policy: FailurePolicy, *, begun: int | None = None) -> list[SubMessage]:
@@ -156,25 +156,23 @@ def test_a_delay_doubles_up_to_the_longest_and_is_never_past_it(
 
 
 @pytest.mark.parametrize(
-    ("on_failure", "fate", "retries"),
+    ("on_failure", "retries"),
     [
-        (OnFailure.HALT, Fate.HALT, 0),
-        (OnFailure.DEAD_LETTER, Fate.DEAD, 1),
-        (OnFailure.PARK, Fate.PARKED, 3),
-        (OnFailure.SKIP, Fate.FAILED, 3),
+        (OnFailure.HALT, 0),
+        (OnFailure.DEAD_LETTER, 1),
+        (OnFailure.PARK, 3),
+        (OnFailure.SKIP, 3),
     ],
 )
-def test_when_retries_are_spent_the_setting_decides(
-    on_failure: OnFailure, fate: Fate, retries: int
-) -> None:
+def test_when_retries_are_spent_the_setting_decides(on_failure: OnFailure, retries: int) -> None:
     policy = policy_of(on_failure=on_failure, retries=retries, retry_delay_s=1.0)
     sub = new_sub()
     for _ in range(retries):
         decision = fails(policy, sub)
-        assert decision.fate is Fate.RETRY
+        assert decision.action is None
         assert decision.at_s >= 50.5
     decision = fails(policy, sub)
-    assert (decision.fate, decision.rule) == (fate, OWN_ERROR)
+    assert (decision.action, decision.rule) == (on_failure, OWN_ERROR)
 
 
 def test_asking_to_be_called_later_spends_no_retry() -> None:
@@ -183,8 +181,8 @@ def test_asking_to_be_called_later_spends_no_retry() -> None:
     for _ in range(20):
         assert policy.later(10.0, 7.0, sub).at_s == 17.0
         sub.attempt += 1
-    assert fails(policy, sub).fate is Fate.RETRY
-    assert fails(policy, sub).fate is Fate.HALT
+    assert fails(policy, sub).action is None
+    assert fails(policy, sub).action is OnFailure.HALT
 
 
 @pytest.mark.parametrize("after_s", [float("nan"), float("inf")])
@@ -202,10 +200,10 @@ def test_a_failure_that_may_be_the_downstream_s_counts_once_a_later_call_succeed
 ) -> None:
     policy = policy_of(retries=0, on_failure=OnFailure.DEAD_LETTER)
     sub = new_sub()
-    assert fails(policy, sub, fault).fate is Fate.RETRY
+    assert fails(policy, sub, fault).action is None
     assert succeeds(policy, begun=0) == [], "it began before"
     assert succeeds(policy) == [], "the first may be the last of an outage"
-    assert fails(policy, sub, fault).fate is Fate.RETRY
+    assert fails(policy, sub, fault).action is None
     assert succeeds(policy) == [sub]
 
 
@@ -213,11 +211,11 @@ def test_failures_that_nothing_speaks_against_spend_nothing() -> None:
     policy = policy_of(retries=2, on_failure=OnFailure.DEAD_LETTER)
     sub = new_sub()
     for _ in range(30):
-        assert fails(policy, sub, Fault.UNCLEAR, done=1).fate is Fate.RETRY
+        assert fails(policy, sub, Fault.UNCLEAR, done=1).action is None
     assert succeeds(policy) == []
-    assert fails(policy, sub, Fault.UNCLEAR, done=1).fate is Fate.RETRY
+    assert fails(policy, sub, Fault.UNCLEAR, done=1).action is None
     assert succeeds(policy) == []
-    assert fails(policy, sub, Fault.UNCLEAR, done=1).fate is Fate.RETRY
+    assert fails(policy, sub, Fault.UNCLEAR, done=1).action is None
     assert succeeds(policy) == [sub]
 
 
@@ -228,7 +226,7 @@ def test_a_sub_message_shown_to_be_bad_while_it_is_tried_again_gets_no_further_a
         fails(policy, sub, Fault.UNCLEAR)
         succeeds(policy)
     decision = fails(policy, sub, Fault.UNCLEAR)
-    assert (decision.fate, decision.rule) == (Fate.PARKED, OTHERS_SUCCEED)
+    assert (decision.action, decision.rule) == (OnFailure.PARK, OTHERS_SUCCEED)
 
 
 def test_an_outage_makes_all_that_was_in_doubt_begin_anew() -> None:
@@ -243,15 +241,15 @@ def test_an_outage_makes_all_that_was_in_doubt_begin_anew() -> None:
     policy.breaker.close()
     policy.recovered()
     assert succeeds(policy) == []
-    assert fails(policy, sub, Fault.UNCLEAR, done=1).fate is Fate.RETRY
+    assert fails(policy, sub, Fault.UNCLEAR, done=1).action is None
     assert succeeds(policy) == [], "it has one failure that counts"
 
 
 def test_without_a_success_in_this_run_a_drain_that_halts_on_failure_halts() -> None:
     policy = policy_of(retries=1)
     sub = new_sub()
-    assert fails(policy, sub, Fault.DOWNSTREAM).fate is Fate.RETRY
-    assert fails(policy, sub, Fault.DOWNSTREAM) == Decision(Fate.HALT, why=NOTHING_SUCCEEDED)
+    assert fails(policy, sub, Fault.DOWNSTREAM).action is None
+    assert fails(policy, sub, Fault.DOWNSTREAM) == Decision(OnFailure.HALT, why=NOTHING_SUCCEEDED)
 
 
 def test_it_watches_successes_only_while_they_tell_something() -> None:
@@ -274,7 +272,8 @@ def test_successes_of_other_processes_count_by_the_time_at_which_they_began() ->
     policy = policy_of(retries=0, on_failure=OnFailure.DEAD_LETTER)
     sub = new_sub()
     for wall_s in (1_000.0, 1_010.0):
-        policy.failed(sub, ValueError(), Fault.UNCLEAR, done=1, lanes=9, now_s=0.0, wall_s=wall_s)
+        policy.noticed(sub, Fault.UNCLEAR, lanes=9, now_s=0.0, wall_s=wall_s)
+        policy.failed(sub, ValueError(), Fault.UNCLEAR, done=1, now_s=0.0)
         assert policy.succeeded_elsewhere(wall_s + 0.5, 10) == [], "clocks may differ"
         bad = policy.succeeded_elsewhere(wall_s + 1.5, 10)
     assert bad == [sub]

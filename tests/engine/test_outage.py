@@ -135,7 +135,7 @@ def test_a_proxy_that_answers_html_costs_99_at_most(concurrency: int, retries: i
     assert run.halted is None
     assert len(run.given_up) < FAILURES_OWN
     assert run.status.outages == 1
-    assert any("errors that look like their own" in each for each in run.troubles)
+    assert any("errors that look like the messages' own" in each for each in run.troubles)
 
 
 def test_a_proxy_that_answers_html_for_long_halts_after_max_doubt() -> None:

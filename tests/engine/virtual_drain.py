@@ -172,7 +172,7 @@ class VirtualDrain:
 
         def idle() -> None:
             changed()
-            failures.idle()
+            failures.schedule()
 
         workers = AsyncWorkers(
             failures.starter,

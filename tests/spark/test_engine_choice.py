@@ -53,7 +53,7 @@ class WholeAnyhow(Once):
 
 
 def settled(said: Engines, plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
-    return said.settle(prepared(plan, **changes), said.spark(None), LocalSettings())
+    return said.settle(prepared(plan, **changes), said.spark(None))
 
 
 def prepared(plan: OffsetPlan = PLAN, **changes: object) -> Prepared:

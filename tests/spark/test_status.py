@@ -13,9 +13,10 @@ from drainer.core.progress import Counts, Progress
 from drainer.engine.status import Load, Status
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.records import Head, TaskStatus
+from drainer.spark.slices import Manifest
 from drainer.spark.state import Attempt
 from drainer.spark.status import SparkStatus, straggler
-from drainer.spark.task_monitor import TaskMonitor, WaveRead
+from drainer.spark.task_monitor import TaskMonitor
 from drainer.view.limit import limit
 from drainer.view.lines import LineView, status_line
 from drainer.view.live import lay_out
@@ -104,7 +105,7 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
     assert monitor.status(plan, ahead=True).eta_s is None
     aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {"0/1": {0: 2_000}}, {})
     aggregation.deal(1, [[(1, "0/1")]])
-    monitor.begin_wave(3, {0: WaveRead(40, 2_000)})
+    monitor.begin_wave(3, [Manifest(0, 0, 40, subs={0: 2_000})])
     monitor.begin(1, 1)
     showing(0)
     for done in range(50, 2_000, 50):  # a hundred a second, and not a message
@@ -122,6 +123,6 @@ def test_sub_messages_that_a_wave_found_finished_are_not_expected_of_those_to_co
     monitor = TaskMonitor(
         Aggregation(plan, "/state", 1), concurrency=20, buffer_bytes=1, plan_path="p"
     )
-    monitor.begin_wave(3, {0: WaveRead(10, 250, 250)})
+    monitor.begin_wave(3, [Manifest(0, 0, 10, subs={0: 250}, finished=250)])
     [part] = monitor.status(plan, ahead=False).partitions
     assert part.sub_messages_left == 250 + 10 * 25 + 80 * 50

@@ -168,7 +168,7 @@ def _retention(found: Inspection) -> tuple[str, str]:
         words.append(f"after {figures.duration(kept.ms / 1000)}")
     if kept.deletes and kept.bytes is not None:
         words.append(f"beyond {figures.size(kept.bytes)} per partition")
-    if kept.compacts:
+    if "compact" in kept.policy:
         return " ".join(words), "Kafka deletes a record when a later one has its key"
     if not kept.deletes:
         return "nothing is deleted", ""

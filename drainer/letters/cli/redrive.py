@@ -116,7 +116,7 @@ def redrive(
                 *(cluster, request, meant, running), mixed=mixed, accept_repeats=accept_repeats
             )
             prepared = settle_cap(cluster, prepared, limits)
-            prepared = engines.settle(prepared, spark, running)
+            prepared = engines.settle(prepared, spark)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics),
                 dry_run=dry_run,
