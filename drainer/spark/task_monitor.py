@@ -179,13 +179,16 @@ class TaskMonitor(Measures):
             samples[n] = Sample.of(bounds, before, self._subs[n] + finished, finished, below)
         now = aggregation.sub_messages
         ruled_out = sum(aggregation.ruled().skipped_by.values()) - self._ruled_before
-        read = Counts.sum(now.values()).read - Counts.sum(self._subs_before.values()).read
+        all_now, before_all = Counts.sum(now.values()), Counts.sum(self._subs_before.values())
+        read, finished = all_now.read - before_all.read, all_now.finished - before_all.finished
         given_up = aggregation.left_pending
+        share = (read - ruled_out - given_up) / read if read else 1.0
+        in_waves = sum(self._subs.values()) - read  # and not in a task yet, where rules apply
         return Remainder.of(
             samples,
-            handled=Counts.sum(now.values()).finished - ruled_out,
-            waiting=sum(self._pending(n, now) for n in now) - given_up,
-            share=(read - ruled_out - given_up) / read if read else 1.0,
+            handled=all_now.finished - ruled_out,
+            waiting=read - finished - given_up + round(share * in_waves),
+            share=share,
         )
 
     def _pending(self, number: int, now: Mapping[int, Counts]) -> int:
