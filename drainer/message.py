@@ -308,9 +308,11 @@ class Unsplit(Barrier):
         why: the same in one line for people, with the place in the handler.
         skip: the reason when ``split`` raised ``Skip``; else None.
         letter: the dead letter that a redrive took the message from; else None.
+        failures: settings by which its outcome is decided, whatever they are by then: by these its
+            partition was read on, or was not. None: as they are then.
     """
 
-    __slots__ = ("error_text", "error_type", "letter", "skip", "why")
+    __slots__ = ("error_text", "error_type", "failures", "letter", "skip", "why")
 
     def __init__(
         self,
@@ -328,6 +330,7 @@ class Unsplit(Barrier):
         self.why = why
         self.skip = skip
         self.letter = letter
+        self.failures: Any = None
 
     @property
     def error(self) -> Exception:

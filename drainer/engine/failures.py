@@ -281,7 +281,8 @@ class Failures:
                 self._moved()
             else:
                 self._count(unit.error)
-                decision = Decision(self._settings.on_unsplit, rule=UNSPLIT)
+                settings: FailureSettings = unit.failures or self._settings
+                decision = Decision(settings.on_unsplit, rule=UNSPLIT)
                 self._carry_out(unit, decision, unit.error)
 
     def _failed_together(
@@ -441,9 +442,16 @@ class Failures:
             self._changed()
 
     def _write(self, sub: SubMessage, error: BaseException) -> None:
+        if self._sink is None:  # it was read when there was one
+            self._halt(
+                Halted(
+                    f"{sub} was to be a dead letter, but dead letters were turned off meanwhile",
+                    hint="Resume: what is not done is decided by the settings of then.",
+                )
+            )
+            return
         kind = _kind(error)  # the error itself holds on to the frames that it came through
         self._dispatcher.hold(sub)
-        assert self._sink is not None, "dead letters without a place for them"
 
         def told(failure: DrainerError | None) -> None:
             with suppress(RuntimeError):  # the loop is closed: nothing waits any more
@@ -462,7 +470,8 @@ class Failures:
             self._halt(failure)
             return
         self._dispatcher.unhold(sub)
-        if self._settings.after_dead is AfterDead.PARK:
+        settings = (sub.failures if isinstance(sub, Unsplit) else None) or self._settings
+        if settings.after_dead is AfterDead.PARK:
             self._dispatcher.park_behind(sub, Outcome.DEAD, kind)
         else:
             self._dispatcher.finish(sub, Outcome.DEAD)

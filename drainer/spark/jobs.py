@@ -14,7 +14,7 @@ from pyspark import StorageLevel
 
 from drainer.core.joins import Joins
 from drainer.core.progress import Range
-from drainer.errors import BrokerUnreachable, Interrupted, Refused, StateRefused
+from drainer.errors import BrokerUnreachable, Halted, Interrupted, Refused, StateRefused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import recreated
 from drainer.spark.chunk import Row
@@ -115,6 +115,9 @@ class PreparedWave:
 
     @classmethod
     def of(cls, rows: RDD[Any], manifests: Sequence[Manifest], task: SliceTask) -> PreparedWave:
+        read = sorted((each.partition, each.start, each.end) for each in manifests)
+        if read != sorted((each.partition, each.start, each.end) for each in task.slices):
+            raise Interrupted("Spark gave other slices than were to be read", hint=DOES_IT_SHUFFLE)
         ranges: dict[int, Range] = {}
         delivered: dict[int, list[Range]] = {}
         subs: dict[int, Counter[int]] = {}
@@ -143,6 +146,19 @@ class PreparedWave:
         have all."""
         found = ((each.partition, each.undivided) for each in self.manifests)
         return next(((n, offset) for n, offset in found if offset is not None), None)
+
+    @property
+    def stops_at_ends(self) -> bool:
+        """Whether it has all of its ranges: no partition stops before the end of its own."""
+        return all(stop == self.ranges[n][1] for n, stop in self.stops.items())
+
+    def insist_on_ends(self) -> None:
+        """Raises Halted when it lacks what is behind a stop, which would count as holes."""
+        if not self.stops_at_ends:
+            raise Halted(
+                f"the reading stops at {dict(self.stops)}, before the ends of {dict(self.ranges)}",
+                hint="Resume. This is a bug in drainer: report it, and keep the plan.",
+            )
 
     def release(self) -> None:
         """Lets go of the rows."""

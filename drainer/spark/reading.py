@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -166,17 +166,23 @@ class Reader:
             await blocking_call(
                 self._jobs.wait_until_begun, behind, lambda: self.stopped or not self._ahead
             )
-        return await (self._read_again() if self._stretches else self._read_wave())
+        prepared = await (self._read_again() if self._stretches else self._read_wave())
+        self._leave_behind(prepared.stops)
+        return prepared
+
+    def _leave_behind(self, stops: Iterable[int]) -> None:
+        """Reads no further in partitions that stop in what is handed out: a reading that is
+        followed by another of the same messages decides nothing, for split may change its mind."""
+        self.stops.update(stops)
+        self._waves.stop(self.stops)
+        left = [
+            ({n: bounds for n, bounds in ranges.items() if n not in self.stops}, streams, joins)
+            for ranges, streams, joins in self._stretches
+        ]
+        self._stretches = deque(each for each in left if each[0])
 
     async def _read_wave(self) -> PreparedWave:
         found = await self._read(self._waves.next(), self._streams, self._joins)
-        if found.stops:
-            self.stops.update(found.stops)
-            stops = found.stops
-            shorter = {n: (start, stops.get(n, end)) for n, (start, end) in found.ranges.items()}
-            if shorter != found.ranges:
-                await blocking_call(found.release)
-                found = await self._read(shorter, self._streams, self._joins)
         prepared, joined = found, True
         if found.undivided is not None:
             await blocking_call(found.release)
@@ -188,7 +194,6 @@ class Reader:
         if self._waves.took(found.ranges, found.log_bytes, processor_s, crowded=crowded):
             self._components, self._joins, self._largest = Components(), NO_JOINS, (0, 0)
             self._streams = Streams(self._terms.shards)
-        self._waves.stop(self.stops)
         return prepared
 
     async def _read_again(self) -> PreparedWave:
@@ -248,6 +253,18 @@ class Reader:
         return places > JOINED_FEW and own * shards > HOT * total
 
     async def _read(
+        self, ranges: Mapping[int, Range], streams: Streams, joins: Joins
+    ) -> PreparedWave:
+        """Reads until no partition stops before the end of its range; each time it is shorter."""
+        while True:
+            found = await self._read_patiently(ranges, streams, joins)
+            if found.stops_at_ends:
+                return found
+            await blocking_call(found.release)
+            stops = found.stops
+            ranges = {n: (start, stops.get(n, end)) for n, (start, end) in found.ranges.items()}
+
+    async def _read_patiently(
         self, ranges: Mapping[int, Range], streams: Streams, joins: Joins
     ) -> PreparedWave:
         # Waits for a broker that doesn't answer, for it did when the tasks were looked at.

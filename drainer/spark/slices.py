@@ -232,6 +232,7 @@ class _SliceReader:
         """
         if unit.skip is None and self._task.failures.on_unsplit is OnFailure.HALT:
             raise split_failed(message, unit.why, PAST)
+        unit.failures = self._task.failures
         if unit.skip is None and self._task.failures.stops_unsplit:
             self._stop = message.offset + 1
         self._units.append(message.offset)

@@ -93,6 +93,7 @@ class WaveRunner:
         self._least = 1  # sub-messages that are worth a task of their own
         self._broken: set[int] = set()  # deals whose tasks may still be at work
         self._left_parked: set[str] = set()
+        self._stopping: dict[int, AbstractSet[str]] = {}  # partitions, by the wave they stop in
         self.left_alone: Counter[str] = Counter()
 
     @property
@@ -143,6 +144,7 @@ class WaveRunner:
 
     async def _add(self, prepared: PreparedWave) -> None:
         """Takes a wave that was read, to be dealt."""
+        prepared.insist_on_ends()
         self._waves_read += 1
         number = self._waves_read
         self._waves[number] = prepared
@@ -217,6 +219,9 @@ class WaveRunner:
         self._monitor.begin(deal.number, len(parts))
         numbers = ", ".join(map(str, sorted(placings)))
         job = f"drainer {self._plan.drain_id}: deal {deal.number} of wave {numbers}"
+        for number in placings.keys() - self._stopping.keys():
+            # What is parked by now is parked by something before this wave, and stays so.
+            self._stopping[number] = set(map(all_of, self._waves[number].stops)) - self.parked
         self._under_way[deal.number] = _UnderWay(job, set(placings), len(parts))
         self._follow()
         handling = Handling(
@@ -336,7 +341,7 @@ class WaveRunner:
             failures=self.settings.failures,
             history=(),
             # Where the reader stopped, nothing is behind what is parked.
-            parked=tuple(sorted(self.parked - set(map(all_of, self._reader.stops)))),
+            parked=tuple(sorted(self.parked - set().union(*self._stopping.values()))),
             parked_lanes=NONE_PARKED,
             ruled=replace(ruled, skipped_by={}, skipped_for={}),
             latency=None,
@@ -367,6 +372,12 @@ class WaveRunner:
         parked = len(self.parked)
         if self._aggregation.complete:
             return None
+        if not parked and self._reader.stops:
+            return Halted(
+                f"split rejected a message of partition {min(self._reader.stops)}, and drainer read"
+                " no further there",
+                hint="Resume.",
+            )
         if not parked and self._aggregation.counts()[1].pending == self.left_alone.total():
             return None
         if not parked:

@@ -8,9 +8,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import pytest
 
 from core.limit_samples import measured
@@ -18,7 +20,7 @@ from core.messages import plan_of
 from drainer.core.claims import Places, place_of
 from drainer.core.joins import Components
 from drainer.core.progress import Range
-from drainer.errors import BrokerUnreachable, Interrupted, SplitFailed
+from drainer.errors import BrokerUnreachable, Halted, Interrupted, SplitFailed
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.search.boundary import cap_curve
 from drainer.message import Barrier, SubMessage
@@ -30,6 +32,7 @@ from drainer.spark.reading import Reader, Terms
 from drainer.spark.shipping import Shipped
 from drainer.spark.slices import Manifest, SliceTask
 from drainer.spark.slots import Slots
+from drainer.spark.streams import Streams
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -294,6 +297,97 @@ def test_a_wave_with_many_barriers_is_one_shard_s() -> None:
     waves, _ = read_all([() if n % 20 == 0 else (f"k{n}",) for n in range(400)], wave_bytes=400)
 
     assert [(wave.ranges[0], wave.streams.shards) for wave in waves] == [((0, 400), 1)]
+
+
+class Rejecting(ModelledJobs):
+    """Split rejects messages at some offsets, which stop their partition: ``rejects`` says which at
+    a reading, by its number from 1."""
+
+    def __init__(self, backlog: Sequence[Keys], rejects: Callable[[int, int], bool]) -> None:
+        super().__init__(backlog)
+        self.rejects = rejects
+        self.rows: list[Rows] = []
+
+    def read(self, task: SliceTask, name: str) -> PreparedWave:
+        prepared = super().read(task, name)
+        self.rows.append(cast("Rows", prepared.rows))
+        return prepared
+
+    def _manifest(self, task: SliceTask, start: int, end: int) -> Manifest:
+        found, number = super()._manifest(task, start, end), len(self.reads) + 1
+        at = next((n for n in range(start, end) if self.rejects(number, n)), None)
+        stop = None if at is None else at + 1
+        return msgspec.structs.replace(found, delivered=((start, stop or end),), stop=stop)
+
+
+def read_rejecting(
+    rejects: Callable[[int, int], bool], barriers: Sequence[int] = ()
+) -> tuple[list[PreparedWave], Reader]:
+    """Reads a backlog of 500; every wave has all of the offsets that it says."""
+    jobs = Rejecting([() if n in barriers else (f"k{n}",) for n in range(500)], rejects)
+
+    async def story() -> tuple[list[PreparedWave], Reader]:
+        reader = Reader(plan_of(500), {0: 0}, replace(TERMS, shards=SHARDS), cast(Jobs, jobs))
+        found = []
+        while (prepared := await reader.take()) is not None:
+            assert prepared.delivered == {0: [prepared.ranges[0]]}
+            found.append(prepared)
+        return found, reader
+
+    found, reader = asyncio.run(story())
+    for each, after in pairwise(found):
+        assert each.ranges[0][1] == after.ranges[0][0], "waves follow each other"
+    assert [each for each in jobs.rows if each.held] == [each.rows for each in found]
+    return found, reader
+
+
+def test_a_wave_that_stops_earlier_in_stretches_than_before_ends_there() -> None:
+    waves, reader = read_rejecting(lambda reading, n: reading > 1 and n == 205, (100, 300))
+
+    assert [wave.ranges[0] for wave in waves] == [(0, 100), (100, 101), (101, 206)]
+    assert reader.stops == {0}
+
+
+def test_a_wave_that_stops_earlier_each_time_it_is_read_ends_at_the_last_stop() -> None:
+    waves, reader = read_rejecting(lambda reading, n: n == {1: 70, 2: 30}.get(reading, 10))
+
+    assert [wave.ranges[0] for wave in waves] == [(0, 11)]
+    assert reader.stops == {0}
+
+
+def test_what_is_split_at_the_second_reading_stops_nothing() -> None:
+    waves, reader = read_rejecting(lambda reading, n: reading == 1 and n == 70)
+
+    assert [wave.ranges[0] for wave in waves] == [(0, 71), (71, 500)]
+    assert not reader.stops
+
+
+def test_what_is_split_in_a_stretch_stops_nothing() -> None:
+    waves, reader = read_rejecting(lambda reading, n: reading < 3 and n == 205, (100,))
+
+    assert [wave.ranges[0][1] for wave in waves] == [100, 101, 206, 500]
+    assert not reader.stops
+
+
+def test_a_wave_that_lacks_what_is_behind_a_stop_is_refused() -> None:
+    wave = PreparedWave(
+        cast("RDD[Any]", Rows()), {0: (0, 9)}, {0: [(0, 5)]}, {}, Streams(1), stops={0: 5}
+    )
+
+    with pytest.raises(Halted, match="before the ends"):
+        wave.insist_on_ends()
+
+
+def test_slices_that_are_not_those_asked_for_are_refused() -> None:
+    class Short(ModelledJobs):
+        def _manifest(self, task: SliceTask, start: int, end: int) -> Manifest:
+            return super()._manifest(task, start, end - 1)
+
+    async def story() -> None:
+        await Reader(plan_of(9), {0: 0}, TERMS, cast(Jobs, Short([("k",)] * 9))).take()
+
+    with pytest.raises(Interrupted, match="other slices"):
+        asyncio.run(story())
 
 
 def test_a_split_that_joins_others_at_the_second_reading_is_found_out() -> None:
