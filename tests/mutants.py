@@ -324,7 +324,7 @@ dead-before-the-letter-is-safe (dead letters): engine/test_failure_policy.py::te
 +        self._sink.send(sub, error, lambda failure: None)
 +        self._written(sub, kind, None)
 lane-goes-on-behind-a-dead-letter (dead letters, --after-dead park): engine/test_failure_policy.py::test_a_lane_parked_behind_a_dead_letter_stays_so_in_the_next_run
--        if self._settings.after_dead is AfterDead.PARK:
+-        if settings.after_dead is AfterDead.PARK:
 +        if False:
 a-bad-one-fails-its-whole-call (bundles): engine/test_bundles.py::test_the_bad_ones_of_a_batch_are_found_and_the_others_are_done
 -        for lead in bundler.give_back(bundle, split=not away):
