@@ -24,6 +24,7 @@ from drainer.core.progress import (
     Fates,
     Outcome,
     Progress,
+    RangeSet,
     join_fates,
     join_ranges,
 )
@@ -120,6 +121,10 @@ class FirstDispatcher(Dispatcher):
         self._ends = {number: part.end for number, part in plan.partitions.items()}
         self.cut: set[int] = set()
         self._fates = {number: each.fates for number, each in own.items()}
+        self._rejected = {
+            number: RangeSet(self._fates.get(number, {}).get(Outcome.UNSPLIT, ()))
+            for number in self.ledgers
+        }
         self._passed = dict.fromkeys(self.ledgers, 0)
         self._base = tuple(map(Counts.sum, zip(*map(_settled, known.values()), strict=True)))
         for partition in self._shut:  # all of it is behind a barrier
@@ -132,8 +137,11 @@ class FirstDispatcher(Dispatcher):
     def wants(self, message: Message) -> bool:
         """Also what was finished before: what stands beside it in the message may hold back."""
         ledger = self.ledgers[message.origin.ledger]
+        number = message.origin.ledger
         if ledger.position <= message.offset < ledger.end:
-            return True
+            if message.offset not in self._rejected[number]:
+                return True
+            self._passed[number] += 1  # it was given up, whatever it splits into now
         ledger.reach(message.offset + 1)
         return False
 

@@ -427,7 +427,7 @@ class Failures:
         behind = self._dispatcher.lanes.behind(sub)
         if behind is not None and verdict.rule in (OTHERS_SUCCEED, IN_DOUBT):
             self._policy.follows(behind, sub)
-        finished = self._finished + 1
+        finished = self._finished + self._letters + 1  # letters under way are given up, too
         others = self._look_at_others()
         too_many = self._policy.gave_up(verdict.rule, finished + others.finished, others.given_up)
         if too_many is not None:
@@ -623,7 +623,8 @@ def _halted(sub: SubMessage | Bundle, error: BaseException, why: str | None) -> 
     if isinstance(error, RecordUnsure):
         return error
     if isinstance(sub, Unsplit):
-        return split_failed(sub.message, sub.why, PAST, f"{why}; last, " if why else "")
+        past = PAST if why is None else ", or resume with a higher --max-failures"
+        return split_failed(sub.message, sub.why, past, f"{why}; last, " if why else "")
     attempts = f" after {sub.attempt} attempts" if sub.attempt > 1 else ""
     reason = "" if why is None else f"{why}; last, "
     return HandleFailed(

@@ -11,7 +11,14 @@ from drainer.engine.ports import Source
 from drainer.engine.pump import Batch
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
-from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, DrainerError, Interrupted, Refused
+from drainer.errors import (
+    EXIT_DEAD_LETTERS,
+    EXIT_DONE,
+    EXIT_HALTED,
+    DrainerError,
+    Interrupted,
+    Refused,
+)
 from drainer.kafka.cluster import Cluster
 from drainer.message import Message
 from drainer.operations.drain import drain
@@ -117,4 +124,6 @@ def send_canary(
     if not isinstance(summary.cause, CanaryOver):
         return summary
     code = EXIT_DEAD_LETTERS if summary.sub_messages.given_up else EXIT_DONE
+    if summary.parked.total:
+        code = EXIT_HALTED
     return replace(summary, status="canary", exit_code=code, cause=None)

@@ -15,9 +15,10 @@ from drainer.core.classes import Classes, DrainClass
 from drainer.core.first import FirstDispatcher, LaneFilter
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts
+from drainer.core.progress import Counts, Outcome
 from drainer.errors import PlanRefused
 from drainer.insight.first import Dealing
+from drainer.message import Unsplit
 from drainer.policy.dead_letter import LetterFilter
 from drainer.policy.redrive import LeftAlone, Redriven, RedriveSettings
 from drainer.policy.rules.selection import Selection
@@ -231,6 +232,24 @@ def test_a_class_may_be_one_of_messages() -> None:
     for offset in range(3):
         deliver(dispatcher, offset, f"a{offset}", f"b{offset}")
     assert finish_all(dispatcher) == ["1[0]", "1[1]"]
+
+
+def test_a_message_that_was_rejected_and_given_up_holds_nothing_back_once_it_splits() -> None:
+    plan = asked(plan_of(3))
+    dispatcher = first_of(plan, bits=2**20)
+    message = message_at(0)
+    assert dispatcher.wants(message)
+    dispatcher.deliver(message, [Unsplit(b"", "ValueError", "x", "x")])
+    unit = dispatcher.next_rejected()
+    assert unit is not None
+    dispatcher.finish(unit, Outcome.DEAD)
+    dispatcher.changes()  # as the journal asks
+    resumed = first_of(after(plan, dispatcher).settled(), bits=2**20)
+    deliver(resumed, 0, ["c1", "a"])
+    deliver(resumed, 1, "c1")
+    deliver(resumed, 2, "x")
+    assert finish_all(resumed) == ["1[0]"]
+    assert (resumed.held, resumed.complete) == (0, True)
 
 
 def test_an_estimate_counts_those_of_a_class_that_wait_for_the_rest() -> None:

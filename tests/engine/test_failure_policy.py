@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -34,7 +34,7 @@ from drainer.errors import (
     RecordUnsure,
 )
 from drainer.handler import Fatal, Retry, Skip
-from drainer.message import SubMessage
+from drainer.message import Message, SubMessage
 from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure, Totals
 
 QUICK = FailureSettings(retries=2, retry_delay_s=0.001, retry_max_delay_s=0.004)
@@ -330,3 +330,21 @@ def test_letters_that_may_be_there_twice_are_dead_and_listed(tmp_path: Path) -> 
     assert len(summary.failures.doubled_first) == DOUBLED_MOST
     assert set(summary.failures.doubled_first) <= {f"orders/0/{offset}[0]" for offset in bad}
     assert summary.as_json()["doubled_letters"] == 25
+
+
+def test_messages_that_do_not_split_halt_a_drain_by_max_failures_though_letters_take_time(
+    tmp_path: Path,
+) -> None:
+    class Rejecting(OnTheLoop):
+        def split(self, message: Message) -> Iterable[SubMessage]:
+            self.account.failed.append((0, message.offset, 0))
+            raise ValueError("malformed")
+
+    rehearsal = Rehearsal(tmp_path, in_lanes(3_000), failures=DEAD)
+
+    summary = rehearsal.drain(Rejecting())
+
+    assert summary.exit_code == 5
+    assert "--max-failures 50%" in (summary.error or "")
+    assert "higher --max-failures" in (summary.hint or "")
+    assert len(rehearsal.letters.written) <= 1_000

@@ -20,6 +20,7 @@ from drainer.view import figures
 from drainer.view.page import (
     BAD,
     OK,
+    WARN,
     Cell,
     Column,
     Field,
@@ -29,7 +30,7 @@ from drainer.view.page import (
     Tone,
     section,
 )
-from drainer.view.summary import account
+from drainer.view.summary import account, parked_field
 from drainer.view.terminal import Terminal
 
 NAME_WIDTH = 60  # characters of a rule or a class
@@ -145,7 +146,10 @@ def show_canary(terminal: Terminal, summary: Summary) -> None:
         f" {counted(summary.sub_messages.done, 'sub-message')} in"
         f" {figures.duration(summary.elapsed_s)}"
     )
-    terminal.items(Line(text, mark=OK), *account(summary.messages, summary.sub_messages).items)
+    mark = WARN if summary.parked.total else OK
+    parked = [each for each in [parked_field(summary.parked)] if each is not None]
+    counts = account(summary.messages, summary.sub_messages)
+    terminal.items(Line(text, mark=mark), *parked, *counts.items)
 
 
 def show_moves(terminal: Terminal, before: OffsetPlan, path: PlanPlace, summary: Summary) -> None:
