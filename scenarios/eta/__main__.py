@@ -98,7 +98,7 @@ class Moment:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scenarios.eta", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=40.0, help="that a drain shall take")
+    parser.add_argument("--seconds", type=float, default=90.0, help="that a drain shall take")
     parser.add_argument("--engine", choices=ENGINES, action="append", help="default: both")
     parser.add_argument("--only", help="workloads whose names have this in them")
     given = parser.parse_args()
