@@ -777,7 +777,7 @@ def test_steered_stopped_and_killed_at_random_it_loses_nothing(
         return outcome
 
     done = 0
-    while running.running:
+    while running.running and done < 2 * len(messages):  # else nothing lets Spark begin any more
         done += chance.randrange(50, 600)
         reached = min(done, 2 * len(messages))
         eventually(
