@@ -25,7 +25,16 @@ RETIRED_KEPT = 2  # a client must not go before its requests have ended
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 0.5
 TURN_S = 0.05  # how often the client's own complaints are looked at while waiting
 
-SILENT = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._TRANSPORT})
+# After these, librdkafka's client may stay as it is for minutes: it waits for a broker's old handle,
+# or asks with the leader epoch that it has once seen.
+STUCK = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+        KafkaError.FENCED_LEADER_EPOCH,
+    }
+)
 
 T = TypeVar("T")
 
@@ -117,7 +126,7 @@ class Connection:
                         self.settings.redact(f"Kafka refused to {what}: {answer.str()}"),
                         hint="See Kafka's protocol guide for the error. Add --debug for details.",
                     ) from error
-                if answer.code() in SILENT:
+                if answer.code() in STUCK:
                     self._renew()
                 if waited_s + backoff_s >= (patience_s if _is_away(said) else slow_s):
                     known = f"{what} ({self.settings.redact(answer.str())})"
