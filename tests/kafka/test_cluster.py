@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from drainer.errors import BrokerUnreachable, TopicMissing
 from drainer.kafka.answers import unreachable
@@ -148,6 +149,19 @@ def test_a_leader_that_stands_still_gives_no_offsets(
     finally:
         own_broker.resume()
     assert own_cluster.log_ends(topic_name, [0])[0][0] == 3
+
+
+def test_a_client_with_an_outdated_leader_epoch_is_replaced(
+    cluster: Cluster, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka keeps the epoch until it reads its metadata again, up to five minutes later."""
+    topic.produce("abc")
+
+    def fenced(*_: Any, **__: Any) -> Any:
+        raise KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH))
+
+    monkeypatch.setattr(cluster.admin, "list_offsets", fenced)
+    assert cluster.log_ends(topic.name, [0])[0][0] == 3
 
 
 def test_an_offset_that_no_leader_gave_is_no_answer(
