@@ -1,4 +1,4 @@
-"""``drainer ps``, ``watch``, ``set``, ``pause``, ``continue`` and ``stop``: of drains that run."""
+"""``drainer ps``, ``watch``, ``set``, ``pause``, ``unpause`` and ``stop``: of drains that run."""
 
 from __future__ import annotations
 
@@ -196,13 +196,13 @@ def pause(
             default=None,
             parse=parse_duration,
             envvar=None,
-            help="Continue after this time.",
+            help="Unpause after this time.",
         ),
     ],
     reason: Reason,
     terminal: Terminal,
 ) -> None:
-    """Pause a running drain until `drainer continue`.
+    """Pause a running drain until `drainer unpause`.
 
     Calls in flight end as usual. The drain keeps its lock, its plan and the committed offsets.
 
@@ -215,12 +215,12 @@ def pause(
 
 
 @changing
-def continue_(plan: RunningPlan, reason: Reason, terminal: Terminal) -> None:
-    """Continue a paused drain.
+def unpause(plan: RunningPlan, reason: Reason, terminal: Terminal) -> None:
+    """End the pause of a drain.
 
-    Example: `drainer continue orders.indexer.plan.json`
+    Example: `drainer unpause orders.indexer.plan.json`
     """
-    _tell(terminal, plan, client.ask(plan, Question("continue", reason=reason)))
+    _tell(terminal, plan, client.ask(plan, Question("unpause", reason=reason)))
 
 
 @changing

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from drainer.core.codec import JsonRecord, builtins
-from drainer.engine.control import Change, Continue, Pause, Request, Stop
+from drainer.engine.control import Change, Pause, Request, Stop, Unpause
 from drainer.engine.status import Metric, Shown, Status
 from drainer.errors import UsageError
 from drainer.view.figures import sub_key
@@ -42,8 +42,8 @@ class Question(JsonRecord):
                         "a pause may last 31 days at most", hint="Give less, such as --for 10m."
                     )
                 return Pause(self.for_s)
-            case "continue":
-                return Continue()
+            case "unpause":
+                return Unpause()
             case "stop":
                 return Stop(self.now)
         raise UsageError(

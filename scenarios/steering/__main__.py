@@ -107,7 +107,7 @@ def _round(backlog: Backlog) -> bool:
         _ask(backlog, f"set concurrency={NARROW}", Question("set", {"concurrency": NARROW})),
         _ask(backlog, f"set rate={SLOW_PER_S}/s", Question("set", {"rate": SLOW_PER_S})),
         _ask(backlog, "pause", Question("pause")),
-        _ask(backlog, "continue", Question("continue")),
+        _ask(backlog, "unpause", Question("unpause")),
         _ask(backlog, "set rate=none", Question("set", {"rate": None, "concurrency": 1000})),
         _stop(backlog, process),
     ]
