@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 
 from drainer.demo.fill import create_topic, fill
+from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.mask import VARIABLE
 from scenarios.trust.case import Stage, case, insist
 from scenarios.trust.rights import ATTEMPTS, strict_broker, try_rights
+from scenarios.trust.shells import SHELLS, press_tab
 
 SHOWN = 24  # beside the numbered faults: what the page on security promises
 PERSON, SECRET = "ann@example.com", "hush"
@@ -87,3 +89,24 @@ def masked(stage: Stage) -> str:
     insist("ann@" not in shown, "a key is shown")
     insist("key#" in shown, "no mask is shown")
     return "inspect, log, report and dead letters show key#… in its place"
+
+
+@case(
+    SHOWN,
+    "a group named evil\\$(touch ran), and TAB",
+    before="zsh ran it when TAB was pressed after --group ev; bash inserted it as it was",
+)
+def no_name_runs_at_tab(stage: Stage) -> str:
+    insist(SHELLS, "there is no shell to press TAB in")
+    topic = stage.name()
+    settings = ClientSettings.load(stage.bootstrap)
+    create_topic(settings, topic)
+    with Cluster.connect(settings, 60) as cluster:
+        for name in ("vil\\$(touch ran)", "vil`touch ran`", "vil\n$(touch ran)", "venings"):
+            cluster.alter_committed(f"{topic}-e{name}", topic, {0: 0})
+    for shell in SHELLS:
+        line = f"drainer inspect -b {stage.bootstrap} --group {topic}-e"
+        screen = press_tab(shell, stage.folder, line, f"{topic}-evenings")
+        insist("evil" not in screen, f"{shell} offers it: {screen!r}")
+        insist(not (stage.folder / "ran").exists(), f"{shell} ran it")
+    return f"not offered, in {' and '.join(SHELLS)}"
