@@ -13,10 +13,7 @@ from pathlib import Path
 SHOWN_WITHIN_S = 60.0  # or the shell hangs
 PROMPT = "ready> "
 COMPLETES = 'eval "$(_DRAINER_COMPLETE=source_{shell} drainer)"'
-BEGINS = {
-    "bash": f"PS1='{PROMPT}'",
-    "zsh": f"autoload -Uz compinit; compinit -u; PS1='{PROMPT}'",
-}
+BEGINS = {"bash": "", "zsh": "autoload -Uz compinit; compinit -u"}
 WORDS = {"bash": ("bash", "--rcfile", ".bashrc", "-i"), "zsh": ("zsh", "-d", "-i")}
 SHELLS = [shell for shell in BEGINS if shutil.which(shell)]
 
@@ -27,8 +24,8 @@ def press_tab(shell: str, folder: Path, line: str, shows: str) -> str:
     The shell runs in ``folder``, with the drainer of this Python on its path. Raises TimeoutError,
     with the screen, when it does not show them.
     """
-    completes = COMPLETES.format(shell=shell)
-    (folder / f".{shell}rc").write_text(f"{completes}\n{BEGINS[shell]}\n", encoding="utf-8")
+    lines = (BEGINS[shell], COMPLETES.format(shell=shell), f"PS1='{PROMPT}'")
+    (folder / f".{shell}rc").write_text("\n".join(lines), encoding="utf-8")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     home = {"HOME": str(folder), "ZDOTDIR": str(folder), "PATH": path, "TERM": "dumb"}
     master, slave = os.openpty()
