@@ -63,7 +63,10 @@ class About(JsonRecord):
     since: str
 
     def __post_init__(self) -> None:
-        datetime.fromisoformat(self.since)
+        try:
+            datetime.fromisoformat(self.since).astimezone()
+        except OverflowError as error:
+            raise ValueError(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
