@@ -142,7 +142,7 @@ def ps(terminal: TableTerminal) -> None:
     - `drainer ps`
     - `drainer ps --json`
     """
-    found = [*client.running(), *left_in(Path.cwd())]
+    found = [*client.running(), *left_in(Path())]
     if terminal.json:
         terminal.data({"drains": [found_as_json(each) for each in found]})
     else:

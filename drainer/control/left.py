@@ -22,8 +22,11 @@ def left_in(folder: Path) -> Iterator[Found]:
     Neither journals nor a state elsewhere are read: they may have done a little more. Skips plans
     that other users could have written, and what is not a plan.
     """
-    for path in sorted(each.resolve() for each in folder.glob(PLANS) if each.is_file()):
+    for name in sorted(folder.glob(PLANS)):
         with suppress(OSError, ValueError, DrainerError):
+            if not name.is_file():
+                continue
+            path = name.resolve()
             plan = OffsetPlan.decode(read_own(path))
             plan.check()
             if not plan.complete and not PlanFile(path).is_held:

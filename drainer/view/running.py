@@ -75,7 +75,7 @@ def found_as_json(found: Found) -> dict[str, Any]:
     """Of bounded size; ``done`` is a share, ``left_s`` None while it isn't known."""
     found_at = partial(at, found.status)  # None before the first status
     return found.about.as_json() | {
-        "pid": found.pid,
+        "pid": found.pid or None,
         "user": user_name(found.uid),
         "state": state_of(found),
         "done": _share(found),

@@ -105,8 +105,8 @@ def no_name_runs_at_tab(stage: Stage) -> str:
         for name in ("vil\\$(touch ran)", "vil`touch ran`", "vil\n$(touch ran)", "venings"):
             cluster.alter_committed(f"{topic}-e{name}", topic, {0: 0})
     for shell in SHELLS:
-        line = f"drainer inspect -b {stage.bootstrap} --group {topic}-e"
-        screen = press_tab(shell, stage.folder, line, f"{topic}-evenings")
+        line, shows = f"drainer inspect --group {topic}-e", f"{topic}-evenings"
+        screen = press_tab(shell, stage.folder, stage.bootstrap, line, shows)
         insist("evil" not in screen, f"{shell} offers it: {screen!r}")
         insist(not (stage.folder / "ran").exists(), f"{shell} ran it")
     return f"not offered, in {' and '.join(SHELLS)}"

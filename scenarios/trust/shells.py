@@ -18,21 +18,22 @@ WORDS = {"bash": ("bash", "--rcfile", ".bashrc", "-i"), "zsh": ("zsh", "-d", "-i
 SHELLS = [shell for shell in BEGINS if shutil.which(shell)]
 
 
-def press_tab(shell: str, folder: Path, line: str, shows: str) -> str:
+def press_tab(shell: str, folder: Path, bootstrap: str, line: str, shows: str) -> str:
     """Types a line and TAB into a shell, and gives what is on its screen once it shows the words.
 
-    The shell runs in ``folder``, with the drainer of this Python on its path. Raises TimeoutError,
-    with the screen, when it does not show them.
+    The shell runs in ``folder``, with the drainer of this Python on its path, for the brokers at
+    ``bootstrap``. Raises TimeoutError, with the screen, when it does not show them.
     """
     lines = (BEGINS[shell], COMPLETES.format(shell=shell), f"PS1='{PROMPT}'")
     (folder / f".{shell}rc").write_text("\n".join(lines), encoding="utf-8")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     home = {"HOME": str(folder), "ZDOTDIR": str(folder), "PATH": path, "TERM": "dumb"}
+    brokers = {"DRAINER_BOOTSTRAP_SERVER": bootstrap}
     master, slave = os.openpty()
     with subprocess.Popen(
         WORDS[shell],
         cwd=folder,
-        env=os.environ | home,
+        env=os.environ | home | brokers,
         stdin=slave,
         stdout=slave,
         stderr=slave,

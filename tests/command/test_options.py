@@ -86,9 +86,9 @@ def test_a_shell_runs_no_name_that_a_stranger_gave_to_a_group(
 ) -> None:
     for name in ("vil\\$(touch ran)", "vil`touch ran`", "vil\n$(touch ran)", "venings"):
         cluster.alter_committed(f"{topic.name}-e{name}", topic.name, {0: 0})
-    line = f"drainer inspect -b {topic.bootstrap} --group {topic.name}-e"
+    line, shows = f"drainer inspect --group {topic.name}-e", f"{topic.name}-evenings"
 
-    screen = press_tab("bash", command.folder, line, f"{topic.name}-evenings")
+    screen = press_tab("bash", command.folder, topic.bootstrap, line, shows)
 
     assert "evil" not in screen
     assert not (command.folder / "ran").exists()

@@ -178,13 +178,39 @@ def test_the_socket_of_a_killed_drain_hinders_nothing_and_ps_removes_it(
     assert is_in_state(command, topic, "draining")["pid"] == second.pid
     second.kill()
     assert socket.exists()
-    assert listed(command, topic) is None
+    assert is_in_state(command, topic, "killed")["pid"] is None
     assert not socket.exists()
 
     command.gate.touch()
     command.resume(topic)
     assert set(command.record.done()) == every_place(distinct(20))
     assert not socket.exists()
+
+
+def test_ps_lists_what_was_killed_or_stopped_in_this_folder_and_how_to_resume_it(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    killed, stopped = make_topic(distinct(20)), make_topic(distinct(20))
+    for topic in (killed, stopped):
+        running = command.begin(topic, *FAST, "-c", "2", gate=command.gate, gated="19")
+        command.wait_for(running, "done", 19)
+        is_in_state(command, topic, "draining")
+        if topic is killed:
+            running.kill()
+    steer(command, stopped, "stop", "--now")
+    running.ends(4)
+    for topic, state in ((killed, "killed"), (stopped, "stopped")):
+        found = is_in_state(command, topic, state)
+        assert (found["plan"], found["pid"]) == (str(command.plan(topic)), None)
+        assert 0.9 < found["done"] < 1
+    said = command("ps").err
+    assert "2 in this folder can be resumed" in said
+    for topic in (killed, stopped):
+        resume = f"drainer resume {command.plan(topic).name}"
+        assert f"resume: {resume}\n" in said
+        command.gate.touch()
+        command(*resume.split()[1:], "--yes", *command.options(gate=command.gate))
+        assert listed(command, topic) is None
 
 
 # --- set
@@ -418,7 +444,7 @@ def test_stop_now_ends_a_drain_whose_handler_holds_the_loop(
     assert "blocked the event loop" in ended.error
     assert ended.resume_words[:2] == ["resume", command.plan(topic).name]
     assert "the drain's process is gone" in said.error
-    assert listed(command, topic) is None
+    assert is_in_state(command, topic, "killed")
     command.resume(topic)
     assert set(command.record.done()) == every_place(distinct(5))
 
@@ -600,10 +626,10 @@ def test_another_user_is_not_answered(
 
     command.by = stranger
     assert listed(command, topic) is None
-    assert "as that user or root" in steer(command, topic, "stop", "--now", code=3).hint
+    assert "as that user, or as root" in steer(command, topic, "stop", "--now", code=3).hint
     folder.chmod(0o755)
     socket.chmod(0o666)  # files that let everybody in
-    assert "as that user or root" in steer(command, topic, "set", "concurrency=9", code=3).hint
+    assert "as that user, or as root" in steer(command, topic, "set", "concurrency=9", code=3).hint
     asks = [*stranger, sys.executable, "-c", ASKS, str(socket)]
     assert subprocess.run(asks, capture_output=True, check=True).stdout == b"[]\n"
     command.by = ()
