@@ -57,9 +57,9 @@ def running() -> list[Found]:
     places = list(sockets())
     if not places:
         return []
-    look_until = partial(_look_if_alive, until_s=monotonic() + LOOK_S)
+    look = partial(_look, until_s=monotonic() + LOOK_S)
     with ThreadPoolExecutor(len(places)) as threads:
-        return [found for found in threads.map(look_until, *zip(*places, strict=True)) if found]
+        return [found for found in threads.map(look, *zip(*places, strict=True)) if found]
 
 
 def socket_of(plan: PlanPlace, user: int | None = None) -> tuple[Path, int]:
@@ -81,16 +81,6 @@ def socket_of(plan: PlanPlace, user: int | None = None) -> tuple[Path, int]:
     raise _none_runs(plan)
 
 
-def look(path: Path, uid: int, until_s: float | None = None) -> Found:
-    """Raises DrainerError, ValueError or OSError, by ``until_s`` of the monotonic clock."""
-    with _Talk(path, uid, Question("status"), until_s) as talk:
-        answer = next(talk.lines())
-    if answer.about is None:
-        raise ValueError("it does not say what it is")
-    status = None if answer.status is None else decode_status(answer.status)
-    return Found(path, uid, answer.about, status, answer.age_s or 0.0, talk.pid)
-
-
 def ask(plan: PlanPlace, question: Question, user: int | None = None) -> tuple[str, ...]:
     """What was done. Raises UsageError or Refused."""
     with _connected(plan, question, user) as talk:
@@ -106,19 +96,23 @@ def watch(plan: PlanPlace, question: Question, user: int | None = None) -> Itera
         yield from talk.lines()
 
 
-def _look_if_alive(path: Path, uid: int, until_s: float) -> Found | None:
+def _look(path: Path, uid: int, until_s: float) -> Found | None:
+    """None of a drain that is gone."""
     try:
-        return look(path, uid, until_s)
-    except ConnectionRefusedError:
+        with _Talk(path, uid, Question("status"), until_s) as talk:
+            answer = next(talk.lines())
+        if answer.about is None:
+            raise ValueError("it does not say what it is")
+        status = None if answer.status is None else decode_status(answer.status)
+        return Found(path, uid, answer.about.cut(), status, answer.age_s or 0.0, talk.pid)
+    except (ConnectionRefusedError, FileNotFoundError):
         if uid == os.geteuid():
             with suppress(OSError):
                 path.unlink()
-    except FileNotFoundError:
-        pass
+        return None
     except (OSError, ValueError, DrainerError):
         since = datetime.fromtimestamp(0, UTC).isoformat()
         return Found(path, uid, About(str(path), "?", "?", "", "?", since), None, inf, 0)
-    return None
 
 
 def _connected(plan: PlanPlace, question: Question, user: int | None) -> _Talk:
@@ -153,7 +147,7 @@ class _Talk:
         self, path: Path, uid: int, question: Question, until_s: float | None = None
     ) -> None:
         self._until_s = _answered_by() if until_s is None else until_s
-        self._received = b""
+        self._received = bytearray()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._wait_no_longer()
@@ -203,19 +197,16 @@ class _Talk:
 
     def _line(self) -> bytes:
         """The next line, empty at the end. Raises OSError or ValueError."""
-        received = [self._received]
-        size = len(self._received)
-        while b"\n" not in received[-1]:
-            if size > ANSWER_MOST:
+        while b"\n" not in self._received:
+            if len(self._received) > ANSWER_MOST:
                 raise ValueError(f"it has more than {ANSWER_MOST:,} bytes")
             self._wait_no_longer()
             data = self._socket.recv(1 << 16)
             if not data:
                 return b""
-            received.append(data)
-            size += len(data)
-        line, _, self._received = b"".join(received).partition(b"\n")
-        return line
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
+        return bytes(line)
 
     def _wait_no_longer(self) -> None:
         left_s = self._until_s - monotonic()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ from drainer.view.figures import sub_key
 
 LINE_MOST = 1 << 20  # bytes of a question
 PAUSE_MOST_S = 31 * 86_400.0
+TEXT_MOST = 1000  # characters of a name
 KEY_SHOWN = 80  # characters of a sub-key
 
 
@@ -67,6 +68,12 @@ class About(JsonRecord):
             datetime.fromisoformat(self.since).astimezone()
         except OverflowError as error:
             raise ValueError(str(error)) from None
+
+    def cut(self) -> About:
+        """The same with no text longer than TEXT_MOST: anybody may have written it."""
+        return replace(
+            self, **{each.name: getattr(self, each.name)[:TEXT_MOST] for each in fields(self)}
+        )
 
 
 @dataclass(frozen=True, slots=True)

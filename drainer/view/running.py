@@ -18,7 +18,6 @@ from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, sect
 from drainer.view.progress import share_finished
 
 SILENT_S = 5.0  # a drain looks twice a second
-TEXT_MOST = 300  # characters that a drain's process can put into a cell
 
 
 def state_of(found: Found) -> str:
@@ -64,7 +63,7 @@ def running_page(found: Sequence[Found]) -> Page:
 def found_line(found: Found) -> str:
     """``orders for indexer  draining  41.2%  3m 20s left  89,000 sub-messages/s``."""
     about, status = found.about, found.status
-    words = [f"{_cut(about.topic)} for {_cut(about.group)}", state_of(found)]
+    words = [f"{about.topic} for {about.group}", state_of(found)]
     if status is not None:
         words += [_done(found), f"{_left(found)} left"]
         words.append(f"{figures.rate(status.rate_now)} sub-messages/s")
@@ -94,11 +93,11 @@ def _row(found: Found, *, named: bool) -> tuple[str | Cell, ...]:
     about, state = found.about, state_of(found)
     calm = state in ("draining", "starting")
     return (
-        _cut(_short(about.plan)),
-        _cut(about.topic),
-        _cut(about.group),
+        _short(about.plan),
+        about.topic,
+        about.group,
         *((user_name(found.uid),) if named else ()),
-        _cut(about.engine),
+        about.engine,
         Cell(state, Tone.PLAIN if calm else Tone.WARN),
         _done(found),
         _left(found),
@@ -133,7 +132,3 @@ def _short(plan: str) -> str:
     """As it can be named from here."""
     path, here = Path(plan), Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else plan
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= TEXT_MOST else f"{text[: TEXT_MOST - 1]}…"

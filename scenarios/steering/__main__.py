@@ -130,7 +130,7 @@ def _round(backlog: Backlog) -> bool:
 
 def _runs(backlog: Backlog) -> bool:
     try:
-        return client.look(*client.socket_of(backlog.plan)).status is not None
+        return next(client.watch(backlog.plan, Question("status"))).status is not None
     except (Refused, OSError):
         return False
 
