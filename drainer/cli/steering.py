@@ -62,7 +62,9 @@ def parse_user(text: str) -> int:
     try:
         return int(text) if text.isdecimal() else getpwnam(text).pw_uid
     except KeyError:
-        raise UsageError(f"there is no user {text!r}", hint="See `drainer ps`.") from None
+        raise UsageError(
+            f"{text!r} is not a user of this machine", hint="Name one that `drainer ps` shows."
+        ) from None
 
 
 User = Annotated[
