@@ -57,11 +57,15 @@ def not_own(status: os.stat_result) -> str:
 
 def user_at_host(uid: int) -> str:
     """``ana@db1``: a user of this machine, as plans and logs name one."""
+    return f"{user_name(uid)}@{socket.gethostname()}"
+
+
+def user_name(uid: int) -> str:
+    """``ana``; the number of a user without a name."""
     try:
-        name = pwd.getpwuid(uid).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        name = str(uid)
-    return f"{name}@{socket.gethostname()}"
+        return str(uid)
 
 
 def _is_private(gid: int, uid: int) -> bool:

@@ -21,7 +21,7 @@ COMMANDS = {
     "watch": "drainer.cli.steering:watch",
     "set": "drainer.cli.steering:set_",
     "pause": "drainer.cli.steering:pause",
-    "continue": "drainer.cli.steering:continue_",
+    "unpause": "drainer.cli.steering:unpause",
     "stop": "drainer.cli.steering:stop",
     "plan": "drainer.cli.plan:app",
     "metrics": "drainer.cli.metrics:app",

@@ -5,6 +5,7 @@ A proposal is worth neither an error nor a long wait: without an answer soon the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from glob import escape, glob
@@ -21,17 +22,21 @@ from drainer.loader import ENTRY_POINTS
 
 WAIT_S = 2.0  # for the cluster
 _PRIVATE = ("__", LOCK)  # names that are proposed only to who begins them
+# Strangers name groups, topics and plans, and shells evaluate what is proposed.
+_HARMLESS = re.compile(r"(?![-=])[\w.@/:+,=-]+", re.ASCII)
 
 
 def propose(name: str, context: typer.Context, incomplete: str) -> list[str]:
-    """Values of an option or argument that begin as it was typed."""
+    """Values of an option or argument that begin as it was typed, and that no shell expands."""
     found: Iterable[str] = ()
     with suppress(Exception):
         found = _ASKED[name](context, incomplete)
     return sorted(
         each
         for each in found
-        if each.startswith(incomplete) and (incomplete or not each.startswith(_PRIVATE))
+        if each.startswith(incomplete)
+        and (incomplete or not each.startswith(_PRIVATE))
+        and _HARMLESS.fullmatch(each)
     )
 
 

@@ -1,4 +1,4 @@
-"""``drainer ps``, ``watch``, ``set``, ``pause``, ``continue`` and ``stop``: of drains that run."""
+"""``drainer ps``, ``watch``, ``set``, ``pause``, ``unpause`` and ``stop``: of drains that run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import fields
 from difflib import get_close_matches
 from math import inf
+from pathlib import Path
+from pwd import getpwnam
 from time import monotonic, sleep
 from typing import Annotated, Any, get_type_hints
 
@@ -17,6 +19,7 @@ from drainer.cli.groups import Option, TableTerminal, argument, changing, comman
 from drainer.cli.options import Failing, First, How, HowLong, Reason, Rules, What
 from drainer.cli.values import parse_duration, parse_pairs
 from drainer.control import client
+from drainer.control.left import left_in
 from drainer.control.wire import Answer, Question, decode_status
 from drainer.core.codec import builtins
 from drainer.core.listed import listed
@@ -51,6 +54,29 @@ _NAMES = listed(sorted(SETTABLE), most=len(SETTABLE))
 RunningPlan = Annotated[
     PlanPlace,
     argument("PLAN", parse=parse_place, help="Plan of a drain that runs on this machine."),
+]
+
+
+def parse_user(text: str) -> int:
+    """The uid of a user, given by name or number. Raises UsageError."""
+    try:
+        return int(text) if text.isdecimal() else getpwnam(text).pw_uid
+    except KeyError:
+        raise UsageError(
+            f"{text!r} is not a user of this machine", hint="Name one that `drainer ps` shows."
+        ) from None
+
+
+User = Annotated[
+    int | None,
+    option(
+        "--user",
+        default=None,
+        parse=parse_user,
+        envvar=None,
+        metavar="NAME",
+        help="For root: the drain's user. Default: the plan file's owner.",
+    ),
 ]
 
 
@@ -110,14 +136,15 @@ def _value(name: str, declared: Option, kind: Any, text: str) -> Any:
 def ps(terminal: TableTerminal) -> None:
     """List the drains that run on this machine.
 
-    You see your own drains; root sees all.
+    You see your own drains; root sees all. Those whose plan is in this folder are listed too when
+    they were stopped or killed.
 
     Examples:
 
     - `drainer ps`
     - `drainer ps --json`
     """
-    found = list(client.running())
+    found = [*client.running(), *left_in(Path())]
     if terminal.json:
         terminal.data({"drains": [found_as_json(each) for each in found]})
     else:
@@ -139,6 +166,7 @@ def watch(
         bool,
         option("--all", default=False, envvar=None, help="Show all drains, one line per drain."),
     ],
+    user: User,
     terminal: Terminal,
 ) -> None:
     """Show the live view of a drain in another process.
@@ -154,8 +182,8 @@ def watch(
         if all_:
             _watch_all(terminal)
         else:
-            place = _only_one() if plan is None else plan
-            _show(terminal, client.watch(place, Question("watch")))
+            place, user = _only_one() if plan is None else (plan, user)
+            _show(terminal, client.watch(place, Question("watch"), user))
 
 
 @changing
@@ -170,6 +198,7 @@ def set_(
             help="Options of `drainer resume`, such as concurrency=50.",
         ),
     ],
+    user: User,
     reason: Reason,
     terminal: Terminal,
 ) -> None:
@@ -183,7 +212,7 @@ def set_(
     - `drainer set orders.indexer.plan.json deadline=08:00 retries=5 max-failures=2%`
     - `drainer set orders.indexer.plan.json on-failure=park breaker=off rate=none`
     """
-    _tell(terminal, plan, client.ask(plan, Question("set", settings, reason=reason)))
+    _tell(terminal, plan, client.ask(plan, Question("set", settings, reason=reason), user))
 
 
 @changing
@@ -196,13 +225,14 @@ def pause(
             default=None,
             parse=parse_duration,
             envvar=None,
-            help="Continue after this time.",
+            help="Unpause after this time.",
         ),
     ],
+    user: User,
     reason: Reason,
     terminal: Terminal,
 ) -> None:
-    """Pause a running drain until `drainer continue`.
+    """Pause a running drain until `drainer unpause`.
 
     Calls in flight end as usual. The drain keeps its lock, its plan and the committed offsets.
 
@@ -211,16 +241,16 @@ def pause(
     - `drainer pause orders.indexer.plan.json`
     - `drainer pause orders.indexer.plan.json --for 10m --reason "failover of the database"`
     """
-    _tell(terminal, plan, client.ask(plan, Question("pause", for_s=for_, reason=reason)))
+    _tell(terminal, plan, client.ask(plan, Question("pause", for_s=for_, reason=reason), user))
 
 
 @changing
-def continue_(plan: RunningPlan, reason: Reason, terminal: Terminal) -> None:
-    """Continue a paused drain.
+def unpause(plan: RunningPlan, user: User, reason: Reason, terminal: Terminal) -> None:
+    """End the pause of a drain.
 
-    Example: `drainer continue orders.indexer.plan.json`
+    Example: `drainer unpause orders.indexer.plan.json`
     """
-    _tell(terminal, plan, client.ask(plan, Question("continue", reason=reason)))
+    _tell(terminal, plan, client.ask(plan, Question("unpause", reason=reason), user))
 
 
 @changing
@@ -230,6 +260,7 @@ def stop(
         bool,
         option("--now", default=False, envvar=None, help="Don't wait for calls in flight."),
     ],
+    user: User,
     reason: Reason,
     terminal: Terminal,
 ) -> None:
@@ -243,7 +274,7 @@ def stop(
     - `drainer stop orders.indexer.plan.json`
     - `drainer stop orders.indexer.plan.json --now --reason "wrong handler"`
     """
-    answers = client.watch(plan, Question("stop", now=now, reason=reason))
+    answers = client.watch(plan, Question("stop", now=now, reason=reason), user)
     ended: Mapping[str, Any] = {}
     for answer in answers:
         for told in answer.told or ():
@@ -276,19 +307,19 @@ def _show(terminal: Terminal, answers: Iterator[Answer]) -> None:
     _tell_end(terminal, "ended", ended or {})
 
 
-def _only_one() -> PlanPlace:
-    found = list(client.running())
+def _only_one() -> tuple[PlanPlace, int]:
+    found = client.running()
     if len(found) != 1:
         plans = ", ".join(each.about.plan for each in found)
         hint = f"Name the plan of one: {plans}" if found else "Start one with `drainer run`."
         raise UsageError(f"{len(found) or 'no'} drains run on this machine", hint=hint)
-    return parse_place(found[0].about.plan)
+    return parse_place(found[0].about.plan), found[0].uid
 
 
 def _watch_all(terminal: Terminal) -> None:
     spoken_s = -inf
     with RunningLine(terminal) as line:
-        while found := list(client.running()):
+        while found := client.running():
             lines = [found_line(each) for each in found]
             line.draw("\n".join(lines))
             if not terminal.is_live and monotonic() - spoken_s >= SPOKEN_S:

@@ -5,100 +5,119 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from errno import EPERM
+from functools import partial
 from math import inf
 from pathlib import Path
+from stat import S_ISSOCK
+from time import monotonic
 from typing import Any
 
-from drainer.control.place import folders, owner_of, socket_name, sockets
+from drainer.control.place import folders_of_users, owner_of, socket_name, sockets
 from drainer.control.server import ANSWER_S, peer
 from drainer.control.wire import About, Answer, Question, decode_status
 from drainer.core.codec import decode, encode
+from drainer.core.plan import OffsetPlan
 from drainer.engine.status import Status
 from drainer.errors import EXIT_USAGE, DrainerError, Interrupted, Refused, UsageError
 from drainer.store.plan_file import PlanPlace
 
-CONNECT_S = 2.0
+LOOK_S = 3.0  # for the answers of all drains
 QUIET_S = 5.0  # beyond the time that a drain takes to answer
-LINE_MOST = 1 << 26  # bytes of an answer
+ANSWER_MOST = 1 << 22  # bytes of an answer: some 20,000 partitions
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A drain that runs on this machine, at one moment: ``status`` is None before its first, and
-    ``age_s`` seconds old."""
+    """A drain of this machine, at one moment.
+
+    ``uid`` is its user's, as the kernel reports it. ``status`` is None before its first, and
+    ``age_s`` seconds old. ``left`` is the plan of one that no process works on.
+    """
 
     path: Path
+    uid: int
     about: About
     status: Status | None
     age_s: float
     pid: int
+    left: OffsetPlan | None = None
 
 
-def running() -> Iterator[Found]:
-    """Those of this user; root's are everybody's. Of one that does not answer, or not in words of
-    this version, little is known. Sockets that this user's dead ones left are removed."""
-    for path in sockets():
-        try:
-            yield look(path)
-        except ConnectionRefusedError:
-            if path.parent in folders() and path.is_socket():
-                with suppress(OSError):
-                    path.unlink()
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, DrainerError):
-            since = datetime.fromtimestamp(0, UTC).isoformat()
-            yield Found(path, About(str(path), "?", "?", "", "?", since), None, inf, 0)
+def running() -> list[Found]:
+    """Drains of this user; root finds those of all users.
 
-
-def socket_of(plan: PlanPlace) -> Path:
-    """The socket of the drain that works by a plan. Raises Refused when none does here.
-
-    Root takes that of the plan's owner: anybody can make a socket of the name.
+    All are asked at once, so none delays another. Little is known of a drain that does not answer
+    in time, or not in words of this version. Removes sockets that this user's dead drains left.
     """
-    name = socket_name(plan)
-    found = [path for path in sockets() if path.name == name]
-    if os.geteuid() == 0 and isinstance(plan, Path):
+    places = list(sockets())
+    if not places:
+        return []
+    look = partial(_look, until_s=monotonic() + LOOK_S)
+    with ThreadPoolExecutor(len(places)) as threads:
+        return [found for found in threads.map(look, *zip(*places, strict=True)) if found]
+
+
+def socket_of(plan: PlanPlace, user: int | None = None) -> tuple[Path, int]:
+    """The socket of the drain that works by a plan, and the uid of its user.
+
+    Anybody can make a socket of the name. So root takes its own, that of ``user`` if one is named,
+    and else that of the owner of a plan file.
+
+    Raises Refused when there is none.
+    """
+    users = {os.geteuid() if user is None else user}
+    if user is None and isinstance(plan, Path):
         with suppress(OSError):
-            owners = (0, plan.stat().st_uid)
-            found = [path for path in found if owner_of(path.parent) in owners]
-    if not found:
-        raise _none_runs(plan)
-    return found[0]
+            users.add(plan.stat().st_uid)
+    for folder, uid in folders_of_users():
+        path = folder / socket_name(plan)
+        if uid in users and owner_of(path, S_ISSOCK) == uid:
+            return path, uid
+    raise _none_runs(plan)
 
 
-def look(path: Path) -> Found:
-    """Raises DrainerError, ValueError or OSError within a few seconds."""
-    with _Talk(path, Question("status"), CONNECT_S) as talk:
-        answer = next(talk.lines())
-    if answer.about is None:
-        raise ValueError("it does not say what it is")
-    status = None if answer.status is None else decode_status(answer.status)
-    return Found(path, answer.about, status, answer.age_s or 0.0, talk.pid)
-
-
-def ask(plan: PlanPlace, question: Question) -> tuple[str, ...]:
+def ask(plan: PlanPlace, question: Question, user: int | None = None) -> tuple[str, ...]:
     """What was done. Raises UsageError or Refused."""
-    with _connected(plan, question) as talk:
+    with _connected(plan, question, user) as talk:
         return next(talk.lines()).told or ()
 
 
-def watch(plan: PlanPlace, question: Question) -> Iterator[Answer]:
+def watch(plan: PlanPlace, question: Question, user: int | None = None) -> Iterator[Answer]:
     """What was done, if something was asked for, each status, and last how it ended.
 
     Raises UsageError, Refused, or Interrupted when the drain's process is gone.
     """
-    with _connected(plan, question) as talk:
+    with _connected(plan, question, user) as talk:
         yield from talk.lines()
 
 
-def _connected(plan: PlanPlace, question: Question) -> _Talk:
+def _look(path: Path, uid: int, until_s: float) -> Found | None:
+    """None of a drain that is gone."""
     try:
-        return _Talk(socket_of(plan), question)
+        with _Talk(path, uid, Question("status"), until_s) as talk:
+            answer = next(talk.lines())
+        if answer.about is None:
+            raise ValueError("it does not say what it is")
+        status = None if answer.status is None else decode_status(answer.status)
+        return Found(path, uid, answer.about.cut(), status, answer.age_s or 0.0, talk.pid)
+    except (ConnectionRefusedError, FileNotFoundError):
+        if uid == os.geteuid():
+            with suppress(OSError):
+                path.unlink()
+        return None
+    except (OSError, ValueError, DrainerError):
+        since = datetime.fromtimestamp(0, UTC).isoformat()
+        return Found(path, uid, About(str(path), "?", "?", "", "?", since), None, inf, 0)
+
+
+def _connected(plan: PlanPlace, question: Question, user: int | None) -> _Talk:
+    try:
+        return _Talk(*socket_of(plan, user), question)
     except ConnectionRefusedError:
         raise _none_runs(plan) from None
     except OSError as error:
@@ -112,22 +131,32 @@ def _none_runs(plan: PlanPlace) -> Refused:
     return Refused(
         f"none of your drains on this machine has the plan {plan}",
         hint="If it has just begun, try again in a moment: `drainer ps` lists it then. For another"
-        " user's drain, run this as that user or root, on its machine and in its container.",
+        " user's drain, run this as that user, or as root with --user, on its machine and in its"
+        " container.",
     )
 
 
 class _Talk:
-    """One conversation; a context manager."""
+    """One conversation with a user's process; a context manager.
 
-    def __init__(self, path: Path, question: Question, most_s: float = ANSWER_S + QUIET_S) -> None:
+    Each answer has a size and a deadline: ``until_s`` for the first, ANSWER_S and QUIET_S for
+    others. So a peer that sends a byte now and then holds nobody up.
+    """
+
+    def __init__(
+        self, path: Path, uid: int, question: Question, until_s: float | None = None
+    ) -> None:
+        self._until_s = _answered_by() if until_s is None else until_s
+        self._received = bytearray()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._socket.settimeout(CONNECT_S)
+            self._wait_no_longer()
             self._socket.connect(str(path))
-            self.pid, uid = peer(self._socket)
-            if uid not in (0, os.geteuid()) and (os.geteuid() or uid != owner_of(path.parent)):
-                raise PermissionError(EPERM, "it belongs to another user")
-            self._socket.settimeout(most_s)
+            self.pid, found = peer(self._socket, uid)
+            if found != uid:
+                raise PermissionError(EPERM, "another user's process answers on its socket")
+            self._own = found == os.geteuid()
+            self._wait_no_longer()
             self._socket.sendall(encode(question) + b"\n")
         except BaseException:
             self._socket.close()
@@ -142,23 +171,49 @@ class _Talk:
     def lines(self) -> Iterator[Answer]:
         """Raises what the drain answered, or Interrupted when it says no more."""
         last: Mapping[str, Any] | None = None
-        with self._socket.makefile("rb") as stream:
-            try:
-                while line := stream.readline(LINE_MOST):
-                    answer = decode(line, Answer)
-                    if answer.error is not None:
-                        kind = UsageError if answer.exit_code == EXIT_USAGE else Refused
-                        raise kind(answer.error, hint=answer.hint)
-                    last = answer.ended
-                    yield answer
-            except ConnectionError:
-                last = None  # hung up in the middle
-            except (ValueError, OSError) as error:
-                raise Interrupted(
-                    f"can't understand the drain's answer: {error}",
-                    hint="Use the drainer version of the drain. To see if it runs: drainer ps",
-                ) from None
+        try:
+            while line := self._line():
+                answer = decode(line, Answer)
+                if answer.error is not None:
+                    kind = UsageError if answer.exit_code == EXIT_USAGE else Refused
+                    raise kind(answer.error, hint=answer.hint)
+                last = answer.ended
+                if last is not None and not self._own:
+                    # A command to copy: another user's drain must not write it.
+                    answer = replace(answer, ended={**last, "resume": None})
+                yield answer
+                self._until_s = _answered_by()
+        except ConnectionError:
+            last = None  # hung up in the middle
+        except (ValueError, OSError) as error:
+            raise Interrupted(
+                f"can't read the drain's answer: {error}",
+                hint="Use the drainer version of the drain. To see if it runs: drainer ps",
+            ) from None
         if last is None:
             raise Interrupted(
                 "the drain's process is gone", hint="If it is not done, resume its plan."
             )
+
+    def _line(self) -> bytes:
+        """The next line, empty at the end. Raises OSError or ValueError."""
+        while b"\n" not in self._received:
+            if len(self._received) > ANSWER_MOST:
+                raise ValueError(f"it has more than {ANSWER_MOST:,} bytes")
+            self._wait_no_longer()
+            data = self._socket.recv(1 << 16)
+            if not data:
+                return b""
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
+        return bytes(line)
+
+    def _wait_no_longer(self) -> None:
+        left_s = self._until_s - monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(left_s)
+
+
+def _answered_by() -> float:
+    return monotonic() + ANSWER_S + QUIET_S

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from math import ceil
 
-from drainer.engine.control import Change, Continue, Control, Pause, Request, Stop
+from drainer.engine.control import Change, Control, Pause, Request, Stop, Unpause
 from drainer.engine.status import Status
 
 STEP = 1.25  # of the concurrency, up or down
 SHORT = "p pause  + - concurrency  s stop  ? help"
-LONG = "p pauses and continues  + - 25% more or fewer calls in flight  s stops like Ctrl-C"
+LONG = "p pauses and unpauses  + - 25% more or fewer calls in flight  s stops like Ctrl-C"
 
 
 class Keys:
@@ -33,7 +33,7 @@ class Keys:
         """From any thread; keys that mean nothing are left out."""
         status = self.status
         requests: dict[str, Callable[[Status], Request]] = {
-            "p": lambda now: Pause() if now.paused is None else Continue(),
+            "p": lambda now: Pause() if now.paused is None else Unpause(),
             "+": lambda now: _concurrency(ceil(now.concurrency * STEP)),
             "-": lambda now: _concurrency(int(now.concurrency / STEP)),
             "s": lambda now: Stop(),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 
 from drainer.store.plan_file import PlanPlace
 
 OURS = "drainer"
 SUFFIX = ".sock"
+DRAINS_MOST = 200  # of a user that are looked at: each takes a thread
 LENGTH_MOST = 100  # of a socket's path; the system's limit is 104 or 108 bytes
 _USERS, _TMP = Path("/run/user"), Path("/tmp")
 
@@ -43,25 +45,33 @@ def make_folder(folder: Path) -> None:
     folder.chmod(0o700)
 
 
-def sockets() -> Iterator[Path]:
-    """Those of this user's drains; root's are everybody's, in the folders of who they are."""
+def folders_of_users() -> Iterator[tuple[Path, int]]:
+    """Folders that may hold sockets of this user's drains, with its uid; root gets those of all
+    users, each owned by the user that it is named after."""
     found = dict.fromkeys(folders(), os.geteuid())
     if os.geteuid() == 0:
         found |= {path: _number(path.parent.name) for path in _USERS.glob(f"*/{OURS}")}
         found |= {path: _number(path.name[len(OURS) + 1 :]) for path in _TMP.glob(f"{OURS}-*")}
-    for folder, uid in found.items():
-        if owner_of(folder) == uid:
-            with suppress(OSError):
-                yield from sorted(folder.glob(f"*{SUFFIX}"))
+    return ((folder, uid) for folder, uid in found.items() if owner_of(folder) == uid)
 
 
-def owner_of(folder: Path) -> int | None:
-    """Whose folder it is; None for what is none, a link to one too, or can't be looked at."""
+def sockets() -> Iterator[tuple[Path, int]]:
+    """Sockets in the folders of users, with the uid of their user; nobody else's, and no links."""
+    for folder, uid in folders_of_users():
+        with suppress(OSError), os.scandir(folder) as entries:
+            for path in sorted(Path(each) for each in islice(entries, DRAINS_MOST)):
+                if path.suffix == SUFFIX and owner_of(path, stat.S_ISSOCK) == uid:
+                    yield path, uid
+
+
+def owner_of(path: Path, is_right: Callable[[int], bool] = stat.S_ISDIR) -> int | None:
+    """The uid of a folder's owner, or of what has another mode. None for all else, a link to one
+    among it, and for what can't be looked at."""
     try:
-        found = folder.lstat()
+        found = path.lstat()
     except OSError:
         return None
-    return found.st_uid if stat.S_ISDIR(found.st_mode) else None
+    return found.st_uid if is_right(found.st_mode) else None
 
 
 def _number(text: str) -> int:

@@ -218,7 +218,7 @@ class _Conversation(socketserver.StreamRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        of, (_, uid) = self.server.of, peer(self.connection)
+        of, (_, uid) = self.server.of, peer(self.connection, os.geteuid())
         if uid not in (0, os.geteuid()):
             return
         try:
@@ -250,11 +250,11 @@ class _Conversation(socketserver.StreamRequestHandler):
         self.wfile.write(encode(answer) + b"\n")
 
 
-def peer(connection: socket.socket) -> tuple[int, int]:
-    """The pid and uid of the process at the other end. Where the system doesn't say, the pid is 0,
-    and the socket's mode has decided on the user."""
+def peer(connection: socket.socket, otherwise: int) -> tuple[int, int]:
+    """The pid and uid of the process at the other end. Where the system doesn't report them, the
+    pid is 0 and the uid ``otherwise``: owner and mode of the socket have decided on the user."""
     if not hasattr(socket, "SO_PEERCRED"):
-        return 0, os.geteuid()
+        return 0, otherwise
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, uid, _ = struct.unpack("3i", found)
     return pid, uid

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from drainer.core.codec import JsonRecord, builtins
-from drainer.engine.control import Change, Continue, Pause, Request, Stop
+from drainer.engine.control import Change, Pause, Request, Stop, Unpause
 from drainer.engine.status import Metric, Shown, Status
 from drainer.errors import UsageError
 from drainer.view.figures import sub_key
 
 LINE_MOST = 1 << 20  # bytes of a question
 PAUSE_MOST_S = 31 * 86_400.0
+TEXT_MOST = 1000  # characters of a name
 KEY_SHOWN = 80  # characters of a sub-key
 
 
@@ -42,8 +43,8 @@ class Question(JsonRecord):
                         "a pause may last 31 days at most", hint="Give less, such as --for 10m."
                     )
                 return Pause(self.for_s)
-            case "continue":
-                return Continue()
+            case "unpause":
+                return Unpause()
             case "stop":
                 return Stop(self.now)
         raise UsageError(
@@ -63,7 +64,16 @@ class About(JsonRecord):
     since: str
 
     def __post_init__(self) -> None:
-        datetime.fromisoformat(self.since)
+        try:
+            datetime.fromisoformat(self.since).astimezone()
+        except OverflowError as error:
+            raise ValueError(str(error)) from None
+
+    def cut(self) -> About:
+        """The same with no text longer than TEXT_MOST: anybody may have written it."""
+        return replace(
+            self, **{each.name: getattr(self, each.name)[:TEXT_MOST] for each in fields(self)}
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ class Deed(StrEnum):
     RESUMED = "resumed"
     CHANGED = "changed"
     PAUSED = "paused"
-    CONTINUED = "continued"
+    UNPAUSED = "unpaused"
     ENDED = "ended"
     UNDONE = "undone"
     TAKEN = "taken"

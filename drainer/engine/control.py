@@ -108,8 +108,8 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Continue:
-    """Go on after a pause."""
+class Unpause:
+    """End the pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Stop:
     now: bool = False
 
 
-Request = Change | Pause | Continue | Stop
+Request = Change | Pause | Unpause | Stop
 
 
 @dataclass(frozen=True, slots=True)

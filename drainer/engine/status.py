@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from drainer.core.codec import JsonRecord, builtins
+from drainer.core.codec import JsonRecord, Whole, builtins
 from drainer.core.event import Event, clock
 from drainer.core.latency import Latency
 from drainer.core.parked import NONE_PARKED, ParkedLanes
@@ -40,14 +40,14 @@ class PartitionStatus:
     ``sub_messages_left`` is an estimate, None until something was read.
     """
 
-    partition: int
-    start: int
-    end: int
-    position: int
-    watermark: int
-    committed: int | None
-    messages_finished: int  # over all runs of this drain
-    sub_messages_finished: int = 0  # the same
+    partition: Whole
+    start: Whole
+    end: Whole
+    position: Whole
+    watermark: Whole
+    committed: Whole | None
+    messages_finished: Whole  # over all runs of this drain
+    sub_messages_finished: Whole = 0  # the same
     sub_messages_left: int | None = None
 
     @property

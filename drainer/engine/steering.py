@@ -15,10 +15,10 @@ from drainer.core.listed import counted
 from drainer.engine.control import (
     Asked,
     Change,
-    Continue,
     Pause,
     Settings,
     Stop,
+    Unpause,
     between_passes,
     over,
 )
@@ -52,7 +52,7 @@ class Steering:
         self.settings = Settings(held.running, held.plan.failures)
         self.paused: Paused | None = None
         self.stopper: tuple[str, str | None] = held.runtime.user(), None
-        self._continue_s = inf  # when the pause is over
+        self._unpause_s = inf  # when the pause is over
         self._events: deque[Event] = deque(maxlen=EVENTS_SHOWN)
         self._events_total = 0
         self._changes: asyncio.Queue[Asked] = asyncio.Queue()
@@ -74,9 +74,11 @@ class Steering:
     async def listen(self) -> None:
         """Does what is asked. A change may take a while: what else is asked does not wait."""
         while True:
-            over_s = inf if self.paused is None or self._drain.is_ending else self._continue_s
+            over_s = inf if self.paused is None or self._drain.is_ending else self._unpause_s
             if self._runtime.monotonic() >= over_s:
-                self._go_on(self._event(Deed.CONTINUED, details=("the time of its pause is over",)))
+                self._unpause(
+                    self._event(Deed.UNPAUSED, details=("the time of its pause is over",))
+                )
             for asked in self._held.control.taken():
                 if isinstance(asked.request, Change):
                     self._changes.put_nowait(asked)
@@ -121,11 +123,11 @@ class Steering:
             case Pause(for_s=for_s):
                 self._pause(asked, for_s)
                 return (f"{self.paused}: {self._in_flight}",)
-            case Continue():
+            case Unpause():
                 if self.paused is None:
                     return ("the drain is not paused",)
-                self._go_on(self._event(Deed.CONTINUED, asked))
-                return ("continues",)
+                self._unpause(self._event(Deed.UNPAUSED, asked))
+                return ("unpaused",)
             case Change():
                 raise AssertionError("changes are made by another task")
 
@@ -135,9 +137,9 @@ class Steering:
 
     def _pause(self, asked: Asked, for_s: float | None) -> None:
         until = None
-        self._continue_s = inf
+        self._unpause_s = inf
         if for_s is not None:
-            self._continue_s = self._runtime.monotonic() + for_s
+            self._unpause_s = self._runtime.monotonic() + for_s
             ends = self._runtime.wall() + timedelta(seconds=for_s)
             until = ends.isoformat(timespec="milliseconds")
         details = () if for_s is None else (f"for {for_s:g}s",)
@@ -145,7 +147,7 @@ class Steering:
         self._drain.hold_back()  # from this answer on
         self._note(self.paused.event)
 
-    def _go_on(self, event: Event) -> None:
+    def _unpause(self, event: Event) -> None:
         self.paused = None
         self._drain.hold_back()
         self._note(event)

@@ -5,6 +5,7 @@ Beside ``NAME`` lie ``NAME.journal-GENERATION`` while a drain runs, and ``.NAME.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 from abc import ABC, abstractmethod
@@ -41,6 +42,7 @@ from drainer.store.journal import Journal, not_written, read_journal
 
 PlanPlace: TypeAlias = Path | str  # a file, or the URI of an object
 
+PLANS = "*.plan.json"
 NAME_CHARACTERS = 200  # file systems allow 255
 READ_TRIES = 10  # of a plan that is written meanwhile
 
@@ -331,6 +333,23 @@ class PlanFile(SavedPlan):
         lock = Path(self._lock.lock_file).stat()
         file = f"{this_machine()} {lock.st_dev} {lock.st_ino}"
         return blake2b(file.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a process of this machine holds the plan, as far as this user can look."""
+        try:
+            lock = os.open(self._lock.lock_file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(lock)
+        return False
 
     def insist_free(self) -> None:
         """Raises PlanRefused when another process holds the plan; leaves it as it was."""

@@ -16,7 +16,7 @@ SHOWN = 40  # characters of a key
 class Limit(Enum):
     """In words, and what can be done about it; formatted with the status and its texts."""
 
-    PAUSE = "the pause", "`drainer continue` ends it"
+    PAUSE = "the pause", "`drainer unpause` ends it"
     DOWNSTREAM = "the downstream: it fails, and drainer waits until it is back", ""
     TROUBLE = "trouble: {0.trouble}", ""  # brokers away, a lock that is not confirmed
     PROCESSOR = (

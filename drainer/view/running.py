@@ -1,7 +1,8 @@
-"""The drains that run on a machine, as a page, as lines and as JSON."""
+"""The drains of a machine, as a page, as lines and as JSON."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
@@ -10,8 +11,10 @@ from typing import Any
 
 from drainer.control.client import Found
 from drainer.engine.status import at
+from drainer.escape import command
+from drainer.ownership import user_name
 from drainer.view import figures
-from drainer.view.page import Cell, Column, Line, Page, Table, Tone, section
+from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
 from drainer.view.progress import share_finished
 
 SILENT_S = 5.0  # a drain looks twice a second
@@ -20,6 +23,8 @@ SILENT_S = 5.0  # a drain looks twice a second
 def state_of(found: Found) -> str:
     """What it does, in a word."""
     status = found.status
+    if found.left is not None:
+        return "killed" if found.left.running else "stopped"
     if status is None:
         return "silent" if found.age_s > SILENT_S else "starting"
     signs = (
@@ -32,16 +37,27 @@ def state_of(found: Found) -> str:
 
 
 def running_page(found: Sequence[Found]) -> Page:
-    """A row for each."""
-    columns = ("plan", "topic", "group", "engine", "state", "done", "left", "since", "pid")
-    words = {"plan", "topic", "group", "engine", "state", "since"}
-    rows = tuple(map(_row, found))
+    """A row for each, and how to resume those that no process works on."""
+    user = ("user",) if any(each.uid != os.geteuid() for each in found) else ()
+    columns = ("plan", "topic", "group", *user, "engine", "state", "done", "left", "since", "pid")
+    rows = tuple(_row(each, named=bool(user)) for each in found)
     table = Table(
-        tuple(Column(name) if name in words else name for name in columns), rows, shown=len(rows)
+        tuple(name if name in ("done", "left", "pid") else Column(name) for name in columns),
+        rows,
+        shown=len(rows),
     )
-    here = "runs" if len(found) == 1 else "run"
-    head = f"{figures.counted(len(found), 'drain')} {here} on this machine"
-    return Page(Line(head), (section("", table if found else None),))
+    commands = [resume for each in found if (resume := _resume(each))]
+    running = len(found) - len(commands)
+    head = (
+        f"{figures.counted(running, 'drain')} {'runs' if running == 1 else 'run'} on this machine"
+    )
+    if commands:
+        head += f"; {len(commands)} in this folder can be resumed"
+    return Page(
+        Line(head),
+        (section("", table if found else None),),
+        ways_on=tuple(Field("resume", each) for each in commands),
+    )
 
 
 def found_line(found: Found) -> str:
@@ -58,9 +74,11 @@ def found_as_json(found: Found) -> dict[str, Any]:
     """Of bounded size; ``done`` is a share, ``left_s`` None while it isn't known."""
     found_at = partial(at, found.status)  # None before the first status
     return found.about.as_json() | {
-        "pid": found.pid,
+        "pid": found.pid or None,
+        "user": user_name(found.uid),
         "state": state_of(found),
-        "done": None if found.status is None else share_finished(found.status.partitions),
+        "done": _share(found),
+        "resume": _resume(found),
         "left_s": found_at("eta_s"),
         "rate_now": found_at("rate_now"),
         "in_flight": found_at("running"),
@@ -71,25 +89,38 @@ def found_as_json(found: Found) -> dict[str, Any]:
     }
 
 
-def _row(found: Found) -> tuple[str | Cell, ...]:
+def _row(found: Found, *, named: bool) -> tuple[str | Cell, ...]:
     about, state = found.about, state_of(found)
     calm = state in ("draining", "starting")
     return (
         _short(about.plan),
         about.topic,
         about.group,
+        *((user_name(found.uid),) if named else ()),
         about.engine,
         Cell(state, Tone.PLAIN if calm else Tone.WARN),
         _done(found),
         _left(found),
         f"{datetime.fromisoformat(about.since).astimezone():%d %b %H:%M}",
-        str(found.pid),
+        str(found.pid or "-"),
     )
 
 
 def _done(found: Found) -> str:
-    status = found.status
-    return "-" if status is None else figures.percent(share_finished(status.partitions))
+    share = _share(found)
+    return "-" if share is None else figures.percent(share)
+
+
+def _share(found: Found) -> float | None:
+    if found.left is not None:
+        parts = found.left.partitions
+        total = sum(part.end - part.start for part in parts.values())
+        return 1 - sum(map(found.left.to_go, parts)) / total
+    return None if found.status is None else share_finished(found.status.partitions)
+
+
+def _resume(found: Found) -> str | None:
+    return None if found.left is None else command("resume", _short(found.about.plan))
 
 
 def _left(found: Found) -> str:

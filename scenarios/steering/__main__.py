@@ -107,7 +107,7 @@ def _round(backlog: Backlog) -> bool:
         _ask(backlog, f"set concurrency={NARROW}", Question("set", {"concurrency": NARROW})),
         _ask(backlog, f"set rate={SLOW_PER_S}/s", Question("set", {"rate": SLOW_PER_S})),
         _ask(backlog, "pause", Question("pause")),
-        _ask(backlog, "continue", Question("continue")),
+        _ask(backlog, "unpause", Question("unpause")),
         _ask(backlog, "set rate=none", Question("set", {"rate": None, "concurrency": 1000})),
         _stop(backlog, process),
     ]
@@ -130,7 +130,7 @@ def _round(backlog: Backlog) -> bool:
 
 def _runs(backlog: Backlog) -> bool:
     try:
-        return client.look(client.socket_of(backlog.plan)).status is not None
+        return next(client.watch(backlog.plan, Question("status"))).status is not None
     except (Refused, OSError):
         return False
 

@@ -142,7 +142,7 @@ def test_what_is_asked_for_in_one_pass_holds_in_the_next(
     steer(command, topic, "pause")
     command.gate.touch()
     first = of_customer(values, 3)
-    steer(command, topic, "continue")
+    steer(command, topic, "unpause")
     command.wait_for(running, "done", len(first) + 20)
     steer(command, topic, "pause", "--for", "1s")
     running.ends(0)
@@ -153,7 +153,7 @@ def test_what_is_asked_for_in_one_pass_holds_in_the_next(
     assert most == 1
     plan = json.loads(command.plan(topic).read_text())
     deeds = [each["what"] for each in plan["history"]]
-    assert deeds[:5] == ["begun", "changed", "paused", "continued", "ended"]
+    assert deeds[:5] == ["begun", "changed", "paused", "unpaused", "ended"]
     assert "done with what comes first" in plan["history"][4]["details"][0]
 
 

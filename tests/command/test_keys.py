@@ -42,7 +42,7 @@ def test_keys_steer_and_the_terminal_is_given_back(
     session.types("p")
     session.shows("paused by")
     session.types("p")
-    session.shows("continued by")
+    session.shows("unpaused by")
     session.types("s")
     session.shows("stopping")
     command.gate.touch()

@@ -9,7 +9,9 @@ import pytest
 
 from command.conftest import MakeTopic, operations
 from command.process import SCRIPT, Command
+from drainer.kafka.cluster import Cluster
 from kafka.topic import Topic
+from scenarios.trust.shells import SHELLS, press_tab
 
 
 @pytest.fixture
@@ -76,6 +78,20 @@ def test_the_completion_asks_the_cluster_and_the_folder(command: Command, topic:
     assert completed(command, f"{run} --group {group[:-1]}") == [group]
     assert completed(command, f"drainer resume {topic.name}") == [f"{topic.name}.{group}.plan.json"]
     assert completed(command, f"{run} --handler pri") == ["print"]
+
+
+@pytest.mark.skipif("bash" not in SHELLS, reason="no bash")
+def test_a_shell_runs_no_name_that_a_stranger_gave_to_a_group(
+    command: Command, topic: Topic, cluster: Cluster
+) -> None:
+    for name in ("vil\\$(touch ran)", "vil`touch ran`", "vil\n$(touch ran)", "venings"):
+        cluster.alter_committed(f"{topic.name}-e{name}", topic.name, {0: 0})
+    line, shows = f"drainer inspect --group {topic.name}-e", f"{topic.name}-evenings"
+
+    screen = press_tab("bash", command.folder, topic.bootstrap, line, shows)
+
+    assert "evil" not in screen
+    assert not (command.folder / "ran").exists()
 
 
 def test_the_completion_connects_as_the_profile_says(command: Command, topic: Topic) -> None:

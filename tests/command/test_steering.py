@@ -178,13 +178,39 @@ def test_the_socket_of_a_killed_drain_hinders_nothing_and_ps_removes_it(
     assert is_in_state(command, topic, "draining")["pid"] == second.pid
     second.kill()
     assert socket.exists()
-    assert listed(command, topic) is None
+    assert is_in_state(command, topic, "killed")["pid"] is None
     assert not socket.exists()
 
     command.gate.touch()
     command.resume(topic)
     assert set(command.record.done()) == every_place(distinct(20))
     assert not socket.exists()
+
+
+def test_ps_lists_what_was_killed_or_stopped_in_this_folder_and_how_to_resume_it(
+    command: Command, make_topic: MakeTopic
+) -> None:
+    killed, stopped = make_topic(distinct(20)), make_topic(distinct(20))
+    for topic in (killed, stopped):
+        running = command.begin(topic, *FAST, "-c", "2", gate=command.gate, gated="19")
+        command.wait_for(running, "done", 19)
+        is_in_state(command, topic, "draining")
+        if topic is killed:
+            running.kill()
+    steer(command, stopped, "stop", "--now")
+    running.ends(4)
+    for topic, state in ((killed, "killed"), (stopped, "stopped")):
+        found = is_in_state(command, topic, state)
+        assert (found["plan"], found["pid"]) == (str(command.plan(topic)), None)
+        assert 0.9 < found["done"] < 1
+    said = command("ps").err
+    assert "2 in this folder can be resumed" in said
+    for topic in (killed, stopped):
+        resume = f"drainer resume {command.plan(topic).name}"
+        assert f"resume: {resume}\n" in said
+        command.gate.touch()
+        command(*resume.split()[1:], "--yes", *command.options(gate=command.gate))
+        assert listed(command, topic) is None
 
 
 # --- set
@@ -273,7 +299,7 @@ def test_what_fails_after_it_is_set_goes_to_the_dead_letter_topic(
     assert committed(cluster, topic) == {0: 22}
 
 
-# --- pause and continue
+# --- pause and unpause
 
 
 def test_while_it_is_paused_nothing_begins_and_the_group_stays_its_own(
@@ -300,17 +326,17 @@ def test_while_it_is_paused_nothing_begins_and_the_group_stays_its_own(
     assert 0 < stands() <= done // 2
     assert cluster.group(lock_group(command.group(topic))).members
     assert f"paused by {ME}" in steer(command, topic, "pause").err  # once more is no harm
-    continue_s = time.monotonic()
-    assert begun_between(command, paused_s, continue_s) == 0
+    unpause_s = time.monotonic()
+    assert begun_between(command, paused_s, unpause_s) == 0
     assert running.running
-    assert "continues" in steer(command, topic, "continue").err
+    assert "unpaused" in steer(command, topic, "unpause").err
     command.wait_for(running, "begun", done + 1)
-    assert "the drain is not paused" in steer(command, topic, "continue").err
+    assert "the drain is not paused" in steer(command, topic, "unpause").err
     running.ends(0)
     is_whole(command, messages)
     assert committed(cluster, topic) == {0: 150}
     done_with_it = [event["what"] for event in history(command, topic)]
-    assert done_with_it == ["begun", "paused", "paused", "continued", "ended"]
+    assert done_with_it == ["begun", "paused", "paused", "unpaused", "ended"]
 
 
 @pytest.mark.parametrize("handler", ["OnTheLoop", ON_THREADS])
@@ -343,9 +369,9 @@ def test_a_pause_for_a_time_is_over_by_itself(command: Command, make_topic: Make
     longest_s = max(later - earlier for earlier, later in pairwise(begun_s))
     assert 1.3 <= longest_s <= time.monotonic() - before_s
     is_whole(command, messages)
-    *_, paused, continued, _ = history(command, topic)
+    *_, paused, unpaused, _ = history(command, topic)
     assert (paused["what"], paused["details"]) == ("paused", ["for 1.5s"])
-    assert (continued["what"], continued["reason"]) == ("continued", None)
+    assert (unpaused["what"], unpaused["reason"]) == ("unpaused", None)
 
 
 # --- stop
@@ -418,7 +444,7 @@ def test_stop_now_ends_a_drain_whose_handler_holds_the_loop(
     assert "blocked the event loop" in ended.error
     assert ended.resume_words[:2] == ["resume", command.plan(topic).name]
     assert "the drain's process is gone" in said.error
-    assert listed(command, topic) is None
+    assert is_in_state(command, topic, "killed")
     command.resume(topic)
     assert set(command.record.done()) == every_place(distinct(5))
 
@@ -497,7 +523,7 @@ def test_a_drain_without_a_terminal_under_nohup_is_steered_from_elsewhere(
     rests(command)
     watcher = command.start("watch", str(command.plan(topic)))
     watcher.says("draining")
-    steer(command, topic, "continue")
+    steer(command, topic, "unpause")
     assert "the drain has ended: done" in watcher.ends(0).err
     running.ends(0)
     is_whole(command, messages)
@@ -521,7 +547,7 @@ def test_read_only_lets_look_and_refuses_to_change(
     plan = str(command.plan(topic))
     watcher = command.start("watch", plan, env=READ_ONLY)
     watcher.says("draining")
-    for asked in ("set concurrency=9", "pause", "continue", "stop", "stop --now"):
+    for asked in ("set concurrency=9", "pause", "unpause", "stop", "stop --now"):
         refused = steer(command, topic, *asked.split(), code=3, **READ_ONLY)
         assert "DRAINER_READ_ONLY" in refused.error
     found = listed(command, topic, **READ_ONLY)
@@ -554,7 +580,7 @@ def test_where_a_reason_is_required_nothing_changes_without_one(
     running = command.begin(topic, *FAST, *why, "-c", "2", gate=command.gate)
     command.wait_for(running, "begun", 2)
     is_in_state(command, topic, "draining")
-    for words in (("set", "concurrency=9"), ("pause",), ("continue",), ("stop",)):
+    for words in (("set", "concurrency=9"), ("pause",), ("unpause",), ("stop",)):
         assert "--reason" in steer(command, topic, *words, code=2).hint
     steer(command, topic, "set", "concurrency=3", *why)
     command.gate.touch()
@@ -600,10 +626,10 @@ def test_another_user_is_not_answered(
 
     command.by = stranger
     assert listed(command, topic) is None
-    assert "as that user or root" in steer(command, topic, "stop", "--now", code=3).hint
+    assert "as that user, or as root" in steer(command, topic, "stop", "--now", code=3).hint
     folder.chmod(0o755)
     socket.chmod(0o666)  # files that let everybody in
-    assert "as that user or root" in steer(command, topic, "set", "concurrency=9", code=3).hint
+    assert "as that user, or as root" in steer(command, topic, "set", "concurrency=9", code=3).hint
     asks = [*stranger, sys.executable, "-c", ASKS, str(socket)]
     assert subprocess.run(asks, capture_output=True, check=True).stdout == b"[]\n"
     command.by = ()
@@ -670,7 +696,7 @@ def test_on_spark_a_drain_is_changed_paused_and_stopped_the_same_way(
     eventually(lambda: is_in_state(command, topic, "paused")["in_flight"] == 0, "ps says so")
     assert cluster.group(lock_group(command.group(topic))).members
     assert begun_between(command, paused_s + WITHIN_S, time.monotonic()) == 0
-    steer(command, topic, "continue")
+    steer(command, topic, "unpause")
     steer(command, topic, "set", "concurrency=10", "rate=none")
     command.wait_for(running, "done", len(command.record.done()) + 100)
     said = steer(command, topic, "stop")
@@ -795,7 +821,7 @@ def test_steered_stopped_and_killed_at_random_it_loses_nothing(
             case 4:
                 asks("pause", plan)
                 asks("set", plan, f"concurrency={chance.randint(1, MOST)}")
-                asks("continue", plan)
+                asks("unpause", plan)
             case 5:
                 watcher = command.start("watch", plan)
                 asks("ps")

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from drainer.control import client
+from drainer.control import client, place
 from drainer.control.client import Found
 from drainer.control.place import folders, make_folder, socket_name
-from drainer.control.server import ControlServer
-from drainer.control.wire import About, Question, decode_status, encode_status
+from drainer.control.server import ANSWER_S, ControlServer
+from drainer.control.wire import About, Answer, Question, decode_status, encode_status
+from drainer.core.codec import encode
 from drainer.core.event import Deed, Event
 from drainer.engine.control import Control, Pause, Stop
 from drainer.engine.status import DeadlineStatus, Paused, Shown
 from drainer.errors import DrainerError, Interrupted, Refused, UsageError
+from drainer.store.plan_file import PlanPlace
 from drainer.view.live import lay_out
 from drainer.view.running import found_as_json, running_page, state_of
 from kafka.topic import eventually
+from privileges import NOBODY, without_privileges
 from view import samples
 
 PLAN = Path("orders.plan.json")
@@ -34,9 +41,9 @@ EVENT = Event(samples.ENDED.isoformat(), Deed.PAUSED, "ana@db1", "failover")
 @pytest.fixture(autouse=True)
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runtime folder of nobody else."""
-    place = tmp_path_factory.mktemp("run")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
-    return place / "drainer"
+    runtime = tmp_path_factory.mktemp("run")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    return runtime / "drainer"
 
 
 @pytest.fixture
@@ -47,6 +54,35 @@ def server() -> Iterator[ControlServer]:
 
 def here(folder: Path) -> list[Found]:
     return [each for each in client.running() if each.path.parent == folder]
+
+
+@contextmanager
+def answering(path: Path, sent: Iterable[bytes]) -> Iterator[None]:
+    """A socket whose process sends this to whoever connects, and then hangs up."""
+    over = threading.Event()
+    make_folder(path.parent)
+
+    def answer(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            for data in sent:
+                connection.sendall(data)
+                if over.wait(0.01):
+                    return
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                answer(listening.accept()[0])
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield
+        over.set()
+        listening.shutdown(socket.SHUT_RDWR)
+    thread.join()
 
 
 def test_a_status_is_shown_there_as_it_is_here(server: ControlServer, folder: Path) -> None:
@@ -90,6 +126,7 @@ def test_who_says_nothing_or_nonsense_is_listed_and_holds_up_nobody(
                 connection.sendall(words)
                 connection.close()
 
+    answers += [b""] * 50  # each waits for a question that it never answers
     for number, words in enumerate(answers):
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listening.bind(str(folder / f"odd-{number}.sock"))
@@ -103,6 +140,148 @@ def test_who_says_nothing_or_nonsense_is_listed_and_holds_up_nobody(
     assert len(found) == 1 + len(answers)
     assert sorted(map(state_of, found)) == ["draining", *["silent"] * len(answers)]
     assert "odd-0" in str(running_page(found))
+
+
+def an_answer(about: dict[str, str], part: dict[str, int]) -> bytes:
+    answer = json.loads(encode(Answer(about=ABOUT, status=encode_status(samples.status()))))
+    answer["about"] |= about
+    answer["status"]["partitions"][0] |= part
+    return json.dumps(answer).encode() + b"\n"
+
+
+ABSURD = (
+    an_answer({"since": "0001-01-01T00:00:00+14:00"}, {}),
+    an_answer({}, {"end": 10**400}),
+    an_answer({}, {"watermark": -1}),
+)
+
+
+@pytest.mark.parametrize("sent", ABSURD)
+def test_absurd_values_are_no_answer(folder: Path, sent: bytes) -> None:
+    with answering(folder / "odd.sock", [sent]):
+        [found] = here(folder)
+    assert state_of(found) == "silent"
+    assert running_page([found])
+
+
+def test_what_a_process_reports_fills_no_screen(folder: Path) -> None:
+    with answering(folder / "odd.sock", [an_answer({"plan": "p" * 100_000}, {})]):
+        [found] = here(folder)
+    assert state_of(found) == "draining"
+    assert len(str(running_page([found]))) < 3_000
+
+
+def byte_by_byte() -> Iterator[bytes]:
+    while True:
+        yield b" "
+
+
+def test_one_deadline_holds_for_a_whole_answer(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "LOOK_S", 0.2)
+    monkeypatch.setattr(client, "QUIET_S", 0.2 - ANSWER_S)
+    with answering(folder / socket_name(PLAN), byte_by_byte()):
+        [found] = here(folder)
+        assert state_of(found) == "silent"
+        with pytest.raises(Interrupted, match="timed out"):
+            client.ask(PLAN, Question("pause"))
+
+
+def test_an_answer_has_a_greatest_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "ANSWER_MOST", 1 << 16)
+    flood = repeat(b" " * 1000)
+    with (
+        answering(folder / socket_name(PLAN), flood),
+        pytest.raises(Interrupted, match="more than 65,536 bytes"),
+    ):
+        client.ask(PLAN, Question("pause"))
+
+
+def test_a_link_to_the_socket_of_another_drain_is_not_followed(
+    server: ControlServer, folder: Path
+) -> None:
+    other = Path("other.plan.json")
+    (folder / socket_name(other)).symlink_to(folder / socket_name(PLAN))
+    assert len(here(folder)) == 1
+    with pytest.raises(Refused, match="none of your drains"):
+        client.ask(other, Question("pause"))
+
+
+for_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+
+@pytest.fixture
+def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of another user's sockets."""
+    with TemporaryDirectory(prefix="tmp-") as tmp:
+        Path(tmp).chmod(0o1777)
+        monkeypatch.setattr(place, "_TMP", Path(tmp))
+        yield Path(tmp, f"drainer-{NOBODY}")
+
+
+def other_users_server(plan: PlanPlace) -> ControlServer:
+    """Of a drain of another user, in this process: the kernel reports who began to listen."""
+    return ControlServer(plan, replace(ABOUT, plan=str(plan)), Control(), lambda: None)
+
+
+@for_root
+def test_root_finds_another_user_s_drain_and_steers_it_by_name_alone(theirs: Path) -> None:
+    plan = "s3://backlogs/orders.plan.json"
+    with ExitStack() as stack:
+        with without_privileges():
+            server = stack.enter_context(other_users_server(plan))
+        server.observe(samples.status())
+        [found] = here(theirs)
+        assert (found.uid, found_as_json(found)["user"]) == (NOBODY, "nobody")
+        assert "nobody" in str(running_page([found]))
+        with pytest.raises(Refused, match="none of your drains") as refused:
+            client.ask(plan, Question("stop"))
+        assert "--user" in str(refused.value.hint)
+        assert client.ask(plan, Question("stop"), NOBODY) == (
+            "it is still starting, and stops then",
+        )
+
+
+@for_root
+def test_root_steers_the_drain_of_a_plan_file_s_owner(theirs: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "orders.plan.json"
+    with ExitStack() as stack:
+        with without_privileges():
+            stack.enter_context(other_users_server(plan))
+        with pytest.raises(Refused, match="none of your drains"):
+            client.ask(plan, Question("stop"))
+        plan.touch()
+        with pytest.raises(Refused, match="none of your drains"):
+            client.ask(plan, Question("stop"))
+        os.chown(plan, NOBODY, NOBODY)
+        assert client.ask(plan, Question("stop"))
+
+
+@for_root
+def test_another_user_s_drain_hands_root_no_command_to_copy(theirs: Path) -> None:
+    with ExitStack() as stack:
+        with without_privileges():
+            server = stack.enter_context(other_users_server(PLAN))
+        answers = client.watch(PLAN, Question("watch"), NOBODY)
+        server.observe(samples.status())
+        next(answers)
+        server.end(replace(samples.summary(), plan="x; rm -rf ~", status="halted", exit_code=5))
+        server.__exit__()
+        [ended] = [each.ended for each in answers if each.ended]
+    assert (ended["status"], ended["resume"]) == ("halted", None)
+
+
+@for_root
+def test_the_socket_of_another_user_s_folder_leads_only_to_that_user(theirs: Path) -> None:
+    roots = theirs / socket_name(PLAN)
+    with answering(roots, [an_answer({}, {})]):
+        for path in (theirs, roots):
+            os.chown(path, NOBODY, NOBODY)
+        [found] = here(theirs)
+        assert state_of(found) == "silent"
+        with pytest.raises(Refused, match="another user's process"):
+            client.ask(PLAN, Question("stop"), NOBODY)
 
 
 def test_what_the_dead_left_is_removed_and_nothing_else(folder: Path) -> None:

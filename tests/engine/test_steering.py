@@ -27,7 +27,7 @@ from made_up_kafka import (
 
 from drainer.core.codec import builtins
 from drainer.core.event import Deed
-from drainer.engine.control import Change, Continue, Pause, Request, Stop
+from drainer.engine.control import Change, Pause, Request, Stop, Unpause
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Summary
 from drainer.errors import DrainerError, Refused, UsageError
@@ -98,7 +98,7 @@ def takes(kind: Kind, seconds: float) -> OnTheLoop | OnThreads:
 def test_a_pause_begins_nothing_and_goes_on_where_it_was(kind: Kind, tmp_path: Path) -> None:
     rehearsal, handler = Rehearsal(tmp_path, LONG), takes(kind, 0.002)
 
-    def pause_and_continue(person: Person) -> None:
+    def pause_and_unpause(person: Person) -> None:
         person.waits_for(100)
         told = person.asks(Pause(), "failover")
         assert "paused by ana@db1" in told[0]
@@ -111,17 +111,17 @@ def test_a_pause_begins_nothing_and_goes_on_where_it_was(kind: Kind, tmp_path: P
         person.sets(concurrency=16)
         time.sleep(5 * HALF_A_MOMENT_S)
         assert person.begun == begun < 4000
-        assert person.asks(Continue()) == ("continues",)
-        assert person.asks(Continue()) == ("the drain is not paused",)
+        assert person.asks(Unpause()) == ("unpaused",)
+        assert person.asks(Unpause()) == ("the drain is not paused",)
 
-    summary = drained(rehearsal, handler, pause_and_continue)
+    summary = drained(rehearsal, handler, pause_and_unpause)
     assert summary.exit_code == 0
     assert sorted(handler.account.began) == sorted(rehearsal.places)
     told = [(each.what, each.by, each.reason) for each in summary.history]
     assert told[:3] == [
         (Deed.PAUSED, ANA, "failover"),
         (Deed.CHANGED, ANA, None),
-        (Deed.CONTINUED, ANA, None),
+        (Deed.UNPAUSED, ANA, None),
     ]
     assert (told[-1][0], dict(summary.history[-1].offsets)) == (Deed.ENDED, {0: 4000})
     assert rehearsal.file.load().plan.history == summary.history
@@ -131,7 +131,7 @@ def test_a_pause_may_end_by_itself(tmp_path: Path) -> None:
     rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.001)
     summary = drained(rehearsal, handler, lambda person: person.asks(Pause(0.2)))
     assert summary.exit_code == 0
-    assert [each.what for each in summary.history] == [Deed.PAUSED, Deed.CONTINUED, Deed.ENDED]
+    assert [each.what for each in summary.history] == [Deed.PAUSED, Deed.UNPAUSED, Deed.ENDED]
 
 
 @both_kinds
@@ -328,7 +328,7 @@ def test_a_pause_is_no_outage(tmp_path: Path) -> None:
         person.asks(Pause())
         time.sleep(4)  # longer than an outage may last
         away.clear()
-        person.asks(Continue())
+        person.asks(Unpause())
 
     summary = drained(rehearsal, handler, pause_through_it)
     assert (summary.exit_code, summary.error) == (0, None)
@@ -381,7 +381,7 @@ def test_whatever_is_asked_in_whatever_order_breaks_no_law(kind: Kind, tmp_path:
         lambda: Change({"retries": chance.randint(0, 9), "timeout_s": chance.choice([0, 5])}),
         lambda: Change({"breaker": chance.random() < 0.5, "retry_delay_s": 0.001}),
         lambda: Pause(chance.choice([None, 0.01])),
-        Continue,
+        Unpause,
     ]
 
     def fail_now_and_then(sub: SubMessage) -> float:
@@ -399,7 +399,7 @@ def test_whatever_is_asked_in_whatever_order_breaks_no_law(kind: Kind, tmp_path:
                 person.asks(chance.choice(choices)())
         with suppress(Refused):
             person.asks(Change({"retries": 9, "rate": None, "concurrency": 20}))
-            person.asks(Continue())
+            person.asks(Unpause())
 
     summary = drained(rehearsal, handler, ask_on)
     assert summary.exit_code in (0, 6)
@@ -512,6 +512,6 @@ def test_a_pause_keeps_from_threads_what_was_handed_out_ahead(tmp_path: Path) ->
         eventually(lambda: not person.in_flight, "all calls have ended")
         assert person.begun - begun < 8, "but for threads that had taken theirs"
         person.sets(concurrency=300)
-        person.asks(Continue())
+        person.asks(Unpause())
 
     assert drained(rehearsal, handler, pause).exit_code == 0

@@ -1,0 +1,82 @@
+"""Drains that were stopped or killed are found by their plans in a folder."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.messages import plan_of
+from drainer.control.left import left_in
+from drainer.core.claims import ALL
+from drainer.core.event import Deed, Event
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Progress
+from drainer.store.plan_file import PlanFile
+from drainer.view.running import found_as_json, running_page, state_of
+from privileges import NOBODY
+
+AT = "2026-11-23T20:08:58.000+00:00"
+SOME, ALL_OF_IT = Progress(40), Progress(100)
+PLAN = plan_of(100, updated=AT, claims={ALL: {0: SOME}})  # its tasks' state is not there to read
+KILLED = PLAN.noting(Event(AT, Deed.BEGUN, "ana@db1"))
+STOPPED = KILLED.noting(Event(AT, Deed.ENDED, "ana@db1"))
+DONE = replace(STOPPED, claims={ALL: {0: ALL_OF_IT}})
+
+
+def write(folder: Path, name: str, plan: OffsetPlan) -> PlanFile:
+    file = PlanFile(folder / f"{name}.plan.json")
+    file.write(plan)
+    return file
+
+
+def test_what_was_stopped_or_killed_is_listed_with_how_to_resume_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, plan in (("a b", KILLED), ("b", STOPPED), ("c", DONE)):
+        write(tmp_path, name, plan)
+    found = list(left_in(tmp_path))
+    assert [state_of(each) for each in found] == ["killed", "stopped"]
+    page = running_page(found)
+    assert [(way.label, way.value) for way in page.ways_on] == [
+        ("resume", "drainer resume 'a b.plan.json'"),
+        ("resume", "drainer resume b.plan.json"),
+    ]
+    assert page.headline.text == "0 drains run on this machine; 2 in this folder can be resumed"
+    told = found_as_json(found[0])
+    assert (told["topic"], told["since"], told["done"]) == ("orders", AT, 0.4)
+
+
+def test_a_drain_that_a_process_works_on_is_not_left(tmp_path: Path) -> None:
+    file = write(tmp_path, "a", KILLED)
+    file.hold()
+    assert list(left_in(tmp_path)) == []
+    (tmp_path / "b.plan.json").symlink_to(file.path)
+    assert list(left_in(tmp_path)) == []
+    assert PlanFile(file.path).is_held
+    file.release()
+    assert len(list(left_in(tmp_path))) == 2
+
+
+def test_looking_changes_nothing_in_the_folder(tmp_path: Path) -> None:
+    file = write(tmp_path, "a", KILLED)
+    lock = tmp_path / f".{file.path.name}.lock"
+    lock.touch()  # as a killed process leaves it
+    before = sorted(tmp_path.iterdir())
+    assert len(list(left_in(tmp_path))) == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_is_not_a_plan_and_what_others_could_have_written_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "a.plan.json").write_text("{}")
+    (tmp_path / "b.plan.json").mkdir()
+    os.mkfifo(tmp_path / "c.plan.json")
+    (tmp_path / "d.plan.json").symlink_to("nowhere")
+    write(tmp_path, "e", KILLED).path.chmod(0o666)
+    write(tmp_path, "f", replace(KILLED, updated="0001-01-01T00:00:00+14:00"))
+    if os.geteuid() == 0:
+        os.chown(write(tmp_path, "g", KILLED).path, NOBODY, NOBODY)
+    assert list(left_in(tmp_path)) == []
