@@ -25,7 +25,7 @@ RETIRED_KEPT = 2  # a client must not go before its requests have ended
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 0.5
 TURN_S = 0.05  # how often the client's own complaints are looked at while waiting
 
-# After these, librdkafka's client may stay as it is for minutes: it waits for a broker's old handle,
+# After these, librdkafka's client may stay as it is for minutes: it waits for an old broker handle,
 # or asks with the leader epoch that it has once seen.
 STUCK = frozenset(
     {
