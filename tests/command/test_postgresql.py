@@ -201,15 +201,11 @@ def test_a_drain_writes_to_a_real_postgresql_what_the_page_says(
     topic = make_topic([each if isinstance(each, str) else json.dumps(each) for each in ORDERS])
     handler = printed.absolute_reference
     with real_stock() as (dsn, now):
-        words = [
-            *RUN.replace("\\\n", "").split(),
-            "--set",
-            f"dsn={dsn}",
-            "--set",
-            f"shop={shop.url}",
-        ]
+        words = RUN.replace("\\\n", "").split()
 
-        ended = command.drain(topic, *words, "--json", handler=handler, code=6)
+        ended = command.drain(
+            topic, *words, "--json", code=6, handler=handler, dsn=dsn, shop=shop.url
+        )
 
         assert now() == LEFT
     found = ended.answer["sub_messages"]
