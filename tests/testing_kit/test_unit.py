@@ -230,25 +230,25 @@ def test_what_ends_a_drain_is_raised(
 
 
 def test_a_run_that_is_cancelled_begins_nothing_more() -> None:
+    tests: list[asyncio.Future[Result]] = []
+
     class Hangs(Documents):
         begun = 0
 
         async def handle(self, sub: SubMessage) -> None:
             self.begun += 1
-            test.cancel()
+            tests[0].cancel()
             await asyncio.Event().wait()
 
     handler = Hangs()
 
     async def main() -> None:
-        nonlocal test
-        loop = asyncio.get_running_loop()
-        test = asyncio.ensure_future(testing.run(handler, testing.messages([["a"]] * 5)))
+        run = testing.run(handler, testing.messages([["a"]] * 5))
+        tests.append(asyncio.ensure_future(run))
         with pytest.raises(asyncio.CancelledError):
-            await test
-        assert loop.get_exception_handler() is None
+            await tests[0]
+        assert asyncio.get_running_loop().get_exception_handler() is None
 
-    test: asyncio.Future[Result]
     asyncio.run(main())
     assert handler.begun == 1
 
