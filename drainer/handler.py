@@ -61,7 +61,18 @@ class Context:
         return self.write_to(topic)
 
 
-class Retry(Exception):
+class _WithReason(Exception):
+    """Raises TypeError when the reason is not text."""
+
+    def __init__(self, reason: str = "") -> None:
+        if not isinstance(reason, str):
+            name = type(self).__name__
+            delay = ", and a delay is after=…" if isinstance(self, Retry) else ""
+            raise TypeError(f"{name}({reason!r}): the reason must be text{delay}")
+        super().__init__(reason)
+
+
+class Retry(_WithReason):
     """For a handler to raise: not now, try this sub-message again later.
 
     It is no failure and spends none of ``--retries``; ``sub.attempt`` counts it. Without ``after``
@@ -76,14 +87,11 @@ class Retry(Exception):
         self.after = after
 
 
-class Skip(Exception):
+class Skip(_WithReason):
     """For a handler to raise: this sub-message is not to be handled, and that is no failure."""
 
-    def __init__(self, reason: str = "") -> None:
-        super().__init__(reason)
 
-
-class GiveUp(Exception):
+class GiveUp(_WithReason):
     """Raised by a handler to give a sub-message up now: ``--on-failure`` applies without
     retries."""
 

@@ -245,6 +245,8 @@ def split_or_reject(
     """
     try:
         return list(split(message))
+    except SplitFailed:  # of a split within this one
+        raise
     except BaseException as error:
         if isinstance(error, Fatal) or not isinstance(error, Exception):
             raise split_failed(message, described(error)) from error

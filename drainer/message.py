@@ -77,7 +77,7 @@ class NoKeys(KeySums):
 
 
 class Message:
-    """One Kafka record.
+    """One Kafka record; a test makes one with ``drainer.testing.message``.
 
     ``key`` and ``value`` are bytes or None; ``timestamp`` is in milliseconds since 1970 (UTC), or
     None when the record carries none; ``headers`` are (name, bytes or None) pairs in their order.
@@ -216,8 +216,14 @@ class SubMessage:
     def id(self) -> str:
         """``topic-id:partition:offset:index``: the same at every attempt and after every resume.
 
-        Downstream systems that remember it make the handler's effect exactly once.
+        Downstream systems that remember it make the handler's effect exactly once. Raises
+        RuntimeError before it is delivered.
         """
+        if self.message is None:
+            raise RuntimeError(
+                f"{self!r} has no id before it is delivered: in a test, take it from"
+                " drainer.testing.split(handler, message)"
+            )
         origin = self.message.origin
         return f"{origin.topic_id}:{origin.partition}:{self.message.offset}:{self.index}"
 

@@ -1,8 +1,20 @@
-"""Checks of a handler, for its own tests, against the promise of docs/explanation/correctness.md.
+"""Tests of a handler without Kafka.
 
-No Kafka is needed. ``check_split``, ``check_commutes``, ``check_idempotent`` and
-``check_together`` raise LawBroken, an AssertionError, with the smallest counter-example found.
+``message``, ``context``, ``split`` and ``run`` are for unit tests, and need no extra.
+
+``check_split``, ``check_commutes``, ``check_idempotent`` and ``check_together`` try to break the
+promise of docs/explanation/correctness.md. They raise LawBroken, an AssertionError, with the
+smallest counter-example found. These and ``certify`` need ``drainer[certify]``.
 """
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
 
 from drainer.certify.certify import (
     certify,
@@ -12,9 +24,20 @@ from drainer.certify.certify import (
     check_together,
 )
 from drainer.certify.finding import Certificate, Finding, HandlerDoubt, LawBroken, Level
-from drainer.certify.subject import message, messages
+from drainer.certify.subject import AT_ONCE, TOPIC, Source, Subject, again, message, messages
 from drainer.certify.trial import Effort
-from drainer.wings import Extra, insist_on
+from drainer.core.bundles import Bundle
+from drainer.core.identity import identify
+from drainer.engine.failures import judged
+from drainer.engine.ports import Told
+from drainer.engine.runtime import UNSIGNALLED
+from drainer.engine.settings import LocalSettings
+from drainer.engine.workers import Work, insist_on_done
+from drainer.handler import Context, Fatal, Retry, Skip
+from drainer.loader import LoadedHandler, split_or_reject
+from drainer.message import Message, SubMessage, Unsplit
+from drainer.operations.in_memory import drain_of
+from drainer.policy.failures import FailureSettings, Limit, OnFailure
 
 __all__ = [
     "Certificate",
@@ -23,13 +46,155 @@ __all__ = [
     "HandlerDoubt",
     "LawBroken",
     "Level",
+    "Result",
     "certify",
     "check_commutes",
     "check_idempotent",
     "check_split",
     "check_together",
+    "context",
     "message",
     "messages",
+    "run",
+    "split",
 ]
 
-insist_on(Extra.CERTIFY, "drainer.testing")
+ATTEMPTS_MOST = 100  # of a sub-message whose handler raises Retry
+_FAILURES = FailureSettings(
+    on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead", max_failures=Limit(), breaker=False
+)
+
+Failed = tuple[SubMessage, BaseException]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of sub-messages, each list in the order in which it happened.
+
+    Attributes:
+        done: those whose call returned.
+        skipped: those that raised ``Skip``, with it.
+        given_up: those that raised ``GiveUp`` or any other error, with it. A message that ``split``
+            rejected is one of them; its error has the type's name and text alone.
+        retried: each attempt that raised ``Retry``, or an error that stands for it (HTTP 429).
+    """
+
+    done: list[SubMessage] = field(default_factory=list)
+    skipped: list[Failed] = field(default_factory=list)
+    given_up: list[Failed] = field(default_factory=list)
+    retried: list[Failed] = field(default_factory=list)
+
+
+def context(**options: object) -> Context:
+    """What ``open`` receives, with these options as text, as ``--set name=value`` gives them."""
+    return Context(TOPIC, "testing", "testing", AT_ONCE, _as_set(options))
+
+
+def split(handler: Source, message: Message) -> list[SubMessage]:
+    """The sub-messages of a message as ``handle`` receives them: with message, index and id.
+
+    Does not call ``open``. Raises what ``split`` raises, and SplitFailed when a drain would reject
+    what it yields.
+    """
+    own = Subject(handler).fresh().split
+    subs = [SubMessage(message.key, message.value)] if own is None else list(own(message))
+    identify(message, subs)
+    return subs
+
+
+async def run(
+    handler: Source,
+    messages: Sequence[Message],
+    *,
+    options: Mapping[str, object] | None = None,
+    concurrency: int = AT_ONCE,
+) -> Result:
+    """Handles messages as a drain does, from ``open`` to ``close``, in its order and concurrency.
+
+    There are no retries but for ``Retry``, which come at once, and no circuit breaker. A call may
+    take 30 s.
+
+    Raises:
+        HandleFailed: when a handler raises ``Fatal``, or ``Retry`` 100 times.
+        SplitFailed: when ``split`` raises ``Fatal``.
+        Refused: when ``open`` raises.
+        Halted: when ``close`` raises.
+        ValueError: when the offsets of a partition don't rise.
+    """
+    recorder = _Recorder()
+    loop = asyncio.get_running_loop()
+    handles_errors = loop.get_exception_handler()
+    running = LocalSettings(concurrency=concurrency, options=_as_set(options or {}))
+    given, watched = [again(each) for each in messages], recorder.watch(Subject(handler).fresh())
+    with drain_of(given, watched, running, _FAILURES, lambda _: recorder, UNSIGNALLED) as drain:
+        try:
+            summary = await drain.run_here()
+        finally:
+            drain.begin_no_more()  # if it was cancelled
+            loop.set_exception_handler(handles_errors)
+    if summary.cause is not None:
+        raise summary.cause
+    return recorder.result
+
+
+def _as_set(options: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value) for name, value in options.items()}
+
+
+class _Recorder:
+    """Notes how calls of a handler end; as the place of dead letters, what is given up."""
+
+    trouble: str | None = None
+
+    def __init__(self) -> None:
+        self.result = Result()
+
+    def watch(self, watched: LoadedHandler) -> LoadedHandler:
+        """The same handler, with its calls noted."""
+        handler = copy(watched)
+        call: Any = handler.handle_bundle if handler.bundling else handler.handle
+
+        async def on_the_loop(work: Work) -> None:
+            with self._noting(work, watched):
+                insist_on_done(await call(work))
+
+        def on_a_thread(work: Work) -> None:
+            with self._noting(work, watched):
+                insist_on_done(call(work))
+
+        def split(message: Message) -> list[SubMessage]:
+            assert watched.split is not None
+            subs = split_or_reject(watched.split, message)
+            for sub in subs:
+                if isinstance(sub, Unsplit) and sub.skip is not None:
+                    self.result.skipped.append((sub, Skip(sub.skip)))
+            return subs
+
+        noted: Any = on_the_loop if handler.is_async else on_a_thread
+        handler.handle = handler.handle_bundle = noted
+        handler.split = None if watched.split is None else split
+        return handler
+
+    @contextmanager
+    def _noting(self, work: Work, handler: LoadedHandler) -> Iterator[None]:
+        subs = work.members if isinstance(work, Bundle) else [work]
+        try:
+            yield
+        except Exception as raised:
+            _, error = judged(raised, handler.is_outage)
+            if isinstance(error, Skip) and len(subs) == 1:
+                self.result.skipped.append((subs[0], error))
+            if not isinstance(error, Retry):
+                raise
+            self.result.retried.extend((sub, error) for sub in subs)
+            if work.attempt >= ATTEMPTS_MOST:
+                raise Fatal(f"{ATTEMPTS_MOST} attempts ended with {error!r}") from error
+            raise Retry(str(error), after=0.0) from error
+        self.result.done.extend(subs)
+
+    def send(self, sub: SubMessage, error: BaseException, told: Told) -> None:
+        self.result.given_up.append((sub, error))
+        told(None)
+
+    def close(self, timeout_s: float) -> None:
+        """Nothing is on its way."""

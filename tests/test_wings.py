@@ -63,12 +63,28 @@ def test_what_misses_an_extra_says_which(
     assert answer["hint"] == f"Install drainer[{extra}]."
 
 
-def test_the_tests_of_a_handler_say_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "check", ["certify", "check_commutes", "check_idempotent", "check_split", "check_together"]
+)
+def test_the_checks_of_a_handler_say_it_too(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hypothesis", None)
-    monkeypatch.delitem(sys.modules, "drainer.testing", raising=False)
+    state = () if check == "check_split" else (vars,)
     with pytest.raises(wings.ExtraMissing) as caught:
-        wings.load("drainer.testing:check_split")
+        wings.load(f"drainer.testing:{check}")("count", [], *state)
     assert caught.value.__notes__ == ["Install drainer[certify]."]
+
+
+def test_a_unit_test_of_a_handler_needs_no_extra() -> None:
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(sys.argv[1:]))\n"
+        "import asyncio; from drainer import testing\n"
+        "print(asyncio.run(testing.run('count', [testing.message()])).done)"
+    )
+    packages = [name for each in wings.PACKAGES.values() for name in each]
+    told = subprocess.run(
+        [sys.executable, "-c", code, *packages], capture_output=True, text=True, check=True
+    ).stdout
+    assert told == "[<SubMessage None>]\n"
 
 
 def test_every_command_explains_itself_without_any_extra() -> None:

@@ -15,6 +15,7 @@ from drainer.certify.subject import Source, Subject, again, run
 from drainer.certify.trial import NORMAL, Effort, HandlerTrial, StateOf
 from drainer.errors import SplitFailed
 from drainer.message import Message
+from drainer.wings import Extra, insist_on
 
 HANDLE_CHECKS = {
     "handle": "handle takes every sub-message",
@@ -44,7 +45,7 @@ def certify(
         UsageError: when it is none.
         ValueError: when the messages' offsets don't rise.
     """
-    subject = Subject(handler, options)
+    subject = _subject(handler, options)
     certificate = split_report(subject, messages)
     handled = 0
     if state is None:
@@ -93,7 +94,7 @@ def check_split(
         LawBroken: with the message and the sub-message where it is not. What is only doubtful is
             warned of, as HandlerDoubt.
     """
-    insist(split_report(Subject(handler, options), messages, processes=processes).findings)
+    insist(split_report(_subject(handler, options), messages, processes=processes).findings)
 
 
 def check_commutes(
@@ -183,11 +184,16 @@ def _trial(
 ) -> Iterator[tuple[HandlerTrial, SampleWork, bool]]:
     """A trial whose baseline holds; a split that rejects all messages breaks a law, too."""
     try:
-        trial, work, is_async = _prepare(Subject(handler, options), messages, state)
+        trial, work, is_async = _prepare(_subject(handler, options), messages, state)
         insist(laws.baseline(trial, work))
         yield trial, work, is_async
     except SplitFailed as error:
         raise LawBroken(Finding("split", Level.BAD, str(error), error.hint)) from error
+
+
+def _subject(handler: Source, options: Mapping[str, str] | None) -> Subject:
+    insist_on(Extra.CERTIFY, "this check of a handler")
+    return Subject(handler, options)
 
 
 def _unchecked(reason: str, checks: Iterable[str] = HANDLE_CHECKS) -> list[Finding]:

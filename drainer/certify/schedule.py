@@ -15,6 +15,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.loader import split_up
 from drainer.message import Barrier, Message, SubMessage
+from drainer.operations.in_memory import ends_of
 
 Place = tuple[int, int]  # a message by its position in the sample, and the index in the message
 Step = tuple[Place, ...]  # what is in the handler at the same time
@@ -142,12 +143,7 @@ def latest(free: int) -> Sequence[int]:
 
 def dispatcher_of(sample: Sequence[Message]) -> Dispatcher:
     """One that takes these messages. Raises ValueError when their offsets don't rise."""
-    ends: dict[int, int] = {}
-    for each in sample:
-        if each.offset < ends.get(each.partition, 0):
-            raise ValueError(f"{each} does not follow the message before it: offsets must rise")
-        ends[each.partition] = each.offset + 1
-    return Dispatcher({partition: Ledger(0, end) for partition, end in ends.items()})
+    return Dispatcher({number: Ledger(0, end) for number, end in ends_of(sample).items()})
 
 
 def _stand_in(spec: Spec) -> SubMessage:

@@ -26,7 +26,7 @@ TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 def message(
-    value: Value,
+    value: Value = None,
     key: bytes | str | None = None,
     *,
     offset: int = 0,
@@ -35,9 +35,9 @@ def message(
     timestamp: int | None = None,
     headers: Sequence[tuple[str, bytes | None]] = (),
 ) -> Message:
-    """A message as ``split`` would be given it.
+    """A message as ``split`` receives it.
 
-    Text is encoded in UTF-8, and what is neither bytes, text nor None becomes JSON.
+    ``value`` is bytes, text (which is encoded in UTF-8), None, or anything else that JSON can hold.
     """
     origin = Origin(topic, TOPIC_ID, partition)
     encoded = key.encode() if isinstance(key, str) else key

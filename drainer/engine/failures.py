@@ -203,7 +203,7 @@ class Failures:
 
     def failed(self, work: Work, error: BaseException) -> None:
         """Notices a call that ended with an error."""
-        fault, error = self._judge(error)
+        fault, error = judged(error, self._is_outage)
         if isinstance(error, LeaseOver):
             for sub in _members(work):
                 sub.attempt -= 1
@@ -220,21 +220,6 @@ class Failures:
             self._failed_alone(work.members[0], error, fault)
         else:
             self._failed_together(work, error, fault, self._bundler)
-
-    def _judge(self, error: BaseException) -> tuple[Fault, BaseException]:
-        """Whose fault an error is, and the error to go by."""
-        if isinstance(error, Skip | Retry | Fatal | GiveUp) or not _may_be_retried(error):
-            return Fault.OWN, error
-        try:
-            answer = None if self._is_outage is None else self._is_outage(error)
-        except Exception as failure:
-            return Fault.OWN, Fatal(f"is_outage() failed: {described(failure)}")
-        if answer is not None:
-            return (Fault.DOWNSTREAM if answer else Fault.OWN), error
-        try:
-            return fault_of(error), as_retry(error) or error
-        except Exception:  # of an attribute that is not what it is in other libraries
-            return Fault.UNCLEAR, error
 
     def _failed_alone(self, sub: SubMessage, error: BaseException, fault: Fault) -> None:
         now_s = self._clock()
@@ -599,6 +584,24 @@ class Failures:
         # In all runs; what rules took out says nothing of how the handler fares.
         finished = self._dispatcher.tally()[1].finished
         return finished - sum(self._dispatcher.rule_filter.skipped_by.values())
+
+
+def judged(
+    error: BaseException, is_outage: Callable[[BaseException], bool | None] | None
+) -> tuple[Fault, BaseException]:
+    """Whose fault an error is, and the error to go by."""
+    if isinstance(error, Skip | Retry | Fatal | GiveUp) or not _may_be_retried(error):
+        return Fault.OWN, error
+    try:
+        answer = None if is_outage is None else is_outage(error)
+    except Exception as failure:
+        return Fault.OWN, Fatal(f"is_outage() failed: {described(failure)}")
+    if answer is not None:
+        return (Fault.DOWNSTREAM if answer else Fault.OWN), error
+    try:
+        return fault_of(error), as_retry(error) or error
+    except Exception:  # of an attribute that is not what it is in other libraries
+        return Fault.UNCLEAR, error
 
 
 def _members(work: Work) -> list[SubMessage]:

@@ -105,7 +105,7 @@ class LocalDrain:
 
     def run_on(self, loop: asyncio.AbstractEventLoop) -> Summary:
         """The same on a loop that goes on to live."""
-        main = loop.create_task(self._run())
+        main = loop.create_task(self.run_here())
         while True:
             try:
                 return loop.run_until_complete(main)
@@ -125,7 +125,8 @@ class LocalDrain:
                     )
                 )
 
-    async def _run(self) -> Summary:
+    async def run_here(self) -> Summary:
+        """The same on the running loop, whose exception handler it replaces."""
         self._watchdog = Watchdog()
         with self._watchdog:
             return await self._life.run()

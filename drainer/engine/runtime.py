@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -97,3 +97,5 @@ class Runtime:
 
 
 THIS_PROCESS = Runtime()
+# For a drain that others stop.
+UNSIGNALLED = Runtime(stop_signals=lambda loop, stop, give_up: nullcontext())

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from math import inf
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from drainer.core.bundles import Bundling
-from drainer.core.claims import ALL
-from drainer.core.order import Order
-from drainer.core.plan import OffsetPlan, PartitionPlan
-from drainer.core.progress import Progress
-from drainer.engine.local import LocalDrain
-from drainer.engine.ports import Held, NoCommitter, Ports
-from drainer.engine.pump import Batch
-from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.settings import LocalSettings
-from drainer.errors import DrainerError
 from drainer.loader import LoadedHandler
 from drainer.message import Message, Origin, SubMessage
-from drainer.store.plan_file import PlanFile
+from drainer.operations.in_memory import drain_of
 
 SUB_MESSAGES = 30_000
 CONCURRENCY_LEAST, CONCURRENCY_MOST = 400, 1000
@@ -89,19 +77,9 @@ class Calibration:
             keys = count()
             parts = [[SubMessage(next(keys)) for _ in range(in_each)] for _ in messages]
             loaded.split = lambda message: parts[message.offset]
-        with TemporaryDirectory(prefix="drainer-calibrate-") as folder:
-            file, plan = PlanFile(Path(folder) / "plan.json"), _plan_of(len(messages))
-            file.write(plan)
-            held = Held(
-                plan=plan,
-                file=file,
-                handler=loaded,
-                running=LocalSettings(concurrency=workers),
-                committer=NoCommitter(),
-                lock=_Lock(),
-                read_committed=dict,
-            )
-            summary = LocalDrain(held, Ports(lambda _, notify: _MadeUp(messages, notify))).run()
+        running = LocalSettings(concurrency=workers)
+        with drain_of(messages, loaded, running) as drain:
+            summary = drain.run()
         if summary.cause is not None:
             raise summary.cause
         return handler.each_s
@@ -148,53 +126,3 @@ class _OnThreads(_Sleeper):
     def handle_batch(self, subs: Sequence[SubMessage]) -> None:
         self._note(len(subs))
         time.sleep(self._latency_s)
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    messages: Sequence[Message]
-    reached: dict[int, int]
-
-
-class _MadeUp:
-    """A source that has all of its messages at hand."""
-
-    trouble: str | None = None
-    failure: DrainerError | None = None
-
-    def __init__(self, messages: Sequence[Message], notify: Callable[[], None]) -> None:
-        self._batches = iter([_Batch(messages, {0: len(messages)})])
-        self.start = notify
-
-    def next_batch(self) -> Batch | None:
-        return next(self._batches, None)
-
-    def stop(self) -> None:
-        pass
-
-
-class _Lock:
-    lost: DrainerError | None = None
-    sure_until_s = inf
-
-
-def _plan_of(messages: int) -> OffsetPlan:
-    created = THIS_PROCESS.now()
-    return OffsetPlan(
-        drain_id="calibration",
-        created=created,
-        updated=created,
-        generation=1,
-        cluster_id="",
-        bootstrap_servers="",
-        client_config=None,
-        isolation="read_committed",
-        topic="",
-        topic_id="",
-        topic_partitions=1,
-        group="",
-        handler="calibration",
-        order=Order.SUB_KEY.value,
-        partitions={0: PartitionPlan(0, messages, None, None)},
-        claims={ALL: {0: Progress(0)}},
-    )

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from drainer.core.merge import TaskRecord
 from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
 from drainer.engine.ports import Held, NoCommitter, Ports
-from drainer.engine.runtime import THIS_PROCESS
+from drainer.engine.runtime import UNSIGNALLED
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Interrupted, LanesParked, LockLost
@@ -106,7 +106,7 @@ class Handling:
                     lock=fence,
                     read_committed=dict,
                     observe=teller.observe,
-                    runtime=RUNTIME,
+                    runtime=UNSIGNALLED,  # the driver is the one that a person asks to stop
                 )
                 source = _ChunkSource(rows, plan, given)
                 drain = BorrowingDrain(
@@ -274,10 +274,6 @@ class _ChunkBatch:
         if self._body is None or self._origin is None:
             return ()
         return decode(self._body, self._origin)
-
-
-# The driver is the one that a person asks to stop.
-RUNTIME = replace(THIS_PROCESS, stop_signals=lambda loop, stop, give_up: nullcontext())
 
 
 class _Teller:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -13,9 +13,10 @@ from drainer.core.bundles import Bundler
 from drainer.core.dispatch import Dispatcher
 from drainer.core.identity import identify
 from drainer.core.ledger import Ledger
-from drainer.handler import Handler
-from drainer.loader import as_handler
-from drainer.message import Barrier, Message, SubMessage
+from drainer.errors import SplitFailed
+from drainer.handler import Fatal, Handler
+from drainer.loader import as_handler, split_or_reject
+from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.policy.dead_letter import LetterFilter
 from drainer.policy.redrive import LeftAlone, Redriven, RedriveSettings, selects
 from drainer.policy.rules.rule_filter import RuleFilter
@@ -85,6 +86,22 @@ def test_a_handler_of_batches_gets_what_died_and_folds_nothing() -> None:
     assert {first.key, second.key} == {"a", "b"}
     assert (first.message.topic, first.attempt) == ("orders", 4)
     assert handler.bundling.coalesce is None
+
+
+def test_a_split_that_raises_fatal_halts_a_redrive_too() -> None:
+    class NoSchema(Handler):
+        def split(self, message: Message) -> Iterator[SubMessage]:
+            raise Fatal("no schema")
+
+        def handle(self, sub: SubMessage) -> None: ...
+
+    unit = Unsplit(b"{", "ValueError", "no", "ValueError: no")
+    letter = as_record(Sample(sub=unit, reason="split failed").letter())
+    handler = as_handler(NoSchema, "no-schema").redriving(ALL)
+    assert handler.split is not None
+
+    with pytest.raises(SplitFailed, match="no schema"):
+        split_or_reject(handler.split, letter)
 
 
 def test_a_barrier_has_a_lane_of_its_own_and_is_one_again_for_the_handler() -> None:

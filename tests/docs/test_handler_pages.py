@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [
     *(
         DOCS / "howto" / f"{name}.md"
-        for name in ("check-a-handler", "failures", "hot-key", "rekey")
+        for name in ("check-a-handler", "failures", "hot-key", "postgresql", "rekey")
     ),
     *(DOCS / "reference" / f"{name}.md" for name in ("configuration", "handler", "rules")),
 ]
@@ -42,6 +43,7 @@ def test_every_handler_was_found() -> None:
         "check-a-handler-Reindex",
         "hot-key-Totals",
         "hot-key-Bulk",
+        "postgresql-Stock",
         "handler-Reindex",
     ]
 
@@ -84,10 +86,21 @@ def test_the_rule_for_producers_is_that_of_produce() -> None:
             assert found["partition"] == partition_of(key, partitions)
 
 
+def test_the_unit_test_of_a_handler_takes_five_lines_and_passes() -> None:
+    code, _ = python_blocks(DOCS / "howto/check-a-handler.md")
+    (test,) = re.findall(r"^def (test_.+?):\n((?: {4}.+\n)+)", code, re.MULTILINE)
+    found: dict[str, Any] = {}
+    exec(code, found)
+
+    found[test[0].removesuffix("()")]()
+
+    assert test[1].count("\n") < 5
+
+
 @pytest.mark.long
 def test_the_tests_of_a_handler_work_as_they_are_printed(tmp_path: Path) -> None:
     page = (DOCS / "howto/check-a-handler.md").read_text()
-    (code,) = re.findall(r"```python\n(import json.+?)```", page, re.DOTALL)
+    code = "\n".join(python_blocks(DOCS / "howto/check-a-handler.md"))
     (printed,) = re.findall(
         r"fails the second of these, with\n\n```text\n(.+?)```", page, re.DOTALL
     )
@@ -100,5 +113,5 @@ def test_the_tests_of_a_handler_work_as_they_are_printed(tmp_path: Path) -> None
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     outcome = ended.stdout
 
-    assert "1 failed, 5 passed" in outcome
+    assert "1 failed, 7 passed" in outcome
     assert " ".join(printed.split()) in " ".join(outcome.replace("\nE ", " ").split())

@@ -31,7 +31,7 @@ from made_up_kafka import (
 from drainer.core.claims import ALL
 from drainer.core.progress import Counts
 from drainer.engine.ports import Held, Ports
-from drainer.engine.runtime import uptime_s
+from drainer.engine.runtime import UNSIGNALLED, uptime_s
 from drainer.engine.status import Summary
 from drainer.errors import EXIT_INTERRUPTED
 from drainer.handler import Handler
@@ -43,7 +43,6 @@ from drainer.policy.failures import FailureSettings
 from drainer.spark.borrower import BorrowingDrain
 from drainer.spark.control import ControlChannel, Loans
 from drainer.spark.fence import Fence
-from drainer.spark.handling import RUNTIME
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.lending import Borrowed
 from drainer.spark.records import TaskStatus
@@ -107,7 +106,9 @@ def handle_share(
         lock=fence,
         read_committed=dict,
         observe=lambda status: records.beat(),
-        runtime=replace(RUNTIME, uptime=lambda: uptime_s() if uptime_s() > sure_from_s else inf),
+        runtime=replace(
+            UNSIGNALLED, uptime=lambda: uptime_s() if uptime_s() > sure_from_s else inf
+        ),
     )
     letters = Letters()
     ports = Ports(

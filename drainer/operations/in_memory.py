@@ -1,0 +1,125 @@
+"""A drain of messages at hand, without Kafka: to measure the engine, or to test a handler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from math import inf
+from operator import attrgetter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from drainer.core.claims import ALL
+from drainer.core.order import Order
+from drainer.core.plan import OffsetPlan, PartitionPlan
+from drainer.core.progress import Progress
+from drainer.engine.local import LocalDrain
+from drainer.engine.ports import DeadLetters, Held, NoCommitter, Ports
+from drainer.engine.pump import Batch
+from drainer.engine.runtime import THIS_PROCESS, Runtime
+from drainer.engine.settings import LocalSettings
+from drainer.errors import DrainerError
+from drainer.loader import LoadedHandler
+from drainer.message import Message
+from drainer.policy.failures import FailureSettings
+from drainer.store.plan_file import PlanFile
+
+
+@contextmanager
+def drain_of(
+    messages: Sequence[Message],
+    handler: LoadedHandler,
+    running: LocalSettings,
+    failures: FailureSettings | None = None,
+    open_letters: Callable[[str], DeadLetters] | None = None,
+    runtime: Runtime = THIS_PROCESS,
+) -> Iterator[LocalDrain]:
+    """A drain to run within the block; its plan lies in a temporary folder.
+
+    Raises ValueError when the offsets of a partition don't rise.
+    """
+    plan = _plan_of(messages, handler.reference, failures or FailureSettings(), runtime.now())
+    with TemporaryDirectory(prefix="drainer-") as folder:
+        file = PlanFile(Path(folder) / "plan.json")
+        file.write(plan)
+        held = Held(
+            plan=plan,
+            file=file,
+            handler=handler,
+            running=running,
+            committer=NoCommitter(),
+            lock=_Lock(),
+            read_committed=dict,
+            runtime=runtime,
+        )
+        yield LocalDrain(held, Ports(lambda _, notify: _Source(messages, notify), open_letters))
+
+
+def ends_of(messages: Sequence[Message]) -> Mapping[int, int]:
+    """By partition, the offset behind the last message. Raises ValueError when they don't rise."""
+    ends: dict[int, int] = {}
+    for each in messages:
+        if each.offset < ends.get(each.partition, 0):
+            raise ValueError(
+                f"{each} does not follow the message before it: offsets must rise. Set offset=…,"
+                " or make them with drainer.testing.messages."
+            )
+        ends[each.partition] = each.offset + 1
+    return ends
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    messages: Sequence[Message]
+    reached: dict[int, int]
+
+
+class _Source:
+    """Gives all messages in their order."""
+
+    trouble: str | None = None
+    failure: DrainerError | None = None
+
+    def __init__(self, messages: Sequence[Message], notify: Callable[[], None]) -> None:
+        runs = [list(run) for _, run in groupby(messages, attrgetter("partition"))]
+        self._batches = iter([_Batch(run, dict(ends_of(run))) for run in runs])
+        self.start = notify
+
+    def next_batch(self) -> Batch | None:
+        return next(self._batches, None)
+
+    def stop(self) -> None:
+        pass
+
+
+class _Lock:
+    lost: DrainerError | None = None
+    sure_until_s = inf
+
+
+def _plan_of(
+    messages: Sequence[Message], handler: str, failures: FailureSettings, created: str
+) -> OffsetPlan:
+    ends = ends_of(messages)
+    origin = messages[0].origin if messages else None
+    return OffsetPlan(
+        drain_id="in-memory",
+        created=created,
+        updated=created,
+        generation=1,
+        cluster_id="",
+        bootstrap_servers="",
+        client_config=None,
+        isolation="read_committed",
+        topic=origin.topic if origin else "",
+        topic_id=origin.topic_id if origin else "",
+        topic_partitions=len(ends),
+        group="in-memory",
+        handler=handler,
+        order=Order.SUB_KEY.value,
+        partitions={number: PartitionPlan(0, end, None, None) for number, end in ends.items()},
+        claims={ALL: {number: Progress(0) for number in ends}},
+        failures=failures,
+    )

@@ -1,0 +1,213 @@
+"""The page about PostgreSQL and an HTTP service: its handler and its test, as they are printed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import asyncpg
+import pytest
+
+from command.conftest import MakeTopic
+from command.process import Command
+from drainer import testing
+from drainer.loader import LoadedHandler, load_handler
+from postgres import postgres
+
+PAGE = (Path(__file__).parents[2] / "docs/howto/postgresql.md").read_text()
+(SCHEMA,) = re.findall(r"```sql\n(.+?)```", PAGE, re.DOTALL)
+HANDLER, TEST = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
+(RUN,) = re.findall(r"--handler stock\.py:Stock (.+?) --set", PAGE, re.DOTALL)
+
+STOCK = {"a": 5, "b": 2}
+ORDERS: list[Any] = [
+    {"items": [{"sku": "a", "change": -1}, {"sku": "b", "change": -3}]},  # more than there is
+    {"items": [{"sku": "a", "change": -1}, {"sku": "c", "change": 1}]},  # no such article
+    "not JSON",
+    {"items": [{"sku": "b", "change": -1}]},
+]
+LEFT = {"a": 3, "b": 1}
+
+
+class Shop:
+    """A real service that answers 429 to the first request of each key, and counts changes."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.asked = Counter[str]()
+        self.changes: list[dict[str, int]] = []
+
+    def answer(self, key: str, change: dict[str, int]) -> int:
+        self.asked[key] += 1
+        if self.asked[key] == 1:
+            return 429
+        if self.asked[key] == 2:
+            self.changes.append(change)
+        return 204
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(found.answer(self.headers["Idempotency-Key"], json.loads(body)))
+            self.send_header("Retry-After", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        found = Shop(f"http://127.0.0.1:{server.server_address[1]}")
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield found
+        server.shutdown()
+        thread.join()
+
+
+class StandIn:
+    """Stands for a pool and its connections: it knows the two statements of the page."""
+
+    def __init__(self) -> None:
+        self.stock, self.handled = dict(STOCK), set[str]()
+
+    async def create_pool(self, dsn: str, **sizes: int) -> StandIn:
+        return self
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[StandIn]:
+        yield self
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        before = dict(self.stock), set(self.handled)
+        try:
+            yield  # nothing within waits, so no other is begun meanwhile
+        except BaseException:
+            self.stock, self.handled = before
+            raise
+
+    async def fetchval(self, statement: str, *values: Any) -> Any:
+        if statement.startswith("INSERT INTO handled"):
+            new = values[0] not in self.handled
+            self.handled.add(values[0])
+            return values[0] if new else None
+        assert statement.startswith("UPDATE stock")
+        sku, change = values
+        if sku not in self.stock:
+            return None
+        if self.stock[sku] + change < 0:
+            error = asyncpg.CheckViolationError("violates a check constraint")
+            error.constraint_name = "enough"
+            raise error
+        self.stock[sku] += change
+        return sku
+
+
+Stock = Callable[[], dict[str, int]]  # what there is now
+
+
+@contextmanager
+def real_stock() -> Iterator[tuple[str, Stock]]:
+    """The address of a PostgreSQL with the tables of the page, and what is in them."""
+    with postgres() as dsn:
+
+        def sql(statement: str) -> list[Any]:
+            async def call() -> list[Any]:
+                db = await asyncpg.connect(dsn)
+                try:
+                    return list(await db.fetch(statement))
+                finally:
+                    await db.close()
+
+            return asyncio.run(call())
+
+        for statement in filter(str.strip, SCHEMA.split(";")):
+            sql(statement)
+        for sku, amount in STOCK.items():
+            sql(f"INSERT INTO stock VALUES ('{sku}', {amount})")
+        yield dsn, lambda: {row["sku"]: row["amount"] for row in sql("TABLE stock")}
+
+
+@pytest.fixture(params=["stand-in", pytest.param("real", marks=pytest.mark.long)])
+def stock(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[str, Stock]]:
+    if request.param == "real":
+        with real_stock() as found:
+            yield found
+    else:
+        stand_in = StandIn()
+        monkeypatch.setattr(asyncpg, "create_pool", stand_in.create_pool)
+        yield "postgresql://nowhere", lambda: stand_in.stock
+
+
+@pytest.fixture
+def printed(tmp_path: Path) -> LoadedHandler:
+    file = tmp_path / "stock.py"
+    file.write_text(HANDLER)
+    return load_handler(f"{file}:Stock")
+
+
+def test_the_printed_test_passes(
+    stock: tuple[str, Stock], shop: Shop, printed: LoadedHandler
+) -> None:
+    dsn, now = stock
+    code = TEST.replace("postgresql://stock@localhost/test", dsn)
+    found: dict[str, Any] = {}
+    exec(code.replace("http://localhost:8080", shop.url), found)
+
+    found["test_orders_change_the_stock_once"]()
+
+    assert now() == {**STOCK, "a": 4}
+    assert shop.changes == [{"a": -1}]
+
+
+def test_the_handler_does_what_the_table_of_the_page_says(
+    stock: tuple[str, Stock], shop: Shop, printed: LoadedHandler
+) -> None:
+    dsn, now = stock
+    orders = testing.messages(ORDERS)
+
+    result = asyncio.run(testing.run(printed, orders, options={"dsn": dsn, "shop": shop.url}))
+
+    assert Counter(sub.key for sub in result.done) == {"a": 2, "b": 1}
+    assert Counter(str(error) for _, error in result.retried) == {"HTTP 429": 3}
+    given_up = {sub.key: (type(error).__name__, str(error)) for sub, error in result.given_up}
+    assert given_up["b"] == ("GiveUp", "b: enough")
+    assert given_up["c"] == ("LookupError", "no article c")
+    assert given_up[None][0] == "JSONDecodeError"
+    assert now() == LEFT
+    assert Counter(map(str, shop.changes)) == {"{'a': -1}": 2, "{'b': -1}": 1}
+
+
+@pytest.mark.long
+def test_a_drain_writes_to_a_real_postgresql_what_the_page_says(
+    command: Command, make_topic: MakeTopic, shop: Shop, printed: LoadedHandler
+) -> None:
+    topic = make_topic([each if isinstance(each, str) else json.dumps(each) for each in ORDERS])
+    handler = printed.absolute_reference
+    with real_stock() as (dsn, now):
+        words = RUN.replace("\\\n", "").split()
+
+        ended = command.drain(
+            topic, *words, "--json", code=6, handler=handler, dsn=dsn, shop=shop.url
+        )
+
+        assert now() == LEFT
+    found = ended.answer["sub_messages"]
+    assert (found["done"], found["dead"], found["pending"]) == (3, 3, 0)
+    assert Counter(map(str, shop.changes)) == {"{'a': -1}": 2, "{'b': -1}": 1}

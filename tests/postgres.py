@@ -1,0 +1,58 @@
+"""A real PostgreSQL, for tests: Debian's, on a socket in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from privileges import NOBODY
+
+PROGRAMS = Path("/usr/lib/postgresql")  # of Debian, by version
+INSTALL = "apt-get install -y postgresql"
+WAIT_S = "60"
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """Starts one; gives its address."""
+    found = sorted(PROGRAMS.glob("*/bin/initdb"))
+    if not found:
+        pytest.fail(f"PostgreSQL is not installed: {INSTALL}")
+    programs = found[-1].parent
+    folder = Path(mkdtemp(prefix="pg-", dir="/tmp"))  # sockets have short names
+    user = None if os.geteuid() else NOBODY  # root may not run it
+    if user is not None:
+        os.chown(folder, user, -1)
+
+    def call(*words: str) -> None:
+        log = folder / "log"
+        ended = subprocess.run(
+            [programs / words[0], "-D", folder / "data", *words[1:]],
+            user=user,
+            cwd=folder,
+            stdout=subprocess.PIPE if words[0] == "initdb" else subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        said = ended.stdout or (log.read_text() if log.exists() else "")
+        assert ended.returncode == 0, f"{words[0]} failed: {said}"
+
+    control = ("pg_ctl", "-w", "-t", WAIT_S)
+    options = f"-c listen_addresses= -c fsync=off -k {folder}"
+    try:
+        call("initdb", "-U", "postgres", "-A", "trust", "-N")
+        call(*control, "-l", str(folder / "log"), "-o", options, "start")
+        try:
+            yield f"postgresql://postgres@/postgres?host={folder}"
+        finally:
+            call(*control, "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
