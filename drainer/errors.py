@@ -241,8 +241,9 @@ def both(cause: BaseException | None, later: DrainerError) -> BaseException:
         return cause or later
     if isinstance(later, Unresumable) and not isinstance(cause, Unresumable):
         made: type[DrainerError] = type(later)
-    else:  # a stop that was asked for is no longer all that happened
-        made = Interrupted if isinstance(cause, Signalled) else type(cause)
+    else:  # what was asked for, or lanes that wait, are no longer all that happened
+        instead = {Signalled: Interrupted, LanesParked: Halted}
+        made = instead.get(type(cause), type(cause))
     return made(
         str(cause) if str(cause) == str(later) else f"{cause}. Then: {later}",
         hint=later.hint or cause.hint,

@@ -268,12 +268,9 @@ class Checkpointer:
             self._failed(error)
 
     async def _keep_journal(self) -> None:
-        while True:
-            now_s = self._runtime.monotonic()
-            if now_s < self._due_s:
-                await asyncio.sleep(self._due_s - now_s)
-            else:
-                self._keep_up(now_s)
+        while True:  # after a failure too: what finishes while the drain stops is still written
+            self.keep_up(self._runtime.monotonic())
+            await asyncio.sleep(self._due_s - self._runtime.monotonic())
 
     def _keep_up(self, now_s: float) -> None:
         interval_s = self._journal_interval_s
