@@ -21,8 +21,8 @@ app = typer.Typer(help="Keep option values in a profile.", no_args_is_help=True)
 Named = Annotated[
     str | None,
     option(
-        "--profile",
         default=None,
+        envvar=None,
         metavar="NAME|FILE",
         help="Name of a profile, or its file. Default: default.",
     ),
@@ -39,7 +39,7 @@ def init(context: typer.Context, profile: Named, terminal: Terminal) -> None:
     - `drainer config init`
     - `drainer config init --profile production`
     """
-    path = path_of(profile or DEFAULT)
+    path = path_of(_name(context, profile) or DEFAULT)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = open_new(path)
@@ -81,7 +81,7 @@ def show(
     """
     words = words or ("run",)
     options = _options(context, *words)
-    known = read_profile(profile)
+    known = read_profile(_name(context, profile))
     said = known.values_for(context.find_root().command, *words)
     rows = []
     for name, each in sorted(options.items(), key=lambda item: item[1].word):
@@ -108,6 +108,12 @@ def show(
 
 
 _NAMES = ("option", "value", "from")
+
+
+def _name(context: typer.Context, typed: str | None) -> str | None:
+    # Before the command it may be typed as well, and a variable gives it there.
+    name: str | None = typed or context.find_root().params["profile"]
+    return name
 
 
 def _options(context: typer.Context, *words: str) -> Mapping[str, Option]:

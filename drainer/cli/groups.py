@@ -79,7 +79,7 @@ class Option:
     @property
     def key(self) -> str | None:
         """The key that gives its value in a profile: the name of its variable, as an option's."""
-        if self.risk or (self.envvar is None and self.many is None):
+        if self.is_argument or self.risk or (self.envvar is None and self.many is None):
             return None
         variable = self.variable or self.word.strip("-")
         return variable.removeprefix(_PREFIX).lower().replace("_", "-")

@@ -99,6 +99,7 @@ def test_a_variable_is_shown_only_if_it_is_read(
         ("master = 'local'\n", "Did you mean spark-master?"),
         ("xyz = 5\n", "sets xyz, which is not an option"),
         ("[run]\nsample = 5\n", "[run] sets sample, which is not an option"),
+        ("profile = 'other'\n", "sets profile, which must be typed each time"),
         ("yes = true\n", "sets yes, which must be typed each time"),
         ("[run]\norder = 'none'\n", "gives up the order of sub-keys"),
         ("max-per-key = 1\n", "it leaves sub-messages out"),
@@ -151,6 +152,16 @@ def test_a_group_that_is_a_command_itself_passes_values_on(home: Path) -> None:
     assert values("limits")["--trials"] == ("5", str(file))
     assert values("limits")["--report"] == ("a.html", str(file))
     assert values("limits", "compare")["--report"] == ("b.html", str(file))
+
+
+def test_the_values_of_a_profile_are_shown_wherever_it_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(profile(home, "[run]\nconcurrency = 5\n").rename(home / "other.toml"))
+    assert values("--profile", "other")["--concurrency"] == ("5", file)
+    assert file in drainer("--profile", "other", "config", "show", "--json")[0]
+    monkeypatch.setenv("DRAINER_PROFILE", "other")
+    assert values()["--concurrency"] == ("5", file)
 
 
 def test_no_variable_gives_up_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
