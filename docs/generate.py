@@ -1,4 +1,4 @@
-"""Writes ``docs/reference/cli``: a page for each command, and one for the options they share.
+"""Writes ``docs/reference/cli``: a page for each command, with all of its options.
 
 Run it as ``python docs/generate.py``; a test compares what it would write with what is there.
 """
@@ -6,7 +6,6 @@ Run it as ``python docs/generate.py``; a test compares what it would write with 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -14,12 +13,11 @@ from typing import Any
 
 from typer.main import get_command
 
-from drainer.cli.app import app
+from drainer.cli.app import PANELS, app
+from drainer.cli.help import options_of
 
 FOLDER = Path(__file__).parent / "reference/cli"
-LEFT_OUT = ("--help", "--help-all")
-
-Row = tuple[str, str]  # how an option is typed; what it does
+HEAD = "option | meaning | default | variable | profile key\n---|---|---|---|---"
 
 
 def leaves(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -31,28 +29,33 @@ def leaves(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
         yield from leaves(child, (*words, name))
 
 
-def rows(command: Any) -> dict[Row, str]:
-    """The arguments and options of a command with their panels."""
-    declared = getattr(command.callback, "options", {})
-    return {
-        row(param, declared.get(param.name)): getattr(param, "rich_help_panel", None) or ""
-        for param in command.params
-        if not param.hidden and not set(param.opts) & set(LEFT_OUT)
-    }
+def tables(command: Any) -> str:
+    """The arguments and options of a command, a table for each panel of its help."""
+    declared = options_of(command)
+    panels: dict[str, list[str]] = {"": [HEAD]}
+    for param in command.params:
+        panel = getattr(param, "rich_help_panel", None) or ""
+        panels.setdefault(panel, [f"**{panel}**\n\n{HEAD}"]).append(
+            row(param, declared.get(param.name))
+        )
+    return "\n\n".join("\n".join(lines) for lines in panels.values() if len(lines) > 1)
 
 
-def row(param: Any, declared: Any) -> Row:
+def row(param: Any, declared: Any) -> str:
+    """What is to be known of an option or argument, as a line of a table."""
+    is_option = param.opts[0].startswith("-")
     names = ", ".join(f"`{name}`" for name in sorted({*param.opts, *param.secondary_opts}, key=len))
-    if not param.opts[0].startswith("-"):
+    if not is_option:
         names = f"`{param.metavar or param.name}`"
     elif not param.is_flag and (metavar := param.metavar or type_of(param)):
         names = f"{names[:-1]} {metavar}`"
-    said = (declared.help if declared else param.help).rstrip()
-    if param.required:
-        said += " Required."
-    elif (default := default_of(param)) and "Default:" not in said:
-        said += f" Default: {default}."
-    return names.replace("|", "\\|"), said.replace("|", "\\|")
+    meaning, _, default = (declared or param).help.rstrip().partition(" Default: ")
+    default = "required" if param.required else default.removesuffix(".") or default_of(param)
+    variable = param.envvar if is_option else None
+    coded = (f"`{each}`" if each else "" for each in (variable, declared and declared.key))
+    return " | ".join(
+        each.replace("|", "\\|") for each in (names, meaning, default, *coded)
+    ).rstrip()
 
 
 def type_of(param: Any) -> str:
@@ -68,20 +71,11 @@ def default_of(param: Any) -> str:
     return "" if is_flag or value in (None, "", ()) else str(value)
 
 
-def table(found: list[Row]) -> str:
-    lines = [f"{names} | {said}" for names, said in found]
-    return "\n".join(["option | what it does", "---|---", *lines])
-
-
-def anchor(panel: str) -> str:
-    return re.sub(r"[^\w\- ]", "", panel.lower()).replace(" ", "-")
-
-
 def described(help_text: str) -> str:
     """The docstring, with its examples as code."""
     text = "\n".join(line.strip() for line in help_text.strip().splitlines())
     before, *after = re.split(r"^Examples?:", text, maxsplit=1, flags=re.MULTILINE)
-    examples = re.findall(r"`(drainer .+?)`", "".join(after))
+    examples = re.findall(r"`((?:export \w+=\$\()?drainer .+?)`", "".join(after))
     lines = "".join(f"$ {example}\n" for example in examples)
     return f"{before}```console\n{lines}```" if examples else text
 
@@ -89,58 +83,22 @@ def described(help_text: str) -> str:
 def pages() -> dict[str, str]:
     """The text of each file by its name."""
     root: Any = get_command(app)
-    found = {words: (each, rows(each)) for words, each in leaves(root, ())}
-    times = Counter(one for _, options in found.values() for one, panel in options.items() if panel)
-    panels: dict[Row, str] = {}
-    for _, options in found.values():
-        for one, panel in options.items():
-            panels.setdefault(one, panel)
-    shared: dict[str, list[Row]] = {}
-    for one, panel in panels.items():
-        if times[one] > 1:
-            shared.setdefault(panel, []).append(one)
-
     made: dict[str, list[str]] = {}
-    for words, (command, options) in found.items():
+    for words, command in leaves(root, ()):
         name = words.split()[0]
         parts = made.setdefault(name, [])
         level = "#" if not parts and words == name else "##"
         if not parts and words != name:
             parts.append(f"# drainer {name}\n\n{described(root.commands[name].help)}")
-        parts.append(f"{level} drainer {words}\n\n{described(command.help)}")
-        if own := [one for one in options if times[one] < 2]:
-            parts.append(table(own))
-        links: dict[str, list[str]] = {}
-        for one in options:
-            if times[one] > 1:
-                links.setdefault(panels[one], []).append(bare(one))
-        if links:
-            lines = (
-                f"- [{panel}](options.md#{anchor(panel)}): {', '.join(names)}"
-                for panel, names in links.items()
-            )
-            parts.append("Shared options:\n\n" + "\n".join(lines))
-    summary = {name: root.commands[name] for name in made}
-    index = ["command | what it does", "---|---"]
-    index += [f"[{name}]({name}.md) | {line_of(each)}" for name, each in summary.items()]
-    made["index"] = [
-        "# Commands",
-        "Options that several commands take stand in [Shared options](options.md).",
-        "\n".join(index),
-    ]
-    made["options"] = [
-        "# Shared options",
-        "Most options can also be given by an environment variable, made of the name:"
-        " `--client-config` by `DRAINER_CLIENT_CONFIG`. See [Configuration](../configuration.md).",
-        *(f"## {panel}\n\n{table(options)}" for panel, options in shared.items()),
-    ]
+        parts += [f"{level} drainer {words}\n\n{described(command.help)}", tables(command)]
+    for parts in made.values():
+        parts.append("[Configuration](../configuration.md) has the values, variables and profiles.")
+    made["index"] = ["# Commands"]
+    for panel, names in PANELS.items():
+        lines = [f"[{name}]({name}.md) | {line_of(root.commands[name])}" for name in names]
+        made["index"].append("\n".join((f"{panel.lower()} | what it does", "---|---", *lines)))
+    made["index"] += ["## drainer", "These options stand before the command.", tables(root)]
     return {f"{name}.md": "\n\n".join(parts) + "\n" for name, parts in made.items()}
-
-
-def bare(one: Row) -> str:
-    """Its name alone, as people say it."""
-    names = re.findall(r"`(-[-\w]+)", one[0])
-    return f"`{max(names, key=lambda name: (not name.startswith('--no-'), len(name)))}`"
 
 
 def line_of(command: Any) -> str:

@@ -49,7 +49,7 @@ INSPECT = ["inspect", *WHERE, "--group", "g", "--full"]
         ("pyarrow", [*RUN, "--master", "local"], "spark"),
         ("pyspark", [*INSPECT, "--engine", "spark"], "spark"),
         ("pandas", ["limits", "-b", "127.0.0.1:1"], "spark"),
-        ("hypothesis", ["certify", "--handler", "count", *WHERE], "certify"),
+        ("hypothesis", ["certify", "count", *WHERE], "certify"),
     ],
 )
 def test_what_misses_an_extra_says_which(

@@ -9,7 +9,7 @@ from drainer.certify.view import certificate_page, show_sample
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka
 from drainer.cli.groups import changing_when, only, option, options
-from drainer.cli.options import HandlerOption, How, Records, Yes
+from drainer.cli.options import HandlerArgument, How, Records, Yes
 from drainer.loader import load_handler
 from drainer.view.terminal import Terminal
 from drainer.wings import Extra, insist_on
@@ -30,8 +30,8 @@ class Checking:
 
 @changing_when(lambda given: bool(given.get("handle")))
 def certify(
+    handler: HandlerArgument,
     records: Records,
-    handler: HandlerOption,
     kafka: Kafka,
     checking: Checking,
     how: Annotated[How, only("handler_options")],
@@ -47,8 +47,8 @@ def certify(
 
     Examples:
 
-    - `drainer certify --topic orders --handler my_handlers.py:Reindex -b localhost:9092`
-    - `drainer certify --topic orders --handler my_handlers.py:OnAFake --handle --yes`
+    - `drainer certify my_handlers.py:Reindex --topic orders -b localhost:9092`
+    - `drainer certify my_handlers.py:OnAFake --topic orders --handle --yes`
     """
     insist_on(Extra.CERTIFY, "drainer certify")
     loaded = load_handler(handler)

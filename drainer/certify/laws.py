@@ -19,13 +19,10 @@ from drainer.certify.trial import (
 )
 from drainer.errors import Refused, SplitFailed
 
-_CLAIM = (
-    "Name in `keys` all that an operation touches, or make it a Barrier; see"
-    " docs/explanation/correctness.md."
-)
+_CLAIM = "Name in `keys` all that an operation touches, or make it a Barrier."
 _REPEAT = (
     "Write values that don't depend on the stored ones, never go back, or store sub.id with the"
-    " effect; see docs/explanation/correctness.md."
+    " effect."
 )
 
 

@@ -137,7 +137,7 @@ class HandlerTrial:
             raise SplitFailed(
                 f"split is not deterministic: {self._sample[missing[0]]} gave fewer sub-messages"
                 " than before",
-                hint="Make split depend on the message alone; see docs/explanation/correctness.md.",
+                hint="Make split depend on the message alone: not on time, chance or state.",
             )
         return subs
 

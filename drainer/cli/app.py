@@ -11,7 +11,8 @@ import typer
 
 from drainer import __version__, wings
 from drainer.cli import end_interrupted
-from drainer.cli.help import Command, Group, proposing
+from drainer.cli.help import MISUSED, Command, Group, in_our_words, proposing
+from drainer.errors import DrainerError
 
 # The callback or group of each command of the house.
 COMMANDS = {
@@ -27,6 +28,14 @@ COMMANDS = {
     "metrics": "drainer.cli.metrics:app",
     "config": "drainer.cli.config:app",
 }
+# The commands in the order of the help, and its panels.
+PANELS = {
+    "Before": ("inspect", "estimate", "certify", "limits"),
+    "Drain": ("run", "resume"),
+    "Steer": ("ps", "watch", "set", "pause", "unpause", "stop"),
+    "After": ("plan", "dead", "redrive"),
+    "Setup": ("config", "metrics", "sandbox", "demo"),
+}
 
 
 class Loaded(Mapping[str, Any]):
@@ -34,19 +43,21 @@ class Loaded(Mapping[str, Any]):
 
     def __init__(self) -> None:
         self._places = {**COMMANDS, **wings.COMMANDS}
+        self._panels = {name: panel for panel, names in PANELS.items() for name in names}
         self._made: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
             with _without_collecting():
-                self._made[name] = _made(name, wings.load(self._places[name]))
+                found = wings.load(self._places[name])
+                self._made[name] = _made(name, found, self._panels[name])
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._panels)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._panels)
 
 
 @contextmanager
@@ -70,21 +81,40 @@ class Commands(Group):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
 
+    def make_context(self, info_name: Any, args: list[str], *more: Any, **extra: Any) -> Any:
+        with _answering(args.copy()):
+            return super().make_context(info_name, args, *more, **extra)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _answering(ctx.args):
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # typer ends by it without a word
-            end_interrupted()
 
 
-def _made(name: str, found: Any) -> Any:
+@contextmanager
+def _answering(args: list[str]) -> Iterator[None]:
+    """Prints an error from before a command begins as a command prints its own."""
+    try:
+        yield
+    except KeyboardInterrupt:  # typer ends by it without a word
+        end_interrupted()
+    except (DrainerError, MISUSED) as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # its help is all there is to say
+            raise
+        from drainer.cli.answer import answering  # noqa: PLC0415 - half as long as --help
+        from drainer.view.terminal import Terminal  # noqa: PLC0415
+
+        with answering(Terminal(json="--json" in args)):
+            raise error if isinstance(error, DrainerError) else in_our_words(error) from None
+
+
+def _made(name: str, found: Any, panel: str) -> Any:
     holder = typer.Typer(rich_markup_mode="markdown", callback=lambda: None)
     if isinstance(found, typer.Typer):
         for each in found.registered_commands:
             each.cls = Command
-        holder.add_typer(found, name=name, cls=Group)
+        holder.add_typer(found, name=name, cls=Group, rich_help_panel=panel)
     else:
-        holder.command(name, cls=Command)(found)
+        holder.command(name, cls=Command, rich_help_panel=panel)(found)
     return typer.main.get_group(holder).commands[name]
 
 
@@ -135,23 +165,12 @@ def drainer(
     6 done with dead letters or records lost to retention, 7 a check failed, 8 ended early and
     can't be resumed as is, 9 --only is done but for what waits for the rest.
     """
-    if context.invoked_subcommand not in (None, "config"):
-        _take_profile(context, profile)
+    # Values that were not typed come from a profile, before those that are the options' own.
+    if (command := context.invoked_subcommand) not in (None, "config"):
+        from drainer.cli.profile import read_profile  # noqa: PLC0415 - the command has loaded this
 
-
-def _take_profile(context: typer.Context, name: str | None) -> None:
-    """Values that were not typed come from a profile, before those that are the options' own."""
-    command: Any = context.invoked_subcommand
-    group: Any = context.command
-    options = getattr(group.get_command(context, command).callback, "options", None)
-    if options:
-        # The command has loaded all this; printing the version needs none of it.
-        from drainer.cli.answer import answering  # noqa: PLC0415
-        from drainer.cli.profile import profile_of  # noqa: PLC0415
-        from drainer.view.terminal import Terminal  # noqa: PLC0415
-
-        with answering(Terminal()):
-            context.default_map = {command: profile_of(name, command, options)[1]}
+        values = read_profile(profile).default_map(context.command, command)
+        context.default_map = {command: values}
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import typer
 
 from drainer.cli.connecting import Kafka
-from drainer.cli.profile import folder, profile_of
+from drainer.cli.profile import folder, read_profile
 from drainer.control import client
 from drainer.kafka.cluster import LOCK, Cluster
 from drainer.loader import ENTRY_POINTS
@@ -68,6 +68,7 @@ _ASKED: Mapping[str, Callable[[typer.Context, str], Iterable[str]]] = {
     "--dead-letter-topic": _topics,
     "--group": _groups,
     "--handler": _handlers,
+    "HANDLER": _handlers,
     "PLAN": _plans,
     "--profile": _profiles,
 }
@@ -80,9 +81,9 @@ def _files(incomplete: str, suffix: str) -> list[str]:
 
 def _cluster(context: typer.Context) -> Cluster:
     # While a shell completes, no callback runs that would have read the profile.
-    name = context.parent.params.get("profile") if context.parent else None
-    options = getattr(context.command.callback, "options", {})
-    _, given = profile_of(name, context.info_name or "", options)
+    root = context.find_root()
+    words = context.command_path.removeprefix(root.command_path).split()
+    given = read_profile(root.params.get("profile")).values_for(root.command, *words)
     given |= {name: value for name, value in context.params.items() if value is not None}
     config = given.get("client_config")
     kafka = Kafka(

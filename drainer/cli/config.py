@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
-from drainer import wings
 from drainer.cli.groups import Option, TableTerminal, argument, command, option
-from drainer.cli.profile import DEFAULT, NEVER, path_of, profile_of
+from drainer.cli.help import options_of
+from drainer.cli.profile import DEFAULT, command_of, path_of, read_profile
 from drainer.errors import Refused, UsageError
 from drainer.store.atomic_file import open_new
 from drainer.view.page import Column, Line, Page, Table, Tone, section
@@ -20,21 +20,26 @@ from drainer.view.terminal import Terminal
 app = typer.Typer(help="Keep option values in a profile.", no_args_is_help=True)
 Named = Annotated[
     str | None,
-    option("--profile", default=None, metavar="NAME|FILE", help="Profile. Default: default."),
+    option(
+        default=None,
+        envvar=None,
+        metavar="NAME|FILE",
+        help="Name of a profile, or its file. Default: default.",
+    ),
 ]
 
 
 @app.command()
 @command
-def init(profile: Named, terminal: Terminal) -> None:
-    """Write a profile with every value commented out, and print its path.
+def init(context: typer.Context, profile: Named, terminal: Terminal) -> None:
+    """Write a profile with the values of `drainer run` commented out, and print its path.
 
     Examples:
 
     - `drainer config init`
     - `drainer config init --profile production`
     """
-    path = path_of(profile or DEFAULT)
+    path = path_of(_name(context, profile) or DEFAULT)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = open_new(path)
@@ -47,15 +52,22 @@ def init(profile: Named, terminal: Terminal) -> None:
             f"can't write {path}: {error.strerror}", hint="Name another profile."
         ) from None
     with os.fdopen(file, "w", encoding="utf-8") as out:
-        out.write(template(options_of("run")))
-    _print(path, terminal)
+        out.write(template(_options(context, "run")))
+    if terminal.json:
+        terminal.data({"profile": str(path)})
+    else:
+        typer.echo(path)
 
 
 @app.command()
 @command
 def show(
-    of: Annotated[
-        str, argument("[COMMAND]", default="run", help="Name of a command. Default: run.")
+    context: typer.Context,
+    words: Annotated[
+        tuple[str, ...],
+        argument(
+            "[COMMAND]...", default=(), many=str, help="A command, such as dead list. Default: run."
+        ),
     ],
     profile: Named,
     terminal: TableTerminal,
@@ -65,10 +77,12 @@ def show(
     Examples:
 
     - `drainer config show`
-    - `drainer config show resume --profile production`
+    - `drainer config show dead list --profile production`
     """
-    options = options_of(of)
-    path, said = profile_of(profile, of, options)
+    words = words or ("run",)
+    options = _options(context, *words)
+    known = read_profile(_name(context, profile))
+    said = known.values_for(context.find_root().command, *words)
     rows = []
     for name, each in sorted(options.items(), key=lambda item: item[1].word):
         if not each.word.startswith("--"):
@@ -76,50 +90,41 @@ def show(
         if (variable := each.variable) is not None and variable in os.environ:
             rows.append((each.word, os.environ[variable], variable))
         elif name in said:
-            rows.append((each.word, _text(said[name]), str(path)))
+            rows.append((each.word, _text(said[name]), str(known.path)))
         elif each.default not in (None, ..., (), False):
             rows.append((each.word, _text(getattr(each.default, "value", each.default)), "default"))
     if terminal.json:
         terminal.data(
-            {"command": of, "values": [dict(zip(_NAMES, row, strict=True)) for row in rows]}
+            {
+                "command": " ".join(words),
+                "values": [dict(zip(_NAMES, row, strict=True)) for row in rows],
+            }
         )
         return
     table = Table((Column("option"), Column("value"), Column("from")), tuple(rows), shown=len(rows))
-    terminal.present(Page(Line(f"drainer {of}", Tone.STRONG), (section("Values", table),)))
+    terminal.present(
+        Page(Line(f"drainer {' '.join(words)}", Tone.STRONG), (section("Values", table),))
+    )
 
 
 _NAMES = ("option", "value", "from")
 
 
-@app.command("path")
-@command
-def path_(profile: Named, terminal: Terminal) -> None:
-    """Print the path of a profile, even if it does not exist.
-
-    Example: `drainer config path --profile production`
-    """
-    _print(path_of(profile or DEFAULT), terminal)
+def _name(context: typer.Context, typed: str | None) -> str | None:
+    # Before the command it may be typed as well, and a variable gives it there.
+    name: str | None = typed or context.find_root().params["profile"]
+    return name
 
 
-def _print(path: Path, terminal: Terminal) -> None:
-    if terminal.json:
-        terminal.data({"profile": str(path)})
-    else:
-        typer.echo(path)
-
-
-def options_of(name: str) -> Mapping[str, Option]:
-    """Raises UsageError when there is no such command."""
-    from drainer.cli.app import COMMANDS  # noqa: PLC0415 - which loads this
-
-    place = {**COMMANDS, **wings.COMMANDS}.get(name)
-    found: Any = None if place is None else wings.load(place)
-    if not hasattr(found, "options"):
-        raise UsageError(
-            f"{name!r} is not a command with options", hint="Name one, such as run or resume."
-        )
-    options: Mapping[str, Option] = found.options
-    return options
+def _options(context: typer.Context, *words: str) -> Mapping[str, Option]:
+    """Raises UsageError when there is no such command with options."""
+    with suppress(KeyError):
+        if options := options_of(command_of(context.find_root().command, words)):
+            return options
+    raise UsageError(
+        f"{' '.join(words)!r} is not a command with options",
+        hint="Name one, such as run or dead list.",
+    )
 
 
 def template(options: Mapping[str, Option]) -> str:
@@ -130,12 +135,11 @@ def template(options: Mapping[str, Option]) -> str:
         "",
     ]
     for each in sorted(options.values(), key=lambda option: option.word):
-        name = each.word.lstrip("-")
-        if not each.word.startswith("--") or name in NEVER:
+        if not each.word.startswith("--") or each.key is None:
             continue
         default = getattr(each.default, "value", each.default)
         value = '"…"' if default in (None, ..., ()) else _toml(default)
-        lines += [f"# {each.help}", f"# {name} = {f'[{value}]' if each.many else value}", ""]
+        lines += [f"# {each.help}", f"# {each.key} = {f'[{value}]' if each.many else value}", ""]
     return "\n".join(lines)
 
 

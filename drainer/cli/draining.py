@@ -19,7 +19,8 @@ import typer
 
 from drainer import wings
 from drainer.cli.answer import insist_on_yes
-from drainer.cli.groups import options_of, why_not_by_key
+from drainer.cli.groups import why_not_by_key
+from drainer.cli.help import options_of
 from drainer.cli.hooks import Hooks, Lateness
 from drainer.control.keys import Keys
 from drainer.core.plan import OffsetPlan
@@ -189,7 +190,7 @@ def resuming_with(
     """
     shown: list[str] = []
     hidden: list[str] = []
-    for name, declared in options_of(context).items():
+    for name, declared in options_of(context.command).items():
         value = context.params.get(name)
         source = context.get_parameter_source(name)
         if changed and name in changed:

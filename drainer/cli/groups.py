@@ -26,7 +26,7 @@ from drainer.view.terminal import Form, Terminal
 
 Group = TypeVar("Group")
 
-_BY_NAME = "by its name"
+_BY_NAME, _PREFIX = "by its name", "DRAINER_"
 _WORDS = ((int, "N"), (float, "N"), (Path, "PATH"), (str, "TEXT"))  # for values of a type
 
 
@@ -40,9 +40,9 @@ class Option:
         help: what it is for.
         default: the text or value when nothing is given; ``...`` when something must be.
         parse: makes the value of what typer gives; None when that will do. Its metavar is shown.
-        given: the type of what typer gives, where it is parsed.
         many: the type of one of them, where it may be repeated; None where it may not.
         envvar: the variable that gives its value, too; made of its name unless it is given.
+        risk: why it must be typed each time, and no variable or profile gives its value.
         panel: of the help; that of its group unless it is given.
         resumes: whether a command to resume has to repeat it.
         pairs: whether it is ``NAME=VALUE``, and the value may be a secret.
@@ -56,9 +56,9 @@ class Option:
     help: str
     default: Any = ...
     parse: Callable[[Any], Any] | None = None
-    given: type = str
     many: type | None = None
     envvar: str | None = _BY_NAME
+    risk: str | None = None
     panel: str | None = None
     resumes: bool = False
     pairs: bool = False
@@ -70,9 +70,19 @@ class Option:
     @property
     def variable(self) -> str | None:
         """The variable that gives its value, too; None when none does."""
+        if self.risk:
+            return None
         if self.envvar != _BY_NAME:
             return self.envvar
-        return f"DRAINER_{self.word.strip('-').upper().replace('-', '_')}"
+        return f"{_PREFIX}{self.word.strip('-').upper().replace('-', '_')}"
+
+    @property
+    def key(self) -> str | None:
+        """The key that gives its value in a profile: the name of its variable, as an option's."""
+        if self.is_argument or self.risk or (self.envvar is None and self.many is None):
+            return None
+        variable = self.variable or self.word.strip("-")
+        return variable.removeprefix(_PREFIX).lower().replace("_", "-")
 
     @property
     def word(self) -> str:
@@ -90,7 +100,7 @@ class Option:
         if self.many is not None:
             kind = list[self.many] | None  # type: ignore[name-defined]
         elif self.parse is not None:
-            kind = self.given | None if self.default is None else self.given
+            kind = str | None if self.default is None else str
         return inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -333,12 +343,6 @@ def why_not_by_key() -> str | None:
 
 def _is_on(variable: str) -> bool:
     return os.environ.get(variable, "").strip().lower() not in ("", "0", "no", "false")
-
-
-def options_of(context: typer.Context) -> Mapping[str, Option]:
-    """The options of the command that runs, by the names of its parameters."""
-    declared: Mapping[str, Option] = getattr(context.command.callback, "options", {})
-    return declared
 
 
 def _one(name: str, declared: Option) -> Callable[[Mapping[str, Any]], Any]:

@@ -1,17 +1,30 @@
-"""Help in two lengths (``--help``, ``--help-all``), and what a shell may propose at Tab."""
+"""Help in two lengths (``--help``, ``--help-all``), usage errors, and proposals of a shell."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from drainer.errors import UsageError
+
+if TYPE_CHECKING:
+    from drainer.cli.groups import Option
+
 ALL = "--help-all"
 SHORT_OF = 20  # options; of fewer, all are shown
-_PROPOSED = ("--topic", "--dead-letter-topic", "--group", "--handler", "--profile", "PLAN")
+_PROPOSED = (
+    "--topic",
+    "--dead-letter-topic",
+    "--group",
+    "--handler",
+    "--profile",
+    "HANDLER",
+    "PLAN",
+)
 
 
 class _TwoLengths:
@@ -25,8 +38,7 @@ class _TwoLengths:
 
     @contextmanager
     def _short(self: Any, ctx: Any) -> Iterator[int]:
-        declared = getattr(self.callback, "options", {})
-        basic = {name for name, each in declared.items() if each.basic}
+        basic = {name for name, each in options_of(self).items() if each.basic}
         is_short = bool(basic) and len(self.params) > SHORT_OF and ALL not in ctx.meta
         params = [each for each in self.get_params(ctx) if isinstance(each, _SHOWN)]
         before = [(each, dict(vars(each))) for each in params]
@@ -52,14 +64,71 @@ class _TwoLengths:
 
 
 _SHOWN = (TyperArgument, TyperOption)
+MISUSED: Any = typer.BadParameter.__base__  # what typer raises for what was typed
+_CLUSTER = ("bootstrap_server", "client_config", "client_properties")  # one of them names it
 
 
 class Command(_TwoLengths, TyperCommand):
-    pass
+    """A command that names at once all that is missing."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except MISUSED as error:
+            error.ctx = ctx
+            if not hasattr(error, "param_type"):  # only a MissingParameter has it
+                raise
+        # Typer reads all that was typed before it misses anything.
+        raise _missing(ctx, self.params)
 
 
 class Group(_TwoLengths, TyperGroup):
     """Commands, of which it may be one itself."""
+
+
+def in_our_words(error: Any) -> UsageError:
+    """The error that replaces one of typer's for what was typed, a variable or a profile."""
+    context, param = error.ctx, getattr(error, "param", None)
+    text, _, near = error.message.rstrip(".?").partition(". Did you mean ")
+    text = text.removeprefix("Value error, ")
+    text = f"{text[:1].lower()}{text[1:]}"
+    if param is not None:
+        by = {"ENVIRONMENT": f" in {param.envvar}", "DEFAULT_MAP": " in the profile"}
+        source = context.get_parameter_source(param.name)
+        text = f"{_word(param)}{by.get(source.name, '')}: {text}"
+    near = near or " or ".join(getattr(error, "possibilities", None) or ())
+    hint = f"Did you mean {near}?" if near else f"See `{context.command_path} --help`."
+    return UsageError(text, hint=hint)
+
+
+def _missing(context: Any, params: list[Any]) -> UsageError:
+    def is_missing(param: Any) -> bool:
+        known = context.params
+        value = known[param.name] if param.name in known else param.consume_value(context, {})[0]
+        return bool(param.value_is_missing(value))
+
+    missing = [each for each in params if each.required and is_missing(each)]
+    cluster = [each for each in params if each.name in _CLUSTER]
+    # Where only a plan is required, it names the cluster.
+    if any(each.required and isinstance(each, TyperOption) for each in params):
+        missing += cluster[:1] if all(map(is_missing, cluster)) else []
+    words = [_word(each) for each in missing]
+    typed = (" ".join(dict.fromkeys((_word(each), each.metavar))) for each in missing)
+    return UsageError(
+        f"missing {', '.join(words)}",
+        hint=f"Add {' '.join(typed)}: see `{context.command_path} --help`.",
+    )
+
+
+def _word(param: Any) -> str:
+    """How a parameter is named where it is typed."""
+    return min(param.opts, key=len) if isinstance(param, TyperOption) else param.metavar
+
+
+def options_of(command: Any) -> Mapping[str, Option]:
+    """The options of a command as they were declared, by the names of its parameters."""
+    found: Mapping[str, Option] = getattr(command.callback, "options", {})
+    return found
 
 
 def show_all(context: typer.Context, wanted: bool) -> None:

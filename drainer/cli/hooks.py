@@ -1,4 +1,4 @@
-"""Commands that a drain runs when it ends, halts or will be late."""
+"""Commands that a drain runs when it ends or will be late."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 
 from drainer.cli.groups import option, options
 from drainer.engine.status import Status, Summary
-from drainer.errors import EXIT_HALTED
 from drainer.escape import json_text
 from drainer.view.lines import status_fields
 from drainer.view.terminal import Terminal
@@ -29,16 +28,14 @@ def _hook(help: str) -> Any:
 class Hooks:
     """Commands for the shell; what becomes of them never changes how the drain ends."""
 
-    on_end: str | None = _hook("Run at the end, JSON summary on stdin, 60 s at most.")
-    on_halt: str | None = _hook("The same, but only if the failure policy halts the drain.")
+    on_end: str | None = _hook("Run at the end: DRAINER_STATUS is set, JSON summary on stdin.")
     on_late: str | None = _hook("Run when the drain will miss its deadline, JSON status on stdin.")
 
     def ended(self, terminal: Terminal, summary: Summary) -> None:
-        """Runs those that are for this end, one after the other."""
+        """Runs the command for the end, with the status of the summary in DRAINER_STATUS."""
         if self.on_end is not None:
-            _run(terminal, "--on-end", self.on_end, summary.as_json())
-        if self.on_halt is not None and summary.exit_code == EXIT_HALTED:
-            _run(terminal, "--on-halt", self.on_halt, summary.as_json())
+            said = summary.as_json()
+            _run(terminal, "--on-end", self.on_end, said, DRAINER_STATUS=str(said["status"]))
 
 
 class Lateness:
@@ -62,7 +59,9 @@ class Lateness:
             self._running.join(MOST_S)
 
 
-def _run(terminal: Terminal, option: str, command: str, told: Mapping[str, Any]) -> None:
+def _run(
+    terminal: Terminal, option: str, command: str, told: Mapping[str, Any], **variables: str
+) -> None:
     try:
         # What it prints is for people, as all words are; standard output is for data.
         running = subprocess.Popen(
@@ -71,6 +70,7 @@ def _run(terminal: Terminal, option: str, command: str, told: Mapping[str, Any])
             stdout=sys.__stderr__,
             stderr=sys.__stderr__,
             start_new_session=True,
+            env=os.environ | variables,
         )
     except OSError as error:
         terminal.warn(f"{option} did not start: {error.strerror or error}")

@@ -43,6 +43,7 @@ NEW_DRAIN = FailureSettings(retries=3)
 
 _HANDLER = "package.module:Name, path/to/file.py:Name, or print, count, produce."
 _WHAT, _TALKING = "Backlog", "Output"
+_DROPS = "it leaves sub-messages out"
 _RULES = "Skip rules (kept in the plan)"
 _LIMITS = "Broker limits"
 
@@ -108,7 +109,9 @@ class What(Records):
         help="Where to end (exclusive): end, OFFSET or @ISO-TIME.",
     )
     order: Order = option(
-        default=Order.SUB_KEY, help="Order to keep. All but sub-key are only for comparison."
+        default=Order.SUB_KEY,
+        risk="every value but sub-key gives up the order of sub-keys",
+        help="Order to keep. All but sub-key are only for comparison.",
     )
 
 
@@ -303,10 +306,9 @@ class Failing:
 class Rules:
     """What was said of sub-messages that are left out; as with failures, over what is known."""
 
-    # Of those that repeat a variable would be cut at each space, which expressions have.
     skip_keys: tuple[str, ...] = option(
         "--skip-key",
-        envvar=None,
+        risk=_DROPS,
         default=(),
         many=str,
         metavar="KEY",
@@ -314,7 +316,7 @@ class Rules:
     )
     skips: tuple[str, ...] = option(
         "--skip",
-        envvar=None,
+        risk=_DROPS,
         default=(),
         many=str,
         metavar="EXPRESSION",
@@ -323,6 +325,7 @@ class Rules:
     rules: Path | None = option(default=None, metavar="FILE", help="TOML file of named rules.")
     max_per_key: int | None = option(
         default=None,
+        risk=_DROPS,
         metavar="N",
         min=1,
         help="Keep the first N per sub-key. Halts above 100,000 sub-keys.",
@@ -356,6 +359,7 @@ class Rules:
 class First:
     """What is drained before the rest (kept in the plan)."""
 
+    # A variable would be cut at each space, which expressions have.
     firsts: tuple[str, ...] = option(
         "--first",
         basic=True,
@@ -400,7 +404,7 @@ def _read_rules(path: Path) -> RuleSettings:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise UsageError(
             f"can't read the rules file {path}: {error}",
-            hint="Write it in TOML: see docs/reference/rules.md.",
+            hint="Write it in TOML: tables [[skip]], each with a name, and keys or when.",
         ) from None
     except UsageError as error:
         raise UsageError(f"{path}: {error}", hint=error.hint) from None
@@ -436,8 +440,8 @@ def request_of(
 Reason: TypeAlias = Annotated[
     str | None,
     option(
-        "--reason",
         default=None,
+        envvar=None,
         parse=reason_of,
         panel=_TALKING,
         metavar="TEXT",
@@ -446,7 +450,7 @@ Reason: TypeAlias = Annotated[
 ]
 NoRules: TypeAlias = Annotated[
     bool,
-    option("--no-rules", default=False, panel=_RULES, help="Drop the plan's rules."),
+    option(default=False, envvar=None, panel=_RULES, help="Drop the plan's rules."),
 ]
 Limits: TypeAlias = Annotated[
     CapCurve | None,
@@ -471,17 +475,11 @@ OtherLimits: TypeAlias = Annotated[
 ]
 DryRun: TypeAlias = Annotated[
     bool,
-    option(
-        "--dry-run",
-        basic=True,
-        default=False,
-        help="Run every check and print the preview, then stop.",
-    ),
+    option(basic=True, default=False, help="Run every check and print the preview, then stop."),
 ]
 AcceptGap: TypeAlias = Annotated[
     bool,
     option(
-        "--accept-gap",
         default=False,
         envvar=None,
         panel=_WHAT,
@@ -491,7 +489,6 @@ AcceptGap: TypeAlias = Annotated[
 SameSplit: TypeAlias = Annotated[
     bool,
     option(
-        "--same-split",
         default=False,
         envvar=None,
         panel=_WHAT,
@@ -500,14 +497,11 @@ SameSplit: TypeAlias = Annotated[
 ]
 Yes: TypeAlias = Annotated[
     bool,
-    option(
-        "--yes", "-y", basic=True, default=False, envvar=None, panel=_TALKING, help="Don't ask."
-    ),
+    option("-y", basic=True, default=False, envvar=None, panel=_TALKING, help="Don't ask."),
 ]
 Report: TypeAlias = Annotated[
     ReportFile | None,
     option(
-        "--report",
         basic=True,
         default=None,
         parse=parse_report,
@@ -516,8 +510,9 @@ Report: TypeAlias = Annotated[
         help="Write an HTML report with charts to this file.",
     ),
 ]
+HandlerArgument: TypeAlias = Annotated[str, argument("HANDLER", help=_HANDLER)]
 HandlerOption: TypeAlias = Annotated[
-    str, option("--handler", basic=True, panel=_WHAT, metavar="REFERENCE", help=_HANDLER)
+    str, option(basic=True, panel=_WHAT, metavar="REFERENCE", help=_HANDLER)
 ]
 PlanArgument: TypeAlias = Annotated[
     PlanPlace,

@@ -165,7 +165,7 @@ class Partial:
             raise SplitFailed(
                 f"split is not deterministic: {message} gave {self.count} sub-messages (checksum"
                 f" {self.checksum:08x}) before and gives {count} ({checksum:08x}) now",
-                hint="Make split depend on the message alone; see docs/explanation/correctness.md.",
+                hint="Make split depend on the message alone: not on time, chance or state.",
             )
 
     @property

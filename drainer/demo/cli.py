@@ -21,7 +21,6 @@ def demo(
     messages: Annotated[
         int,
         option(
-            "--messages",
             default=MESSAGES,
             envvar="DRAINER_DEMO_MESSAGES",
             min=1,

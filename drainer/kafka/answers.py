@@ -97,7 +97,7 @@ def may_not(what: str, right: str, resource: str) -> RightMissing:
     """The error for a missing right; ``what`` is what the user may not do without it."""
     return RightMissing(
         f"this user may not {what}: {right} on {resource} is missing",
-        hint=f"{granting(right, resource)}, if the name is right. See docs/howto/permissions.md.",
+        hint=f"{granting(right, resource)}, if the name is right.",
     )
 
 

@@ -119,7 +119,6 @@ class Sent:
         help="Message sizes. Each gets its own boundary.",
     )
     consumer_groups: tuple[int, ...] = option(
-        "--consumer-groups",
         default="5",
         parse=parse_values(parse_count, range(1_001), "a number from 0 to 1,000"),
         metavar="N,...",
@@ -127,7 +126,6 @@ class Sent:
     )
     topics: int = option(default=1, min=1, max=TOPICS_MOST, help="Number of test topics.")
     partitions: tuple[int, ...] = option(
-        "--partitions",
         default="10",
         parse=parse_values(parse_count, range(1, 1_001), "a number from 1 to 1,000"),
         metavar="N,...",
@@ -139,13 +137,11 @@ class Sent:
         help="What messages contain: random or equal bytes, or pieces of a file.",
     )
     old_topic: str = option(
-        "--old-topic",
         default="",
         metavar="TOPIC",
         help="During trials, read this topic's old messages from disk.",
     )
     old_groups: int = option(
-        "--old-groups",
         default=1,
         min=1,
         help="Groups that read old messages, each at the send rate.",
@@ -159,7 +155,6 @@ class Sent:
         help=f"Most that all producers send. Default: {MB_PER_S_A_BROKER:g}MB/s per broker.",
     )
     max_producers: int = option(
-        "--max-producers",
         default=256,
         min=1,
         help="Producers at the highest rate. Low rates use 20, each slower.",
@@ -171,28 +166,24 @@ class Searching:
     """How the boundary is searched for; each a field of ``LimitSettings``."""
 
     precision: float = option(
-        "--precision",
         default="5%",
         parse=parse_precision,
         metavar="SHARE",
         help="How far the boundary may lie from the reported one.",
     )
-    trials: int = option("--trials", default=TRIALS_MOST, min=2, help="Most trials per boundary.")
+    trials: int = option(default=TRIALS_MOST, min=2, help="Most trials per boundary.")
     warm_up_s: float = option(
-        "--warm-up",
         default="10s",
         parse=parse_duration,
         help="Time per trial before measuring starts.",
     )
     window_s: float = option(
-        "--window",
         default="30s",
         parse=parse_window,
         metavar="DURATION",
         help="Time per trial to measure. Short trials miss full disks and caches.",
     )
     safe_share: float = option(
-        "--safe-share",
         default="0.8",
         parse=parse_share,
         metavar="SHARE",
@@ -205,13 +196,11 @@ class Hosts(Engines):
     """Where the clients run, on which cluster, and where the result goes."""
 
     tasks: int | None = option(
-        "--tasks",
         default=None,
         metavar="N",
         help="Spark tasks that host the clients. Default: one per core.",
     )
     jmx: tuple[str, ...] = option(
-        "--jmx",
         default=(),
         many=str,
         metavar="HOST:PORT",
@@ -224,13 +213,12 @@ class Hosts(Engines):
         help="File with `user password` for JMX.",
     )
     shared_cluster: bool = option(
-        "--shared-cluster",
         basic=True,
         default=False,
+        risk="other users of the cluster may suffer",
         help="Allow other traffic. On overload, a trial ends within a second.",
     )
     out: Path = option(
-        "--out",
         basic=True,
         default=Path("limits.json"),
         envvar="DRAINER_LIMITS_OUT",

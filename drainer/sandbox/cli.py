@@ -22,7 +22,6 @@ app = typer.Typer(
 Folder: TypeAlias = Annotated[
     Path | None,
     option(
-        "--folder",
         default=None,
         envvar="DRAINER_SANDBOX",
         metavar="FOLDER",
@@ -33,7 +32,6 @@ Folder: TypeAlias = Annotated[
 Metrics: TypeAlias = Annotated[
     bool,
     option(
-        "--jmx",
         default=False,
         envvar="DRAINER_SANDBOX_JMX",
         help="Expose the broker's JMX metrics, behind a login.",

@@ -205,7 +205,7 @@ class Reader:
             raise SplitFailed(
                 f"split is not deterministic: offset {offset} of partition {number} has other"
                 " barriers or joined sub-keys than at the first read",
-                hint="Make split depend on the message alone; see docs/explanation/correctness.md.",
+                hint="Make split depend on the message alone: not on time, chance or state.",
             )
         return prepared
 

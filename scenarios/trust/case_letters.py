@@ -282,9 +282,7 @@ def certified(stage: Stage, handler: str, keys: Sequence[bytes], *words: str) ->
     topic = stage.name()
     create_topic(ClientSettings.load(stage.bootstrap), topic, 1)
     produce(stage, topic, *[(key, []) for key in keys])
-    ended = stage.drainer(
-        "certify", "--handler", "handler.py", "--topic", topic, "-b", stage.bootstrap, *words
-    )
+    ended = stage.drainer("certify", "handler.py", "--topic", topic, "-b", stage.bootstrap, *words)
     return ended.returncode, " ".join(ended.stderr.split())
 
 

@@ -156,7 +156,7 @@ ATTEMPTS = (
     Attempt("redrive", f"redrive {_DEAD} --handler h.py:Fine --yes", 0, ((_DIES, 6),)),
     Attempt("dead list", f"dead list {_DEAD}", 0, ((_DIES, 6),)),
     Attempt("dead show", f"dead show 0:0 {_DEAD}", 0, ((_DIES, 6),)),
-    Attempt("certify", "certify --handler h.py:Fine --topic TOPIC"),
+    Attempt("certify", "certify h.py:Fine --topic TOPIC"),
     Attempt("plan verify", "plan verify PLAN", 0, (_HALTS,)),
     Attempt("plan undo", "plan undo PLAN --yes", 0, (_HALTS,)),
     Attempt("limits", f"limits {_SMALL} --yes {_ON_SPARK}"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from drainer.cli.app import app
+from drainer import wings
+from drainer.cli.app import COMMANDS, PANELS, app
 from view.samples import plan
 
 COMMAND = typer.main.get_command(app)
 NO_BROKER = ["--topic", "t", "--group", "g", "--handler", "count", "-b", "127.0.0.1:1"]
-# A variable is cut at spaces where an option repeats, and rules have them inside. Whoever accepts a
-# gap means the one that was shown.
+# A variable is cut at spaces where an option repeats, and expressions have them inside. The others
+# accept a risk of one run.
 WITHOUT_VARIABLE = {
     "--skip",
     "--skip-key",
@@ -25,6 +28,11 @@ WITHOUT_VARIABLE = {
     "--accept-gap",
     "--accept-repeats",
     "--same-split",
+    "--mixed",
+    "--order",
+    "--max-per-key",
+    "--no-rules",
+    "--reason",
     "--yes",
     "--help-all",
     "--help",
@@ -105,14 +113,56 @@ def test_a_value_that_makes_no_sense_is_a_usage_error(words: str, named: str) ->
     assert named in found.stderr
 
 
-def test_what_is_missing_is_named() -> None:
-    assert "--topic" in CliRunner().invoke(app, ["run"], env={"COLUMNS": "200"}).stderr
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        ("run", "missing --topic, --group, --handler, -b",
+         "Add --topic NAME --group NAME --handler REFERENCE -b HOST:PORT"),
+        ("run --group g -X a=b", "missing --topic, --handler", "--handler REFERENCE: see"),
+        ("certify", "missing HANDLER, --topic, -b", "Add HANDLER --topic NAME -b HOST:PORT"),
+        ("plan verify", "missing PLAN", "Add PLAN: see `drainer plan verify --help`"),
+        ("set", "missing PLAN, NAME=VALUE...", "Add PLAN NAME=VALUE..."),
+        ("run --tpoic t", "no such option: --tpoic", "Did you mean --topic"),
+        ("run --topic", "option '--topic' requires an argument", "`drainer run --help`"),
+        ("run --order no", "--order: 'no' is not one of", "`drainer run --help`"),
+        ("dead lst", "no such command 'lst'", "Did you mean 'list'?"),
+        ("dance", "no such command 'dance'", "`drainer --help`"),
+        ("--loud run", "no such option: --loud", "`drainer --help`"),
+        ("--profile p", "missing command", "`drainer --help`"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_the_words_is_told_as_every_error(
+    words: str, error: str, hint: str
+) -> None:
+    found = CliRunner().invoke(app, words.split(), prog_name="drainer")
+    first, second = found.stderr.splitlines()
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert first.startswith(f"error: {error}")
+    assert second.startswith("hint: ")
+    assert hint in second
+
+
+def test_a_wrong_value_is_told_with_the_variable_that_has_it() -> None:
+    found = CliRunner().invoke(app, ["run", *NO_BROKER], env={"DRAINER_RETRIES": "two"})
+    assert "error: --retries in DRAINER_RETRIES: " in found.stderr
+
+
+def test_json_has_what_is_wrong_with_the_words() -> None:
+    found = CliRunner().invoke(app, ["run", "--json", "--dry-run"], prog_name="drainer")
+    answer = json.loads(found.stdout)
+    assert (answer["status"], answer["exit_code"]) == ("error", 2)
+    assert answer["error"] == "missing --topic, --group, --handler, -b"
+
+
+def test_brokers_that_nothing_names_are_told() -> None:
     found = CliRunner().invoke(app, ["run", *NO_BROKER[:6]])
     assert (found.exit_code, "-b HOST:PORT" in found.stderr) == (2, True)
 
 
-def test_the_help_names_every_command_and_exit_code() -> None:
+def test_the_help_names_every_command_in_its_group_and_every_exit_code() -> None:
     text = CliRunner().invoke(app, ["--help"]).stdout
+    assert {each for names in PANELS.values() for each in names} == {*COMMANDS, *wings.COMMANDS}
+    assert re.findall("─ (\\w+) ─", text) == ["Options", *PANELS]
     for name in COMMAND.commands:  # type: ignore[attr-defined]
         assert f" {name} " in text
     for code in (0, 1, 2, 3, 4, 5, 6, 8):

@@ -94,7 +94,16 @@ def test_a_variable_is_shown_only_if_it_is_read(
     ("text", "said"),
     [
         ("[run]\nconcurency = 5\n", "Did you mean concurrency?"),
-        ("yes = true\n", "can't set yes"),
+        ("concurrancy = 5\n", "Did you mean concurrency?"),
+        ("[resume]\nlater = 5\n[rum]\n", "Did you mean run?"),
+        ("master = 'local'\n", "Did you mean spark-master?"),
+        ("xyz = 5\n", "sets xyz, which is not an option"),
+        ("[run]\nsample = 5\n", "[run] sets sample, which is not an option"),
+        ("profile = 'other'\n", "sets profile, which must be typed each time"),
+        ("yes = true\n", "sets yes, which must be typed each time"),
+        ("[run]\norder = 'none'\n", "gives up the order of sub-keys"),
+        ("max-per-key = 1\n", "it leaves sub-messages out"),
+        ("canary = 1\n", "calls the handler for real"),
         ("run = 5\n", "must be a table"),
         ("nonsense\n", "can't read"),
     ],
@@ -105,6 +114,59 @@ def test_what_makes_no_sense_in_a_profile_is_a_usage_error(
     file = tmp_path / "mine.toml"
     file.write_text(text)
     assert said in drainer("--profile", str(file), "run", *HANDLER, code=2)[1]
+
+
+def profile(home: Path, text: str) -> Path:
+    home.mkdir(exist_ok=True)
+    file = home / "default.toml"
+    file.write_text(text)
+    file.chmod(0o600)
+    return file
+
+
+def test_a_profile_may_hold_what_other_commands_take(home: Path) -> None:
+    profile(home, 'sample = 7\ngroup = "indexer"\nset = ["index=orders"]\n[dead.list]\nlimit = 3\n')
+    assert values("run")["--group"][0] == "indexer"
+    assert values("inspect")["--sample"][0] == "7"
+    assert values("certify")["--sample"][0] == "7"
+    assert values("set") == {}, "its table would be [set]"
+    assert "--group" not in values("redrive"), "which is the group of redrives"
+
+
+def test_the_commands_of_a_group_have_tables_of_their_own(home: Path) -> None:
+    file = profile(home, 'all = true\n[dead]\nsource = ["a"]\n[dead.list]\nlimit = "many"\n')
+    shown = values("dead", "list")
+    assert shown["--all"] == ("True", str(file))
+    assert shown["--source"] == ("a", str(file))
+    assert shown["--limit"] == ("many", str(file))
+    found = drainer("dead", "list", "--dead-letter-topic", "t", "-b", "127.0.0.1:1", code=2)[1]
+    assert "--limit in the profile" in found, "it is taken"
+    profile(home, "[dead.lst]\nlimit = 3\n")
+    assert "Did you mean list?" in drainer("dead", "show", "0:1", code=2)[1]
+
+
+def test_a_group_that_is_a_command_itself_passes_values_on(home: Path) -> None:
+    file = profile(
+        home, '[limits]\ntrials = 5\nreport = "a.html"\n[limits.compare]\nreport = "b.html"\n'
+    )
+    assert values("limits")["--trials"] == ("5", str(file))
+    assert values("limits")["--report"] == ("a.html", str(file))
+    assert values("limits", "compare")["--report"] == ("b.html", str(file))
+
+
+def test_the_values_of_a_profile_are_shown_wherever_it_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(profile(home, "[run]\nconcurrency = 5\n").rename(home / "other.toml"))
+    assert values("--profile", "other")["--concurrency"] == ("5", file)
+    assert file in drainer("--profile", "other", "config", "show", "--json")[0]
+    monkeypatch.setenv("DRAINER_PROFILE", "other")
+    assert values()["--concurrency"] == ("5", file)
+
+
+def test_no_variable_gives_up_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAINER_ORDER", "none")
+    assert values()["--order"] == ("sub-key", "default")
 
 
 def test_a_profile_that_was_named_has_to_be_there_and_be_ones_own(home: Path) -> None:
@@ -123,3 +185,6 @@ def test_help_is_short_and_leads_to_all_of_it(home: Path, command: str) -> None:
     assert "DRAINER_CONCURRENCY" in whole
     assert "╭─ Failures" in whole
     assert max(map(len, short.splitlines())) <= 80
+    for name in ("--shards", "--wave", "--max-doubt"):
+        assert name not in short
+        assert name in whole

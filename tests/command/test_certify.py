@@ -30,7 +30,7 @@ class Certify:
     def __call__(self, handler: str, topic: str | Topic, *more: str, code: int = 0) -> Outcome:
         name = topic if isinstance(topic, str) else topic.name
         where = ["--topic", name, "-b", self.command.bootstrap, "--set", f"calls={self.calls}"]
-        words = ["certify", "--handler", f"{self.handlers}:{handler}", *where, *more]
+        words = ["certify", f"{self.handlers}:{handler}", *where, *more]
         outcome = self.command(*words, code=code)
         assert self.command.left_behind == []
         return outcome

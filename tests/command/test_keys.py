@@ -78,25 +78,25 @@ def test_a_drain_in_the_background_is_not_stopped_by_its_terminal(
 
 
 def test_what_is_to_run_at_the_end_gets_the_summary(command: Command, topic: Topic) -> None:
-    told, halted = command.home / "told.json", command.home / "halted"
-    hooks = ("--on-end", f"cat > {told}; echo hook-says; exit 3", "--on-halt", f"touch {halted}")
-    outcome = command.drain(topic, *hooks, "--json")
+    told, status = command.home / "told.json", command.home / "status"
+    hook = f"cat > {told}; echo $DRAINER_STATUS > {status}; echo hook-says; exit 3"
+    outcome = command.drain(topic, "--on-end", hook, "--json")
     assert json.loads(told.read_text())["sub_messages"]["done"] == 600
     assert "--on-end failed with exit code 3" in outcome.err
     assert "hook-says" in outcome.err
     assert outcome.answer["exit_code"] == 0
-    assert not halted.exists()
+    assert status.read_text() == "done\n"
 
 
 def test_a_halt_is_told_and_no_secret_of_it(command: Command, make_topic: MakeTopic) -> None:
     topic, told = make_topic(same(20)), command.home / "told.json"
-    hook = f"cat > {told} # https://hooks/T0K3N"
+    hook = f'[ "$DRAINER_STATUS" = halted ] && cat > {told} # https://hooks/T0K3N'
     outcome = command.drain(
-        topic, "--on-halt", hook, "--retries", "0", code=5, fail="0/7/0", bad="hot"
+        topic, "--on-end", hook, "--retries", "0", code=5, fail="0/7/0", bad="hot"
     )
     assert json.loads(told.read_text())["exit_code"] == 5
     assert "T0K3N" not in outcome.err + outcome.out
-    assert "--on-halt …" in outcome.err
+    assert "--on-end …" in outcome.err
 
 
 def test_who_will_be_late_hears_of_it_once(command: Command, topic: Topic) -> None:

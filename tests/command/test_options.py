@@ -27,7 +27,6 @@ def test_all_that_a_drain_needs_can_be_in_variables(command: Command, topic: Top
         "bootstrap-server": topic.bootstrap,
         "from": "earliest",
         "concurrency": "7",
-        "order": "key",
         "plan": "elsewhere.json",
         "partition": "0 2",
         "client-property": "isolation.level=read_uncommitted",
@@ -37,8 +36,8 @@ def test_all_that_a_drain_needs_can_be_in_variables(command: Command, topic: Top
     env = {f"DRAINER_{name.upper().replace('-', '_')}": value for name, value in options.items()}
     action = command("run", "--dry-run", env=env).answer
     assert {n: part["end"] for n, part in action["partitions"].items()} == {"0": 10, "2": 10}
-    shown = [action[name] for name in ("order", "concurrency", "plan", "isolation")]
-    assert shown == ["key", 7, "elsewhere.json", "read_uncommitted"]
+    shown = [action[name] for name in ("concurrency", "plan", "isolation")]
+    assert shown == [7, "elsewhere.json", "read_uncommitted"]
     assert command("run", "-c", "3", "--dry-run", env=env).answer["concurrency"] == 3
     command("run", "--yes", env=env)
     assert len(command.record.done()) == 40

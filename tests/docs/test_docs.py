@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from typer.main import get_command
 
 from drainer.cli.app import app
+from drainer.cli.help import options_of
 from drainer.loader import load_handler
 from scenarios.trust.rights import ATTEMPTS, rights_by_command
 
@@ -24,16 +26,47 @@ DOCUMENTS = [
     ROOT / "scenarios/README.md",
 ]
 README = (ROOT / "README.md").read_text()
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 WORDS_MOST = 30_000  # that anybody has to read
+generate = runpy.run_path(str(ROOT / "docs/generate.py"))
+leaves = generate["leaves"]
 
 
 def test_every_command_and_option_is_documented() -> None:
-    generate = runpy.run_path(str(ROOT / "docs/generate.py"))
     found = {path.name: path.read_text() for path in generate["FOLDER"].glob("*.md")}
 
     assert found == generate["pages"](), (
         "docs/reference/cli is not what the commands say. To write it: python docs/generate.py"
     )
+
+
+def test_the_page_of_a_command_has_every_option_with_its_meaning() -> None:
+    for words, command in leaves(get_command(app), ()):
+        page = (ROOT / f"docs/reference/cli/{words.split()[0]}.md").read_text()
+        [part] = re.findall(rf"^##? drainer {words}\n(.+?)(?=^##? |\Z)", page, re.M | re.S)
+        rows = [re.split(r" \| ?", line) for line in part.splitlines() if line.startswith("`")]
+        types = [dict(re.findall(r"`(\S+?)(?: ([^`]+))?`", row[0])) for row in rows]
+        for param in command.params:
+            is_option = param.opts[0].startswith("-")
+            typed = {*param.opts, *param.secondary_opts} if is_option else {param.metavar}
+            assert [set(each) for each in types].count(typed) == 1, (words, typed)
+            place = [set(each) for each in types].index(typed)
+            row, declared = rows[place], options_of(command)[param.name]
+            assert not is_option or param.is_flag or any(types[place].values()), (words, row)
+            assert len(row[1].split()) > 1, (words, row)
+            assert not param.required or row[2] == "required", (words, row)
+            known = [f"`{each}`" for each in (declared.variable, declared.key) if each]
+            assert [each for each in row[3:] if each] == known * is_option, (words, row)
+
+
+def test_no_text_sends_people_to_a_file_that_is_not_installed() -> None:
+    for path in (ROOT / "drainer").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        documented = (each for each in ast.walk(tree) if isinstance(each, DOCUMENTED))
+        docstrings = {ast.get_docstring(each, clean=False) for each in documented}
+        for each in ast.walk(tree):
+            if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                assert "docs/" not in each.value or each.value in docstrings, (path, each.value)
 
 
 def test_the_pages_can_be_read_in_an_afternoon() -> None:

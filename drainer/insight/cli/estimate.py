@@ -73,6 +73,7 @@ def estimate(
         int | None,
         option(
             default=None,
+            risk="it calls the handler for real",
             panel="Estimate",
             metavar="N",
             min=1,

@@ -34,7 +34,6 @@ class Looked(What):
         basic=True, metavar="NAME", help="Consumer group of the backlog; it may be active."
     )
     handler: str | None = option(  # type: ignore[assignment]
-        "--handler",
         basic=True,
         default=None,
         metavar="REFERENCE",

@@ -36,11 +36,7 @@ def list_(
     ],
     limit: Annotated[
         int,
-        option(
-            default=20,
-            min=0,
-            help="Letters to list, newest first. The count covers all.",
-        ),
+        option(default=20, min=0, help="Letters to list, newest first. The count covers all."),
     ],
     redrives: Annotated[Redrives, without("plan")],
     kafka: Kafka,

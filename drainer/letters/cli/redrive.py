@@ -50,16 +50,13 @@ def redrive(
         bool,
         option(
             default=False,
+            envvar=None,
             help="Allow letters of several topics, groups or handlers.",
         ),
     ],
     max_redrives: Annotated[
         int,
-        option(
-            default=3,
-            min=1,
-            help="Leave letters that were redriven this often.",
-        ),
+        option(default=3, min=1, help="Leave letters that were redriven this often."),
     ],
     accept_repeats: Annotated[
         bool,
