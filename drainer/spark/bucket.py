@@ -18,7 +18,8 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
 
 from drainer.errors import StateRefused
-from drainer.spark.objects import REMOVE_TRIES, SECRET_WORDS, STORES, Objects, out_of_reach
+from drainer.spark.objects import REMOVE_TRIES, SECRET_WORDS, Objects, out_of_reach
+from drainer.store.remote import STORES
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta, PutMode, PutResult, UpdateVersion
