@@ -40,6 +40,7 @@ from drainer.spark.shipping import Shipped, ship
 from drainer.spark.state import State, state_beside
 from drainer.spark.task_monitor import TaskMonitor
 from drainer.spark.work import WaveRunner, of_one_task, shards_for
+from drainer.store.remote import kept
 
 LEAVE_S = 5.0  # beyond the grace, for tasks to say that they have stopped
 SLOTS_S = 1.0  # between two looks at how many there are
@@ -86,6 +87,7 @@ class SparkDrain:
         plan, running = self._plan, self._running
         self._epoch = plan.generation  # which rises from run to run
         uri = self._spark.state or state_beside(self._file.path)
+        self._file.named += (uri,)
         self._state = State.open(uri, plan.drain_id)
         times = self._spark.lease
         lock = self._held.lock
@@ -108,7 +110,7 @@ class SparkDrain:
             share=1 / self._tasks,
             redrive=plan.redrive,
         )
-        self._aggregation = Aggregation(plan, uri, self._epoch)
+        self._aggregation = Aggregation(plan, kept(uri), self._epoch)
         self._done_before = self._aggregation.counts()[1].done
         self._kept: set[int] = set()  # deals of which the state has something
         self._kept_to = 0  # the last that was among these

@@ -103,7 +103,9 @@ def test_control_characters_are_refused_with_their_place(
 ) -> None:
     """librdkafka reads a name up to a NUL: this one would load a library."""
     properties.write_text(f"# mine\n{pair}\n")
-    with pytest.raises(UsageError, match=rf"client\.properties:2 has .* {re.escape(char)}$") as raised:
+    with pytest.raises(
+        UsageError, match=rf"client\.properties:2 has .* {re.escape(char)}$"
+    ) as raised:
         ClientSettings.load("a:1", properties)
     assert raised.value.hint
     with pytest.raises(UsageError, match=r"a property on the command line has the control"):
