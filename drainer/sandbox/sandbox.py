@@ -16,11 +16,12 @@ from drainer.core.codec import decode, encode
 from drainer.errors import SandboxRefused
 from drainer.escape import command
 from drainer.java import find_java
+from drainer.ownership import NotOwn, insist_own, read_own
 from drainer.process import ProcessMark
-from drainer.sandbox.broker import Broker
+from drainer.sandbox.broker import FILES, Broker, is_broker_of
 from drainer.sandbox.jars import Say, kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts
-from drainer.store.atomic_file import write_whole
+from drainer.store.atomic_file import prefix_of_new, write_whole
 
 FOLDER_VARIABLE = "DRAINER_SANDBOX"
 STATE_FILE = "sandbox.json"
@@ -137,6 +138,7 @@ def down(folder: Path | None = None, *, say: Say = quiet) -> bool:
         if found is None:
             _require_unused(folder)
             return False
+        _require_nothing_else(folder)
         say(f"stopping the sandbox on {found.bootstrap_servers}")
         if found.process is not None and not found.process.end(grace_s=STOP_TIMEOUT_S):
             raise SandboxRefused(
@@ -226,16 +228,41 @@ def _write(state: SandboxState) -> None:
         ) from error
 
 
+def _require_nothing_else(folder: Path) -> None:
+    names = (STATE_FILE, JMX_LOGIN)
+    for path in sorted(folder.iterdir()):
+        is_new = path.name.startswith(prefix_of_new(folder / STATE_FILE))
+        if path.name not in names and not FILES.fullmatch(path.name) and not is_new:
+            raise SandboxRefused(
+                f"{folder} has more than a sandbox: {path.name}", hint=f"Move {path} elsewhere."
+            )
+
+
 def find(folder: Path) -> SandboxState | None:
-    """What sandbox there is; None when there is none. Raises SandboxRefused as ``down``."""
+    """What sandbox there is; None when there is none. Raises SandboxRefused as ``down``, and when
+    somebody else could have written what is there."""
     file = folder / STATE_FILE
     try:
-        found = decode(file.read_bytes(), _StateFile)
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            data = read_own(STATE_FILE, dir_fd=opened)
+            insist_own(folder, opened)
+        finally:
+            os.close(opened)
+        found = decode(data, _StateFile)
         if found.format != FORMAT:
             raise ValueError(f"its format is {found.format}")
-        return SandboxState(folder, found.ports, found.process)
+        process = found.process
+        if process is not None and process.alive() and not is_broker_of(folder, process):
+            raise ValueError(f"process {process.pid} is not its broker")
+        return SandboxState(folder, found.ports, process)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except NotOwn as error:
+        raise SandboxRefused(
+            f"{file} is not a sandbox of yours: {error}",
+            hint="Name another folder with --folder.",
+        ) from None
     except (OSError, ValueError) as error:
         raise SandboxRefused(
             f"{file} is not a sandbox's state: {error}",

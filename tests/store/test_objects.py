@@ -268,3 +268,48 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
     objects.put("drain/x", b"1")
     assert objects.get("drain/x") == b"1"
     assert mode_of(folder / "drain") == 0o700
+
+
+SOMEBODY = 65534
+for_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+@for_root
+def test_a_sticky_folder_is_its_owner_s(tmp_path: Path) -> None:
+    """Who may rename and remove what others make there."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    os.chown(folder, SOMEBODY, SOMEBODY)
+    with pytest.raises(StateRefused, match="belongs to nobody"):
+        Objects.open(str(folder))
+
+
+@for_root
+@pytest.mark.parametrize("theirs", ["drain", "drain/2", "drain/2/x"])
+def test_what_others_made_in_a_sticky_folder_is_refused(tmp_path: Path, theirs: str) -> None:
+    """They could have been faster, and say that all is finished."""
+    shared = tmp_path / "state"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    objects = Objects.open(str(shared))
+    objects.put("drain/2/x", b"1")
+    os.chown(shared / theirs, SOMEBODY, SOMEBODY)
+
+    calls: list[Callable[[], object]] = [lambda: objects.get("drain/2/x")]
+    if theirs != "drain/2/x":
+        calls += [lambda: objects.children("drain/2"), lambda: objects.put("drain/2/y", b"")]
+    for call in calls:
+        with pytest.raises(StateRefused, match="belongs to nobody"):
+            call()
+
+
+def test_no_link_is_followed_below_the_state(tmp_path: Path) -> None:
+    objects = folder(tmp_path)
+    objects.put("drain/2/x", b"1")
+    root = Path(objects.uri)
+    (root / "other").symlink_to(root / "drain")
+    (root / "drain/y").symlink_to(root / "drain/2/x")
+    assert objects.get("other/2/x") is None
+    with pytest.raises(StateLost, match="symbolic link"):
+        objects.get("drain/y")
