@@ -87,7 +87,7 @@ def test_who_may_write_by_an_access_list_counts(
         (0x10, 7, NO_ID),
         (0x20, 4, NO_ID),
     ]
-    packed = b"".join(struct.pack("<HHI", *each) for each in entries)
+    packed = b"".join(struct.pack("<HHI", *each) for each in sorted(entries))
     try:
         os.setxattr(path, "system.posix_acl_access", struct.pack("<I", 2) + packed)
     except OSError as error:

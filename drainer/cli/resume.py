@@ -74,7 +74,9 @@ def resume(
     """
     with watching.serving(terminal) as metrics:
         running = how.settings(how_long.deadline, reason)
-        spark = engines.spark(plan)
+        # Any engine may have to be told where tasks reported.
+        meant = engines if engines.may_be_spark else replace(engines, state=None)
+        spark = meant.spark(plan)
         file = plan_at(plan, engines.state)
         known = file.load(alone=True).plan
         failures = failing.over(known.failures)

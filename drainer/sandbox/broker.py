@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import re
 import subprocess
 import time
 import uuid
@@ -25,9 +24,6 @@ TAIL_LINES = 15
 HEAP_MIB = 512
 
 MAIN_CLASS, SETTINGS = "kafka.Kafka", "server.properties"
-FILES = re.compile(  # that drainer, Kafka and Java make in a broker's folder
-    r"data|tmp|server\.properties|broker\.(out|log(\.\d+)?)|jmx\.access|(hs_err|replay)_pid\d+\.log"
-)
 
 
 def new_cluster_id() -> str:

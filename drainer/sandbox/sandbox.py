@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 from contextlib import suppress
@@ -18,16 +19,20 @@ from drainer.escape import command
 from drainer.java import find_java
 from drainer.ownership import NotOwn, insist_own, read_own
 from drainer.process import ProcessMark
-from drainer.sandbox.broker import FILES, Broker, is_broker_of
+from drainer.sandbox.broker import Broker, is_broker_of
 from drainer.sandbox.jars import Say, kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts
-from drainer.store.atomic_file import prefix_of_new, write_whole
+from drainer.store.atomic_file import write_whole
 
 FOLDER_VARIABLE = "DRAINER_SANDBOX"
 STATE_FILE = "sandbox.json"
 JMX_LOGIN = "jmx.login"
 FORMAT = "drainer-sandbox/3"
 STOP_TIMEOUT_S = 10.0
+OURS = re.compile(  # what drainer, Kafka and a Java that crashed leave in the folder
+    r"sandbox\.json|jmx\.(login|access)|server\.properties|data|tmp|broker\.(out|log(\.\d+)?)"
+    r"|(hs_err|replay)_pid\d+\.log|\.drainer-.*\.new"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +234,8 @@ def _write(state: SandboxState) -> None:
 
 
 def _require_nothing_else(folder: Path) -> None:
-    names = (STATE_FILE, JMX_LOGIN)
-    for path in sorted(folder.iterdir()):
-        is_new = path.name.startswith(prefix_of_new(folder / STATE_FILE))
-        if path.name not in names and not FILES.fullmatch(path.name) and not is_new:
+    for path in folder.iterdir():
+        if not OURS.fullmatch(path.name):
             raise SandboxRefused(
                 f"{folder} has more than a sandbox: {path.name}", hint=f"Move {path} elsewhere."
             )

@@ -568,10 +568,10 @@ def test_the_digest_of_the_code_tells_whether_it_is_the_same(reference: str) -> 
 def test_what_a_handler_imports_from_beside_it_is_code_of_it(reference: str, beside: str) -> None:
     write("aside.py", "LIMIT = 1")
     write("shop/__init__.py", "from . import prices")
-    write("shop/prices.py", "import json, late.never")
-    write("shop/rules.py", "def rule(): import late")
+    write("shop/prices.py", "import json, late")
+    write("shop/rules.py", "def rule(): import late as lazy")
     write("late.py", "x = 1")
-    write("mine.py", f"from aside import LIMIT\nfrom shop.rules import rule\n{dedent(CLASS)}")
+    write("mine.py", f"{dedent(CLASS)}\nfrom aside import LIMIT\nfrom shop.rules import rule")
     known = code_of(reference)
 
     write(f"{beside}.py", f"{Path(beside).with_suffix('.py').read_text()}\n# changed")
@@ -581,7 +581,7 @@ def test_what_a_handler_imports_from_beside_it_is_code_of_it(reference: str, bes
 def test_a_module_of_a_package_is_found_by_its_own_imports() -> None:
     write(
         "shop/sub/handlers.py",
-        f"from ..rules import rule\nfrom shop import prices\n{dedent(CLASS)}",
+        f"{dedent(CLASS)}\nfrom ..rules import rule\nfrom shop import prices",
     )
     write("shop/rules.py", "def rule(): ...")
     write("shop/prices.py", "x = 1")
