@@ -40,7 +40,6 @@ from drainer.spark.shipping import Shipped, ship
 from drainer.spark.state import State, state_beside
 from drainer.spark.task_monitor import TaskMonitor
 from drainer.spark.work import WaveRunner, of_one_task, shards_for
-from drainer.store.remote import kept
 
 LEAVE_S = 5.0  # beyond the grace, for tasks to say that they have stopped
 SLOTS_S = 1.0  # between two looks at how many there are
@@ -110,7 +109,7 @@ class SparkDrain:
             share=1 / self._tasks,
             redrive=plan.redrive,
         )
-        self._aggregation = Aggregation(plan, kept(uri), self._epoch)
+        self._aggregation = Aggregation(plan, uri, self._epoch)
         self._done_before = self._aggregation.counts()[1].done
         self._kept: set[int] = set()  # deals of which the state has something
         self._kept_to = 0  # the last that was among these

@@ -79,7 +79,6 @@ def plan_at(place: PlanPlace, state: str | None = None) -> SavedPlan:
     else:
         wings.insist_on(wings.Extra.SPARK, f"a plan at {place}")
         file = wings.load(wings.Hook.STORED_PLAN)(place)
-        file.named = (place,)
     if state is not None:
         file.named = (state, *file.named)
     return file
