@@ -279,8 +279,8 @@ class Folder(Objects):
 def _open_folder(path: str, above: int | None, *, make: bool) -> int:
     """Raises NotOwn when what is in it may have been put there by somebody else; OSError.
 
-    Outside of what drainer makes, a sticky folder will do: there others can't touch what this user
-    makes. But its owner can, who must be this user or root.
+    In a sticky folder others can't touch what this user makes; but its owner can, who must be this
+    user or root.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     if above is not None:
@@ -297,8 +297,7 @@ def _open_folder(path: str, above: int | None, *, make: bool) -> int:
         opened = os.open(path, flags, dir_fd=above)
     try:
         status = os.fstat(opened)
-        is_sticky = status.st_mode & stat.S_ISVTX and status.st_uid in (0, os.geteuid())
-        if above is not None or not is_sticky:
+        if not (status.st_mode & stat.S_ISVTX and status.st_uid in (0, os.geteuid())):
             insist_own(path, opened)
     except BaseException:
         os.close(opened)
