@@ -282,8 +282,9 @@ class SavedPlan(ABC):
         except (UsageError, StateRefused, StateLost) as error:
             raise PlanRefused(
                 f"{self.path} names a state of its Spark tasks, but drainer can't read it: {error}",
-                hint="Give this machine access to the state. If it is lost, start again from the"
-                " committed offset with `drainer run` and another --plan.",
+                hint="Give this machine access to the state. If its store has a private endpoint,"
+                " name it with --state. If it is lost, start again from the committed offset with"
+                " `drainer run` and another --plan.",
             ) from error
         return told
 
