@@ -111,10 +111,6 @@ class Objects(ABC):
         """What was put there; None when nothing was. Raises StateLost."""
 
     @abstractmethod
-    def names(self, prefix: str) -> list[str]:
-        """All names below a prefix, sorted, with the prefix before each. Raises StateLost."""
-
-    @abstractmethod
     def children(self, prefix: str) -> list[str]:
         """What stands right below a prefix, without it: objects and folders. Raises StateLost."""
 
@@ -210,14 +206,6 @@ class Folder(Objects):
         with self._reading(), self._opened(above) as folder:
             return read_own(last, dir_fd=folder)
         return None
-
-    def names(self, prefix: str) -> list[str]:
-        found: list[str] = []
-        for child in self.children(prefix):
-            name = f"{prefix}/{child}" if prefix else child
-            inner = self.names(name)
-            found += inner if inner or (self.path / name).is_dir() else [name]
-        return sorted(found)
 
     def children(self, prefix: str) -> list[str]:
         with self._reading(), self._opened(prefix) as folder:

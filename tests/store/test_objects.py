@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from obstore.exceptions import GenericError
 from plans import mode_of
-from stores import bucket, folder
+from stores import bucket, folder, names_in
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
 from drainer.spark.bucket import Bucket
@@ -46,7 +46,7 @@ def test_of_those_that_create_one_name_one_does(make: Make, tmp_path: Path) -> N
 
     assert [a + b for a, b in zip(first, second, strict=True)] == [1] * len(names)
     assert [objects.get(name) == racers[0] for name in names] == first
-    assert objects.names("") == sorted(names)
+    assert names_in(objects) == sorted(names)
     assert objects.create("d/0", racers[0]) == first[0]  # as after a lost answer
 
 
@@ -56,10 +56,10 @@ def test_names_are_those_below_a_prefix(make: Make, tmp_path: Path) -> None:
     for name in ("d/2/x", "d/10/y", "d/control", "dd/z"):
         objects.put(name, b".")
 
-    assert objects.names("d") == ["d/10/y", "d/2/x", "d/control"]
+    assert names_in(objects, "d") == ["d/10/y", "d/2/x", "d/control"]
     assert objects.children("d") == ["10", "2", "control"]
-    assert objects.names("") == ["d/10/y", "d/2/x", "d/control", "dd/z"]
-    assert objects.names("e") == objects.children("e") == []
+    assert names_in(objects) == ["d/10/y", "d/2/x", "d/control", "dd/z"]
+    assert names_in(objects, "e") == objects.children("e") == []
 
 
 @EITHER
@@ -69,10 +69,10 @@ def test_what_is_removed_is_gone_with_all_below_it(make: Make, tmp_path: Path) -
         objects.put(name, b".")
     objects.remove("d/1")
     objects.remove("d/1")
-    assert objects.names("") == ["d/control"]
+    assert names_in(objects) == ["d/control"]
     objects.remove("d/control")
     objects.remove("d")
-    assert objects.names("") == []
+    assert names_in(objects) == []
 
 
 @EITHER
@@ -97,7 +97,7 @@ def test_nothing_is_there_by_halves(make: Make, tmp_path: Path) -> None:
     reader.join()
 
     assert torn == []
-    assert objects.names("") == ["d/x"]
+    assert names_in(objects) == ["d/x"]
 
 
 def test_a_folder_is_nobody_elses(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_late_record_does_not_bring_a_removed_folder_back(tmp_path: Path) -> N
     with pytest.raises(StateLost, match="not there any more"):
         objects.put("d/1/00000001", b".", beside=True)
 
-    assert objects.names("") == []
+    assert names_in(objects) == []
     assert objects.children("") == []
 
 
@@ -170,7 +170,7 @@ def test_an_object_store_that_fails_is_told_in_drainers_words(
     for call in (
         lambda: objects.get("x"),
         lambda: objects.put("x", b"."),
-        lambda: objects.names("x"),
+        lambda: names_in(objects, "x"),
         lambda: objects.children("x"),
         lambda: objects.remove("x"),
     ):
