@@ -14,6 +14,7 @@ library's place, drainer's own among them.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.util
@@ -27,7 +28,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import entry_points
 from operator import attrgetter
 from pathlib import Path
@@ -133,17 +134,23 @@ class LoadedHandler:
         handler.target = None
         return handler
 
-    @property
+    @cached_property
     def code(self) -> str | None:
-        """A digest of its module's file and of those of the classes that it is derived from, but
-        not of Python's own, which an upgrade changes; None without any."""
+        """A digest of its module's file, of those of the classes that it is derived from, and of
+        all beside them that these import; but not of Python's own, which an upgrade changes; None
+        without any."""
         source = self.source
         kind = source if isinstance(source, type) else type(source)
         names = {each.__module__ for each in inspect.getmro(kind)} - {Handler.__module__}
         names = {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
         modules = [source] if inspect.ismodule(source) else map(sys.modules.get, names)
-        paths = [Path(getattr(module, "__file__", None) or "") for module in modules]
-        contents = sorted(hashlib.sha256(p.read_bytes()).digest() for p in paths if p.is_file())
+        files: dict[Path, bytes] = {}
+        for module in modules:
+            if file := getattr(module, "__file__", None):
+                parts = cast(ModuleType, module).__name__.split(".")
+                above = Path(file).parents[len(parts) - (Path(file).stem != "__init__")]
+                _add_source(Path(file), above, above / parts[0], files)
+        contents = sorted(hashlib.sha256(content).digest() for content in files.values())
         return f"sha256:{hashlib.sha256(b''.join(contents)).hexdigest()}" if contents else None
 
     def fresh(self) -> LoadedHandler:
@@ -397,6 +404,33 @@ def _guard(reference: str, load: Callable[[], Any]) -> Any:
             f"can't import the handler {reference}: {describe(error)}{where}",
             hint="Fix the handler. Nothing was touched.",
         ) from error
+
+
+def _add_source(path: Path, folder: Path, package: Path, files: dict[Path, bytes]) -> None:
+    """Adds a file and all that it imports from the folder where imports of it begin, or of an
+    installed one from its package."""
+    if path in files or not path.is_file():
+        return
+    if files and str(path).startswith(_NOT_OF_HANDLERS) and package not in path.parents:
+        return
+    files[path] = path.read_bytes()
+    try:
+        steps = list(ast.walk(ast.parse(files[path])))
+    except (SyntaxError, ValueError):  # an extension module
+        return
+    for step in steps:
+        above, names = folder, list[str]()
+        if isinstance(step, ast.Import):
+            names = [each.name for each in step.names]
+        elif isinstance(step, ast.ImportFrom):
+            names = [f"{step.module or ''}.{each.name}" for each in step.names]
+            above = [folder, *path.parents][: step.level + 1][-1]
+        for name in names:
+            place = above
+            for part in filter(None, name.split(".")):
+                place /= part
+                _add_source(place.with_name(f"{part}.py"), folder, package, files)
+                _add_source(place / "__init__.py", folder, package, files)
 
 
 def _last_line(error: BaseException) -> str:

@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
 import socket
 import stat
+import struct
+import sys
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import BinaryIO
 
 from drainer.errors import Refused
+
+ACL_USER, ACL_GROUP, ACL_WRITE, ACL_HEADER_BYTES = 0x02, 0x08, 0x02, 4  # Linux's posix_acl_xattr.h
 
 
 class NotOwn(Refused):
     """Raised when somebody else could have written a file; the text names the file and who."""
 
 
-def read_own(path: Path) -> bytes:
-    """What a file says, if only its user or root could have written it.
-
-    Asked of the file that was opened, so a link that is moved meanwhile changes nothing.
-
-    Raises NotOwn, and OSError as any reading does.
-    """
-    with path.open("rb") as stream:
-        insist_own(path, os.fstat(stream.fileno()))
+def read_regular(path: Path | str, *, dir_fd: int | None = None) -> bytes:
+    """What a file says, whoever wrote it. Raises OSError; at once for a FIFO or a device."""
+    with _open_regular(path, dir_fd) as stream:
         return stream.read()
 
 
-def insist_own(path: Path, status: os.stat_result) -> None:
-    """Raises NotOwn when ``status`` says that somebody else could have written what is there."""
-    reason = not_own(status)
+def read_own(path: Path | str, *, dir_fd: int | None = None) -> bytes:
+    """What a file says, if only its user or root could have written it.
+
+    Asked of the file that was opened, so a link that is moved meanwhile changes nothing. A path in
+    ``dir_fd`` must not be a link.
+
+    Raises NotOwn, and OSError as ``read_regular`` does.
+    """
+    with _open_regular(path, dir_fd) as stream:
+        insist_own(path, stream.fileno())
+        return stream.read()
+
+
+def insist_own(path: Path | str, descriptor: int) -> None:
+    """Raises NotOwn when somebody else could have written the file or folder that is open."""
+    reason = _not_own(descriptor)
     if reason:
         raise NotOwn(f"{path} {reason}", hint="Read it, then make a copy of your own.")
 
@@ -40,19 +53,7 @@ def insist_new_files_own(folder: Path) -> None:
     """Raises NotOwn when a file that this user makes in a folder would not be this user's alone, as
     on some network and foreign file systems; OSError when none can be made."""
     with TemporaryFile(dir=folder) as probe:
-        insist_own(folder, os.fstat(probe.fileno()))
-
-
-def not_own(status: os.stat_result) -> str:
-    """Why somebody else could have written it: ``belongs to …``, ``is writable by …``."""
-    if status.st_uid not in (os.geteuid(), 0):
-        return f"belongs to {_user(status.st_uid)}, not to {_user(os.geteuid())}"
-    mode = stat.S_IMODE(status.st_mode)
-    if mode & stat.S_IWOTH:
-        return f"is writable by everyone (mode {mode:04o})"
-    if mode & stat.S_IWGRP and not _is_private(status.st_gid, status.st_uid):
-        return f"is writable by group {_group(status.st_gid)} (mode {mode:04o})"
-    return ""
+        insist_own(folder, probe.fileno())
 
 
 def user_at_host(uid: int) -> str:
@@ -68,13 +69,58 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
+def _open_regular(path: Path | str, dir_fd: int | None) -> BinaryIO:
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # or the open waits for a FIFO's writer
+    if dir_fd is not None:
+        flags |= os.O_NOFOLLOW
+    descriptor = os.open(path, flags, dir_fd=dir_fd)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def _not_own(descriptor: int) -> str:
+    """Why somebody else could have written it: ``belongs to …``, ``is writable by …``."""
+    status = os.fstat(descriptor)
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"belongs to {_user(status.st_uid)}, not to {_user(os.geteuid())}"
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & stat.S_IWOTH:
+        return f"is writable by everyone (mode {mode:04o})"
+    if not mode & stat.S_IWGRP:  # with an access list these bits are the most that it gives
+        return ""
+    if not _is_private(status.st_gid, status.st_uid):
+        return f"is writable by group {_group(status.st_gid)} (mode {mode:04o})"
+    return _writer_listed(descriptor, status.st_uid)
+
+
+def _writer_listed(descriptor: int, owner: int) -> str:
+    """Who else may write by a POSIX access list, which Linux alone has."""
+    if sys.platform != "linux":
+        return ""
+    try:
+        found = os.getxattr(descriptor, "system.posix_acl_access")
+    except OSError as error:
+        if error.errno in (errno.ENODATA, errno.EOPNOTSUPP):
+            return ""
+        raise
+    for tag, permissions, number in struct.iter_unpack("<HHI", found[ACL_HEADER_BYTES:]):
+        if permissions & ACL_WRITE and tag == ACL_USER and number not in (0, owner):
+            return f"is writable by user {_user(number)}, as its access list says"
+        if permissions & ACL_WRITE and tag == ACL_GROUP and not _is_private(number, owner):
+            return f"is writable by group {_group(number)}, as its access list says"
+    return ""
+
+
 def _is_private(gid: int, uid: int) -> bool:
     """Whether a group is that of one user alone, as many systems make one for each."""
     try:
         group, user = grp.getgrgid(gid), pwd.getpwuid(uid)
     except KeyError:
         return False
-    return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+    members = {*group.gr_mem, *(each.pw_name for each in pwd.getpwall() if each.pw_gid == gid)}
+    return group.gr_name == user.pw_name and members <= {user.pw_name}
 
 
 def _user(uid: int) -> str:

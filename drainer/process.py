@@ -52,6 +52,16 @@ class ProcessMark:
         """
         return _started(self.pid) == self.started
 
+    def command(self) -> str:
+        """The command that it runs, with blanks between its words; empty when it is gone."""
+        if sys.platform != "linux":
+            return _ps("args=", self.pid)
+        try:
+            words = Path(f"/proc/{self.pid}/cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            return ""
+        return os.fsdecode(words).rstrip("\0").replace("\0", " ")
+
     def signal(self, number: signal.Signals) -> bool:
         """Send a signal; False when the process is gone."""
         if not self.alive():
@@ -116,11 +126,10 @@ def _started_linux(pid: int) -> str | None:
 
 
 def _started_ps(pid: int) -> str | None:
-    answer = subprocess.run(
-        ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    state, _, started = answer.stdout.strip().partition(" ")
+    state, _, started = _ps("stat=,lstart=", pid).partition(" ")
     return None if not state or state.startswith("Z") else started.strip()
+
+
+def _ps(columns: str, pid: int) -> str:
+    words = ["ps", "-ww", "-o", columns, "-p", str(pid)]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()

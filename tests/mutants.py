@@ -344,6 +344,18 @@ drainer/ownership.py
 a-file-that-anybody-wrote-is-trusted (trusted files): test_ownership.py
 -    if mode & stat.S_IWOTH:
 +    if mode & stat.S_IWOTH & stat.S_IWGRP:
+drainer/store/remote.py
+a-plan-chooses-the-endpoint (trusted files): store/test_remote.py
+-        if name in _REGION_NAMES and _REGION.fullmatch(value)
++        if name not in _REGION_NAMES or _REGION.fullmatch(value)
+drainer/spark/objects.py
+a-state-in-a-sticky-folder-is-anybody-s (trusted files): store/test_objects.py
+-        if not (status.st_mode & stat.S_ISVTX and status.st_uid in (0, os.geteuid())):
++        if not status.st_mode & stat.S_ISVTX:
+drainer/loader.py
+a-neighbour-is-not-code (trusted files): loader/test_loader.py
+-            names = [f"{step.module or ''}.{each.name}" for each in step.names]
++            names = []
 drainer/cli/answer.py
 silence-means-yes (confirmation): cli_units/test_answer.py
 -    if answer is None:

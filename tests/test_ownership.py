@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import pwd
+import struct
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from drainer.ownership import NotOwn, read_own
+from drainer.ownership import NotOwn, read_own, read_regular
 
 SOMEBODY = 65534
+NO_ID = 0xFFFF_FFFF
 for_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
@@ -48,3 +54,56 @@ def test_a_group_may_write_if_it_has_that_user_alone(path: Path) -> None:
     assert read_own(path) == b"content"
     os.chown(path, 0, SOMEBODY)
     assert "is writable by group nogroup (gid 65534) (mode 0664)" in refused(path)
+
+
+def test_a_group_is_not_private_if_it_is_another_user_s_primary_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a user is not among the group's members."""
+    path.chmod(0o664)
+    me = pwd.getpwuid(os.geteuid())
+    other = pwd.struct_passwd(("mallory", "x", SOMEBODY, path.stat().st_gid, "", "/", "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwall", lambda: [me])
+    known = path.stat().st_gid == me.pw_gid and me.pw_name == "root"
+    assert not known or read_own(path) == b"content"
+    monkeypatch.setattr(pwd, "getpwall", lambda: [me, other])
+    assert "is writable by group" in refused(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these access lists")
+@pytest.mark.parametrize(
+    ("tag", "permissions", "who"),
+    [(0x02, 6, "user nobody (uid 65534)"), (0x08, 2, "group nogroup (gid 65534)"), (0x02, 4, "")],
+)
+@for_root
+def test_who_may_write_by_an_access_list_counts(
+    path: Path, tag: int, permissions: int, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pwd, "getpwall", lambda: [pwd.getpwuid(0)])
+    entries = [
+        (0x01, 6, NO_ID),
+        (tag, permissions, SOMEBODY),
+        (0x04, 4, NO_ID),
+        (0x10, 7, NO_ID),
+        (0x20, 4, NO_ID),
+    ]
+    packed = b"".join(struct.pack("<HHI", *each) for each in sorted(entries))
+    try:
+        os.setxattr(path, "system.posix_acl_access", struct.pack("<I", 2) + packed)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        pytest.skip("this file system has no access lists")
+    if who:
+        assert f"is writable by {who}, as its access list says" in refused(path)
+    else:
+        assert read_own(path) == b"content"
+
+
+@pytest.mark.parametrize("read", [read_own, read_regular])
+def test_only_a_regular_file_is_opened(tmp_path: Path, read: Callable[[Path], bytes]) -> None:
+    """A FIFO's reader would wait for ever, and a device may have no end."""
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero"), tmp_path):
+        with pytest.raises(OSError, match="not a regular file"):
+            read(path)

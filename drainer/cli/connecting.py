@@ -12,7 +12,7 @@ from drainer.core.plan import OffsetPlan
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import BootstrapMissing, ClientSettings
 from drainer.ownership import NotOwn, read_own
-from drainer.store.plan_file import PlanPlace
+from drainer.store.plan_file import SavedPlan
 from drainer.view.plan import show_before_connecting
 from drainer.view.terminal import Terminal
 
@@ -59,19 +59,20 @@ class Kafka:
         """A connection to the cluster; a context manager. Raises BrokerUnreachable."""
         return connect(self.settings())
 
-    def connect_by_plan(
+    def settings_by_plan(
         self,
         terminal: Terminal,
-        path: PlanPlace,
+        file: SavedPlan,
         plan: OffsetPlan,
         *,
         yes: bool,
         loads: bool = False,
-    ) -> Cluster:
-        """Connects as the plan says, with what the options and the client file say over it.
+    ) -> ClientSettings:
+        """Settings as the plan says, with what the options and the client file say over it.
 
-        Asks before a login goes where the plan alone says, and when its handler is going to be
-        loaded: a plan may have come from anywhere. Raises Refused when that is not confirmed.
+        Asks before anything goes where the plan alone says, a login or requests to its state, and
+        when its handler is going to be loaded: a plan may have come from anywhere. Raises Refused
+        when that is not confirmed.
         """
         overrides = [*self.client_properties, f"isolation.level={plan.isolation}"]
         known = Path(plan.client_config) if plan.client_config else None
@@ -83,13 +84,36 @@ class Kafka:
         except BootstrapMissing:
             settings, by_plan = load(plan.bootstrap_servers), True
         sends = by_plan and settings.has_login
-        if (loads or sends) and not yes:
-            show_before_connecting(
-                terminal, plan, path, settings.bootstrap_servers, config, loads=loads
-            )
-            what = "Connect" if not loads else "Connect and load this handler"
-            insist_on_yes(terminal, f"{what}?", yes=False)
-        return connect(settings)
+        servers = settings.bootstrap_servers
+        confirm_plan(terminal, file, plan, servers, config, loads=loads, sends=sends, yes=yes)
+        return settings
+
+
+def confirm_plan(
+    terminal: Terminal,
+    file: SavedPlan,
+    plan: OffsetPlan,
+    brokers: str | None = None,
+    config: Path | None = None,
+    *,
+    loads: bool = False,
+    sends: bool = False,
+    yes: bool,
+) -> None:
+    """Asks before a plan's handler is loaded, a login is sent to brokers that it alone names, or
+    its state is read at a place that it alone names.
+
+    Raises Refused when that is not confirmed.
+    """
+    state = file.state_to_confirm(plan)
+    if (loads or sends or state) and not yes:
+        show_before_connecting(terminal, plan, file.path, brokers, config, loads=loads, state=state)
+        acts = ["connect"] if brokers else []
+        acts += ["load this handler"] if loads else []
+        acts += ["read this state"] if state else []
+        insist_on_yes(terminal, f"{' and '.join(acts).capitalize()}?", yes=False)
+    if state:
+        file.named += (state,)
 
 
 def connect(settings: ClientSettings) -> Cluster:

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from drainer.cli.answer import insist_on_yes
-from drainer.cli.connecting import Kafka
-from drainer.cli.groups import TableTerminal, changing, command, option
+from drainer.cli.connecting import Kafka, confirm_plan, connect
+from drainer.cli.engines import Engines
+from drainer.cli.groups import TableTerminal, changing, command, only, option
 from drainer.cli.options import PlanArgument, Reason, Yes
 from drainer.errors import EXIT_DONE, EXIT_FOUND, PlanRefused
 from drainer.escape import command as in_shell
@@ -22,6 +23,8 @@ from drainer.view.page import Line
 from drainer.view.plan import history_page, plan_page, show_before_connecting, show_checks
 from drainer.view.terminal import Terminal
 
+Reported = Annotated[Engines, only("state")]
+
 app = typer.Typer(
     no_args_is_help=True,
     help="Show, check, take over or undo an offset plan.",
@@ -30,13 +33,14 @@ app = typer.Typer(
 
 @app.command()
 @command
-def show(plan: PlanArgument, terminal: TableTerminal) -> None:
+def show(plan: PlanArgument, reported: Reported, yes: Yes, terminal: TableTerminal) -> None:
     """Show what a plan holds, without asking a broker.
 
     Example: `drainer plan show orders.indexer.plan.json`
     """
-    file = plan_at(plan)
+    file, state = plan_at(plan, reported.state), reported.state
     try:
+        confirm_plan(terminal, file, file.load(alone=True).plan, yes=yes)
         loaded = file.load()
     except NotOwnPlan as error:
         loaded = file.load(anybodys=True)
@@ -45,7 +49,7 @@ def show(plan: PlanArgument, terminal: TableTerminal) -> None:
     if terminal.json:
         terminal.data(loaded.plan.as_json())
     else:
-        terminal.present(plan_page(loaded.plan, plan))
+        terminal.present(plan_page(loaded.plan, plan, ("--state", state) if state else ()))
 
 
 @app.command()
@@ -120,22 +124,25 @@ def history(plan: PlanArgument, terminal: TableTerminal) -> None:
 
 @app.command()
 @command
-def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> int:
+def verify(
+    plan: PlanArgument, kafka: Kafka, reported: Reported, yes: Yes, terminal: Terminal
+) -> int:
     """Check a plan against itself and the cluster.
 
     drainer prints each check. If the plan can't be resumed as is, the exit code is 7.
 
     Example: `drainer plan verify orders.indexer.plan.json`
     """
-    file, checks, found = plan_at(plan), list[Check](), list[str]()
+    file, checks, found = plan_at(plan, reported.state), list[Check](), list[str]()
     try:
+        settings = kafka.settings_by_plan(terminal, file, file.load(alone=True).plan, yes=yes)
         loaded = file.load()
     except PlanRefused as error:
         if not file.exists:
             raise
         checks = [("the plan can be read with its journal", error)]
     else:
-        with kafka.connect_by_plan(terminal, plan, loaded.plan, yes=yes) as cluster:
+        with connect(settings) as cluster:
             checks = examine(cluster, loaded)
             if all(error is None for _, error in checks):
                 committed = group_offsets(cluster, loaded)
@@ -160,7 +167,14 @@ def verify(plan: PlanArgument, kafka: Kafka, yes: Yes, terminal: Terminal) -> in
 
 @app.command()
 @changing
-def undo(plan: PlanArgument, kafka: Kafka, reason: Reason, yes: Yes, terminal: Terminal) -> None:
+def undo(
+    plan: PlanArgument,
+    kafka: Kafka,
+    reported: Reported,
+    reason: Reason,
+    yes: Yes,
+    terminal: Terminal,
+) -> None:
     """Put the group back to its committed offsets before the drain.
 
     The group's consumers then read again what the drain handled. The plan keeps what is done:
@@ -168,10 +182,11 @@ def undo(plan: PlanArgument, kafka: Kafka, reason: Reason, yes: Yes, terminal: T
 
     Example: `drainer plan undo orders.indexer.plan.json`
     """
-    file = plan_at(plan)
+    file = plan_at(plan, reported.state)
+    settings = kafka.settings_by_plan(terminal, file, file.load(alone=True).plan, yes=yes)
     loaded = file.load()
     group = loaded.plan.group
-    with kafka.connect_by_plan(terminal, plan, loaded.plan, yes=yes) as cluster:
+    with connect(settings) as cluster:
         moves = undo_moves(cluster, loaded)
         if moves:
             for each in moves:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from drainer.cli.connecting import Kafka
+from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import preview_and_drain, settle_cap
 from drainer.cli.engines import Engines
 from drainer.cli.groups import changing, defaults, only, without
@@ -74,18 +74,22 @@ def resume(
     """
     with watching.serving(terminal) as metrics:
         running = how.settings(how_long.deadline, reason)
-        spark = engines.spark(plan)
-        file = plan_at(plan)
-        loaded = file.load()
-        known = loaded.plan
+        # Any engine may have to be told where tasks reported.
+        meant = engines if engines.may_be_spark else replace(engines, state=None)
+        spark = meant.spark(plan)
+        file = plan_at(plan, engines.state)
+        known = file.load(alone=True).plan
         failures = failing.over(known.failures)
         ruled = rules.over(RuleSettings() if no_rules else known.rules)
         curve = known.limits
         if limits is not None:
             curve = None if limits.strip().lower() == "none" else load_limits(limits)
-        with kafka.connect_by_plan(terminal, plan, known, yes=yes, loads=True) as cluster:
-            if kafka.client_config is not None:  # its login goes with where this resume connects
-                known = replace(known, client_config=str(kafka.client_config.absolute()))
+        settings = kafka.settings_by_plan(terminal, file, known, yes=yes, loads=True)
+        loaded = file.load()
+        known = loaded.plan
+        if kafka.client_config is not None:  # its login goes with where this resume connects
+            known = replace(known, client_config=str(kafka.client_config.absolute()))
+        with connect(settings) as cluster:
             prepared = prepare_resume(
                 *(cluster, file, loaded, running, failures, known),
                 rules=ruled,

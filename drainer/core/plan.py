@@ -49,6 +49,7 @@ from drainer.policy.rules.settings import RuleAccount, RuleSettings
 FORMAT = "drainer-plan/5"
 EVENTS_FIRST, EVENTS_LAST = 100, 900  # of a history
 
+_DrainId = Annotated[str, msgspec.Meta(pattern=r"^[\w-]+\Z")]  # names a folder, too
 _Isolation = Annotated[str, msgspec.Meta(pattern=r"^read_(un)?committed\Z")]
 _Order = Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(order.value for order in Order)})\Z")]
 
@@ -95,7 +96,7 @@ class OffsetPlan(JsonRecord):
     all events, or of very many the first and the last. ``classes`` are drained before the rest.
     """
 
-    drain_id: str
+    drain_id: _DrainId
     created: str
     updated: str
     generation: Whole

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+from unicodedata import category
 
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -125,9 +126,10 @@ class ClientSettings:
         as ``sasl.jaas.config``, is refused with librdkafka's own advice.
 
         Raises:
-            UsageError: when the file can't be read, a line or an override is not ``name=value``, a
-                property is unknown, has a value that librdkafka rejects, or is drainer's own to
-                set; BootstrapMissing when no bootstrap servers are given. And what ``read`` raises.
+            UsageError: when the file can't be read, a line or an override is not ``name=value`` or
+                has a control character, a property is unknown, has a value that librdkafka rejects,
+                or is drainer's own to set; BootstrapMissing when no bootstrap servers are given.
+                And what ``read`` raises.
         """
         properties: dict[str, str] = {}
         options = [_pair(text, "a property on the command line") for text in overrides]
@@ -142,6 +144,7 @@ class ClientSettings:
                 hint=f"Name them with -b HOST:PORT, {BOOTSTRAP_VARIABLE}, or {BOOTSTRAP}=... in"
                 " the properties file.",
             )
+        _insist_on_text(servers, "the list of bootstrap servers")
         settings = cls(servers.strip(), properties)
         settings._validate()
         return settings
@@ -266,7 +269,7 @@ def _of_file(path: Path | None, read: Callable[[Path], bytes]) -> Iterator[tuple
     if path is None:
         return
     try:
-        lines = read(path).decode().splitlines()
+        lines = read(path).decode().split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(
@@ -285,7 +288,20 @@ def _pair(text: str, place: str) -> tuple[str, str]:
         raise UsageError(
             f"{place} is not name=value", hint="Write it as security.protocol=SASL_SSL."
         )
-    return name.strip(), value.strip()
+    name, value = name.strip(), value.strip()
+    _insist_on_text(name, place)
+    _insist_on_text(value, place, allowed="\r\n" if name.endswith(".pem") else "")
+    return name, value
+
+
+def _insist_on_text(text: str, place: str, allowed: str = "") -> None:
+    """librdkafka reads up to a NUL: a name with one would be another property than is checked."""
+    for char in text:
+        if category(char) == "Cc" and char not in allowed:
+            raise UsageError(
+                f"{place} has the control character U+{ord(char):04X}",
+                hint="Remove that character.",
+            )
 
 
 def _insist_on_allowed(name: str, value: str) -> None:

@@ -35,7 +35,7 @@ from drainer.operations.policy import settle_policy
 from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
 from drainer.policy.failures import FailureSettings
-from drainer.store.plan_file import PlanPlace, SavedPlan, absolute, plan_at
+from drainer.store.plan_file import PlanPlace, SavedPlan, absolute
 
 # Makes sure that no task of a former driver does anything any more, and gives what removes all that
 # they reported. Raises Refused when they can't be told to end.
@@ -62,7 +62,7 @@ def drain(
 
     Raises Refused when something changed since the preview was made.
     """
-    file, control = plan_at(prepared.action.plan_path), control or Control()
+    file, control = prepared.file, control or Control()
     make_lock = partial(make_lock, session_s=prepared.engine.session_s)
     server = _control_server(prepared, control, give_up, runtime)
 
@@ -77,7 +77,7 @@ def drain(
         if server.trouble is not None:
             say(f"other processes can't control or watch this drain: {server.trouble}")
         _look_again(cluster, prepared)
-        prepared, forget_tasks = _taken_over(file, prepared, say)
+        prepared, forget_tasks = _taken_over(prepared, say)
         prepared.policy.make(cluster)
         plan, cap = prepared.plan, prepared.action.cap
 
@@ -175,14 +175,15 @@ def _drain(prepared: Prepared, held: HeldDrain) -> Summary:
 
 
 def _taken_over(
-    file: SavedPlan, prepared: Prepared, say: Callable[[str], None]
+    prepared: Prepared, say: Callable[[str], None]
 ) -> tuple[Prepared, Callable[[], None]]:
     """Without tasks of a former driver, and with all that they reported. The function removes
     that, once a plan on disk has it."""
     if prepared.seen is None or prepared.seen.written.state is None:
         return prepared, lambda: None
     take_over: TakeOver = wings.load(wings.Hook.TAKE_OVER)
-    forget = take_over(prepared.seen.written, file.path, say)
+    file = prepared.file
+    forget = take_over(file.reaching(prepared.seen.written), file.path, say)
     loaded = file.load()
     if prepared.action.resumes:
         return going_on(prepared, loaded), forget

@@ -154,4 +154,4 @@ def take_plan(
         ) from error
     finally:
         target.release()
-    target.load()
+    target.load(alone=True)

@@ -106,7 +106,7 @@ def prepare_resume(
         handler,
         running,
         policy,
-        file.path,
+        file,
         loaded,
         partitions=tuple(
             PartitionAction(

@@ -78,7 +78,7 @@ class Prepared:
 
     ``policy`` is what it needs for its dead letters.
 
-    ``engine`` is what it runs on.
+    ``engine`` is what it runs on, and ``file`` is where the plan is kept.
 
     ``seen`` is what lay at the plan's path: the plan that is resumed, or a finished one that a new
     drain sets aside; None when there was none.
@@ -88,6 +88,7 @@ class Prepared:
     handler: LoadedHandler
     seen: LoadedPlan | None
     policy: Policy
+    file: SavedPlan
     engine: Engine = IN_PROCESS
 
     @property
@@ -160,7 +161,7 @@ def prepare(
         request.handler,
         running,
         policy,
-        path,
+        plan_at(path),
         seen,
         partitions=tuple(
             PartitionAction(part.partition, part.start, part.end, part.committed)
@@ -177,7 +178,7 @@ def safe(
     handler: LoadedHandler,
     running: LocalSettings,
     policy: Policy,
-    path: PlanPlace,
+    file: SavedPlan,
     seen: LoadedPlan | None,
     *,
     partitions: tuple[PartitionAction, ...],
@@ -192,7 +193,7 @@ def safe(
         bundling=handler.bundling,
         concurrency=Concurrency.of(running.concurrency),
         buffer_bytes=running.buffer_bytes,
-        plan_path=path,
+        plan_path=file.path,
         partitions=partitions,
         resumes=resumes,
         checks=checks,
@@ -200,7 +201,7 @@ def safe(
         makes_topic=policy.makes,
         held=held,
     )
-    return Prepared(action, handler, seen, policy)
+    return Prepared(action, handler, seen, policy, file)
 
 
 def nothing_to_drain(prepared: Prepared) -> Summary:

@@ -23,6 +23,8 @@ PROBE_EVERY_S = 0.05
 TAIL_LINES = 15
 HEAP_MIB = 512
 
+MAIN_CLASS, SETTINGS = "kafka.Kafka", "server.properties"
+
 
 def new_cluster_id() -> str:
     """Make an id as Kafka's own tools do."""
@@ -143,7 +145,7 @@ class Broker:
 
     @property
     def _settings(self) -> Path:
-        return self.folder / "server.properties"
+        return self.folder / SETTINGS
 
     @property
     def _output(self) -> Path:
@@ -217,7 +219,7 @@ class Broker:
             raise self._refused("the broker's storage could not be formatted")
 
     def _spawn(self, java: Path, path: str) -> None:
-        command = self._java(java, path, *self._metrics(), "kafka.Kafka", str(self._settings))
+        command = self._java(java, path, *self._metrics(), MAIN_CLASS, str(self._settings))
         self._say(f"starting Kafka {KAFKA_VERSION} on {self.bootstrap_servers}")
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
@@ -243,6 +245,11 @@ class Broker:
                 log.seek(self._log_from)
                 said += log.read().decode(errors="replace")
         return "\n".join(said.splitlines()[-TAIL_LINES:])
+
+
+def is_broker_of(folder: Path, process: ProcessMark) -> bool:
+    """Whether a process is a broker whose folder this is."""
+    return process.command().endswith(f" {MAIN_CLASS} {folder / SETTINGS}")
 
 
 def server_properties(data: Path, ports: BrokerPorts, extra: Mapping[str, str]) -> str:

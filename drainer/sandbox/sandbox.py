@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 from contextlib import suppress
@@ -16,8 +17,9 @@ from drainer.core.codec import decode, encode
 from drainer.errors import SandboxRefused
 from drainer.escape import command
 from drainer.java import find_java
+from drainer.ownership import NotOwn, insist_own, read_own
 from drainer.process import ProcessMark
-from drainer.sandbox.broker import Broker
+from drainer.sandbox.broker import Broker, is_broker_of
 from drainer.sandbox.jars import Say, kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts
 from drainer.store.atomic_file import write_whole
@@ -27,6 +29,10 @@ STATE_FILE = "sandbox.json"
 JMX_LOGIN = "jmx.login"
 FORMAT = "drainer-sandbox/3"
 STOP_TIMEOUT_S = 10.0
+OURS = re.compile(  # what drainer, Kafka and a Java that crashed leave in the folder
+    r"sandbox\.json|jmx\.(login|access)|server\.properties|data|tmp|broker\.(out|log(\.\d+)?)"
+    r"|(hs_err|replay)_pid\d+\.log|\.drainer-.*\.new"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +143,7 @@ def down(folder: Path | None = None, *, say: Say = quiet) -> bool:
         if found is None:
             _require_unused(folder)
             return False
+        _require_nothing_else(folder)
         say(f"stopping the sandbox on {found.bootstrap_servers}")
         if found.process is not None and not found.process.end(grace_s=STOP_TIMEOUT_S):
             raise SandboxRefused(
@@ -226,16 +233,39 @@ def _write(state: SandboxState) -> None:
         ) from error
 
 
+def _require_nothing_else(folder: Path) -> None:
+    for path in folder.iterdir():
+        if not OURS.fullmatch(path.name):
+            raise SandboxRefused(
+                f"{folder} has more than a sandbox: {path.name}", hint=f"Move {path} elsewhere."
+            )
+
+
 def find(folder: Path) -> SandboxState | None:
-    """What sandbox there is; None when there is none. Raises SandboxRefused as ``down``."""
+    """What sandbox there is; None when there is none. Raises SandboxRefused as ``down``, and when
+    somebody else could have written what is there."""
     file = folder / STATE_FILE
     try:
-        found = decode(file.read_bytes(), _StateFile)
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            data = read_own(STATE_FILE, dir_fd=opened)
+            insist_own(folder, opened)
+        finally:
+            os.close(opened)
+        found = decode(data, _StateFile)
         if found.format != FORMAT:
             raise ValueError(f"its format is {found.format}")
-        return SandboxState(folder, found.ports, found.process)
+        process = found.process
+        if process is not None and process.alive() and not is_broker_of(folder, process):
+            raise ValueError(f"process {process.pid} is not its broker")
+        return SandboxState(folder, found.ports, process)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except NotOwn as error:
+        raise SandboxRefused(
+            f"{file} is not a sandbox of yours: {error}",
+            hint="Name another folder with --folder.",
+        ) from None
     except (OSError, ValueError) as error:
         raise SandboxRefused(
             f"{file} is not a sandbox's state: {error}",

@@ -30,6 +30,7 @@ from drainer.core.progress import (
 from drainer.errors import account_wrong
 from drainer.policy.rules.settings import RuleAccount, asked_beyond, greater
 from drainer.spark.records import Head
+from drainer.store.remote import kept
 
 Part = tuple[int, str]  # what one claim has of a wave, by the number of that
 Changes = dict[str, dict[int, Progress]]  # by claim and partition
@@ -134,7 +135,7 @@ class Aggregation:
     claim = ALL
 
     def __init__(self, plan: OffsetPlan, uri: str, epoch: int) -> None:
-        self._uri = uri
+        self._uri = kept(uri)
         self._epoch = epoch
         self._over = False
         self._base = dict(plan.claims[ALL])

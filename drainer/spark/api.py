@@ -165,7 +165,7 @@ def drain(
     def run() -> Summary:
         with connect(settings) as cluster:
             prepared = _prepare(
-                cluster, plan_at(absolute(place)), request, running, failures, rules
+                cluster, plan_at(absolute(place), state), request, running, failures, rules
             )
             prepared = settle_on_spark(prepared, on_spark, by_master=False)
             engine = replace(prepared.action.engine, why="as the session is")

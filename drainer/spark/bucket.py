@@ -18,7 +18,8 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
 
 from drainer.errors import StateRefused
-from drainer.spark.objects import REMOVE_TRIES, SECRET_WORDS, STORES, Objects, out_of_reach
+from drainer.spark.objects import REMOVE_TRIES, SECRET_WORDS, Objects, out_of_reach
+from drainer.store.remote import STORES
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta, PutMode, PutResult, UpdateVersion
@@ -108,10 +109,6 @@ class Bucket(Objects):
             hint="Name a store with conditional puts (If-Match).",
         )
 
-    def names(self, prefix: str) -> list[str]:
-        found = self._do("listed", lambda: self._store.list(prefix or None).collect())
-        return sorted(each["path"] for each in found)
-
     def children(self, prefix: str) -> list[str]:
         found = self._do("listed", lambda: self._store.list_with_delimiter(prefix or None))
         names = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
@@ -120,7 +117,7 @@ class Bucket(Objects):
     def remove(self, prefix: str) -> None:
         def remove() -> None:
             for _ in range(REMOVE_TRIES):
-                below = self.names(prefix)
+                below = [each["path"] for each in self._store.list(prefix or None).collect()]
                 with suppress(FileNotFoundError):  # removed by another process meanwhile
                     self._store.delete(below or [prefix])
                     return

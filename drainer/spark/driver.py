@@ -86,6 +86,7 @@ class SparkDrain:
         plan, running = self._plan, self._running
         self._epoch = plan.generation  # which rises from run to run
         uri = self._spark.state or state_beside(self._file.path)
+        self._file.named += (uri,)
         self._state = State.open(uri, plan.drain_id)
         times = self._spark.lease
         lock = self._held.lock

@@ -11,25 +11,18 @@ import os
 import shutil
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
-from drainer.ownership import NotOwn, insist_own
+from drainer.ownership import NotOwn, insist_own, read_own
 from drainer.store.atomic_file import NEW, new_beside, open_new
+from drainer.store.remote import STORES, is_folder, split
 from drainer.wings import Extra, insist_on
 
-STORES = {  # schemes, and what obstore calls them
-    "s3": "s3",
-    "s3a": "s3",
-    "gs": "gs",
-    "gcs": "gs",
-    "abfs": "abfs",
-    "abfss": "abfss",
-}
 REMOVE_TRIES = 5  # while another process removes or writes there
 SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
 
@@ -43,12 +36,7 @@ def check_uri(uri: str) -> None:
         )
     if "://" not in uri:
         return
-    try:
-        parts = urlsplit(uri)
-    except ValueError:
-        raise UsageError(
-            "the place of the state is not a valid URI", hint="Write it like s3://bucket/path."
-        ) from None
+    parts = split(uri)
     scheme = parts.scheme
     if scheme == "file":
         if parts.netloc not in ("", "localhost"):
@@ -79,11 +67,6 @@ def check_uri(uri: str) -> None:
         )
 
 
-def is_folder(uri: str) -> bool:
-    """Whether a URI names a folder, and no object store."""
-    return "://" not in uri or urlsplit(uri).scheme == "file"
-
-
 class Objects(ABC):
     """Names and bytes. A name has slashes, and what stands before one is like a folder."""
 
@@ -98,7 +81,7 @@ class Objects(ABC):
         understood or holds credentials, StateRefused when what it names can't be used.
         """
         check_uri(uri)
-        parts = urlsplit(uri)
+        parts = split(uri)
         if is_folder(uri):
             return Folder(Path(unquote(parts.path) if parts.scheme == "file" else uri))
         insist_on(Extra.SPARK, f"a state at {parts.scheme}://")
@@ -128,10 +111,6 @@ class Objects(ABC):
         """What was put there; None when nothing was. Raises StateLost."""
 
     @abstractmethod
-    def names(self, prefix: str) -> list[str]:
-        """All names below a prefix, sorted, with the prefix before each. Raises StateLost."""
-
-    @abstractmethod
     def children(self, prefix: str) -> list[str]:
         """What stands right below a prefix, without it: objects and folders. Raises StateLost."""
 
@@ -155,23 +134,30 @@ class Objects(ABC):
 
 
 class Folder(Objects):
-    """Objects in a folder; what drainer makes is nobody else's."""
+    """Objects in a folder; what drainer makes is nobody else's.
+
+    They say what is done. So each folder and each file is looked at once it is open: what somebody
+    else could have put there is refused. Below ``path`` no link is followed.
+    """
 
     is_local = True
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.uri = str(self.path)
-        if os.path.lexists(self.path):
-            insist_private(self.path, self.uri)
+        with self._reading(), self._opened(""):
+            pass
 
     def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
-        self._place(name, data, Path.replace, beside=beside)
+        def replace(new: str, last: str, folder: int) -> None:
+            os.replace(new, last, src_dir_fd=folder, dst_dir_fd=folder)
+
+        self._place(name, data, replace, beside=beside)
 
     def create(self, name: str, data: bytes) -> bool:
-        def link(new: Path, path: Path) -> None:
-            path.hardlink_to(new)  # which replaces nothing
-            new.unlink()
+        def link(new: str, last: str, folder: int) -> None:
+            os.link(new, last, src_dir_fd=folder, dst_dir_fd=folder)  # which replaces nothing
+            os.unlink(new, dir_fd=folder)
 
         try:
             self._place(name, data, link)
@@ -183,69 +169,61 @@ class Folder(Objects):
         self,
         name: str,
         data: bytes,
-        place: Callable[[Path, Path], object],
+        place: Callable[[str, str, int], object],
         *,
         beside: bool = False,
     ) -> None:
         """Writes a file by another name, and puts it where it belongs. Raises as ``put``, and
         FileExistsError."""
-        path = self.path / name
-        new = new_beside(path)
+        above, _, last = name.rpartition("/")
+        new = new_beside(Path(last)).name
         try:
-            if not beside:
-                self._make(path.parent)
-            file = open_new(new)
-            try:
-                _write_all(file, data)
-            finally:
-                os.close(file)
-            place(new, path)
+            with self._opened(above, make=not beside) as folder:
+                try:
+                    file = open_new(new, folder)
+                    try:
+                        _write_all(file, data)
+                    finally:
+                        os.close(file)
+                    place(new, last, folder)
+                except OSError:
+                    with suppress(OSError):
+                        os.unlink(new, dir_fd=folder)
+                    raise
+        except FileExistsError:
+            raise
         except OSError as error:
-            with suppress(OSError):
-                new.unlink()
-            if isinstance(error, FileExistsError):
-                raise
             if error.errno in (errno.ENOENT, errno.ESTALE):
-                raise out_of_reach(f"{path.parent} is not there any more", self.uri) from error
+                gone = f"{self.path / above} is not there any more"
+                raise out_of_reach(gone, self.uri) from error
             raise PlanNotWritten(
                 f"can't write the state in {self.uri}: {error.strerror or error}",
                 hint="Make room, or let this user write. Then resume: what is there is valid.",
             ) from error
 
     def get(self, name: str) -> bytes | None:
-        try:
-            with (self.path / name).open("rb", buffering=0) as file:
-                return file.read()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise self._not_read(error) from error
-
-    def names(self, prefix: str) -> list[str]:
-        found: list[str] = []
-        for child in self.children(prefix):
-            name = f"{prefix}/{child}" if prefix else child
-            inner = self.names(name)
-            found += inner if inner or (self.path / name).is_dir() else [name]
-        return sorted(found)
+        above, _, last = name.rpartition("/")
+        with self._reading(), self._opened(above) as folder:
+            return read_own(last, dir_fd=folder)
+        return None
 
     def children(self, prefix: str) -> list[str]:
-        try:
-            found = [path.name for path in (self.path / prefix).iterdir()]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except OSError as error:
-            raise self._not_read(error) from error
-        return sorted(name for name in found if not name.endswith(NEW))
+        with self._reading(), self._opened(prefix) as folder:
+            found = [each.name for each in os.scandir(folder)]
+            return sorted(name for name in found if not name.endswith(NEW))
+        return []
 
     def remove(self, prefix: str) -> None:
-        path = self.path / prefix
+        above, _, last = prefix.rpartition("/")
         for left in reversed(range(REMOVE_TRIES)):
             try:
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink(missing_ok=True)
+                with self._opened(above) as folder:
+                    if last not in {each.name for each in os.scandir(folder)}:
+                        return
+                    try:
+                        shutil.rmtree(last, dir_fd=folder)
+                    except NotADirectoryError:
+                        os.unlink(last, dir_fd=folder)
             except OSError as error:
                 if left and error.errno in (errno.ENOENT, errno.ENOTEMPTY):
                     continue
@@ -254,34 +232,65 @@ class Folder(Objects):
                 ) from error
             return
 
-    def _make(self, folder: Path) -> None:
-        if folder.is_dir():
-            return
-        if folder != self.path:
-            self._make(folder.parent)
-        else:
-            folder.parent.mkdir(parents=True, exist_ok=True)
+    @contextmanager
+    def _opened(self, folder: str, *, make: bool = False) -> Iterator[int]:
+        """A descriptor of a folder below, of which each one above was looked at, too.
+
+        Raises StateRefused, and OSError.
+        """
         try:
-            folder.mkdir(mode=0o700)
-        except FileExistsError:
-            insist_private(folder, self.uri)
+            opened = _open_folder(self.uri, None, make=make)
+            try:
+                for part in filter(None, folder.split("/")):
+                    above, opened = opened, _open_folder(part, opened, make=make)
+                    os.close(above)
+                yield opened
+            finally:
+                os.close(opened)
+        except NotOwn as error:
+            raise StateRefused(
+                f"the state at {self.uri} says what is done, but {error}",
+                hint="Name a folder of your own with --state.",
+            ) from None
 
-    def _not_read(self, error: OSError) -> StateLost:
-        return out_of_reach(error.strerror or str(error), self.uri)
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Goes past what is not there. Raises StateLost."""
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            raise out_of_reach(error.strerror or str(error), self.uri) from error
 
 
-def insist_private(folder: Path, uri: str) -> None:
-    """Raises StateRefused when what is in a folder may have been put there by somebody else."""
-    status = folder.stat()
-    if status.st_mode & stat.S_ISVTX:
-        return  # others can't touch what this user makes there
+def _open_folder(path: str, above: int | None, *, make: bool) -> int:
+    """Raises NotOwn when what is in it may have been put there by somebody else; OSError.
+
+    In a sticky folder others can't touch what this user makes; but its owner can, who must be this
+    user or root.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    if above is not None:
+        flags |= os.O_NOFOLLOW
     try:
-        insist_own(folder, status)
-    except NotOwn as error:
-        raise StateRefused(
-            f"the state at {uri} says what is done, but {error}",
-            hint="Name a folder of your own with --state.",
-        ) from None
+        opened = os.open(path, flags, dir_fd=above)
+    except FileNotFoundError:
+        if not make:
+            raise
+        if above is None:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700, dir_fd=above)
+        opened = os.open(path, flags, dir_fd=above)
+    try:
+        status = os.fstat(opened)
+        if not (status.st_mode & stat.S_ISVTX and status.st_uid in (0, os.geteuid())):
+            insist_own(path, opened)
+    except BaseException:
+        os.close(opened)
+        raise
+    return opened
 
 
 def _write_all(file: int, data: bytes) -> None:

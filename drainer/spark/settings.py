@@ -15,7 +15,8 @@ from drainer.kafka.settings import REDACTED, hides
 from drainer.operations.engine import HeldDrain
 from drainer.spark import lease
 from drainer.spark.lease import LeaseTimes
-from drainer.spark.objects import check_uri, is_folder
+from drainer.spark.objects import check_uri
+from drainer.store.remote import is_folder
 from drainer.wings import Extra, insist_on
 
 EVERY_CORE = "local[*]"

@@ -40,6 +40,7 @@ class StoredPlan(SavedPlan):
         self._tag: UpdateVersion | None = None  # of what was read or written last
         self._unanswered: set[bytes] = set()  # what was written since then, maybe
         self._holder = token_hex(8)
+        self.named = (uri,)
 
     @property
     def path(self) -> str:

@@ -11,13 +11,13 @@ from zlib import crc32
 NEW = ".new"  # ends the name of what is not whole yet
 
 
-def open_new(path: Path) -> int:
+def open_new(path: Path | str, dir_fd: int | None = None) -> int:
     """Makes a file of this user's alone: no link is followed, and nothing taken that was there.
 
     Raises OSError.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(path, flags | os.O_APPEND, 0o600)
+    return os.open(path, flags | os.O_APPEND, 0o600, dir_fd=dir_fd)
 
 
 def prefix_of_new(path: Path) -> str:

@@ -11,7 +11,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -36,9 +36,10 @@ from drainer.errors import (
     UsageError,
 )
 from drainer.escape import command
-from drainer.ownership import NotOwn, insist_new_files_own, read_own
+from drainer.ownership import NotOwn, insist_new_files_own, read_own, read_regular
 from drainer.store.atomic_file import prefix_of_new, write_to_last
 from drainer.store.journal import Journal, not_written, read_journal
+from drainer.store.remote import kept, reached
 
 PlanPlace: TypeAlias = Path | str  # a file, or the URI of an object
 
@@ -68,16 +69,21 @@ def absolute(place: PlanPlace) -> PlanPlace:
     return place.absolute() if isinstance(place, Path) else place
 
 
-def plan_at(place: PlanPlace) -> SavedPlan:
-    """The plan at a place, whether there is one or not.
+def plan_at(place: PlanPlace, state: str | None = None) -> SavedPlan:
+    """The plan at a place, whether there is one or not; ``state`` is where a person says that its
+    tasks report.
 
     Raises UsageError or StateRefused when a URI is no good; ExtraMissing.
     """
+    file: SavedPlan
     if isinstance(place, Path):
-        return PlanFile(place)
-    wings.insist_on(wings.Extra.SPARK, f"a plan at {place}")
-    stored: SavedPlan = wings.load(wings.Hook.STORED_PLAN)(place)
-    return stored
+        file = PlanFile(place)
+    else:
+        wings.insist_on(wings.Extra.SPARK, f"a plan at {place}")
+        file = wings.load(wings.Hook.STORED_PLAN)(place)
+    if state is not None:
+        file.named = (state, *file.named)
+    return file
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,12 @@ class SavedPlan(ABC):
     """One plan, wherever it is kept. ``hold`` it before writing, and ``release`` it at the end.
 
     A place without locks and journals has what stands here of them.
+
+    Attributes:
+        named: URIs that a person gave or agreed to: a state is read in their buckets alone.
     """
+
+    named: tuple[str, ...] = ()
 
     @property
     @abstractmethod
@@ -170,11 +181,11 @@ class SavedPlan(ABC):
         ``plan`` is what it says with its journal, which is folded in. Raises PlanRefused.
         """
 
-    def load(self, *, anybodys: bool = False) -> LoadedPlan:
+    def load(self, *, anybodys: bool = False, alone: bool = False) -> LoadedPlan:
         """What the plan says with its journal, and with what tasks reported.
 
-        ``anybodys`` takes what other users may have written too: to be looked at, by a person. What
-        tasks reported is left out then, since that is wherever the plan says.
+        ``alone`` leaves out what tasks reported, which is wherever the plan says; ``anybodys`` does
+        as well, and takes what other users may have written too: to be looked at, by a person.
 
         Raises PlanRefused when there is no plan here, or it can't be trusted.
         """
@@ -182,7 +193,7 @@ class SavedPlan(ABC):
             data = self._read(anybodys=anybodys)
             refused = None
             try:
-                loaded = self._loaded(data, anybodys=anybodys)
+                loaded = self._loaded(data, anybodys=anybodys, alone=alone)
             except PlanRefused as error:
                 refused = error
             if self._read(anybodys=anybodys) == data:
@@ -190,6 +201,29 @@ class SavedPlan(ABC):
         if refused is not None:
             raise refused
         return loaded
+
+    def state_to_confirm(self, plan: OffsetPlan) -> str | None:
+        """Where the plan alone says that its tasks report: None when a person said so, too.
+
+        Raises UsageError when it can't be understood.
+        """
+        if plan.state is None or reached(plan.state.uri, self.named) is not None:
+            return None
+        return kept(plan.state.uri)
+
+    def reaching(self, plan: OffsetPlan) -> OffsetPlan:
+        """A plan whose state can be opened. Raises UsageError, and PlanRefused when no person has
+        named its place."""
+        if plan.state is None:
+            return plan
+        uri = reached(plan.state.uri, self.named)
+        if uri is None:
+            raise PlanRefused(
+                f"{self.path} names a state at {kept(plan.state.uri)}, which drainer reads only"
+                " with your consent",
+                hint=f"Resume it, which asks: {command('resume', self.path)}",
+            )
+        return replace(plan, state=replace(plan.state, uri=uri))
 
     def insist_unchanged(self, seen: LoadedPlan | None) -> None:
         """Makes sure that the plan is what it was before it was held; None stands for no plan.
@@ -216,12 +250,12 @@ class SavedPlan(ABC):
             return
         self._take_back(aside)
 
-    def _loaded(self, data: bytes, *, anybodys: bool) -> LoadedPlan:
+    def _loaded(self, data: bytes, *, anybodys: bool, alone: bool) -> LoadedPlan:
         """A plan, with what lies beside it now."""
         with _named(self.path):
             written = OffsetPlan.decode(data)
         records, left_out, torn, last = self._records_since(written, anybodys=anybodys)
-        told = [] if anybodys else self._told(written)
+        told = [] if anybodys or alone else self._told(written)
         plan = _merged(written, records)
         known = 0
         with suppress(PlanRefused):  # they may be of another plan
@@ -245,12 +279,14 @@ class SavedPlan(ABC):
         if written.state is None:
             return []
         try:
-            told: list[Told] = wings.load(wings.Hook.TOLD_SINCE)(written.state, written.drain_id)
+            state = self.reaching(written).state
+            told: list[Told] = wings.load(wings.Hook.TOLD_SINCE)(state, written.drain_id)
         except (UsageError, StateRefused, StateLost) as error:
             raise PlanRefused(
                 f"{self.path} names a state of its Spark tasks, but drainer can't read it: {error}",
-                hint="Give this machine access to the state. If it is lost, start again from the"
-                " committed offset with `drainer run` and another --plan.",
+                hint="Give this machine access to the state. If its store has a private endpoint,"
+                " name it with --state. If it is lost, start again from the committed offset with"
+                " `drainer run` and another --plan.",
             ) from error
         return told
 
@@ -450,7 +486,7 @@ class PlanFile(SavedPlan):
                 Path(aside).rename(self._path)
 
     def _read(self, *, anybodys: bool) -> bytes:
-        read = Path.read_bytes if anybodys else read_own
+        read = read_regular if anybodys else read_own
         try:
             return read(self._path)
         except NotOwn as error:
@@ -470,7 +506,7 @@ class PlanFile(SavedPlan):
         something may be, and then the younger one may know of a sub-message and not of an earlier
         one of its lane: a resume would handle the two in the wrong order.
         """
-        read = Path.read_bytes if anybodys else read_own
+        read = read_regular if anybodys else read_own
         records: list[Record] = []
         left_out: list[Record] = []
         journals = self._journals()

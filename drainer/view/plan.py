@@ -18,16 +18,18 @@ from drainer.view.summary import account, parked_field
 from drainer.view.terminal import Terminal
 
 
-def plan_page(plan: OffsetPlan, path: Path | str | None = None) -> Page:
-    """How far a drain has come, what it was to do, and with a path how to go on from it."""
+def plan_page(
+    plan: OffsetPlan, path: Path | str | None = None, options: Sequence[str] = ()
+) -> Page:
+    """How far a drain has come, what it was to do, and with a path and options how to resume it."""
     subject = f"{plan.topic}, for group {plan.group}"
     left = sum(map(plan.to_go, plan.partitions))
     head = Line(f"at most {figures.counted(left, 'offset')} left", Tone.WARN)
     ways = []
     if path is not None:
         if plan.conserved and not plan.complete:
-            ways.append(Field("resume", command("resume", path)))
-        ways.append(Field("undo", command("plan undo", path)))
+            ways.append(Field("resume", command("resume", path, options=options)))
+        ways.append(Field("undo", command("plan undo", path, options=options)))
     return Page(
         Line("drained", Tone.GOOD, OK) if plan.complete else head,
         (
@@ -51,19 +53,21 @@ def show_before_connecting(
     terminal: Terminal,
     plan: OffsetPlan,
     path: Path | str,
-    brokers: str,
+    brokers: str | None,
     client_config: Path | None,
     *,
     loads: bool,
+    state: str | None = None,
 ) -> None:
     """What a plan has this machine do, before any of it is done. Shown even when quiet."""
     said = "as the plan says" if brokers == plan.bootstrap_servers else ""
+    properties = str(client_config) if client_config else "no client properties"
     terminal.items(
         Field("plan", str(path), f"begun {plan.created}"),
         Field("topic", plan.topic, f"for group {plan.group}"),
-        Field("connects to", brokers, said),
-        Field("with", str(client_config) if client_config else "no client properties"),
+        *([Field("connects to", brokers, said), Field("with", properties)] if brokers else []),
         *([Field("loads", plan.handler, "this runs its code")] if loads else []),
+        *([Field("reads", state, "with this environment's login")] if state else []),
         urgent=True,
     )
 

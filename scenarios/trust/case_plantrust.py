@@ -35,23 +35,28 @@ def trap(folder: Path) -> tuple[Path, Path]:
     return handler, ran
 
 
-@case(
-    16,
-    "plugin.library.paths in a client's properties",
-    before="librdkafka loaded the library: its code ran",
-)
-def no_native_plugin(stage: Stage) -> str:
+def evil_library(folder: Path) -> tuple[Path, Path]:
+    """A library that leaves a mark when it is loaded, and where that mark is."""
     compiler = shutil.which("cc")
     if compiler is None:
         raise NotHeld("there is no C compiler to make the plugin with")
-    ran, library = stage.folder / "ran", stage.folder / "evil.so"
-    source = stage.folder / "evil.c"
+    ran, library, source = folder / "ran", folder / "evil.so", folder / "evil.c"
     source.write_text(
         "#include <stdio.h>\n__attribute__((constructor)) static void run(void)"
         f' {{ FILE *f = fopen("{ran}", "w"); if (f) fclose(f); }}\n',
         encoding="ascii",
     )
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    return library, ran
+
+
+@case(
+    16,
+    "plugin.library.paths in a client's properties",
+    before="librdkafka loaded the library: its code ran",
+)
+def no_native_plugin(stage: Stage) -> str:
+    library, ran = evil_library(stage.folder)
     topic = a_topic(stage)
     ended = stage.drainer(
         *("inspect", "-b", stage.bootstrap, "--topic", topic, "--group", "g"),

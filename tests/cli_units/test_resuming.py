@@ -95,6 +95,11 @@ def test_a_path_is_said_so_that_a_shell_takes_it() -> None:
     )
 
 
+def test_the_endpoint_of_a_state_is_said_for_no_plan_holds_it() -> None:
+    uri = "s3://drains/d?region=eu-1&endpoint=https://minio.example"
+    assert given("--state", uri).command("p.json") == f"drainer resume p.json --state '{uri}'"
+
+
 def test_a_new_option_is_either_fixed_while_a_drain_runs_or_taken_by_it() -> None:
     changed = {each.name for each in fields(LocalSettings)} - FIXED
     of_failures = {each.name for each in fields(FailureSettings)}

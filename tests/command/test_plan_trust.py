@@ -6,19 +6,24 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from command.conftest import MakeTopic, committed, operations
 from command.process import Command
+from drainer.core.merge import StateReference
 from drainer.core.plan import OffsetPlan
 from drainer.kafka.cluster import Cluster
 from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
 
 SOMEBODY = 65534
+KEYS = {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "hush"}
 LOGIN = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=u\nsasl.password=p\n"
 for_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
@@ -111,6 +116,65 @@ def test_resume_asks_before_it_connects_or_loads_anything(
     assert trap.brokers in outcome.err
     assert str(trap.handler) in outcome.err
     assert trap.is_untouched()
+
+
+def test_the_state_that_a_plan_names_is_asked_for_before_anything_goes_there(
+    command: Command, plan: Path, trap: Trap
+) -> None:
+    uri = f"s3://drains/d?region=eu-west-1&endpoint=http://{trap.brokers}"
+    forge(plan, state=StateReference(uri, 1, 1))
+
+    for words in ("plan show", "plan verify", "plan undo", "resume"):
+        outcome = command(*words.split(), str(plan), env=KEYS, code=3)
+        assert "--yes" in outcome.hint, words
+        assert "s3://drains/d?region=eu-west-1 " in outcome.err, words
+        assert trap.brokers not in outcome.err, words
+    command("plan", "history", str(plan), env=KEYS)
+    command("plan", "take", str(plan), "--to", "mine.json", "--yes", env=KEYS)
+    assert trap.is_untouched()
+
+
+def test_the_endpoint_of_a_state_comes_from_a_person(
+    command: Command, plan: Path, trap: Trap
+) -> None:
+    forge(plan, state=StateReference(f"s3://drains/d?endpoint=http://{trap.brokers}", 1, 1))
+
+    with empty_store() as (endpoint, asked):
+        show = ("plan", "show", str(plan))
+        private = {**KEYS, "AWS_ENDPOINT_URL": endpoint}
+        outcome = command(*show, "--yes", env=private, code=3)
+        assert "can't read it" in outcome.error
+        assert "/drains" in asked.pop()
+        asked.clear()
+        command(*show, "--state", f"s3://drains/d?endpoint={endpoint}", env=KEYS, code=3)
+        assert "/drains" in asked.pop()
+    assert trap.is_untouched()
+
+
+@contextmanager
+def empty_store() -> Iterator[tuple[str, list[str]]]:
+    """The address of an object store without a bucket, and what it was asked for."""
+    asked: list[str] = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+
+
+def test_a_plan_that_is_not_a_file_is_refused_at_once(command: Command) -> None:
+    fifo = command.folder / "p.json"
+    os.mkfifo(fifo)
+    for words in ("plan show", "plan verify", "plan history", "resume"):
+        code = 7 if words == "plan verify" else 3
+        assert "not a regular file" in command(*words.split(), str(fifo), code=code).err
 
 
 def killed_amid(command: Command, make_topic: MakeTopic) -> Topic:

@@ -109,7 +109,7 @@ def insist_on_the_end(
     command.record.check_order()
     assert committed(cluster, topic) == {0: len(values)}
     assert plan_at(plan).load().plan.complete
-    assert Objects.open(s3.uri(topic.name)).names("") == ["orders.plan.json"]
+    assert Objects.open(s3.uri(topic.name)).children("") == ["orders.plan.json"]
     assert command.left_behind == []
 
 
@@ -147,7 +147,7 @@ def test_a_driver_in_the_cluster_drains_by_its_plan_in_an_object_store(
         driver.ends(0)
     objects = Objects.open(s3.uri(topic.name))
     eventually(
-        lambda: objects.names("") == ["orders.plan.json"] and plan_at(plan).load().plan.complete,
+        lambda: objects.children("") == ["orders.plan.json"] and plan_at(plan).load().plan.complete,
         "the drain ends and leaves its plan",
         PATIENCE_S,
     )

@@ -231,6 +231,12 @@ def test_a_claim_goes_when_all_of_its_waves_are_finished_whatever_is_left_before
     assert set(aggregation.claims()) == {ALL, "0/2"}
 
 
+def test_the_plan_holds_no_endpoint_of_the_state() -> None:
+    aggregation = Aggregation(plan_of(100), "s3://b/d?region=eu-1&endpoint=http://minio", 1)
+    assert aggregation.state is not None
+    assert aggregation.state.uri == "s3://b/d?region=eu-1"
+
+
 def test_a_wave_of_messages_that_split_into_nothing_is_finished_at_once() -> None:
     aggregation = Aggregation(plan_of(100), "/state", 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,43 @@ def test_what_runs_code_is_taken_from_nowhere(properties: Path, name: str, value
     assert raised.value.hint
     with pytest.raises(UsageError, match=name):
         ClientSettings.load("a:1", None, [f"{name}={value}"])
+
+
+@pytest.mark.parametrize(
+    ("pair", "char"),
+    [
+        ("plugin.library.paths\0=/tmp/evil", "U+0000"),
+        ("plugin.library.paths\0x=/tmp/evil", "U+0000"),
+        ("client.id=a\0b", "U+0000"),
+        ("client.id=a\x1b[2J", "U+001B"),
+        ("client.id=a\tb", "U+0009"),
+        ("client.id=a\x0bb", "U+000B"),
+        ("client.id=a\x85b", "U+0085"),
+        ("ssl.ca.pem=a\0b", "U+0000"),
+    ],
+)
+def test_control_characters_are_refused_with_their_place(
+    properties: Path, pair: str, char: str
+) -> None:
+    """librdkafka reads a name up to a NUL: this one would load a library."""
+    properties.write_text(f"# mine\n{pair}\n")
+    with pytest.raises(
+        UsageError, match=rf"client\.properties:2 has .* {re.escape(char)}$"
+    ) as raised:
+        ClientSettings.load("a:1", properties)
+    assert raised.value.hint
+    with pytest.raises(UsageError, match=r"a property on the command line has the control"):
+        ClientSettings.load("a:1", None, [pair])
+    with pytest.raises(UsageError, match="bootstrap servers has the control character"):
+        ClientSettings.load("a:1\0,b:2")
+
+
+def test_a_certificate_and_a_file_of_windows_have_line_ends(properties: Path) -> None:
+    pem = "-----BEGIN CERTIFICATE-----\r\nMIIB\n-----END CERTIFICATE-----"
+    settings = ClientSettings.load("a:1", None, [f"ssl.ca.pem={pem}"])
+    assert settings.properties["ssl.ca.pem"] == pem
+    properties.write_bytes(b"client.id=windows\r\ndebug=cgrp\r\n")
+    assert ClientSettings.load("a:1", properties).properties["client.id"] == "windows"
 
 
 def test_a_plain_principal_and_keytab_are_taken() -> None:

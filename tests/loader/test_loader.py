@@ -532,8 +532,11 @@ def test_a_fresh_one_of_a_module_or_an_instance_is_the_same() -> None:
         assert handler.fresh().target is handler.target
 
 
+FILES_BESIDE = ("mine", "parent", "aside", "shop", "shop.rules", "shop.prices", "late")
+
+
 def code_of(reference: str) -> str:
-    for name in ("mine", "parent", "aside", f"{OWN_NAME}mine"):
+    for name in (*FILES_BESIDE, "shop.sub", "shop.sub.handlers", f"{OWN_NAME}mine"):
         sys.modules.pop(name, None)
     importlib.invalidate_caches()
     found = load_handler(reference).code
@@ -545,19 +548,48 @@ def code_of(reference: str) -> str:
 def test_the_digest_of_the_code_tells_whether_it_is_the_same(reference: str) -> None:
     write("parent.py", CLASS)
     write("aside.py", "x = 1")
-    write(
-        "mine.py", "import aside\nfrom parent import Reindex as Parent\nclass Reindex(Parent): ..."
-    )
+    write("mine.py", "from parent import Reindex as Parent\nclass Reindex(Parent): ...")
     known = code_of(reference)
     assert code_of(reference) == known
 
     write("aside.py", "x = 2")
-    assert code_of(reference) == known, "only what it is derived from counts"
+    assert code_of(reference) == known, "nothing imports it"
     write("parent.py", f"{dedent(CLASS)}\n# changed")
     changed = code_of(reference)
     assert changed != known
-    write("mine.py", "from parent import Reindex as Parent\nclass Reindex(Parent): ...")
+    write(
+        "mine.py", "import aside\nfrom parent import Reindex as Parent\nclass Reindex(Parent): ..."
+    )
     assert code_of(reference) not in (known, changed)
+
+
+@pytest.mark.parametrize("beside", ["aside", "shop/__init__", "shop/rules", "shop/prices", "late"])
+@pytest.mark.parametrize("reference", ["mine.py:Reindex", "mine:Reindex"])
+def test_what_a_handler_imports_from_beside_it_is_code_of_it(reference: str, beside: str) -> None:
+    write("aside.py", "LIMIT = 1")
+    write("shop/__init__.py", "from . import prices")
+    write("shop/prices.py", "import json, late")
+    write("shop/rules.py", "def rule(): import late as lazy")
+    write("late.py", "x = 1")
+    write("mine.py", f"{dedent(CLASS)}\nfrom aside import LIMIT\nfrom shop.rules import rule")
+    known = code_of(reference)
+
+    write(f"{beside}.py", f"{Path(beside).with_suffix('.py').read_text()}\n# changed")
+    assert code_of(reference) != known
+
+
+def test_a_module_of_a_package_is_found_by_its_own_imports() -> None:
+    write(
+        "shop/sub/handlers.py",
+        f"{dedent(CLASS)}\nfrom ..rules import rule\nfrom shop import prices",
+    )
+    write("shop/rules.py", "def rule(): ...")
+    write("shop/prices.py", "x = 1")
+    found = [code_of("shop.sub.handlers:Reindex")]
+    for path in ("shop/rules.py", "shop/prices.py"):
+        write(path, f"{Path(path).read_text()}\n# changed")
+        found.append(code_of("shop.sub.handlers:Reindex"))
+    assert len(set(found)) == 3
 
 
 def test_another_python_is_no_change_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:

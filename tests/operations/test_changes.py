@@ -9,7 +9,7 @@ from drainer.core.event import Deed, Event
 from drainer.operations.examine import changes
 from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
-from drainer.store.plan_file import LoadedPlan
+from drainer.store.plan_file import LoadedPlan, PlanFile
 from kafka.topic import WAIT_S, eventually
 from operations.conftest import Story
 from view import samples
@@ -45,6 +45,7 @@ def test_a_resume_that_takes_over_tasks_keeps_what_it_was_told() -> None:
         handler=None,  # type: ignore[arg-type]
         seen=LoadedPlan(Path("p"), seen, seen, 0, False, 1),
         policy=None,  # type: ignore[arg-type]
+        file=PlanFile(Path("p")),
     )
     reported = replace(seen, parked_lanes=replace(seen.parked_lanes, total=1))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -15,9 +17,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from drainer import sandbox
 from drainer.errors import SandboxRefused
+from drainer.process import ProcessMark
 from drainer.sandbox.sandbox import default_folder, down_command, find
 
 TIMEOUT_S = 30
+for_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
 @pytest.fixture
@@ -141,6 +145,45 @@ def test_down_removes_a_sandbox_whose_broker_never_ran(folder: Path) -> None:
 def test_down_never_signals_a_process_that_only_has_the_old_pid(folder: Path) -> None:
     _leave(folder, process={"pid": os.getpid(), "started": "before a reboot"})
     assert sandbox.down(folder)  # and this process lives to say so
+
+
+def test_down_never_signals_a_process_that_is_not_its_broker(folder: Path) -> None:
+    """As a forged file may say, or one that was copied."""
+    bystander = subprocess.Popen(["sleep", "600"])
+    try:
+        mark = ProcessMark.of(bystander.pid)
+        assert mark is not None
+        _leave(folder, process=asdict(mark))
+        with pytest.raises(SandboxRefused, match=f"process {bystander.pid} is not its broker"):
+            sandbox.down(folder)
+        assert mark.alive()
+    finally:
+        bystander.kill()
+        bystander.wait()
+    assert sandbox.down(folder)
+
+
+@for_root
+@pytest.mark.parametrize("theirs", ["", "sandbox.json"])
+def test_a_sandbox_of_another_user_is_left_alone(folder: Path, theirs: str) -> None:
+    _leave(folder, process=None)
+    os.chown(folder / theirs, 65534, 65534)
+    with pytest.raises(SandboxRefused, match=r"is not a sandbox of yours: .* belongs to nobody"):
+        sandbox.down(folder)
+    os.chown(folder / theirs, 0, 0)
+    (folder / theirs).chmod(0o777)
+    with pytest.raises(SandboxRefused, match="is writable by everyone"):
+        sandbox.down(folder)
+    (folder / theirs).chmod(0o700)
+    assert sandbox.down(folder)
+
+
+def test_down_removes_nothing_that_is_not_a_sandbox_s(folder: Path) -> None:
+    _leave(folder, process=None)
+    (folder / "thesis.tex").write_text("years of work")
+    with pytest.raises(SandboxRefused, match=r"has more than a sandbox: thesis\.tex"):
+        sandbox.down(folder)
+    (folder / "thesis.tex").unlink()
 
 
 @pytest.mark.parametrize(

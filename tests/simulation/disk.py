@@ -53,7 +53,9 @@ class Disk:
         self._made = 0
         self._names = 0
 
-    def open(self, path: Path | str, flags: int, mode: int = 0o777) -> int:
+    def open(
+        self, path: Path | str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None
+    ) -> int:
         name = _name(path)
         if name == "":
             return self._opened(FOLDER)

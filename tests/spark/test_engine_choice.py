@@ -23,6 +23,7 @@ from drainer.operations.start import Prepared
 from drainer.policy.rules.settings import RuleSettings, SkipRule
 from drainer.spark import settings
 from drainer.spark.settings import OnSpark, SparkSettings
+from drainer.store.plan_file import PlanFile
 from view import samples
 
 PLAN = samples.plan()
@@ -62,6 +63,7 @@ def prepared(plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
         handler=as_handler(changes.pop("handler", Once), "Once"),
         seen=None,
         policy=None,  # type: ignore[arg-type]
+        file=PlanFile(Path("p")),
         **changes,  # type: ignore[arg-type]
     )
 

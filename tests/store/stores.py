@@ -68,10 +68,6 @@ class Failing(Objects):
         self._pass()
         return self.inner.get(name)
 
-    def names(self, prefix: str) -> list[str]:
-        self._pass()
-        return self.inner.names(prefix)
-
     def children(self, prefix: str) -> list[str]:
         self._pass()
         return self.inner.children(prefix)
@@ -92,3 +88,12 @@ def done(
     """Progress of so many messages with two sub-messages each, all of them finished."""
     messages, subs = Counts(read=count, done=count), Counts(read=2 * count, done=2 * count)
     return Progress(watermark, finished, partial or {}, messages, subs)
+
+
+def names_in(objects: Objects, prefix: str = "") -> list[str]:
+    """All names below a prefix, with the prefix before each."""
+    found: list[str] = []
+    for child in objects.children(prefix):
+        name = f"{prefix}/{child}" if prefix else child
+        found += names_in(objects, name) or [name]
+    return sorted(found)

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from obstore.exceptions import GenericError
 from plans import mode_of
-from stores import bucket, folder
+from stores import bucket, folder, names_in
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
 from drainer.spark.bucket import Bucket
@@ -46,7 +46,7 @@ def test_of_those_that_create_one_name_one_does(make: Make, tmp_path: Path) -> N
 
     assert [a + b for a, b in zip(first, second, strict=True)] == [1] * len(names)
     assert [objects.get(name) == racers[0] for name in names] == first
-    assert objects.names("") == sorted(names)
+    assert names_in(objects) == sorted(names)
     assert objects.create("d/0", racers[0]) == first[0]  # as after a lost answer
 
 
@@ -56,10 +56,10 @@ def test_names_are_those_below_a_prefix(make: Make, tmp_path: Path) -> None:
     for name in ("d/2/x", "d/10/y", "d/control", "dd/z"):
         objects.put(name, b".")
 
-    assert objects.names("d") == ["d/10/y", "d/2/x", "d/control"]
+    assert names_in(objects, "d") == ["d/10/y", "d/2/x", "d/control"]
     assert objects.children("d") == ["10", "2", "control"]
-    assert objects.names("") == ["d/10/y", "d/2/x", "d/control", "dd/z"]
-    assert objects.names("e") == objects.children("e") == []
+    assert names_in(objects) == ["d/10/y", "d/2/x", "d/control", "dd/z"]
+    assert names_in(objects, "e") == objects.children("e") == []
 
 
 @EITHER
@@ -69,10 +69,10 @@ def test_what_is_removed_is_gone_with_all_below_it(make: Make, tmp_path: Path) -
         objects.put(name, b".")
     objects.remove("d/1")
     objects.remove("d/1")
-    assert objects.names("") == ["d/control"]
+    assert names_in(objects) == ["d/control"]
     objects.remove("d/control")
     objects.remove("d")
-    assert objects.names("") == []
+    assert names_in(objects) == []
 
 
 @EITHER
@@ -97,7 +97,7 @@ def test_nothing_is_there_by_halves(make: Make, tmp_path: Path) -> None:
     reader.join()
 
     assert torn == []
-    assert objects.names("") == ["d/x"]
+    assert names_in(objects) == ["d/x"]
 
 
 def test_a_folder_is_nobody_elses(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_late_record_does_not_bring_a_removed_folder_back(tmp_path: Path) -> N
     with pytest.raises(StateLost, match="not there any more"):
         objects.put("d/1/00000001", b".", beside=True)
 
-    assert objects.names("") == []
+    assert names_in(objects) == []
     assert objects.children("") == []
 
 
@@ -170,7 +170,7 @@ def test_an_object_store_that_fails_is_told_in_drainers_words(
     for call in (
         lambda: objects.get("x"),
         lambda: objects.put("x", b"."),
-        lambda: objects.names("x"),
+        lambda: names_in(objects, "x"),
         lambda: objects.children("x"),
         lambda: objects.remove("x"),
     ):
@@ -268,3 +268,48 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
     objects.put("drain/x", b"1")
     assert objects.get("drain/x") == b"1"
     assert mode_of(folder / "drain") == 0o700
+
+
+SOMEBODY = 65534
+for_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+@for_root
+def test_a_sticky_folder_is_its_owner_s(tmp_path: Path) -> None:
+    """Who may rename and remove what others make there."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    os.chown(folder, SOMEBODY, SOMEBODY)
+    with pytest.raises(StateRefused, match="belongs to nobody"):
+        Objects.open(str(folder))
+
+
+@for_root
+@pytest.mark.parametrize("theirs", ["drain", "drain/2", "drain/2/x"])
+def test_what_others_made_in_a_sticky_folder_is_refused(tmp_path: Path, theirs: str) -> None:
+    """They could have been faster, and say that all is finished."""
+    shared = tmp_path / "state"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    objects = Objects.open(str(shared))
+    objects.put("drain/2/x", b"1")
+    os.chown(shared / theirs, SOMEBODY, SOMEBODY)
+
+    calls: list[Callable[[], object]] = [lambda: objects.get("drain/2/x")]
+    if theirs != "drain/2/x":
+        calls += [lambda: objects.children("drain/2"), lambda: objects.put("drain/2/y", b"")]
+    for call in calls:
+        with pytest.raises(StateRefused, match="belongs to nobody"):
+            call()
+
+
+def test_no_link_is_followed_below_the_state(tmp_path: Path) -> None:
+    objects = folder(tmp_path)
+    objects.put("drain/2/x", b"1")
+    root = Path(objects.uri)
+    (root / "other").symlink_to(root / "drain")
+    (root / "drain/y").symlink_to(root / "drain/2/x")
+    assert objects.get("other/2/x") is None
+    with pytest.raises(StateLost, match="symbolic link"):
+        objects.get("drain/y")

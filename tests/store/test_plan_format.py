@@ -244,6 +244,7 @@ def test_a_plan_that_breaks_a_law_is_refused_by_name(
     ("path", "value"),
     [
         (("generation",), True),
+        (("drain_id",), "../precious"),
         (("order",), "sideways"),
         (("claims", "all", "0", "finished"), "125- 140"),
         (("claims", "all", "0", "partial"), {"131 ": "5:deadbeef:d"}),

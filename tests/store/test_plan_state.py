@@ -108,8 +108,32 @@ def test_a_state_that_is_gone_is_refused(file: PlanFile, state: State) -> None:
 @pytest.mark.parametrize("uri", ["s3://bucket/d?no_such_option=1", "ftp://host"])
 def test_a_state_that_can_not_be_reached_is_refused(uri: str, file: PlanFile) -> None:
     file.write(replace(PLAN, state=StateReference(uri, 1, 1)))
+    file.named = (uri,)
     with pytest.raises(PlanRefused, match="can't read it"):
         file.load()
+
+
+def test_a_remote_state_is_read_only_where_a_person_named_its_bucket(
+    file: PlanFile, state: State
+) -> None:
+    remote = StateReference("s3://bucket/d?region=eu-1&endpoint=http://evil.example", 2, 3)
+    file.write(replace(PLAN, state=remote))
+
+    with pytest.raises(
+        PlanRefused, match=r"s3://bucket/d\?region=eu-1, which .* consent"
+    ) as caught:
+        file.load()
+    assert "drainer resume" in (caught.value.hint or "")
+    alone = file.load(alone=True).plan
+    assert alone.claims == PLAN.claims
+    assert file.state_to_confirm(alone) == "s3://bucket/d?region=eu-1"
+    file.named = ("s3://bucket/d?endpoint=https://minio.example",)
+    assert file.state_to_confirm(alone) is None
+    opened = file.reaching(alone).state
+    assert opened is not None
+    assert opened.uri == "s3://bucket/d?region=eu-1&endpoint=https://minio.example"
+    file.write(plan_at(state))
+    assert file.load().plan.state is not None
 
 
 def test_a_record_outside_of_the_backlog_is_refused(file: PlanFile, state: State) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from plans import PLAN
-from stores import AT_ONCE, DRAIN, STREAMS, Failing, bucket, done, driven, folder
+from stores import AT_ONCE, DRAIN, STREAMS, Failing, bucket, done, driven, folder, names_in
 
 from drainer.core.claims import ALL
 from drainer.core.merge import Record, TaskRecord, Told
@@ -438,7 +438,7 @@ def test_another_drains_state_stays(state: State) -> None:
     other = driven(State(state.objects, "20260101-180000-other0"), 4)
     begun(state, FIRST)
     state.remove()
-    assert state.objects.names(DRAIN) == []
+    assert names_in(state.objects, DRAIN) == []
     assert (other.epoch(), other.control(4)) == (4, Control())
 
 
@@ -496,4 +496,4 @@ def test_a_handler_that_is_closed_late_leaves_nothing_in_a_folder_that_was_remov
     with pytest.raises(LockLost, match="state is gone"):
         state.opening(1)
 
-    assert state.objects.names("") == []
+    assert names_in(state.objects) == []

@@ -1,0 +1,216 @@
+"""What strangers send or leave: plans, states, client properties, sandboxes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import orjson
+
+from drainer.core.merge import Record, StateReference
+from drainer.core.progress import Counts, Progress
+from drainer.process import ProcessMark
+from drainer.spark.lease import LOCAL
+from drainer.spark.state import Attempt, State
+from drainer.spark.streams import Streams
+from drainer.store.plan_file import PlanFile
+from scenarios.trust.case import NotHeld, Stage, case, insist
+from scenarios.trust.case_plantrust import a_topic, drain_all, evil_library
+
+STRANGERS = 32
+NOBODY, NO_ID = 65534, 0xFFFF_FFFF
+KEYS = {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "hush"}
+HALTS = """
+import drainer
+import helpers
+
+def handle(sub):
+    if sub.message.offset >= helpers.LIMIT:
+        raise drainer.Fatal("enough")
+"""
+
+
+def halted(stage: Stage) -> Path:
+    """The plan of a drain that is done with ten of twenty messages."""
+    (stage.folder / "helpers.py").write_text("LIMIT = 10\n", encoding="utf-8")
+    (stage.folder / "halts.py").write_text(HALTS, encoding="utf-8")
+    plan = stage.folder / "p.json"
+    words = drain_all(stage, topic := a_topic(stage), topic, "--handler", "halts.py", "-c", "1")
+    ended = stage.drainer(*words, "--plan", str(plan))
+    insist(ended.returncode == 5, f"exit {ended.returncode}: {ended.stderr}")
+    return plan
+
+
+def give_away(*paths: Path) -> None:
+    """Makes files somebody else's. Raises NotHeld without root, who alone can."""
+    if os.geteuid() != 0:
+        raise NotHeld("run this as root: nobody else can give files away")
+    for path in paths:
+        os.chown(path, NOBODY, NOBODY)
+
+
+@contextmanager
+def a_trap() -> Iterator[str]:
+    """The address of a server that nothing may connect to. Raises NotHeld when something did."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        with suppress(BlockingIOError):
+            server.accept()
+            raise NotHeld("it connected to the address that the plan names")
+
+
+@case(
+    STRANGERS,
+    "plugin.library.paths with a NUL behind it, in a file that only a plan names",
+    before="librdkafka loaded the library: its code ran",
+)
+def no_hidden_plugin(stage: Stage) -> str:
+    library, ran = evil_library(stage.folder)
+    config = stage.folder / "client.properties"
+    config.write_text(
+        f"bootstrap.servers={stage.bootstrap}\nplugin.library.paths\0={library}\n", encoding="utf-8"
+    )
+    plan = halted(stage)
+    file = PlanFile(plan)
+    file.write(replace(file.load().plan, client_config=str(config)))
+    named = ("--client-config", str(config))
+    for words in (
+        ("plan", "verify", str(plan)),
+        ("resume", str(plan), "--yes"),
+        ("inspect", "--topic", "t", "--group", "g", *named),
+        ("inspect", "--topic", "t", "--group", "g", "-b", stage.bootstrap, "-X", "client.id=a\tb"),
+    ):
+        ended = stage.drainer(*words)
+        insist(not ran.exists(), f"{words}: the library's code ran")
+        insist(ended.returncode == 2 and "control character" in ended.stderr, ended.stderr)
+    return "refused, with file and line"
+
+
+@case(
+    STRANGERS,
+    "a plan whose state is s3://…?endpoint=… of a stranger",
+    before="plan show, plan verify and resume sent signed requests there before any question",
+)
+def plan_by_mail(stage: Stage) -> str:
+    plan = halted(stage)
+    env = {**os.environ, **KEYS}
+    with a_trap() as evil:
+        file = PlanFile(plan)
+        state = StateReference(f"s3://drains/d?region=eu-west-1&endpoint=http://{evil}", 1, 1)
+        file.write(replace(file.load().plan, state=state))
+        for words in ("plan show", "plan verify", "plan undo", "plan history", "resume"):
+            ended = stage.drainer(*words.split(), str(plan), env=env)
+            insist(ended.returncode == (0 if words == "plan history" else 3), ended.stderr)
+            insist(words == "plan history" or "s3://drains/d" in ended.stderr, ended.stderr)
+        with socket.create_server(("127.0.0.1", 0)) as own:
+            own.settimeout(60)
+            private = f"http://127.0.0.1:{own.getsockname()[1]}"
+            stage.drainer(
+                "plan", "show", str(plan), "--yes", env={**env, "AWS_ENDPOINT_URL": private}
+            )
+            own.accept()[0].close()
+    return "asks first, and names the address; the endpoint is the environment's, not the plan's"
+
+
+@case(
+    STRANGERS,
+    "a state forged in a sticky folder of somebody else",
+    before="resume counted what it says as done, and committed past it",
+)
+def forged_state(stage: Stage) -> str:
+    plan, folder = halted(stage), stage.folder / "shared"
+    file = PlanFile(plan)
+    known = file.load().plan
+    state = State.open(str(folder), known.drain_id)
+    state.begin_epoch(1, LOCAL)
+    attempt = Attempt(1, 1, 0, 0)
+    records = state.begin(attempt, Streams(1), {0: 10})
+    records.go_on_from(state.settle(attempt, LOCAL))
+    records.append(Record({0: Progress(20, (), {}, Counts(10, 10), Counts(10, 10))}))
+    records.end()
+    file.write(replace(known, state=StateReference(state.uri, 1, 1)))
+    folder.chmod(0o1777)
+    below = list(folder.rglob("*"))
+    for theirs in ([folder], [folder, *below], below):
+        for path in (folder, *below):
+            os.chown(path, os.geteuid(), os.getegid())
+        give_away(*theirs)
+        for words in (("plan", "show", str(plan)), ("resume", str(plan), "--yes")):
+            ended = stage.drainer(*words)
+            insist(ended.returncode == 3 and "belongs to" in ended.stderr, ended.stderr)
+    return "refused: the folder, or what is in it, belongs to somebody else"
+
+
+@case(
+    STRANGERS,
+    "a plan that an access list lets somebody else write",
+    before="resume took it for its user's own",
+)
+def access_lists(stage: Stage) -> str:
+    plan = halted(stage)
+    rights = ((0x01, 6, NO_ID), (0x02, 6, NOBODY), (0x04, 4, NO_ID), (0x10, 6, NO_ID))
+    entries = (*rights, (0x20, 0, NO_ID))
+    packed = b"".join(struct.pack("<HHI", *each) for each in entries)
+    os.setxattr(plan, "system.posix_acl_access", struct.pack("<I", 2) + packed)
+    ended = stage.drainer("resume", str(plan), "--yes")
+    insist(ended.returncode == 3 and "is writable by" in ended.stderr, ended.stderr)
+    return "refused, and names who may write it"
+
+
+@case(STRANGERS, "a FIFO as the plan", before="every command waited for ever")
+def no_fifo(stage: Stage) -> str:
+    plan = stage.folder / "p.json"
+    os.mkfifo(plan)
+    for words in ("plan show", "plan verify", "plan history", "resume"):
+        ended = stage.drainer(*words.split(), str(plan), timeout_s=60)
+        insist("not a regular file" in ended.stderr, ended.stderr)
+    return "refused at once"
+
+
+@case(
+    STRANGERS,
+    "a module beside the handler changes between run and resume",
+    before="resume did not notice",
+)
+def neighbours_are_code(stage: Stage) -> str:
+    plan = halted(stage)
+    ended = stage.drainer("resume", str(plan), "--yes")
+    insist("has changed" not in ended.stderr, ended.stderr)
+    (stage.folder / "helpers.py").write_text("LIMIT = 100\n", encoding="utf-8")
+    ended = stage.drainer("resume", str(plan), "--yes")
+    insist(ended.returncode == 0 and "has changed since the last run" in ended.stderr, ended.stderr)
+    return "warns that the handler's code has changed"
+
+
+@case(
+    STRANGERS,
+    "sandbox down in a folder that somebody prepared",
+    before="it ended the process that the file names, and removed the folder",
+)
+def sandbox_of_another(stage: Stage) -> str:
+    folder = stage.folder / "sandbox"
+    folder.mkdir()
+    bystander = subprocess.Popen(["sleep", "600"])
+    try:
+        mark = ProcessMark.of(bystander.pid)
+        insist(mark is not None, "there is no process to name")
+        assert mark is not None
+        ports = {"client": 20001, "controller": 20002}
+        state = {"format": "drainer-sandbox/3", "ports": ports, "process": asdict(mark)}
+        (folder / "sandbox.json").write_bytes(orjson.dumps(state))
+        for mode in (0o644, 0o666):
+            (folder / "sandbox.json").chmod(mode)
+            ended = stage.drainer("sandbox", "down", "--folder", str(folder))
+            insist(ended.returncode == 3, ended.stderr)
+            insist(mark.alive() and folder.exists(), "it ended the process, or removed the folder")
+    finally:
+        bystander.kill()
+        bystander.wait()
+    return "refused: the file may be anybody's, and the process is not a broker of this folder"
