@@ -166,7 +166,8 @@ def measure_limits(
                     insist_on_use(cluster, topics[0])
                     found = _measure_each(prepared, host, update, clock)
             except BaseException as error:
-                if not created and _was_refused(error):
+                is_refusal = isinstance(error, Refused) and not isinstance(error, BrokerUnreachable)
+                if is_refusal and not created:
                     raise  # who may not create it may not delete it, either
                 if (left := _remove(cluster, topics)) is not None:
                     raise both(error, left) from error
@@ -200,10 +201,6 @@ def _measure_each(
             )
             found.append(trials.run())
     return tuple(found)
-
-
-def _was_refused(error: BaseException) -> bool:
-    return isinstance(error, Refused) and not isinstance(error, BrokerUnreachable)
 
 
 def _remove(cluster: Cluster, topics: Sequence[str]) -> DrainerError | None:

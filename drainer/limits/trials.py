@@ -191,15 +191,12 @@ class Trials:
         self.update(self._status())
 
     def _status(self) -> LimitsStatus:
-        elapsed_s, left_s = self.clock(), self._left_s()
-        return LimitsStatus(self.limits, self._message_bytes, self._found, elapsed_s, left_s)
-
-    def _left_s(self) -> float:
         settings = self._settings
         done = self._found.trials if self._found is not None else 0
         others = self.limits.missing - 1 + self.later
         usual = min(USUAL_TRIALS, settings.trials)
-        return (max(1, usual - done) + max(0, others) * usual) * usual_s(settings)
+        left_s = (max(1, usual - done) + max(0, others) * usual) * usual_s(settings)
+        return LimitsStatus(self.limits, self._message_bytes, self._found, self.clock(), left_s)
 
 
 def usual_s(settings: LimitSettings) -> float:

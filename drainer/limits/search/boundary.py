@@ -89,11 +89,9 @@ class LimitSettings:
 
     def differences(self, other: LimitSettings) -> list[str]:
         """In which another differs, as in ``consumer_groups was 5, and is 7``."""
-        both = ((each.name, getattr(self, each.name), getattr(other, each.name)) for each in _NAMES)
+        names = [each.name for each in fields(self)]
+        both = ((name, getattr(self, name), getattr(other, name)) for name in names)
         return [f"{name} was {was}, and is {now}" for name, was, now in both if was != now]
-
-
-_NAMES = fields(LimitSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

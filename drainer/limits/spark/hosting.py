@@ -86,11 +86,6 @@ class Host:
         self._consumed = [0] * hosting.places.groups
         self._silences = 0
 
-    @property
-    def sending(self) -> bool:
-        """Whether there is traffic of it."""
-        return self._pacer is not None
-
     def run(self) -> None:
         """Serves until the driver says that it is over.
 
@@ -177,7 +172,7 @@ class Host:
             group, member = divmod(unit, members)
             name = f"{hosting.places.topics[0]}.{group + 1}"
             readers.append((group, GroupReader(hosting.client, name, places[member::members])))
-        begun = Readers(readers, self._count)
+        begun = Readers(readers, self._consumed)
         begun.start()
         return begun
 
@@ -194,9 +189,6 @@ class Host:
         begun = OldReaders([OldReader(hosting.client, name, its) for its in of_groups.values()])
         begun.start()
         return begun
-
-    def _count(self, group: int, messages: int) -> None:
-        self._consumed[group] += messages
 
     def _halt_producers(self) -> None:
         self._ready = False

@@ -125,7 +125,7 @@ class SparkTraffic:
         """
         with ExitStack() as opened:
             self._in_sync = InSyncWatch(self.client, self.places.topics)
-            opened.callback(self._in_sync.close)
+            opened.callback(self._in_sync.halt)
             self._jmx = Jmx(self.context, self.jmx, self.jmx_login)
             opened.callback(self._jmx.close)
             bind, host = _addresses(self.context)
