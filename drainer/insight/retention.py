@@ -132,13 +132,14 @@ class Outlook:
 def outlook(cluster: Cluster, backlog: Backlog, config: Mapping[str, str]) -> Outlook:
     """Reads the heads, and where the log was some minutes ago."""
     taken_ms = round(time.time() * 1000)
+    ranges = {n: (part.start, part.end) for n, part in backlog.partitions.items()}
     return Outlook(
         Retention(
             config.get("cleanup.policy", ""),
             limit(config.get("retention.ms")),
             limit(config.get("retention.bytes")),
         ),
-        _heads(cluster, backlog),
+        first_messages(cluster.settings, backlog.topic, backlog.topic_id, READER, ranges),
         cluster.offset_at(backlog.topic, backlog.partitions, taken_ms - ARRIVALS_S * 1000),
         taken_ms,
     )
@@ -160,8 +161,3 @@ def first_expiry(
 def earliest(expiries: Iterable[Expiry | None]) -> Expiry | None:
     """The one that comes first; None without any."""
     return min(filter(None, expiries), key=lambda each: each.in_s, default=None)
-
-
-def _heads(cluster: Cluster, backlog: Backlog) -> Mapping[int, Message]:
-    ranges = {n: (part.start, part.end) for n, part in backlog.partitions.items()}
-    return first_messages(cluster.settings, backlog.topic, backlog.topic_id, READER, ranges)

@@ -15,7 +15,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.lock import GroupLock
 from drainer.kafka.writer import TopicWriter
-from drainer.operations.policy import LetterWriters
+from drainer.operations.policy import letter_writers
 from drainer.policy.rate_cap import RateLimiter
 from drainer.store.plan_file import SavedPlan
 
@@ -81,7 +81,7 @@ class InProcess:
             )
             return self.wrap(thread, dispatcher)
 
-        with LetterWriters(settings, plan, held.runtime) as open_letters:
+        with letter_writers(settings, plan, held.runtime) as open_letters:
             write_to = partial(TopicWriter, settings, pace=write_pace)
             ports = Ports(open_source, open_letters, write_to, pace, write_pace)
             summary = LocalDrain(held, ports).run()
