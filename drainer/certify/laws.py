@@ -11,7 +11,6 @@ from drainer.certify.trial import (
     CounterExample,
     Draw,
     Effort,
-    Ended,
     HandlerTrial,
     Parts,
     Search,
@@ -72,7 +71,7 @@ def baseline(trial: HandlerTrial, work: SampleWork) -> list[Finding]:
 
 def commutes(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding:
     """Whether sub-messages of different sub-keys may change places."""
-    search = Search(trial, effort, _turned_round, _one_by_one)
+    search = Search(trial, effort, lambda work: (work.steps(latest),), _one_by_one)
     found, choice = _find(search, work)
     if found is not None:
         return Finding("commutes", Level.BAD, _swap_in_words(found), _CLAIM)
@@ -94,7 +93,11 @@ def overlaps(trial: HandlerTrial, work: SampleWork, effort: Effort, *, is_async:
             "not checked: a plain handle runs on threads, which drainer can't schedule",
             "Guard what different sub-keys share in the process with a lock.",
         )
-    search = Search(trial, effort, _all_at_once, _some_at_once)
+
+    def all_at_once(work: SampleWork) -> Parts:
+        return (work.steps(lambda free: range(min(free, AT_ONCE))),)
+
+    search = Search(trial, effort, all_at_once, _some_at_once)
     found, choice = _find(search, work)
     if found is not None:
         text = _overlap_in_words(found)
@@ -112,7 +115,7 @@ def overlaps(trial: HandlerTrial, work: SampleWork, effort: Effort, *, is_async:
 def idempotent(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding:
     """Whether lanes may go on from an earlier point under the same ids, as after a kill; a retry
     is such a rewind by one."""
-    search = Search(trial, effort, _from_the_start, _from_somewhere)
+    search = Search(trial, effort, lambda work: (work.serial, work.serial), _from_somewhere)
     found = search.find(work) if work.specs else None
     if found is None:
         text = f"lanes can be rewound, as after a kill: {search.tried:,} schedules"
@@ -133,7 +136,7 @@ def idempotent(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding
 def travels(trial: HandlerTrial, work: SampleWork) -> Finding:
     """Whether handling ends in the same state with what Spark's tasks are sent."""
     try:
-        ended = trial.run_shipped(work.serial)
+        ended = trial.run(work.serial, is_shipped=True)
     except (SplitFailed, Refused):
         text = "not checked: payloads can't travel to Spark tasks"
         return Finding("travels", Level.UNCHECKED, text)
@@ -152,13 +155,19 @@ def travels(trial: HandlerTrial, work: SampleWork) -> Finding:
 def together(trial: HandlerTrial, work: SampleWork) -> Finding | None:
     """Whether folding and batches end as one sub-message after the other does; None for a handler
     that has neither."""
-    for part in work.whole_partitions():
-        ended = trial.run_together(part.chosen)
-        if ended is None:
+
+    def tried(part: SampleWork) -> CounterExample | None:
+        serial, ended = trial.run(part.serial), trial.run_together(part.chosen)
+        if ended is None or serial.raised is not None or ended.same(serial):
             return None
-        found = _apart(trial, part, ended)
+        return CounterExample(part, (part.serial,), serial, ended)
+
+    if trial.run_together(()) is None:
+        return None
+    for part in work.whole_partitions():
+        found = tried(part)
         if found is not None:
-            found = narrowed(found, lambda few: _tried_together(trial, few))
+            found = narrowed(found, tried)
             there, here = found.ended.against(found.serial)
             return Finding(
                 "together",
@@ -170,18 +179,6 @@ def together(trial: HandlerTrial, work: SampleWork) -> Finding | None:
             )
     text = "folded and in batches, they end in the same state as one by one"
     return Finding("together", Level.OK, text)
-
-
-def _tried_together(trial: HandlerTrial, work: SampleWork) -> CounterExample | None:
-    ended = trial.run_together(work.chosen)
-    return None if ended is None else _apart(trial, work, ended)
-
-
-def _apart(trial: HandlerTrial, work: SampleWork, ended: Ended) -> CounterExample | None:
-    serial = trial.run(work.serial)
-    if serial.raised is not None or ended.same(serial):
-        return None
-    return CounterExample(work, (work.serial,), serial, ended)
 
 
 def _find(search: Search, work: SampleWork) -> tuple[CounterExample | None, bool]:
@@ -236,16 +233,8 @@ def _beside(others: int) -> str:
     return f" (with {others} more handled around them)" if others > 0 else ""
 
 
-def _turned_round(work: SampleWork) -> Parts:
-    return (work.steps(latest),)
-
-
 def _one_by_one(work: SampleWork, draw: Draw) -> Parts:
     return (work.steps(lambda free: (draw(0, free - 1),)),)
-
-
-def _all_at_once(work: SampleWork) -> Parts:
-    return (work.steps(lambda free: range(min(free, AT_ONCE))),)
 
 
 def _some_at_once(work: SampleWork, draw: Draw) -> Parts:
@@ -255,10 +244,6 @@ def _some_at_once(work: SampleWork, draw: Draw) -> Parts:
         return range(first, first + count)
 
     return (work.steps(choose),)
-
-
-def _from_the_start(work: SampleWork) -> Parts:
-    return work.serial, work.serial
 
 
 def _from_somewhere(work: SampleWork, draw: Draw) -> Parts:

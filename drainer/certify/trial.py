@@ -63,19 +63,13 @@ class HandlerTrial:
         self._state = state
         self.handled = 0
 
-    def run(self, *parts: Sequence[Step]) -> Ended:
+    def run(self, *parts: Sequence[Step], is_shipped: bool = False) -> Ended:
         """Handles the parts one after the other, and gives the state at the end.
 
-        Each part is split anew, as by a process that resumes after a crash.
+        Each part is split anew, as by a process that resumes after a crash. ``is_shipped``: with
+        what Spark's tasks are sent. Raises SplitFailed and Refused where payloads can't be sent.
         """
-        return run(self._run(parts))
-
-    def run_shipped(self, steps: Sequence[Step]) -> Ended:
-        """The same of one part, on Spark: with what its tasks are sent of sub-messages.
-
-        Raises SplitFailed and Refused where payloads can't be sent.
-        """
-        return run(self._run([steps], is_shipped=True))
+        return run(self._run(parts, is_shipped=is_shipped))
 
     def run_together(self, chosen: Sequence[int]) -> Ended | None:
         """Handles some messages as a drain with one worker does that has read them all: folded,
@@ -101,7 +95,7 @@ class HandlerTrial:
                 return Ended(raised=str(error))
             return await self._ended(handler)
 
-    async def _run(self, parts: Sequence[Sequence[Step]], *, is_shipped: bool = False) -> Ended:
+    async def _run(self, parts: Sequence[Sequence[Step]], *, is_shipped: bool) -> Ended:
         async with self._subject.opened(self._sample) as handler:
             for part in parts:
                 subs = self._split(handler, part, is_shipped=is_shipped)

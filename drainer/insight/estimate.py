@@ -120,6 +120,7 @@ class Estimate:
     def as_json(self) -> dict[str, object]:
         """What ``--json`` has as ``estimate``."""
         workload, setting, expiry = self.workload, self.setting, self.measured.expiry
+        skipped = self.measured.skipped
         return {
             **{order.value: forecast_json(each) for order, each in self.orders.items()},
             "engine": self.engine,
@@ -133,7 +134,7 @@ class Estimate:
             "retention": None
             if expiry is None
             else {**builtins(expiry), "sooner_than_the_drain": expiry.in_s < self.seconds},
-            "rules": skipped_json(self.measured),
+            "rules": None if skipped is None else {**builtins(skipped), "skipped": skipped.total},
             "rejected_messages": self.measured.rejected[0],
             "first": None if self.first is None else builtins(self.first),
             "bundling": None if setting.bundling is None else setting.bundling.as_json(),
@@ -269,9 +270,3 @@ def forecast_json(found: Forecast) -> dict[str, object]:
         **builtins(replace(found, hottest=None)),
         "hottest": None if hottest is None else builtins(replace(hottest, key=key)),
     }
-
-
-def skipped_json(measured: Measured) -> dict[str, object] | None:
-    """What rules leave out of the work, in an answer of ``--json``; None without rules."""
-    skipped = measured.skipped
-    return None if skipped is None else {**builtins(skipped), "skipped": skipped.total}

@@ -212,7 +212,7 @@ class GroupLock:
                 try:
                     self._attend(client, since_s)
                     if (self._ending and not self.stays) or self.lost is not None:
-                        client.leave(self._is_member)
+                        client.leave(lambda: self._members(RELEASE_TIMEOUT_S))
                 except KafkaException as error:
                     self._heed(error.args[0])
                 finally:
@@ -284,9 +284,6 @@ class GroupLock:
             )
         return Standing.MEMBER if members else Standing.OUT
 
-    def _is_member(self, member_id: str) -> bool:
-        return member_id in [member.id for member in self._members(RELEASE_TIMEOUT_S)]
-
     def _heed(self, answer: KafkaError) -> None:
         """Loses the lock by an answer that another client would get, too."""
         if answer.code() in FORBIDDEN:
@@ -352,7 +349,7 @@ class _Client:
         self.asked_s = self.last_s = now_s
         self.consumer.commit(offsets=[TopicPartition(topic, 0, number)], asynchronous=True)
 
-    def leave(self, is_member: Callable[[str], bool]) -> None:
+    def leave(self, members: Callable[[], Sequence[Member]]) -> None:
         """Give the place up, and wait until the coordinator has noticed."""
         # close() keeps the place of a static member until its session is over; unsubscribe()
         # gives it up, if it is polled meanwhile.
@@ -362,7 +359,7 @@ class _Client:
             self.consumer.unsubscribe()
             while uptime_s() < until_s:
                 self.consumer.poll(0.01)
-                if not is_member(member_id):
+                if member_id not in [member.id for member in members()]:
                     return
 
     def _answered(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:
