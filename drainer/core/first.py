@@ -75,7 +75,6 @@ class FirstDispatcher(Dispatcher):
     The plan's progress of "all" stays as it is, and so does the group's offset.
 
     Attributes:
-        claim: the selector of the class.
         beside: sub-messages that do not match, and are not finished, by partition.
         cut: partitions that it does not look at to their ends, for a barrier stands there.
         found: where messages with a match lie, finished or not.

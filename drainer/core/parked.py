@@ -21,7 +21,6 @@ class ParkedLane:
         key: ``repr`` of its sub-key, or ``partition N`` when a barrier holds back all of one.
         place: of the sub-message that failed, as topic/partition/offset[index]. It is the first
             one pending, unless it became a dead letter.
-        error: how it failed.
     """
 
     key: str

@@ -13,7 +13,6 @@ class Sample(NamedTuple):
 
     Attributes:
         read: offsets, holes among them.
-        unread: offsets.
         subs: sub-messages of the messages that were read.
         finished: of these, those that earlier runs or other claims have finished.
         known_read: of ``read``, offsets of which those may have finished something.
@@ -54,7 +53,6 @@ class Remainder(NamedTuple):
         share: of the sub-messages that were read, how many are for the handler, 0 to 1: rules
             take some out, parked lanes keep some.
         offsets_read: of all partitions.
-        offsets_unread: the same.
         unread: sub-messages that are yet to be read, by partition; None while nothing was read.
     """
 

@@ -13,8 +13,6 @@ class HeldBack:
     """What open transactions keep from whoever reads committed records only.
 
     Attributes:
-        topic: its name.
-        partition: its number.
         offset: the last stable offset, at which the first record of an open transaction stands.
         offsets: how many there are from there on, of whatever producer.
     """

@@ -18,9 +18,6 @@ class Limiter:
     """Looks several times a second at what was done since the last time; it costs no sub-message.
 
     Args:
-        work: gives what ``work_done`` does.
-        idle: how many workers find nothing to do.
-        use: called with each new limit.
         busy_s: gives the processor seconds that were used or waited for.
     """
 

@@ -70,15 +70,10 @@ class Workers:
     """What coroutines and threads have in common.
 
     Args:
-        starter: where they get work.
         handle: called with it, by ``concurrency`` of them at once.
         timeout_s: how long a call may take; 0 for no limit.
         judge: decides what becomes of calls that do not end well.
         broken: called with any other error.
-        idle: called when there is nothing to do.
-        note: called with latencies.
-        lease: until when calls may begin.
-        runtime: gives clocks, threads and queues.
     """
 
     def __init__(

@@ -38,11 +38,8 @@ class Question:
     """What is asked about a drain, beside the request for it.
 
     Attributes:
-        latency: of a call of the handler.
         source: where the latency is known from, in words.
         measured: whether it was measured in a drain, so that what the event loop adds is in it.
-        running: how the drain would run.
-        deadline: by when it has to end.
         engine: what it would run on; by AUTO on what is quicker.
         cores: what Spark would give it; None where Spark is out of the question.
     """
@@ -78,11 +75,8 @@ class Estimate:
     """How long a drain will take.
 
     Attributes:
-        request: for the drain.
-        question: what was asked about it.
         measured: what the backlog is made of, and what it costs here.
         setting: what it was simulated with.
-        engine: what it is an estimate for.
         by_engine: seconds on each that was looked at, as asked.
         first: what classes gain, and what they cost the rest; None without any.
         orders: by order, at the concurrency that was asked for.

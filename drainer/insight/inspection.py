@@ -62,7 +62,6 @@ class PartitionInspection(PartitionBacklog):
 
     Attributes:
         leader: ``host:port``; empty when it has none.
-        replicas: who has it.
         messages: how many of the offsets are messages.
         bytes: keys and values of those.
         age_s: how old the oldest unprocessed message is; None when it has no timestamp.
@@ -99,8 +98,6 @@ class ReadExtent:
 
     Attributes:
         full: whether that is all of it.
-        offsets: how many offsets that spans.
-        read_s: how long reading and splitting took.
         tasks: how many read it on Spark; None for this process.
     """
 
@@ -115,20 +112,12 @@ class Inspection:
     """A backlog as it was found; nothing was handled or committed.
 
     Attributes:
-        topic, topic_id, cluster_id: whose.
-        group: whose backlog it is, as it is now.
-        isolation: what is read of transactions.
         handler: its reference; None when none was given.
         taken_ms: when, milliseconds since 1970.
-        partitions: those that were asked for.
         ages: the share of the backlog's offsets by age in seconds, the youngest first; none when
             no head has a timestamp.
-        retention: what the topic does with old records.
-        reading: what was read to know what follows.
-        contents: of the messages that were read.
         skew: with a handler, how the work is spread.
         failures: of ``split``; None when there were none.
-        rule_status: what rules could not be told of.
         remarks: on its bounds: what is lost, what is assumed, what is held back.
         held: what open transactions keep behind its end.
     """

@@ -193,10 +193,8 @@ class SplitSample:
     """A sample that was split. Without rules ``skipped`` is None.
 
     Attributes:
-        workload: what is left to handle.
         split_s: what the handler's own ``split`` takes for one message.
         rest_s: what rules and ``coalesce`` take for the sub-messages of one message.
-        skipped: what the rules leave out.
         fan_out: sub-messages of a message, with those that are left out.
     """
 

@@ -76,9 +76,7 @@ class Expiry:
     """When retention may delete the head of a partition's backlog: which message, and why.
 
     Attributes:
-        partition, offset: of the message.
         in_s: seconds from now, 0 when it may happen at any moment.
-        by: the setting that does it.
     """
 
     partition: int
@@ -92,7 +90,6 @@ class Outlook:
     """What decides how long records stay: the configuration, the heads, and what came lately.
 
     Attributes:
-        retention: what the topic does with old records.
         heads: by partition, the oldest unprocessed message.
         before: by partition, the offset that was the next one ``ARRIVALS_S`` ago; None when no
             record is that young.

@@ -36,10 +36,7 @@ class Contents:
     """What was found of the messages that were read.
 
     Attributes:
-        messages: how many.
         bytes: their keys and values.
-        tombstones: messages without a value.
-        sizes: of a message, in bytes.
         message_keys: how many different ones came, to 1.6%.
         hottest_keys: those with the most messages.
     """
@@ -60,10 +57,7 @@ class Skew:
     than 1.
 
     Attributes:
-        messages: how many were split.
         sub_messages: what they split into, barriers included.
-        barriers: how many of those run alone.
-        empty: messages that split into nothing.
         fan_out: sub-messages per message.
         sub_keys: how many different ones came in what was read, to 1.6%.
         hottest: the sub-keys with the most sub-messages, by Python's repr; the hottest first.

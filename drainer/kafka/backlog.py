@@ -56,11 +56,8 @@ class PartitionBacklog:
     """One partition's share of the backlog: offsets ``[start, end)``, with holes or not.
 
     Attributes:
-        partition: its number.
-        start: where the drain begins.
         end: the first offset that is not part of it.
         committed: the group's committed offset when this was taken; None when it had none.
-        log_start: the first offset that the log held.
         log_end: the offset behind the last record that the isolation level showed.
         leader_epoch: the epoch of the record before ``log_end``; None when the broker did not say.
     """

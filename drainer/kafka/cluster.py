@@ -67,11 +67,8 @@ class TopicInfo:
     """A topic as it is now.
 
     Attributes:
-        name: its name.
         topic_id: its id, as Kafka's own tools print it; another one after delete and create.
-        partitions: their numbers, rising.
         leaders: ``host:port`` by partition, empty without a leader.
-        replicas: by partition.
     """
 
     name: str
@@ -125,9 +122,7 @@ class GroupInfo:
     """A consumer group as it is now.
 
     Attributes:
-        name: its id.
         state: ``empty``, ``dead`` (which a group that does not exist is too), ``stable``, ...
-        members: who is in it.
     """
 
     name: str

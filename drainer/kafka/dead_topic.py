@@ -20,8 +20,6 @@ class DeadLetterTopicInfo:
     """A dead-letter topic as it is, or as it would be made.
 
     Attributes:
-        name: its name.
-        exists: whether it is there.
         partitions: how many it has, or would be made with.
         retention_ms: after how long its letters vanish; None when they don't, or the broker does
             not say.

@@ -65,13 +65,10 @@ class GroupLock:
     """The right to drain for a group; heartbeats keep it, and end with the process.
 
     Args:
-        cluster: to see who holds it.
-        group: the group that is drained.
         topic: its topic; the lock subscribes to it, as members must, and reads nothing of it.
         drain_id: of this drain; it names the holder to others. No other process that lives may
             have it (its plan file is locked by us): a lock that an earlier one left behind is taken
             over at once.
-        say: gets a sentence when it has to wait.
         session_s: how long others are to be kept out, at least, when this process falls silent; 0
             when all calls are its own.
 
@@ -307,10 +304,8 @@ class _Client:
     """One client in the lock group, for the lock's thread.
 
     Attributes:
-        in_group: whether it has a place.
         was_cast_out: whether the coordinator took its place away; whoever notices clears it.
         asked_s: when the question was sent that has no answer yet; None without one.
-        last_s: when the last one was sent.
         confirmed_s: when the last one was sent that was answered as to a member.
     """
 

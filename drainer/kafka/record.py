@@ -60,7 +60,6 @@ class Batch:
     """Some records of one partition, in their order, none at or past the end of its backlog.
 
     Attributes:
-        origin: the partition.
         records: as the client gave them; may be none, when only ``reached`` is news.
         reached: by partition, the offset below which nothing is left to deliver after these
             records: that is how holes and the end of the backlog are reported. Empty when there

@@ -37,8 +37,6 @@ class Sample:
     """Messages of a topic, and what they are taken from.
 
     Attributes:
-        topic: its name.
-        topic_id: its id.
         ranges: by partition, the offsets ``[start, end)`` that it is a sample of.
         windows: what was read, by rising partition and offset.
         read_s: how long the reading took, with all that it takes to begin at each window: so

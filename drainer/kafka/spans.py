@@ -39,7 +39,6 @@ class SpanBatch:
     """The next messages of a span, and how far that brought it.
 
     Attributes:
-        span: which.
         messages: by rising offset; may be none, when only ``reached`` is news.
         reached: nothing of the span is left to read below this offset.
     """

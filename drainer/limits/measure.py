@@ -48,11 +48,9 @@ class PreparedLimits:
     """What will be done, looked at and found safe; nothing was touched yet.
 
     Attributes:
-        file: where the result goes.
         limits: a measurement for each traffic that is swept: what is known already, with the
             settings that were asked for.
         on_disk: the file as it was found.
-        places: where the traffic of each will go.
         shared: others may use the cluster; a trial ends within about a second of overload.
         live: others that use the cluster; nothing unless it is shared.
         left_behind: test topics of earlier runs, or of one that goes on.

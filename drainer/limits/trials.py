@@ -52,13 +52,10 @@ class LimitsStatus:
 
     Attributes:
         limits: all that is kept of the measurement of this traffic.
-        message_bytes: the size that is being searched.
         found: what is known of that one; None before its search began.
         elapsed_s: since all of it began, or was resumed.
         left_s: to its end, very roughly.
         point: the traffic of now; None in between.
-        phase: of that traffic, in words.
-        signals: of its last moments.
     """
 
     limits: Limits
@@ -81,7 +78,6 @@ class Trials:
         later: boundaries that other measurements find after this one.
         update: called with the status, several times a second.
         clock: seconds since the measurement began or was resumed, monotonic.
-        now: seconds since the epoch.
     """
 
     limits: Limits

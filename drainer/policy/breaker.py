@@ -38,7 +38,6 @@ class Breaker:
 
     Attributes:
         open_since_s: when it opened; None while it is closed.
-        opened: how often it did.
         own_since_s: since when it is open for errors that look like the messages' own; None if
             it is not, or a probe has failed otherwise since.
         turn: rises when it opens and when it closes.

@@ -187,8 +187,6 @@ class Aggregation:
         """A wave was read, whose number rises.
 
         Args:
-            number: of the wave.
-            ranges: the offsets ``[start, end)`` by partition.
             delivered: the offsets of messages that were not finished before, by partition.
             subs: sub-messages that are to be handled, by claim and partition.
             units: of these messages those that ``split`` rejected, by partition.

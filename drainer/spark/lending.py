@@ -20,11 +20,8 @@ class Borrowed(NamedTuple):
 
     Attributes:
         seen: the number of the grants that it obeys; 0 before the first.
-        in_flight: calls in the handler.
         ready: lanes that only wait for a call.
         done: sub-messages that calls have done, since it began.
-        calls: those calls.
-        failed: calls that failed.
     """
 
     seen: int = 0

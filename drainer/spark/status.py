@@ -22,8 +22,6 @@ class SparkStatus:
     Attributes:
         wave: its number, from 1; 0 while the first one is read.
         waves: about how many there are, None while it can't be known.
-        ahead: whether the next one is being read, or waits.
-        wave_s: seconds since this one began.
         tasks: how many there are, by what they do.
         stragglers: those that the others wait for, as "12.0 on worker-1": number of the deal, their
             own there, and host.

@@ -399,12 +399,7 @@ class WaveRunner:
 
 @dataclass(slots=True)
 class _UnderWay:
-    """A deal whose job runs.
-
-    Attributes:
-        waves: of its parts.
-        tasks: how many it has.
-    """
+    """A deal whose job runs."""
 
     job: str
     waves: set[int]

@@ -53,11 +53,9 @@ class Places:
 
     Attributes:
         topics: the test topics, whose payloads mean nothing.
-        partitions: of each of them.
         groups: consumer groups, which read all of them from their ends on.
         old_topic: whose messages are read from their beginning on; empty for none.
         old_partitions: those of it that have messages.
-        old_groups: how many times they are read at once.
         sample: what payloads are cut from; without any they are random.
     """
 

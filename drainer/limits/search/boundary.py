@@ -44,8 +44,6 @@ class LimitSettings:
         message_bytes: the sizes of messages, each with a boundary of its own.
         max_mb_per_s: that all producers together never exceed (10^6 bytes); None for 200 a broker,
             and as much more as the brokers tolerate.
-        max_producers: that share it evenly.
-        consumer_groups: that read all that is sent.
         topics: over which it is spread.
         partitions: of each test topic, for each broker.
         old_topic: whose old messages are read meanwhile, as a drain does; empty for none.
@@ -56,8 +54,6 @@ class LimitSettings:
             share of it.
         safe_share: of the boundary, that a drain may use; 0.8, as a fifth of the brokers may be
             out.
-        warm_up_s: of each trial, before it is observed.
-        window_s: for how long it is observed.
         jmx: whether brokers were asked over JMX.
     """
 
@@ -106,8 +102,6 @@ class Boundary:
         low: messages/s that the boundary is above, with 95% probability that it is also below
             ``high``.
         high: messages/s that it is below; None when it may be anywhere above.
-        trials: that it took.
-        end: why the search ended.
         why: the signals that decided at the overloaded end, in words, or why clients could do no
             more.
     """

@@ -31,7 +31,6 @@ class Report:
         order: the number of the order that it carries out.
         ready: whether all of its producers and consumers are connected.
         acknowledged: messages that the brokers have taken.
-        errors: messages that were refused or timed out.
         consumed: messages by group, in the order of the groups.
         busy_s: processor time of the process.
         round_trips_ms: of produce requests, one for each look at a client since the last report.
@@ -39,7 +38,6 @@ class Report:
         looks: at clients since the last report.
         throttled: in how many of these brokers throttled the client.
         silences: how often it stopped because no order came.
-        old_bytes: that were read of old messages.
     """
 
     at_s: float

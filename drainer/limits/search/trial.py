@@ -59,7 +59,6 @@ class Signals:
     """What was seen in the steady window of a trial; None where it could not be measured.
 
     Attributes:
-        window_s: how long it was observed.
         sent_per_s: messages/s that the brokers acknowledged, of all producers.
         round_trip_ms: of produce requests, the median over the window.
         throttled: share of the window in which brokers throttled clients.
@@ -70,8 +69,6 @@ class Signals:
         isr_changing: share of the window in which the in-sync replicas changed.
         clients_busy: processor time of the busiest process of clients, as a share of one core.
         queue_ms: how long messages waited in producers before they were sent, median.
-        errors: messages that were refused or timed out.
-        old_bytes_per_s: that were read of old messages.
         read_per_s: messages/s that all consumer groups together read of the new ones.
     """
 
@@ -129,7 +126,6 @@ class Found:
         low: the boundary lies above it with some 95% probability.
         high: and below it with as much; None when it may lie anywhere above.
         trials: that were made, those that said nothing among them.
-        end: why it ended.
     """
 
     safe: int

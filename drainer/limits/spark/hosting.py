@@ -46,10 +46,6 @@ class Hosting:
     """The tasks themselves, as Spark sends them; each gives its number when it is over.
 
     Attributes:
-        client: how its clients connect.
-        places: where the traffic goes.
-        tasks: how many there are.
-        address: where the driver listens.
         token: proves to the driver that it is one of its own.
     """
 

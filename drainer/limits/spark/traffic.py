@@ -93,9 +93,6 @@ class SparkTraffic:
     clients lost the topic or the right to use it.
 
     Args:
-        context: its executors host the clients.
-        client: how these connect.
-        places: where it goes.
         tasks: how many host; all of them have to run at once.
         jmx: ``host:port`` of brokers' metrics, which ``jmx_login`` opens.
     """

@@ -43,10 +43,8 @@ class TrafficOrder:
     """What to do until the next one.
 
     Attributes:
-        number: rises from order to order.
         point: the traffic to make, of all tasks; None for none.
         skips: how often the groups had to skip what they had not read yet.
-        over: the task may end.
     """
 
     number: int
