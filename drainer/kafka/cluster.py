@@ -313,8 +313,7 @@ class Cluster(Connection):
 
         It names a partition and its committed offset: a broker may allow such metadata.
 
-        Raises:
-            GroupActive, BrokerUnreachable, TopicMissing: as ``alter_committed``.
+        Raises GroupActive, BrokerUnreachable and TopicMissing as ``alter_committed`` does.
         """
         place = TopicPartition(topic, *committed, PROBE_METADATA)
         self._commit(group, topic, [place], timeout_s, KafkaError.OFFSET_METADATA_TOO_LARGE)

@@ -41,10 +41,8 @@ def look_at_dead_letter_topic(
     ``partitions`` is how many it would be made with, and ``drained`` the topic that it may not be;
     None for a redrive, whose letters go where they came from.
 
-    Raises:
-        Refused: when it is the drained topic, is compacted, has an impossible name, or this user
-            may not write to it or make it.
-        BrokerUnreachable: when no answer came.
+    Raises Refused when it is the drained topic, is compacted, has an impossible name, or this user
+    may not write to it or make it.
     """
     if name == drained:
         raise Refused(
@@ -84,9 +82,7 @@ def make_dead_letter_topic(cluster: Cluster, name: str, partitions: int) -> None
 
     Its letters stay until somebody deletes them.
 
-    Raises:
-        Refused: when Kafka won't have it.
-        BrokerUnreachable: when no answer came.
+    Raises Refused when Kafka won't have it.
     """
     _create(cluster, name, partitions, only_look=False)
 

@@ -46,9 +46,8 @@ class SparkLook:
         conf: further settings of Spark by name.
         tasks: how many of them work at once; None for as many as pay.
 
-    Raises:
-        UsageError: when the master is unknown or one of Spark Connect, ``conf`` breaks a law, or
-            the number makes no sense.
+    Raises UsageError when the master is unknown or one of Spark Connect, ``conf`` breaks a law, or
+    the number makes no sense.
     """
 
     master: str = EVERY_CORE
@@ -102,9 +101,8 @@ class SparkSettings(SparkLook):
         archives: files with the handler's code, for the executors.
         shards: into how many the sub-keys are divided; None for three per slot, and 16 at least.
 
-    Raises:
-        UsageError: as ``SparkLook``, and when a cluster has no ``state``, an archive isn't there or
-            ``shards`` makes no sense.
+    Raises UsageError as ``SparkLook``, and when a cluster has no ``state``, an archive isn't there
+    or ``shards`` makes no sense.
     """
 
     wave_bytes: int = WAVE_BYTES
@@ -163,8 +161,7 @@ def check_conf(conf: Mapping[str, str], *, said: bool = False) -> None:
     """Make sure that settings of Spark, of a session or as a person has said them, leave drainer's
     laws whole.
 
-    Raises:
-        UsageError: when one does not; its text says why.
+    Raises UsageError when one does not; its text says why.
     """
     for name, value in conf.items():
         if said and not name.startswith("spark."):

@@ -64,9 +64,7 @@ def create_test_topic(
 ) -> None:
     """Creates the topic, which brokers spread evenly, and waits until they know it.
 
-    Raises:
-        Refused: when this user may not create it, or Kafka rejects it.
-        BrokerUnreachable: when no answer came.
+    Raises Refused when this user may not create it, or Kafka rejects it.
     """
     _insist_on_test_topics([name])
     replicas = min(REPLICAS_MOST, len(brokers_of(cluster)))
@@ -138,7 +136,6 @@ def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
     Raises:
         ValueError: when a name is not one of ours; nothing is removed then.
         Refused: when this user may not.
-        BrokerUnreachable: when no answer came.
     """
     _insist_on_test_topics(names)
     with _needing("DELETE"):

@@ -130,8 +130,7 @@ class PacedProducer:
     Its messages go to one of the ``places`` after the other, from the ``first`` on, a burst to
     each.
 
-    Raises:
-        UsageError: when librdkafka rejects the settings.
+    Raises UsageError when librdkafka rejects the settings.
     """
 
     def __init__(
@@ -303,8 +302,7 @@ class GroupReader:
     It is given its ``places`` and joins no group: a rebalance would disturb what is measured.
     ``name`` is that of a group which stays without members and commits.
 
-    Raises:
-        UsageError: when librdkafka rejects the settings.
+    Raises UsageError when librdkafka rejects the settings.
     """
 
     def __init__(

@@ -87,8 +87,7 @@ class InSyncWatch(Watch[InSync]):
     ``usual`` is what was seen first, before there was any traffic. ``failure`` is set when the
     topics are there no more, or not for this client.
 
-    Raises:
-        BrokerUnreachable, Refused: as ``Cluster``.
+    Raises BrokerUnreachable and Refused as ``Cluster`` does.
     """
 
     def __init__(self, settings: ClientSettings, topics: Sequence[str]) -> None:

@@ -144,7 +144,9 @@ class TrafficReading:
             ),
             queue_ms=_median([ms for report in within for ms in report.queued_ms]) or 0.0,
             errors=sum(last.errors - first.errors for first, last in stretches),
-            old_bytes_per_s=self._old_bytes_per_s(lag_begin_s, end_s),
+            old_bytes_per_s=_per_s(self._within(lag_begin_s, end_s), _old_bytes)
+            if lag_begin_s < end_s
+            else None,
             read_per_s=_per_s(by_task, lambda report: sum(report.consumed)),
         )
 
@@ -177,11 +179,6 @@ class TrafficReading:
 
     def _lags_within(self, begin_s: float, end_s: float) -> list[tuple[float, tuple[int, ...]]]:
         return [(at_s, lag) for at_s, lag in self._lags if begin_s <= at_s <= end_s]
-
-    def _old_bytes_per_s(self, begin_s: float, end_s: float) -> float | None:
-        if begin_s >= end_s:
-            return None
-        return _per_s(self._within(begin_s, end_s), _old_bytes)
 
     def _falling_behind(self, begin_s: float, end_s: float) -> float | None:
         if begin_s >= end_s:

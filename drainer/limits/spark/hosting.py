@@ -85,8 +85,7 @@ class Host:
     def run(self) -> None:
         """Serves until the driver says that it is over.
 
-        Raises:
-            Interrupted: when the driver is gone, or the clients can't go on.
+        Raises Interrupted when the driver is gone, or the clients can't go on.
         """
         try:
             with connect(self._hosting.address, self._hosting.token) as line:

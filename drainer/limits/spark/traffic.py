@@ -55,8 +55,7 @@ class TrafficHost:
 
     One that runs already in this process is used, and left running.
 
-    Raises:
-        UsageError, Refused: as ``spark_session``.
+    Raises UsageError and Refused as ``spark_session`` does.
     """
 
     place: SparkLook
@@ -116,9 +115,8 @@ class SparkTraffic:
     def start(self) -> None:
         """Connects to the brokers and begins the tasks; there is no traffic yet.
 
-        Raises:
-            Refused: when a broker's metrics can't be read, or the topic can't be reached, or Spark
-                has no room for so many tasks.
+        Raises Refused when a broker's metrics can't be read, or the topic can't be reached, or
+        Spark has no room for so many tasks.
         """
         with ExitStack() as opened:
             self._in_sync = InSyncWatch(self.client, self.places.topics)
