@@ -15,18 +15,14 @@ from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
 
 @dataclass(eq=False)
 class Limiter:
-    """Looks several times a second at what was done since the last time; it costs no sub-message.
-
-    Args:
-        busy_s: gives the processor seconds that were used or waited for.
-    """
+    """Looks several times a second at what was done meanwhile; it costs no sub-message."""
 
     search: ConcurrencyLimit
     work: Callable[[], tuple[int, int, int]]
     idle: Callable[[], int]
     use: Callable[[int], None]
     _: KW_ONLY
-    busy_s: Callable[[], float]
+    busy_s: Callable[[], float]  # gives the processor seconds that were used or waited for
     clock: Callable[[], float]
 
     def __post_init__(self) -> None:

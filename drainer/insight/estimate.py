@@ -35,22 +35,16 @@ LATE_S = 0.0004  # how late a sleep of 10 ms ends on an idle event loop, on aver
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked about a drain, beside the request for it.
-
-    Attributes:
-        source: where the latency is known from, in words.
-        measured: whether it was measured in a drain, so that what the event loop adds is in it.
-        engine: what it would run on; by AUTO on what is quicker.
-        cores: what Spark would give it; None where Spark is out of the question.
-    """
+    """What is asked about a drain, beside the request for it."""
 
     latency: Distribution
-    source: str
+    source: str  # where the latency is known from, in words
+    # Whether it was measured in a drain, so that what the event loop adds is in it.
     measured: bool = False
     running: LocalSettings = field(default_factory=LocalSettings)
     deadline: datetime | None = None
-    engine: EngineName = EngineName.PROCESS
-    cores: Cores | None = None
+    engine: EngineName = EngineName.PROCESS  # what it would run on; by AUTO on what is quicker
+    cores: Cores | None = None  # what Spark would give it; None where Spark is out of the question
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +66,20 @@ class DeadlineVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How long a drain will take.
-
-    Attributes:
-        measured: what the backlog is made of, and what it costs here.
-        setting: what it was simulated with.
-        by_engine: seconds on each that was looked at, as asked.
-        first: what classes gain, and what they cost the rest; None without any.
-        orders: by order, at the concurrency that was asked for.
-        table: other concurrencies, rising, at the order that was asked for.
-        verdict: on the deadline; None when there is none.
-        notes: what it can't know here, a sentence each.
-    """
+    """How long a drain will take."""
 
     request: Request
     question: Question
-    measured: Measured
-    setting: Setting
-    orders: dict[Order, Forecast]
-    table: tuple[Forecast, ...]
-    verdict: DeadlineVerdict | None
-    notes: tuple[str, ...] = ()
+    measured: Measured  # what the backlog is made of, and what it costs here
+    setting: Setting  # what it was simulated with
+    orders: dict[Order, Forecast]  # by order, at the concurrency that was asked for
+    table: tuple[Forecast, ...]  # other concurrencies, rising, at the order that was asked for
+    verdict: DeadlineVerdict | None  # on the deadline; None when there is none
+    notes: tuple[str, ...] = ()  # what it can't know here, a sentence each
     engine: str = PROCESS
+    # Seconds on each that was looked at, as asked.
     by_engine: Mapping[str, float] = field(default_factory=dict)
+    # What classes gain, and what they cost the rest; None without any.
     first: FirstForecast | None = None
 
     @property

@@ -23,16 +23,11 @@ class Bound:
     the first record, by offset, with a timestamp or a later one.
 
     Timestamps are the producers' own or the broker's, as the topic's message.timestamp.type says.
-
-    Attributes:
-        word: one of the constants below.
-        offset: None unless it is one.
-        time_ms: milliseconds since 1970; None unless it is one.
     """
 
-    word: str = ""
-    offset: int | None = None
-    time_ms: int | None = None
+    word: str = ""  # one of the constants below
+    offset: int | None = None  # None unless it is one
+    time_ms: int | None = None  # milliseconds since 1970; None unless it is one
 
     def __str__(self) -> str:
         if self.time_ms is not None:
@@ -53,21 +48,15 @@ OF_GROUPS = (COMMITTED, COMMITTED_OR_EARLIEST, COMMITTED_OR_END)
 
 @dataclass(frozen=True, slots=True)
 class PartitionBacklog:
-    """One partition's share of the backlog: offsets ``[start, end)``, with holes or not.
-
-    Attributes:
-        end: the first offset that is not part of it.
-        committed: the group's committed offset when this was taken; None when it had none.
-        log_end: the offset behind the last record that the isolation level showed.
-        leader_epoch: the epoch of the record before ``log_end``; None when the broker did not say.
-    """
+    """One partition's share of the backlog: offsets ``[start, end)``, with holes or not."""
 
     partition: int
     start: int
-    end: int
-    committed: int | None
+    end: int  # the first offset that is not part of it
+    committed: int | None  # the group's committed offset when this was taken; None when it had none
     log_start: int
-    log_end: int
+    log_end: int  # the offset behind the last record that the isolation level showed
+    # The epoch of the record before ``log_end``; None when the broker did not say.
     leader_epoch: int | None
 
     @property

@@ -45,24 +45,17 @@ from drainer.limits.trials import LimitsStatus, Traffic, Trials
 
 @dataclass(frozen=True, slots=True)
 class PreparedLimits:
-    """What will be done, looked at and found safe; nothing was touched yet.
-
-    Attributes:
-        limits: a measurement for each traffic that is swept: what is known already, with the
-            settings that were asked for.
-        on_disk: the file as it was found.
-        shared: others may use the cluster; a trial ends within about a second of overload.
-        live: others that use the cluster; nothing unless it is shared.
-        left_behind: test topics of earlier runs, or of one that goes on.
-    """
+    """What will be done, looked at and found safe; nothing was touched yet."""
 
     file: LimitsFile
+    # A measurement for each traffic that is swept: what is known already, with the settings that
+    # were asked for.
     limits: tuple[Limits, ...]
-    on_disk: tuple[Limits, ...]
+    on_disk: tuple[Limits, ...]  # the file as it was found
     places: tuple[Places, ...]
-    shared: bool
-    live: tuple[str, ...]
-    left_behind: tuple[str, ...]
+    shared: bool  # others may use the cluster; a trial ends within about a second of overload
+    live: tuple[str, ...]  # others that use the cluster; nothing unless it is shared
+    left_behind: tuple[str, ...]  # test topics of earlier runs, or of one that goes on
 
     @property
     def missing(self) -> int:

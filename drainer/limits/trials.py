@@ -48,46 +48,30 @@ class Traffic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LimitsStatus:
-    """How far a measurement is.
+    """How far a measurement is."""
 
-    Attributes:
-        limits: all that is kept of the measurement of this traffic.
-        found: what is known of that one; None before its search began.
-        elapsed_s: since all of it began, or was resumed.
-        left_s: to its end, very roughly.
-        point: the traffic of now; None in between.
-    """
-
-    limits: Limits
+    limits: Limits  # all that is kept of the measurement of this traffic
     message_bytes: int
-    found: Found | None
-    elapsed_s: float
-    left_s: float
-    point: Point | None = None
+    found: Found | None  # what is known of that one; None before its search began
+    elapsed_s: float  # since all of it began, or was resumed
+    left_s: float  # to its end, very roughly
+    point: Point | None = None  # the traffic of now; None in between
     phase: str = ""
     signals: Signals | None = None
 
 
 @dataclass(eq=False)
 class Trials:
-    """Searches the boundary of one size after the other; each trial is in the file at once.
+    """Searches the boundary of one size after the other; each trial is in the file at once."""
 
-    Args:
-        limits: what is known already; its trials are not made again.
-        shared: whether a trial ends as soon as overload shows, for brokers that others use.
-        later: boundaries that other measurements find after this one.
-        update: called with the status, several times a second.
-        clock: seconds since the measurement began or was resumed, monotonic.
-    """
-
-    limits: Limits
+    limits: Limits  # what is known already; its trials are not made again
     traffic: Traffic
     file: LimitsFile
     _: KW_ONLY
-    shared: bool
-    later: int = 0
-    update: Callable[[LimitsStatus], None]
-    clock: Callable[[], float]
+    shared: bool  # whether a trial ends as soon as overload shows, for brokers that others use
+    later: int = 0  # boundaries that other measurements find after this one
+    update: Callable[[LimitsStatus], None]  # called with the status, several times a second
+    clock: Callable[[], float]  # seconds since the measurement began or was resumed, monotonic
     now: Callable[[], float]
 
     def __post_init__(self) -> None:

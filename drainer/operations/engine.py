@@ -22,16 +22,12 @@ from drainer.store.plan_file import SavedPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldDrain(Held):
-    """What engines need of a drain that reads a cluster.
-
-    Attributes:
-        message_bytes: the mean size of messages, as far as it is known.
-    """
+    """What engines need of a drain that reads a cluster."""
 
     file: SavedPlan
     lock: GroupLock
     cluster: Cluster
-    message_bytes: float
+    message_bytes: float  # the mean size of messages, as far as it is known
 
 
 class Engine(Protocol):

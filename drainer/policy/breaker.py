@@ -20,17 +20,11 @@ PROBE_MOST_S = 5.0
 
 @dataclass(slots=True)
 class Window:
-    """Sub-messages that failed for the first time, and the successes meanwhile.
+    """Sub-messages that failed for the first time, and the successes meanwhile."""
 
-    Attributes:
-        since: the number of the first failed call.
-        failed: distinct sub-messages.
-        succeeded: calls that began after the first failure.
-    """
-
-    since: int = 0
-    failed: int = 0
-    succeeded: int = 0
+    since: int = 0  # the number of the first failed call
+    failed: int = 0  # distinct sub-messages
+    succeeded: int = 0  # calls that began after the first failure
 
 
 class Breaker:

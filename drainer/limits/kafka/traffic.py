@@ -49,23 +49,15 @@ _FATAL = frozenset({KafkaError._FATAL, *FORBIDDEN, *NO_TOPIC, *REJECTED})
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where traffic goes.
+    """Where traffic goes."""
 
-    Attributes:
-        topics: the test topics, whose payloads mean nothing.
-        groups: consumer groups, which read all of them from their ends on.
-        old_topic: whose messages are read from their beginning on; empty for none.
-        old_partitions: those of it that have messages.
-        sample: what payloads are cut from; without any they are random.
-    """
-
-    topics: tuple[str, ...]
+    topics: tuple[str, ...]  # the test topics, whose payloads mean nothing
     partitions: int
-    groups: int
-    old_topic: str = ""
-    old_partitions: tuple[int, ...] = ()
+    groups: int  # consumer groups, which read all of them from their ends on
+    old_topic: str = ""  # whose messages are read from their beginning on; empty for none
+    old_partitions: tuple[int, ...] = ()  # those of it that have messages
     old_groups: int = 0
-    sample: bytes = b""
+    sample: bytes = b""  # what payloads are cut from; without any they are random
 
     @property
     def all(self) -> list[tuple[str, int]]:

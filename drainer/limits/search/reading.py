@@ -24,34 +24,21 @@ _acknowledged, _old_bytes = attrgetter("acknowledged"), attrgetter("old_bytes")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a task says of its traffic, a few times a second. Its counts never fall.
+    """What a task says of its traffic, a few times a second. Its counts never fall."""
 
-    Attributes:
-        at_s: when, by a clock of the task.
-        order: the number of the order that it carries out.
-        ready: whether all of its producers and consumers are connected.
-        acknowledged: messages that the brokers have taken.
-        consumed: messages by group, in the order of the groups.
-        busy_s: processor time of the process.
-        round_trips_ms: of produce requests, one for each look at a client since the last report.
-        queued_ms: how long messages waited in a client, likewise.
-        looks: at clients since the last report.
-        throttled: in how many of these brokers throttled the client.
-        silences: how often it stopped because no order came.
-    """
-
-    at_s: float
-    order: int
-    ready: bool
-    acknowledged: int
+    at_s: float  # when, by a clock of the task
+    order: int  # the number of the order that it carries out
+    ready: bool  # whether all of its producers and consumers are connected
+    acknowledged: int  # messages that the brokers have taken
     errors: int
-    consumed: tuple[int, ...]
-    busy_s: float
+    consumed: tuple[int, ...]  # messages by group, in the order of the groups
+    busy_s: float  # processor time of the process
+    # Of produce requests, one for each look at a client since the last report.
     round_trips_ms: tuple[float, ...] = ()
-    queued_ms: tuple[float, ...] = ()
-    looks: int = 0
-    throttled: int = 0
-    silences: int = 0
+    queued_ms: tuple[float, ...] = ()  # how long messages waited in a client, likewise
+    looks: int = 0  # at clients since the last report
+    throttled: int = 0  # in how many of these brokers throttled the client
+    silences: int = 0  # how often it stopped because no order came
     old_bytes: int = 0
 
 

@@ -43,17 +43,13 @@ REPORT_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """The tasks themselves, as Spark sends them; each gives its number when it is over.
-
-    Attributes:
-        token: proves to the driver that it is one of its own.
-    """
+    """The tasks themselves, as Spark sends them; each gives its number when it is over."""
 
     client: ClientSettings
     places: Places
     tasks: int
     address: tuple[str, int]
-    token: str = field(repr=False)
+    token: str = field(repr=False)  # proves to the driver that it is one of its own
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[int]:
         with carrying():

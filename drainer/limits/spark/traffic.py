@@ -90,17 +90,13 @@ class SparkTraffic:
     Nothing of it goes on without this process. All methods are for one thread, and raise
     Interrupted (or what a task raised) when it can't go on: a task is gone, Spark broke, or the
     clients lost the topic or the right to use it.
-
-    Args:
-        tasks: how many host; all of them have to run at once.
-        jmx: ``host:port`` of brokers' metrics, which ``jmx_login`` opens.
     """
 
     context: SparkContext
     client: ClientSettings
     places: Places
-    tasks: int
-    jmx: tuple[str, ...] = ()
+    tasks: int  # how many host; all of them have to run at once
+    jmx: tuple[str, ...] = ()  # ``host:port`` of brokers' metrics, which ``jmx_login`` opens
     jmx_login: Login | None = None
 
     def __post_init__(self) -> None:
