@@ -95,19 +95,15 @@ class SparkLook:
 class SparkSettings(SparkLook):
     """How a drain runs on Spark; none of it changes what is drained.
 
-    Attributes:
-        wave_bytes: how much of the backlog is read, shuffled and handled at once.
-        state: where tasks put what they finished, a folder or a URI; None for beside the plan.
-        archives: files with the handler's code, for the executors.
-        shards: into how many the sub-keys are divided; None for three per slot, and 16 at least.
-
     Raises UsageError as ``SparkLook``, and when a cluster has no ``state``, an archive isn't there
     or ``shards`` makes no sense.
     """
 
-    wave_bytes: int = WAVE_BYTES
+    wave_bytes: int = WAVE_BYTES  # how much of the backlog is read, shuffled and handled at once
+    # Where tasks put what they finished, a folder or a URI; None for beside the plan.
     state: str | None = None
-    archives: tuple[str, ...] = ()
+    archives: tuple[str, ...] = ()  # files with the handler's code, for the executors
+    # Into how many the sub-keys are divided; None for three per slot, and 16 at least.
     shards: int | None = None
 
     def __post_init__(self) -> None:
