@@ -53,7 +53,7 @@ def look_at_dead_letter_topic(
     try:
         found = cluster.topic(name, "WRITE")
     except TopicMissing:
-        _create(cluster, name, partitions, only_look=True)
+        make_dead_letter_topic(cluster, name, partitions, only_look=True)
         return DeadLetterTopicInfo(name, False, partitions)
     except RightMissing as error:
         hint = f"{granting('WRITE', f'topic {name}')}, or {otherwise}."
@@ -77,17 +77,14 @@ def look_at_dead_letter_topic(
     )
 
 
-def make_dead_letter_topic(cluster: Cluster, name: str, partitions: int) -> None:
-    """Makes the topic, replicated as the broker does by default; one that is there is left alone.
-
-    Its letters stay until somebody deletes them.
+def make_dead_letter_topic(
+    cluster: Cluster, name: str, partitions: int, *, only_look: bool = False
+) -> None:
+    """Makes the topic, as ``Cluster.create_topic`` does; its letters stay until somebody deletes
+    them.
 
     Raises Refused when Kafka won't have it.
     """
-    _create(cluster, name, partitions, only_look=False)
-
-
-def _create(cluster: Cluster, name: str, partitions: int, *, only_look: bool) -> None:
     try:
         cluster.create_topic(name, partitions, CONFIG, kind="dead-letter ", only_look=only_look)
     except RightMissing as error:
