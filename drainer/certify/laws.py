@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from drainer.certify.finding import Finding, Level
 from drainer.certify.schedule import Place, SampleWork, earliest, latest
@@ -72,16 +72,8 @@ def baseline(trial: HandlerTrial, work: SampleWork) -> list[Finding]:
 def commutes(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding:
     """Whether sub-messages of different sub-keys may change places."""
     search = Search(trial, effort, lambda work: (work.steps(latest),), _one_by_one)
-    found, choice = _find(search, work)
-    if found is not None:
-        return Finding("commutes", Level.BAD, _swap_in_words(found), _CLAIM)
-    if not choice:
-        return _no_choice("commutes")
-    return Finding(
-        "commutes",
-        Level.OK,
-        f"different sub-keys commute: {search.tried:,} schedules end in the serial state",
-    )
+    holds = "different sub-keys commute: {:,} schedules end in the serial state"
+    return _searched("commutes", search, work, _swap_in_words, _CLAIM, holds)
 
 
 def overlaps(trial: HandlerTrial, work: SampleWork, effort: Effort, *, is_async: bool) -> Finding:
@@ -98,18 +90,9 @@ def overlaps(trial: HandlerTrial, work: SampleWork, effort: Effort, *, is_async:
         return (work.steps(lambda free: range(min(free, AT_ONCE))),)
 
     search = Search(trial, effort, all_at_once, _some_at_once)
-    found, choice = _find(search, work)
-    if found is not None:
-        text = _overlap_in_words(found)
-        hint = "Don't await between reading and writing a shared value, or name it in `keys`."
-        return Finding("overlaps", Level.BAD, text, hint)
-    if not choice:
-        return _no_choice("overlaps")
-    return Finding(
-        "overlaps",
-        Level.OK,
-        f"different sub-keys may be handled at the same time: {search.tried:,} schedules",
-    )
+    hint = "Don't await between reading and writing a shared value, or name it in `keys`."
+    holds = "different sub-keys may be handled at the same time: {:,} schedules"
+    return _searched("overlaps", search, work, _overlap_in_words, hint, holds)
 
 
 def idempotent(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding:
@@ -181,23 +164,28 @@ def together(trial: HandlerTrial, work: SampleWork) -> Finding | None:
     return Finding("together", Level.OK, text)
 
 
-def _find(search: Search, work: SampleWork) -> tuple[CounterExample | None, bool]:
-    choice = False
-    for part in work.whole_partitions():
-        if part.has_choice:
-            choice = True
-            if (found := search.find(part)) is not None:
-                return found, True
-    return None, choice
-
-
-def _no_choice(check: str) -> Finding:
-    return Finding(
-        check,
-        Level.UNCHECKED,
-        "not checked: all these sub-messages share one sub-key",
-        "Take more messages, or split finer: a drain gains nothing from one lane.",
-    )
+def _searched(
+    check: str,
+    search: Search,
+    work: SampleWork,
+    in_words: Callable[[CounterExample], str],
+    hint: str,
+    holds: str,
+) -> Finding:
+    """What came of trying another order: a counter-example with the hint, or, with how many
+    schedules were tried, that the law ``holds``."""
+    parts = [part for part in work.whole_partitions() if part.has_choice]
+    if not parts:
+        return Finding(
+            check,
+            Level.UNCHECKED,
+            "not checked: all these sub-messages share one sub-key",
+            "Take more messages, or split finer: a drain gains nothing from one lane.",
+        )
+    found = next(filter(None, map(search.find, parts)), None)
+    if found is not None:
+        return Finding(check, Level.BAD, in_words(found), hint)
+    return Finding(check, Level.OK, holds.format(search.tried))
 
 
 def _swap_in_words(found: CounterExample) -> str:
