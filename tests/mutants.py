@@ -549,8 +549,8 @@ commit-over-another (commit): kafka/test_commit.py
 +                elif False:
 drainer/kafka/backlog.py
 group-moved-backwards (commit): kafka/test_backlog.py
--        if offset is not None and starts[number] < offset:
-+        if False:
+-            if offset is not None and starts[number] < offset:
++            if False:
 drainer/kafka/lock.py
 lock-held-by-two (lock): kafka/test_lock.py
 -            if names == {self.client_id} and uptime_s() < self.sure_until_s:

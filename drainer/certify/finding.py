@@ -26,9 +26,7 @@ class Finding:
 
     Attributes:
         check: its name, which stays the same (``deterministic``, ``commutes``, ...).
-        level: how it ended.
         text: what was found, in words; where it is bad, the counter-example.
-        hint: the way out.
     """
 
     check: str
@@ -42,8 +40,6 @@ class Certificate:
     """What was found about a handler.
 
     Attributes:
-        findings: of each check.
-        messages, sub_messages: of the sample.
         handled: how often ``handle`` was called.
     """
 

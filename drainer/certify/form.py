@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from drainer.policy.exact_json import Encoding, encode_payload
-
 OPAQUE = "<opaque "  # begins the form of what has no structure to look at
 
 _ATOMS = (str, bytes, int, float, complex, bool, type(None))
@@ -59,11 +57,6 @@ def _form_of_object(value: Any, inside: tuple[int, ...]) -> str:
         return f"<{kind.__qualname__} {made}>"
     parts = [list(part) if isinstance(part, Iterator) else part for part in made]
     return f"{kind.__qualname__}({', '.join(_form(part, inside) for part in parts)})"
-
-
-def is_writable(payload: Any) -> bool:
-    """Whether a payload can be written down as text and read back as the same value."""
-    return encode_payload(payload)[1] is not Encoding.REPR
 
 
 def difference(one: Any, other: Any, place: str = "") -> tuple[str, str, str]:

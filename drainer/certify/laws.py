@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from drainer.certify.finding import Finding, Level
 from drainer.certify.schedule import Place, SampleWork, earliest, latest
@@ -11,7 +11,6 @@ from drainer.certify.trial import (
     CounterExample,
     Draw,
     Effort,
-    Ended,
     HandlerTrial,
     Parts,
     Search,
@@ -69,17 +68,9 @@ def baseline(trial: HandlerTrial, work: SampleWork) -> list[Finding]:
 
 def commutes(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding:
     """Whether sub-messages of different sub-keys may change places."""
-    search = Search(trial, effort, _turned_round, _one_by_one)
-    found, choice = _find(search, work)
-    if found is not None:
-        return Finding("commutes", Level.BAD, _swap_in_words(found), _CLAIM)
-    if not choice:
-        return _no_choice("commutes")
-    return Finding(
-        "commutes",
-        Level.OK,
-        f"different sub-keys commute: {search.tried:,} schedules end in the serial state",
-    )
+    search = Search(trial, effort, lambda work: (work.steps(latest),), _one_by_one)
+    holds = "different sub-keys commute: {:,} schedules end in the serial state"
+    return _searched("commutes", search, work, _swap_in_words, _CLAIM, holds)
 
 
 def overlaps(trial: HandlerTrial, work: SampleWork, effort: Effort, *, is_async: bool) -> Finding:
@@ -91,25 +82,20 @@ def overlaps(trial: HandlerTrial, work: SampleWork, effort: Effort, *, is_async:
             "not checked: a plain handle runs on threads, which drainer can't schedule",
             "Guard what different sub-keys share in the process with a lock.",
         )
-    search = Search(trial, effort, _all_at_once, _some_at_once)
-    found, choice = _find(search, work)
-    if found is not None:
-        text = _overlap_in_words(found)
-        hint = "Don't await between reading and writing a shared value, or name it in `keys`."
-        return Finding("overlaps", Level.BAD, text, hint)
-    if not choice:
-        return _no_choice("overlaps")
-    return Finding(
-        "overlaps",
-        Level.OK,
-        f"different sub-keys may be handled at the same time: {search.tried:,} schedules",
-    )
+
+    def all_at_once(work: SampleWork) -> Parts:
+        return (work.steps(lambda free: range(min(free, AT_ONCE))),)
+
+    search = Search(trial, effort, all_at_once, _some_at_once)
+    hint = "Don't await between reading and writing a shared value, or name it in `keys`."
+    holds = "different sub-keys may be handled at the same time: {:,} schedules"
+    return _searched("overlaps", search, work, _overlap_in_words, hint, holds)
 
 
 def idempotent(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding:
     """Whether lanes may go on from an earlier point under the same ids, as after a kill; a retry
     is such a rewind by one."""
-    search = Search(trial, effort, _from_the_start, _from_somewhere)
+    search = Search(trial, effort, lambda work: (work.serial, work.serial), _from_somewhere)
     found = search.find(work) if work.specs else None
     if found is None:
         text = f"lanes can be rewound, as after a kill: {search.tried:,} schedules"
@@ -130,7 +116,7 @@ def idempotent(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding
 def travels(trial: HandlerTrial, work: SampleWork) -> Finding:
     """Whether handling ends in the same state with what Spark's tasks are sent."""
     try:
-        ended = trial.run_shipped(work.serial)
+        ended = trial.run(work.serial, is_shipped=True)
     except (SplitFailed, Refused):
         text = "not checked: payloads can't travel to Spark tasks"
         return Finding("travels", Level.UNCHECKED, text)
@@ -149,13 +135,19 @@ def travels(trial: HandlerTrial, work: SampleWork) -> Finding:
 def together(trial: HandlerTrial, work: SampleWork) -> Finding | None:
     """Whether folding and batches end as one sub-message after the other does; None for a handler
     that has neither."""
-    for part in work.whole_partitions():
-        ended = trial.run_together(part.chosen)
-        if ended is None:
+
+    def tried(part: SampleWork) -> CounterExample | None:
+        serial, ended = trial.run(part.serial), trial.run_together(part.chosen)
+        if ended is None or serial.raised is not None or ended.same(serial):
             return None
-        found = _apart(trial, part, ended)
+        return CounterExample(part, (part.serial,), serial, ended)
+
+    if trial.run_together(()) is None:
+        return None
+    for part in work.whole_partitions():
+        found = tried(part)
         if found is not None:
-            found = narrowed(found, lambda few: _tried_together(trial, few))
+            found = narrowed(found, tried)
             there, here = found.ended.against(found.serial)
             return Finding(
                 "together",
@@ -169,35 +161,28 @@ def together(trial: HandlerTrial, work: SampleWork) -> Finding | None:
     return Finding("together", Level.OK, text)
 
 
-def _tried_together(trial: HandlerTrial, work: SampleWork) -> CounterExample | None:
-    ended = trial.run_together(work.chosen)
-    return None if ended is None else _apart(trial, work, ended)
-
-
-def _apart(trial: HandlerTrial, work: SampleWork, ended: Ended) -> CounterExample | None:
-    serial = trial.run(work.serial)
-    if serial.raised is not None or ended.same(serial):
-        return None
-    return CounterExample(work, (work.serial,), serial, ended)
-
-
-def _find(search: Search, work: SampleWork) -> tuple[CounterExample | None, bool]:
-    choice = False
-    for part in work.whole_partitions():
-        if part.has_choice:
-            choice = True
-            if (found := search.find(part)) is not None:
-                return found, True
-    return None, choice
-
-
-def _no_choice(check: str) -> Finding:
-    return Finding(
-        check,
-        Level.UNCHECKED,
-        "not checked: all these sub-messages share one sub-key",
-        "Take more messages, or split finer: a drain gains nothing from one lane.",
-    )
+def _searched(
+    check: str,
+    search: Search,
+    work: SampleWork,
+    in_words: Callable[[CounterExample], str],
+    hint: str,
+    holds: str,
+) -> Finding:
+    """What came of trying another order: a counter-example with the hint, or, with how many
+    schedules were tried, that the law ``holds``."""
+    parts = [part for part in work.whole_partitions() if part.has_choice]
+    if not parts:
+        return Finding(
+            check,
+            Level.UNCHECKED,
+            "not checked: all these sub-messages share one sub-key",
+            "Take more messages, or split finer: a drain gains nothing from one lane.",
+        )
+    found = next(filter(None, map(search.find, parts)), None)
+    if found is not None:
+        return Finding(check, Level.BAD, in_words(found), hint)
+    return Finding(check, Level.OK, holds.format(search.tried))
 
 
 def _swap_in_words(found: CounterExample) -> str:
@@ -233,16 +218,8 @@ def _beside(others: int) -> str:
     return f" (with {others} more handled around them)" if others > 0 else ""
 
 
-def _turned_round(work: SampleWork) -> Parts:
-    return (work.steps(latest),)
-
-
 def _one_by_one(work: SampleWork, draw: Draw) -> Parts:
     return (work.steps(lambda free: (draw(0, free - 1),)),)
-
-
-def _all_at_once(work: SampleWork) -> Parts:
-    return (work.steps(lambda free: range(min(free, AT_ONCE))),)
 
 
 def _some_at_once(work: SampleWork, draw: Draw) -> Parts:
@@ -252,10 +229,6 @@ def _some_at_once(work: SampleWork, draw: Draw) -> Parts:
         return range(first, first + count)
 
     return (work.steps(choose),)
-
-
-def _from_the_start(work: SampleWork) -> Parts:
-    return work.serial, work.serial
 
 
 def _from_somewhere(work: SampleWork, draw: Draw) -> Parts:

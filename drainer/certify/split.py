@@ -9,11 +9,11 @@ from typing import Any
 
 from drainer.certify.account import Account, Entry, NoAnswer, account_of, accounts_elsewhere
 from drainer.certify.finding import Certificate, Finding, Level
-from drainer.certify.form import is_writable
 from drainer.certify.subject import Subject, again, run
 from drainer.certify.travel import payloads
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
+from drainer.policy.exact_json import Encoding, encode_payload
 
 DAY_S = 24 * 3600.0
 # The other processes: the seed of hash(), for two elements of a set stand in one order in half of
@@ -184,7 +184,7 @@ def _text_of(key: Any) -> str:
 def _writable(first: _Pass) -> Finding:
     for subs in first.subs:
         for sub in subs:
-            if not is_writable(sub.payload):
+            if encode_payload(sub.payload)[1] is Encoding.REPR:
                 return Finding(
                     "dead-letters",
                     Level.WARN,

@@ -63,19 +63,13 @@ class HandlerTrial:
         self._state = state
         self.handled = 0
 
-    def run(self, *parts: Sequence[Step]) -> Ended:
+    def run(self, *parts: Sequence[Step], is_shipped: bool = False) -> Ended:
         """Handles the parts one after the other, and gives the state at the end.
 
-        Each part is split anew, as by a process that resumes after a crash.
+        Each part is split anew, as by a process that resumes after a crash. ``is_shipped``: with
+        what Spark's tasks are sent. Raises SplitFailed and Refused where payloads can't be sent.
         """
-        return run(self._run(parts))
-
-    def run_shipped(self, steps: Sequence[Step]) -> Ended:
-        """The same of one part, on Spark: with what its tasks are sent of sub-messages.
-
-        Raises SplitFailed and Refused where payloads can't be sent.
-        """
-        return run(self._run([steps], is_shipped=True))
+        return run(self._run(parts, is_shipped=is_shipped))
 
     def run_together(self, chosen: Sequence[int]) -> Ended | None:
         """Handles some messages as a drain with one worker does that has read them all: folded,
@@ -101,7 +95,7 @@ class HandlerTrial:
                 return Ended(raised=str(error))
             return await self._ended(handler)
 
-    async def _run(self, parts: Sequence[Sequence[Step]], *, is_shipped: bool = False) -> Ended:
+    async def _run(self, parts: Sequence[Sequence[Step]], *, is_shipped: bool) -> Ended:
         async with self._subject.opened(self._sample) as handler:
             for part in parts:
                 subs = self._split(handler, part, is_shipped=is_shipped)
@@ -220,6 +214,7 @@ class _Differs(Exception):
         self.example = example
 
 
+@dataclass(eq=False)
 class Search:
     """Tries the ``wide`` schedule of all messages, then schedules of a few that ``drawn`` makes.
 
@@ -227,26 +222,21 @@ class Search:
     messages are left out for as long as it still does, and the drawing goes on with those.
     """
 
-    def __init__(
-        self,
-        trial: HandlerTrial,
-        effort: Effort,
-        wide: Callable[[SampleWork], Parts],
-        drawn: Callable[[SampleWork, Draw], Parts],
-    ) -> None:
-        self._trial = trial
-        self._effort = effort
-        self._wide = wide
-        self._drawn = drawn
+    trial: HandlerTrial
+    effort: Effort
+    wide: Callable[[SampleWork], Parts]
+    drawn: Callable[[SampleWork, Draw], Parts]
+
+    def __post_init__(self) -> None:
         self._known: dict[tuple[int, ...], Ended] = {}
         self.tried = 0
 
     def find(self, work: SampleWork) -> CounterExample | None:
         """A small schedule that should end as the serial one does, and doesn't."""
-        whole = self._try(work, self._wide(work))
+        whole = self._try(work, self.wide(work))
         if whole is None:
             return self._draw(work, MESSAGES_DRAWN)
-        whole = narrowed(whole, lambda part: self._try(part, self._wide(part)))
+        whole = narrowed(whole, lambda part: self._try(part, self.wide(part)))
         return self._draw(whole.work, len(whole.work.chosen)) or whole
 
     def _draw(self, work: SampleWork, most: int) -> CounterExample | None:
@@ -260,12 +250,12 @@ class Search:
         chosen = st.lists(each, min_size=1, max_size=most, unique=True)
         if most == len(work.chosen):  # which all of them would hardly ever be drawn for
             chosen |= st.just(list(work.chosen))
-        until = monotonic() + self._effort.seconds
+        until = monotonic() + self.effort.seconds
         found: CounterExample | None = None
 
-        @seed(self._effort.seed)
+        @seed(self.effort.seed)
         @settings(
-            max_examples=self._effort.examples,
+            max_examples=self.effort.examples,
             database=None,
             deadline=None,
             phases=(Phase.generate, Phase.shrink),
@@ -288,7 +278,7 @@ class Search:
                 return data.draw(st.integers(least, most))
 
             part = work.only(data.draw(chosen))
-            example = self._try(part, self._drawn(part, draw)) if part.specs else None
+            example = self._try(part, self.drawn(part, draw)) if part.specs else None
             if example is not None:
                 found = example
                 raise _Differs(example)
@@ -304,9 +294,9 @@ class Search:
     def _try(self, work: SampleWork, parts: Parts) -> CounterExample | None:
         serial = self._known.get(work.chosen)
         if serial is None:
-            serial = self._known[work.chosen] = self._trial.run(work.serial)
+            serial = self._known[work.chosen] = self.trial.run(work.serial)
         if serial.raised is not None:  # it needs what was left out: that proves nothing
             return None
         self.tried += 1
-        ended = self._trial.run(*parts)
+        ended = self.trial.run(*parts)
         return None if ended.same(serial) else CounterExample(work, parts, serial, ended)

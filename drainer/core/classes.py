@@ -14,7 +14,6 @@ class DrainClass(JsonRecord):
     """What an expression selects, with the account of its sub-messages in all passes that ended.
 
     Attributes:
-        where: the expression.
         ended: when nothing was left of it but what waits for the rest (ISO 8601); None before.
         held: how many wait for the rest, for they stand behind some of it.
         cut: whether some of it was not looked at, for nothing more could be first: behind a

@@ -35,7 +35,6 @@ class Event(JsonRecord):
     Attributes:
         at: ISO 8601 with offset.
         by: who did it, as "user@host".
-        reason: what they gave as one.
         details: in words: the rules that it began with, each setting that changed, how it ended.
         offsets: where the group stood after it, by partition; empty where nothing moved it.
     """

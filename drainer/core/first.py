@@ -75,7 +75,6 @@ class FirstDispatcher(Dispatcher):
     The plan's progress of "all" stays as it is, and so does the group's offset.
 
     Attributes:
-        claim: the selector of the class.
         beside: sub-messages that do not match, and are not finished, by partition.
         cut: partitions that it does not look at to their ends, for a barrier stands there.
         found: where messages with a match lie, finished or not.
@@ -126,7 +125,8 @@ class FirstDispatcher(Dispatcher):
             for number in self.ledgers
         }
         self._passed = dict.fromkeys(self.ledgers, 0)
-        self._base = tuple(map(Counts.sum, zip(*map(_settled, known.values()), strict=True)))
+        settled = [(n.messages.settled(), n.sub_messages.settled()) for n in known.values()]
+        self._base = tuple(map(Counts.sum, zip(*settled, strict=True)))
         for partition in self._shut:  # all of it is behind a barrier
             self._cut(partition, self.ledgers[partition].position)
 
@@ -136,8 +136,8 @@ class FirstDispatcher(Dispatcher):
 
     def wants(self, message: Message) -> bool:
         """Also what was finished before: what stands beside it in the message may hold back."""
-        ledger = self.ledgers[message.origin.ledger]
         number = message.origin.ledger
+        ledger = self.ledgers[number]
         if ledger.position <= message.offset < ledger.end:
             if message.offset not in self._rejected[number]:
                 return True
@@ -282,7 +282,3 @@ def _from(start: int, known: Progress | None) -> Progress:
         partial,
         fates=known.fates,
     )
-
-
-def _settled(known: Progress) -> tuple[Counts, Counts]:
-    return known.messages.settled(), known.sub_messages.settled()

@@ -15,16 +15,11 @@ KEY_LENGTH = 1_000  # characters
 
 @dataclass(frozen=True, slots=True)
 class ParkedLane:
-    """One lane and what it waits for.
+    """One lane and what it waits for."""
 
-    Attributes:
-        key: ``repr`` of its sub-key, or ``partition N`` when a barrier holds back all of one.
-        place: of the sub-message that failed, as topic/partition/offset[index]. It is the first
-            one pending, unless it became a dead letter.
-        error: how it failed.
-    """
-
-    key: str
+    key: str  # ``repr`` of its sub-key, or ``partition N`` when a barrier holds back all of one
+    # Of the sub-message that failed, as topic/partition/offset[index]. It is the first one pending,
+    # unless it became a dead letter.
     place: str
     error: str
 

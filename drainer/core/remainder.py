@@ -9,23 +9,14 @@ from drainer.core.progress import Range, count, subtract
 
 
 class Sample(NamedTuple):
-    """What a run has read of one partition, in offsets that were not finished before the run.
+    """What a run has read of one partition, in offsets that were not finished before the run."""
 
-    Attributes:
-        read: offsets, holes among them.
-        unread: offsets.
-        subs: sub-messages of the messages that were read.
-        finished: of these, those that earlier runs or other claims have finished.
-        known_read: of ``read``, offsets of which those may have finished something.
-        known_unread: of ``unread``, the same.
-    """
-
-    read: int
+    read: int  # offsets, holes among them
     unread: int
-    subs: int
-    finished: int = 0
-    known_read: int = 0
-    known_unread: int = 0
+    subs: int  # sub-messages of the messages that were read
+    finished: int = 0  # of these, those that earlier runs or other claims have finished
+    known_read: int = 0  # of ``read``, offsets of which those may have finished something
+    known_unread: int = 0  # of ``unread``, the same
 
     @classmethod
     def of(
@@ -46,23 +37,16 @@ class Sample(NamedTuple):
 
 
 class Remainder(NamedTuple):
-    """How far a run is.
+    """How far a run is."""
 
-    Attributes:
-        handled: sub-messages that have been through the handler.
-        waiting: sub-messages that were read, and are for the handler in this run.
-        share: of the sub-messages that were read, how many are for the handler, 0 to 1: rules
-            take some out, parked lanes keep some.
-        offsets_read: of all partitions.
-        offsets_unread: the same.
-        unread: sub-messages that are yet to be read, by partition; None while nothing was read.
-    """
-
-    handled: int
-    waiting: int
+    handled: int  # sub-messages that have been through the handler
+    waiting: int  # sub-messages that were read, and are for the handler in this run
+    # Of the sub-messages that were read, how many are for the handler, 0 to 1: rules take some out,
+    # parked lanes keep some.
     share: float
-    offsets_read: int
+    offsets_read: int  # of all partitions
     offsets_unread: int
+    # Sub-messages that are yet to be read, by partition; None while nothing was read.
     unread: Mapping[int, float] | None
 
     @classmethod

@@ -10,19 +10,12 @@ from drainer.core.listed import listed
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """What open transactions keep from whoever reads committed records only.
-
-    Attributes:
-        topic: its name.
-        partition: its number.
-        offset: the last stable offset, at which the first record of an open transaction stands.
-        offsets: how many there are from there on, of whatever producer.
-    """
+    """What open transactions keep from whoever reads committed records only."""
 
     topic: str
     partition: int
-    offset: int
-    offsets: int
+    offset: int  # the last stable offset, at which the first record of an open transaction stands
+    offsets: int  # how many there are from there on, of whatever producer
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition} from offset {self.offset} on ({self.offsets:,})"

@@ -62,11 +62,8 @@ class Failures:
     Args:
         bundling: how the handler wants several sub-messages in one call; None when it does not.
         is_outage: what the handler says of an error; None when it says nothing of any.
-        use: gives the workers their source of work.
-        wake: wakes them when there is some.
         changed: called when the drain may be complete.
         awaits: whether more is about to be delivered.
-        halt: ends the drain.
         given_up: sub-messages, by former runs.
         totals: what all tasks of the drain did, when there are others.
     """

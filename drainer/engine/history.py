@@ -88,7 +88,10 @@ class History:
 
     def add(self, status: Status) -> None:
         self._add_trouble(status)
-        self._add_hottest(status)
+        for key, depth in status.hottest:
+            self._deepest[key] = max(depth, self._deepest.get(key, 0))
+        if len(self._deepest) > _HOTTEST_KEPT:
+            self._deepest = dict(self.hottest)
         since_s = 0.0 if self.last is None else status.elapsed_s - self.last.elapsed_s
         self._running_s += status.running * max(0.0, since_s)
         self.last = status
@@ -139,12 +142,6 @@ class History:
             self._troubles.append(Trouble(now_s, now_s, status.trouble))
         else:
             self.troubles_more += 1
-
-    def _add_hottest(self, status: Status) -> None:
-        for key, depth in status.hottest:
-            self._deepest[key] = max(depth, self._deepest.get(key, 0))
-        if len(self._deepest) > _HOTTEST_KEPT:
-            self._deepest = dict(self.hottest)
 
 
 def rates(stretches: Sequence[Interval], counts: Iterable[float]) -> list[float]:

@@ -40,7 +40,6 @@ class Work(Protocol):
     """What an engine brings: where its sub-messages come from, and where they are handled.
 
     Attributes:
-        look_s: between two looks.
         doubtful: whether its account did not add up, so that nothing may be committed.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.progress import Outcome
@@ -12,32 +13,19 @@ from drainer.engine.status import AutoStatus
 from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
 
 
+@dataclass(eq=False)
 class Limiter:
-    """Looks several times a second at what was done since the last time; it costs no sub-message.
+    """Looks several times a second at what was done meanwhile; it costs no sub-message."""
 
-    Args:
-        work: gives what ``work_done`` does.
-        idle: how many workers find nothing to do.
-        use: called with each new limit.
-        busy_s: gives the processor seconds that were used or waited for.
-    """
+    search: ConcurrencyLimit
+    work: Callable[[], tuple[int, int, int]]
+    idle: Callable[[], int]
+    use: Callable[[int], None]
+    _: KW_ONLY
+    busy_s: Callable[[], float]  # gives the processor seconds that were used or waited for
+    clock: Callable[[], float]
 
-    def __init__(
-        self,
-        search: ConcurrencyLimit,
-        work: Callable[[], tuple[int, int, int]],
-        idle: Callable[[], int],
-        use: Callable[[int], None],
-        *,
-        busy_s: Callable[[], float],
-        clock: Callable[[], float],
-    ) -> None:
-        self.search = search
-        self._work = work
-        self._idle = idle
-        self._use = use
-        self._busy_s = busy_s
-        self._clock = clock
+    def __post_init__(self) -> None:
         self._last = self._now()
         self._running = 0
 
@@ -52,7 +40,7 @@ class Limiter:
         seconds, done, failed, calls, busy_s = (
             after - before for before, after in zip(self._last, now, strict=True)
         )
-        before, self._running = self._running, limit - self._idle()
+        before, self._running = self._running, limit - self.idle()
         self._last = now
         if seconds <= 0:
             return
@@ -61,11 +49,11 @@ class Limiter:
             Interval(seconds, int(done), int(failed), in_flight, busy, int(calls))
         )
         if found != limit:
-            self._use(found)
+            self.use(found)
 
     def _now(self) -> tuple[float, int, int, int, float]:
-        done, calls, failed = self._work()
-        return self._clock(), done, failed, calls, self._busy_s()
+        done, calls, failed = self.work()
+        return self.clock(), done, failed, calls, self.busy_s()
 
 
 def auto_status(search: ConcurrencyLimit) -> AutoStatus:

@@ -274,7 +274,7 @@ class LocalDrain:
         if isinstance(trouble, RecordsDeleted):
             # What was read may be gone from the log by the time of a resume.
             self._cut_off = trouble
-            self._pump.cut_off()
+            self._pump.cut_off = True
             self._fed()
         elif trouble is not None:
             self._life.end(trouble)

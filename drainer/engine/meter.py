@@ -254,7 +254,6 @@ def time_left(left: Remainder, pace: float, reading: float, *, starved: bool) ->
     """Estimate how many seconds a run has to go; None while nothing moves.
 
     Args:
-        left: what it has to do.
         pace: sub-messages that went through the handler, per second.
         reading: offsets that were read, per second.
         starved: whether workers wait for what is read. Then reading takes the time, and hardly

@@ -122,7 +122,6 @@ class Held:
         give_up: called, from another thread, when a second signal asks to stop at once and the
             handler blocks the event loop: nothing but ending the process helps. What finished is
             in the journal.
-        control: what people ask of it while it runs.
         settle: checks other failure settings and makes what they need; it may block, and raises
             Refused.
         first: the expression of the class that this run drains; None for all that is left.

@@ -70,7 +70,8 @@ class Pump:
         self._slice_check = 1 if dispatcher.evaluates else SLICE_CHECK
         self._at_once = self._slice_check
         self._scheduled = False
-        self._stopped = self._cut_off = False
+        self._stopped = False
+        self.cut_off = False  # nothing comes any more behind what was taken already
         self._loop = asyncio.get_running_loop()
 
     def poke(self) -> None:
@@ -82,13 +83,9 @@ class Pump:
     @property
     def awaits(self) -> bool:
         """Whether more is to come, and there is room for it."""
-        if self._cut_off and self._batch is None:
+        if self.cut_off and self._batch is None:
             return False
         return self._has_room() and not self._dispatcher.delivered
-
-    def cut_off(self) -> None:
-        """Nothing comes any more behind what was taken already."""
-        self._cut_off = True
 
     def stop(self) -> None:
         self._stopped = True

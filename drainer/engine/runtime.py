@@ -64,10 +64,8 @@ class Runtime:
         monotonic: seconds since whenever, for intervals.
         uptime: the same, and it goes on while the machine is suspended: for leases.
         wall: the time now, with a zone.
-        new_event_loop: makes the loop that the drain owns.
         interpreter: sets Python up for a drain, while its block lasts.
         stop_signals: reports, on the loop, that a person or a supervisor asks to stop.
-        blocking_call: makes a call in a thread of its own.
         thread, event, lock, queue: as those of ``threading`` and ``queue``.
         random: makes what retries draw their pauses from.
         user: gives the name of whom it runs for, as "user@host".

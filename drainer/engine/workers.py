@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from drainer.core.lanes import Lanes
+from drainer.engine.ports import Lock
 from drainer.engine.runtime import Runtime
 from drainer.handler import Retry
 from drainer.message import SubMessage
+
+if TYPE_CHECKING:
+    from drainer.engine.failures import Failures
 
 WATCH_SHARE = 0.1  # of the timeout between two looks at who is overdue
 ASK_AGAIN_S = 0.1  # after the lease was over
@@ -28,13 +32,6 @@ Work = Any
 Broken = Callable[[BaseException], None]
 # Takes a latency, its gap and the processor time in it; gives the next gap (latencies.py).
 Note = Callable[[float, int, float], int]
-
-
-class Lease(Protocol):
-    """Until when calls may begin, by a clock that goes on while the machine is suspended."""
-
-    @property
-    def sure_until_s(self) -> float: ...
 
 
 class LeaseOver(Retry):
@@ -69,35 +66,14 @@ class Starter(Protocol):
     def finish_and_take(self, work: Work) -> Work | None: ...
 
 
-class Judge(Protocol):
-    """Decides what becomes of calls that do not end well (engine/failures.py)."""
-
-    def failed(self, work: Work, error: BaseException) -> None: ...
-
-    @property
-    def late(self) -> set[SubMessage]:
-        """What goes on in its thread after its time."""
-
-    def overdue(self, calls: Sequence[Work], *, stuck: bool) -> None:
-        """Takes, at each look, the calls that do so now; ``stuck`` when no thread is left."""
-
-    def returned(self, work: Work) -> None:
-        """A call ended that may have been late; that it has failed or finished comes next."""
-
-
 class Workers:
     """What coroutines and threads have in common.
 
     Args:
-        starter: where they get work.
         handle: called with it, by ``concurrency`` of them at once.
         timeout_s: how long a call may take; 0 for no limit.
         judge: decides what becomes of calls that do not end well.
         broken: called with any other error.
-        idle: called when there is nothing to do.
-        note: called with latencies.
-        lease: until when calls may begin.
-        runtime: gives clocks, threads and queues.
     """
 
     def __init__(
@@ -106,11 +82,11 @@ class Workers:
         handle: Callable[[SubMessage], Any],
         concurrency: int,
         timeout_s: float,
-        judge: Judge,
+        judge: Failures,
         broken: Broken,
         idle: Callable[[], None],
         note: Note,
-        lease: Lease,
+        lease: Lock,
         runtime: Runtime,
     ) -> None:
         self._runtime = runtime

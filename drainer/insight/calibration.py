@@ -31,8 +31,6 @@ class Calibration:
 
     Attributes:
         fan_out: about how many sub-messages a message has; None where each is one, unsplit.
-        concurrency: of the drain.
-        is_async: whether the handler runs on the event loop.
     """
 
     fan_out: float | None

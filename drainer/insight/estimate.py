@@ -35,25 +35,16 @@ LATE_S = 0.0004  # how late a sleep of 10 ms ends on an idle event loop, on aver
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked about a drain, beside the request for it.
-
-    Attributes:
-        latency: of a call of the handler.
-        source: where the latency is known from, in words.
-        measured: whether it was measured in a drain, so that what the event loop adds is in it.
-        running: how the drain would run.
-        deadline: by when it has to end.
-        engine: what it would run on; by AUTO on what is quicker.
-        cores: what Spark would give it; None where Spark is out of the question.
-    """
+    """What is asked about a drain, beside the request for it."""
 
     latency: Distribution
-    source: str
+    source: str  # where the latency is known from, in words
+    # Whether it was measured in a drain, so that what the event loop adds is in it.
     measured: bool = False
     running: LocalSettings = field(default_factory=LocalSettings)
     deadline: datetime | None = None
-    engine: EngineName = EngineName.PROCESS
-    cores: Cores | None = None
+    engine: EngineName = EngineName.PROCESS  # what it would run on; by AUTO on what is quicker
+    cores: Cores | None = None  # what Spark would give it; None where Spark is out of the question
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,32 +66,20 @@ class DeadlineVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How long a drain will take.
-
-    Attributes:
-        request: for the drain.
-        question: what was asked about it.
-        measured: what the backlog is made of, and what it costs here.
-        setting: what it was simulated with.
-        engine: what it is an estimate for.
-        by_engine: seconds on each that was looked at, as asked.
-        first: what classes gain, and what they cost the rest; None without any.
-        orders: by order, at the concurrency that was asked for.
-        table: other concurrencies, rising, at the order that was asked for.
-        verdict: on the deadline; None when there is none.
-        notes: what it can't know here, a sentence each.
-    """
+    """How long a drain will take."""
 
     request: Request
     question: Question
-    measured: Measured
-    setting: Setting
-    orders: dict[Order, Forecast]
-    table: tuple[Forecast, ...]
-    verdict: DeadlineVerdict | None
-    notes: tuple[str, ...] = ()
+    measured: Measured  # what the backlog is made of, and what it costs here
+    setting: Setting  # what it was simulated with
+    orders: dict[Order, Forecast]  # by order, at the concurrency that was asked for
+    table: tuple[Forecast, ...]  # other concurrencies, rising, at the order that was asked for
+    verdict: DeadlineVerdict | None  # on the deadline; None when there is none
+    notes: tuple[str, ...] = ()  # what it can't know here, a sentence each
     engine: str = PROCESS
+    # Seconds on each that was looked at, as asked.
     by_engine: Mapping[str, float] = field(default_factory=dict)
+    # What classes gain, and what they cost the rest; None without any.
     first: FirstForecast | None = None
 
     @property
@@ -120,6 +99,7 @@ class Estimate:
     def as_json(self) -> dict[str, object]:
         """What ``--json`` has as ``estimate``."""
         workload, setting, expiry = self.workload, self.setting, self.measured.expiry
+        skipped = self.measured.skipped
         return {
             **{order.value: forecast_json(each) for order, each in self.orders.items()},
             "engine": self.engine,
@@ -133,7 +113,7 @@ class Estimate:
             "retention": None
             if expiry is None
             else {**builtins(expiry), "sooner_than_the_drain": expiry.in_s < self.seconds},
-            "rules": skipped_json(self.measured),
+            "rules": None if skipped is None else {**builtins(skipped), "skipped": skipped.total},
             "rejected_messages": self.measured.rejected[0],
             "first": None if self.first is None else builtins(self.first),
             "bundling": None if setting.bundling is None else setting.bundling.as_json(),
@@ -269,9 +249,3 @@ def forecast_json(found: Forecast) -> dict[str, object]:
         **builtins(replace(found, hottest=None)),
         "hottest": None if hottest is None else builtins(replace(hottest, key=key)),
     }
-
-
-def skipped_json(measured: Measured) -> dict[str, object] | None:
-    """What rules leave out of the work, in an answer of ``--json``; None without rules."""
-    skipped = measured.skipped
-    return None if skipped is None else {**builtins(skipped), "skipped": skipped.total}

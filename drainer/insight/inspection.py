@@ -58,25 +58,16 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInspection(PartitionBacklog):
-    """One partition's share of the backlog; empty without a leader.
+    """One partition's share of the backlog; empty without a leader."""
 
-    Attributes:
-        leader: ``host:port``; empty when it has none.
-        replicas: who has it.
-        messages: how many of the offsets are messages.
-        bytes: keys and values of those.
-        age_s: how old the oldest unprocessed message is; None when it has no timestamp.
-        arrivals_per_s: offsets added a second, over the last ``ARRIVALS_S`` seconds.
-        expiry: when retention may delete the head at the earliest; None when it won't, or that
-            can't be told.
-    """
-
-    leader: str
+    leader: str  # ``host:port``; empty when it has none
     replicas: Replicas
-    messages: int = 0
-    bytes: int = 0
+    messages: int = 0  # how many of the offsets are messages
+    bytes: int = 0  # keys and values of those
+    # How old the oldest unprocessed message is; None when it has no timestamp.
     age_s: float | None = None
-    arrivals_per_s: float = 0.0
+    arrivals_per_s: float = 0.0  # offsets added a second, over the last ``ARRIVALS_S`` seconds
+    # When retention may delete the head at the earliest; None when it won't, or that can't be told.
     expiry: Expiry | None = None
 
     @property
@@ -95,61 +86,37 @@ class PartitionInspection(PartitionBacklog):
 
 @dataclass(frozen=True, slots=True)
 class ReadExtent:
-    """What was read of the backlog.
+    """What was read of the backlog."""
 
-    Attributes:
-        full: whether that is all of it.
-        offsets: how many offsets that spans.
-        read_s: how long reading and splitting took.
-        tasks: how many read it on Spark; None for this process.
-    """
-
-    full: bool
+    full: bool  # whether that is all of it
     offsets: int
     read_s: float
-    tasks: int | None = None
+    tasks: int | None = None  # how many read it on Spark; None for this process
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A backlog as it was found; nothing was handled or committed.
-
-    Attributes:
-        topic, topic_id, cluster_id: whose.
-        group: whose backlog it is, as it is now.
-        isolation: what is read of transactions.
-        handler: its reference; None when none was given.
-        taken_ms: when, milliseconds since 1970.
-        partitions: those that were asked for.
-        ages: the share of the backlog's offsets by age in seconds, the youngest first; none when
-            no head has a timestamp.
-        retention: what the topic does with old records.
-        reading: what was read to know what follows.
-        contents: of the messages that were read.
-        skew: with a handler, how the work is spread.
-        failures: of ``split``; None when there were none.
-        rule_status: what rules could not be told of.
-        remarks: on its bounds: what is lost, what is assumed, what is held back.
-        held: what open transactions keep behind its end.
-    """
+    """A backlog as it was found; nothing was handled or committed."""
 
     topic: str
     topic_id: str
     cluster_id: str
     group: GroupInfo
     isolation: str
-    handler: str | None
-    taken_ms: int
+    handler: str | None  # its reference; None when none was given
+    taken_ms: int  # when, milliseconds since 1970
     partitions: Sequence[PartitionInspection]
+    # The share of the backlog's offsets by age in seconds, the youngest first; none when no head
+    # has a timestamp.
     ages: Sequence[Bin]
     retention: Retention
     reading: ReadExtent
     contents: Contents
-    skew: Skew | None
-    failures: SplitFailures | None
+    skew: Skew | None  # with a handler, how the work is spread
+    failures: SplitFailures | None  # of ``split``; None when there were none
     rule_status: RuleStatus = field(default_factory=RuleStatus)
-    remarks: tuple[str, ...] = ()
-    held: tuple[HeldBack, ...] = ()
+    remarks: tuple[str, ...] = ()  # on its bounds: what is lost, what is assumed, what is held back
+    held: tuple[HeldBack, ...] = ()  # what open transactions keep behind its end
 
     @property
     def offsets(self) -> int:

@@ -190,21 +190,13 @@ class Teller:
 
 @dataclass(frozen=True, slots=True)
 class SplitSample:
-    """A sample that was split. Without rules ``skipped`` is None.
-
-    Attributes:
-        workload: what is left to handle.
-        split_s: what the handler's own ``split`` takes for one message.
-        rest_s: what rules and ``coalesce`` take for the sub-messages of one message.
-        skipped: what the rules leave out.
-        fan_out: sub-messages of a message, with those that are left out.
-    """
+    """A sample that was split. Without rules ``skipped`` is None."""
 
     workload: Workload
-    split_s: float
-    rest_s: float
+    split_s: float  # what the handler's own ``split`` takes for one message
+    rest_s: float  # what rules and ``coalesce`` take for the sub-messages of one message
     skipped: Skipped | None
-    fan_out: float
+    fan_out: float  # sub-messages of a message, with those that are left out
     dealt: Dealt | None = None
     rejected: tuple[int, str] = 0, ""
 

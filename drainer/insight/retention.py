@@ -20,17 +20,12 @@ READER = "drainer-inspect"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What a topic does with old records.
+    """What a topic does with old records."""
 
-    Attributes:
-        policy: ``delete``, ``compact`` or both; empty when the user may not see the configuration.
-        ms: records older than this are deleted; None for never.
-        bytes: a partition keeps this much; None for all.
-    """
-
+    # ``delete``, ``compact`` or both; empty when the user may not see the configuration.
     policy: str
-    ms: int | None
-    bytes: int | None
+    ms: int | None  # records older than this are deleted; None for never
+    bytes: int | None  # a partition keeps this much; None for all
 
     @property
     def deletes(self) -> bool:
@@ -73,36 +68,24 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """When retention may delete the head of a partition's backlog: which message, and why.
-
-    Attributes:
-        partition, offset: of the message.
-        in_s: seconds from now, 0 when it may happen at any moment.
-        by: the setting that does it.
-    """
+    """When retention may delete the head of a partition's backlog: which message, and why."""
 
     partition: int
     offset: int
-    in_s: float
+    in_s: float  # seconds from now, 0 when it may happen at any moment
     by: str
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What decides how long records stay: the configuration, the heads, and what came lately.
-
-    Attributes:
-        retention: what the topic does with old records.
-        heads: by partition, the oldest unprocessed message.
-        before: by partition, the offset that was the next one ``ARRIVALS_S`` ago; None when no
-            record is that young.
-        taken_ms: when, milliseconds since 1970.
-    """
+    """What decides how long records stay: the configuration, the heads, and what came lately."""
 
     retention: Retention
-    heads: Mapping[int, Message]
+    heads: Mapping[int, Message]  # by partition, the oldest unprocessed message
+    # By partition, the offset that was the next one ``ARRIVALS_S`` ago; None when no record is that
+    # young.
     before: Mapping[int, int | None]
-    taken_ms: int
+    taken_ms: int  # when, milliseconds since 1970
 
     def arrivals_per_s(self, part: PartitionBacklog) -> float:
         """Offsets added a second, lately."""
@@ -132,13 +115,14 @@ class Outlook:
 def outlook(cluster: Cluster, backlog: Backlog, config: Mapping[str, str]) -> Outlook:
     """Reads the heads, and where the log was some minutes ago."""
     taken_ms = round(time.time() * 1000)
+    ranges = {n: (part.start, part.end) for n, part in backlog.partitions.items()}
     return Outlook(
         Retention(
             config.get("cleanup.policy", ""),
             limit(config.get("retention.ms")),
             limit(config.get("retention.bytes")),
         ),
-        _heads(cluster, backlog),
+        first_messages(cluster.settings, backlog.topic, backlog.topic_id, READER, ranges),
         cluster.offset_at(backlog.topic, backlog.partitions, taken_ms - ARRIVALS_S * 1000),
         taken_ms,
     )
@@ -160,8 +144,3 @@ def first_expiry(
 def earliest(expiries: Iterable[Expiry | None]) -> Expiry | None:
     """The one that comes first; None without any."""
     return min(filter(None, expiries), key=lambda each: each.in_s, default=None)
-
-
-def _heads(cluster: Cluster, backlog: Backlog) -> Mapping[int, Message]:
-    ranges = {n: (part.start, part.end) for n, part in backlog.partitions.items()}
-    return first_messages(cluster.settings, backlog.topic, backlog.topic_id, READER, ranges)

@@ -31,7 +31,6 @@ class Share:
     """One of many things, and its share of the whole.
 
     Attributes:
-        name: the thing, as text.
         count: how often it came in what was read.
         share: its part of the whole, 0 to 1.
         low, high: the 95% interval of that; both equal when everything was read and counted.

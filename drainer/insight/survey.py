@@ -33,23 +33,14 @@ NO_RULES = RuleSettings()
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What was found of the messages that were read.
-
-    Attributes:
-        messages: how many.
-        bytes: their keys and values.
-        tombstones: messages without a value.
-        sizes: of a message, in bytes.
-        message_keys: how many different ones came, to 1.6%.
-        hottest_keys: those with the most messages.
-    """
+    """What was found of the messages that were read."""
 
     messages: int
-    bytes: int
+    bytes: int  # their keys and values
     tombstones: int
     sizes: Spread
-    message_keys: int
-    hottest_keys: tuple[Share, ...]
+    message_keys: int  # how many different ones came, to 1.6%
+    hottest_keys: tuple[Share, ...]  # those with the most messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +49,18 @@ class Skew:
 
     A sub-message with several sub-keys counts for each of them, so those shares may add up to more
     than 1.
-
-    Attributes:
-        messages: how many were split.
-        sub_messages: what they split into, barriers included.
-        barriers: how many of those run alone.
-        empty: messages that split into nothing.
-        fan_out: sub-messages per message.
-        sub_keys: how many different ones came in what was read, to 1.6%.
-        hottest: the sub-keys with the most sub-messages, by Python's repr; the hottest first.
-        kinds: of operations, the most frequent first.
-        rules: what each rule would leave out.
     """
 
     messages: int
-    sub_messages: int
+    sub_messages: int  # what they split into, barriers included
     barriers: int
     empty: int
-    fan_out: Spread
-    sub_keys: int
+    fan_out: Spread  # sub-messages per message
+    sub_keys: int  # how many different ones came in what was read, to 1.6%
+    # The sub-keys with the most sub-messages, by Python's repr; the hottest first.
     hottest: tuple[Share, ...]
-    kinds: tuple[Share, ...]
-    rules: tuple[Share, ...]
+    kinds: tuple[Share, ...]  # of operations, the most frequent first
+    rules: tuple[Share, ...]  # what each rule would leave out
 
 
 @dataclass(frozen=True, slots=True)

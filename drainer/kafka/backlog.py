@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from drainer.core.listed import listed
+from drainer.core.listed import counted, listed
 from drainer.core.plan import OffsetPlan
 from drainer.core.transaction import HeldBack, describe_held
 from drainer.errors import OffsetMissing, Refused, UsageError
@@ -23,16 +23,11 @@ class Bound:
     the first record, by offset, with a timestamp or a later one.
 
     Timestamps are the producers' own or the broker's, as the topic's message.timestamp.type says.
-
-    Attributes:
-        word: one of the constants below.
-        offset: None unless it is one.
-        time_ms: milliseconds since 1970; None unless it is one.
     """
 
-    word: str = ""
-    offset: int | None = None
-    time_ms: int | None = None
+    word: str = ""  # one of the constants below
+    offset: int | None = None  # None unless it is one
+    time_ms: int | None = None  # milliseconds since 1970; None unless it is one
 
     def __str__(self) -> str:
         if self.time_ms is not None:
@@ -53,24 +48,15 @@ OF_GROUPS = (COMMITTED, COMMITTED_OR_EARLIEST, COMMITTED_OR_END)
 
 @dataclass(frozen=True, slots=True)
 class PartitionBacklog:
-    """One partition's share of the backlog: offsets ``[start, end)``, with holes or not.
-
-    Attributes:
-        partition: its number.
-        start: where the drain begins.
-        end: the first offset that is not part of it.
-        committed: the group's committed offset when this was taken; None when it had none.
-        log_start: the first offset that the log held.
-        log_end: the offset behind the last record that the isolation level showed.
-        leader_epoch: the epoch of the record before ``log_end``; None when the broker did not say.
-    """
+    """One partition's share of the backlog: offsets ``[start, end)``, with holes or not."""
 
     partition: int
     start: int
-    end: int
-    committed: int | None
+    end: int  # the first offset that is not part of it
+    committed: int | None  # the group's committed offset when this was taken; None when it had none
     log_start: int
-    log_end: int
+    log_end: int  # the offset behind the last record that the isolation level showed
+    # The epoch of the record before ``log_end``; None when the broker did not say.
     leader_epoch: int | None
 
     @property
@@ -169,20 +155,18 @@ def freeze(
     if group is not None:
         committed = cluster.committed(group, topic, numbers)
     logs = cluster.log_bounds(topic, numbers, isolation)
-    remarks = [
-        *_lost(topic, group, from_, committed, logs),
-        *([] if new_group else _uncommitted(cluster, topic, group, from_, committed, logs)),
-    ]
-    starts = _places(cluster, topic, from_, committed if from_ in OF_GROUPS else {}, logs)
-    ends = _places(cluster, topic, until, {}, logs)
+    look = _Look(cluster, topic, group, from_, committed, logs)
+    remarks = [*look.lost(), *([] if new_group else look.uncommitted())]
+    starts = look.places(from_, committed if from_ in OF_GROUPS else {})
+    ends = look.places(until, {})
     for number, log in logs.items():
-        _insist_on_start(f"{topic}/{number}", group, from_, starts[number], committed[number], log)
+        look.insist_on_start(number, starts[number])
         if until.offset is not None and until.offset > log.end:
             raise Refused(
                 f"--until {until} is beyond the end of {topic}/{number}, offset {log.end}",
                 hint="Remove --until to read to the end.",
             )
-    if backwards := _backwards(topic, group, from_, starts, committed):
+    if backwards := look.backwards(starts):
         if not to_look:
             raise Refused(
                 f"{backwards}: a drain never moves a group backwards",
@@ -264,134 +248,107 @@ def _parse(option: str, text: str, words: Sequence[Bound]) -> Bound:
     )
 
 
-def _places(
-    cluster: Cluster,
-    topic: str,
-    bound: Bound,
-    committed: Mapping[int, int | None],
-    logs: Mapping[int, LogBounds],
-) -> dict[int, int]:
-    if bound.offset is not None:
-        return dict.fromkeys(logs, bound.offset)
-    if bound.time_ms is not None:
-        found = cluster.offset_at(topic, logs, bound.time_ms)
-        _insist_on_answers(cluster, topic, bound, found, logs)
-        # What lies at a time behind an open transaction is not shown yet.
-        return {
-            n: min(log.end if (at := found[n]) is None else at, log.end) for n, log in logs.items()
-        }
-    if bound in (EARLIEST, COMMITTED_OR_EARLIEST):
-        return {n: max(committed.get(n) or 0, log.start) for n, log in logs.items()}
-    return {n: log.end if (at := committed.get(n)) is None else at for n, log in logs.items()}
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a backlog is taken from."""
 
+    cluster: Cluster
+    topic: str
+    group: str | None
+    from_: Bound
+    committed: Mapping[int, int | None]
+    logs: Mapping[int, LogBounds]
 
-def _insist_on_answers(
-    cluster: Cluster,
-    topic: str,
-    bound: Bound,
-    found: Mapping[int, int | None],
-    logs: Mapping[int, LogBounds],
-) -> None:
-    unnamed = [n for n, log in logs.items() if found[n] is None and log.start < log.end]
-    if unnamed and may_misplace_times(cluster, topic):
-        raise Refused(
-            f"the brokers report no record at {bound} or later on partition {listed(unnamed)} of"
-            f" {topic}, but may be wrong: it is compacted, or this user may not see that",
-            hint="Give an offset instead of a time, or --until end.",
-        )
+    def places(self, bound: Bound, committed: Mapping[int, int | None]) -> dict[int, int]:
+        logs = self.logs
+        if bound.offset is not None:
+            return dict.fromkeys(logs, bound.offset)
+        if bound.time_ms is not None:
+            found = self.cluster.offset_at(self.topic, logs, bound.time_ms)
+            unnamed = [n for n, log in logs.items() if found[n] is None and log.start < log.end]
+            if unnamed and may_misplace_times(self.cluster, self.topic):
+                raise Refused(
+                    f"the brokers report no record at {bound} or later on partition"
+                    f" {listed(unnamed)} of {self.topic}, but may be wrong: it is compacted, or"
+                    " this user may not see that",
+                    hint="Give an offset instead of a time, or --until end.",
+                )
+            # What lies at a time behind an open transaction is not shown yet.
+            return {
+                n: log.end if (at := found[n]) is None else min(at, log.end)
+                for n, log in logs.items()
+            }
+        if bound in (EARLIEST, COMMITTED_OR_EARLIEST):
+            return {n: max(committed.get(n) or 0, log.start) for n, log in logs.items()}
+        return {n: log.end if (at := committed.get(n)) is None else at for n, log in logs.items()}
 
-
-def _insist_on_start(
-    place: str,
-    group: str | None,
-    from_: Bound,
-    start: int,
-    committed: int | None,
-    log: LogBounds,
-) -> None:
-    if committed is not None and committed > log.high_watermark:
-        raise Refused(
-            f"group {group} has committed offset {committed} on {place}, but its log ends at"
-            f" {log.high_watermark}: someone truncated or recreated the topic",
-            hint="Find out which records are lost, then reset the group's offset.",
-        )
-    if not log.start <= start <= log.high_watermark:
-        raise Refused(
-            f"--from {from_} is outside {place}, which holds offsets {log.start} to"
-            f" {log.high_watermark}",
-            hint="Use --from committed-or-earliest.",
-        )
-
-
-def _backwards(
-    topic: str,
-    group: str | None,
-    from_: Bound,
-    starts: Mapping[int, int],
-    committed: Mapping[int, int | None],
-) -> str | None:
-    # Where the range would begin below the group's offset; the first partition stands for all.
-    for number, offset in committed.items():
-        if offset is not None and starts[number] < offset:
-            return (
-                f"--from {from_} is offset {starts[number]} on {topic}/{number}, below the"
-                f" committed offset {offset} of group {group}"
+    def insist_on_start(self, number: int, start: int) -> None:
+        place, committed, log = f"{self.topic}/{number}", self.committed[number], self.logs[number]
+        if committed is not None and committed > log.high_watermark:
+            raise Refused(
+                f"group {self.group} has committed offset {committed} on {place}, but its log ends"
+                f" at {log.high_watermark}: someone truncated or recreated the topic",
+                hint="Find out which records are lost, then reset the group's offset.",
             )
-    return None
+        if not log.start <= start <= log.high_watermark:
+            raise Refused(
+                f"--from {self.from_} is outside {place}, which holds offsets {log.start} to"
+                f" {log.high_watermark}",
+                hint="Use --from committed-or-earliest.",
+            )
 
+    def backwards(self, starts: Mapping[int, int]) -> str | None:
+        # Where the range would begin below the group's offset; the first partition stands for all.
+        for number, offset in self.committed.items():
+            if offset is not None and starts[number] < offset:
+                return (
+                    f"--from {self.from_} is offset {starts[number]} on {self.topic}/{number},"
+                    f" below the committed offset {offset} of group {self.group}"
+                )
+        return None
 
-def _uncommitted(
-    cluster: Cluster,
-    topic: str,
-    group: str | None,
-    from_: Bound,
-    committed: Mapping[int, int | None],
-    logs: Mapping[int, LogBounds],
-) -> list[str]:
-    # A remark on where partitions begin that have no committed offset to begin at.
-    missing = [n for n, log in logs.items() if committed[n] is None and log.start < log.end]
-    if group is None or from_ not in OF_GROUPS or not missing:
-        return []
-    if len(missing) < len(logs):
-        named = listed([f"{topic}/{number}" for number in missing])
-        where = f"{len(missing):,} of {len(logs):,} partitions ({named})"
-    else:
-        near = cluster.near_groups(group)
-        where = f"{topic}{f' (similar groups: {listed(near)})' if near else ''}"
-    said = f"group {group} has no committed offset on {where}"
-    if from_ == COMMITTED:
-        raise OffsetMissing(
-            said,
-            hint="Check the group's name, or say where to start: --from committed-or-earliest,"
-            " committed-or-end, earliest, OFFSET or @TIME.",
+    def uncommitted(self) -> list[str]:
+        # A remark on where partitions begin that have no committed offset to begin at.
+        logs, topic, group = self.logs, self.topic, self.group
+        missing = [
+            n for n, log in logs.items() if self.committed[n] is None and log.start < log.end
+        ]
+        if group is None or self.from_ not in OF_GROUPS or not missing:
+            return []
+        if len(missing) < len(logs):
+            named = listed([f"{topic}/{number}" for number in missing])
+            where = f"{len(missing):,} of {len(logs):,} partitions ({named})"
+        else:
+            near = self.cluster.near_groups(group)
+            where = f"{topic}{f' (similar groups: {listed(near)})' if near else ''}"
+        said = f"group {group} has no committed offset on {where}"
+        if self.from_ == COMMITTED:
+            raise OffsetMissing(
+                said,
+                hint="Check the group's name, or say where to start: --from committed-or-earliest,"
+                " committed-or-end, earliest, OFFSET or @TIME.",
+            )
+        begins = "the end" if self.from_ == COMMITTED_OR_END else "the earliest record"
+        return [f"{said}: there the backlog starts at {begins}"]
+
+    def lost(self) -> list[str]:
+        # A remark on records that retention took before the group handled them.
+        lost = {
+            n: (offset, self.logs[n].start)
+            for n, offset in self.committed.items()
+            if offset is not None and offset < self.logs[n].start
+        }
+        if not lost:
+            return []
+        count = counted(sum(start - offset for offset, start in lost.values()), "record")
+        where = [
+            f"{self.topic}/{n} (offsets {offset} to {start - 1})"
+            for n, (offset, start) in lost.items()
+        ]
+        said = (
+            f"retention deleted up to {count} that group {self.group} never handled:"
+            f" {listed(where)}"
         )
-    begins = "the end" if from_ == COMMITTED_OR_END else "the earliest record"
-    return [f"{said}: there the backlog starts at {begins}"]
-
-
-def _lost(
-    topic: str,
-    group: str | None,
-    from_: Bound,
-    committed: Mapping[int, int | None],
-    logs: Mapping[int, LogBounds],
-) -> list[str]:
-    # A remark on records that retention took before the group handled them.
-    lost = {
-        n: (offset, logs[n].start)
-        for n, offset in committed.items()
-        if offset is not None and offset < logs[n].start
-    }
-    if not lost:
-        return []
-    count = sum(start - offset for offset, start in lost.values())
-    where = [
-        f"{topic}/{n} (offsets {offset} to {start - 1})" for n, (offset, start) in lost.items()
-    ]
-    said = (
-        f"retention deleted up to {count:,} record{'' if count == 1 else 's'} that group"
-        f" {group} never handled: {listed(where)}"
-    )
-    if from_ in (COMMITTED, COMMITTED_OR_END):
-        raise Refused(said, hint="To drain the rest, use --from committed-or-earliest.")
-    return [said]
+        if self.from_ in (COMMITTED, COMMITTED_OR_END):
+            raise Refused(said, hint="To drain the rest, use --from committed-or-earliest.")
+        return [said]

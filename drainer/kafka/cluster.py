@@ -64,20 +64,12 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as it is now.
-
-    Attributes:
-        name: its name.
-        topic_id: its id, as Kafka's own tools print it; another one after delete and create.
-        partitions: their numbers, rising.
-        leaders: ``host:port`` by partition, empty without a leader.
-        replicas: by partition.
-    """
+    """A topic as it is now."""
 
     name: str
-    topic_id: str
+    topic_id: str  # its id, as Kafka's own tools print it; another one after delete and create
     partitions: tuple[int, ...]
-    leaders: Mapping[int, str]
+    leaders: Mapping[int, str]  # ``host:port`` by partition, empty without a leader
     replicas: Mapping[int, Replicas] = field(default_factory=dict)
 
     def chosen(self, asked: Iterable[int] | None) -> tuple[int, ...]:
@@ -93,18 +85,12 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """What a partition's log holds now.
+    """What a partition's log holds now."""
 
-    Attributes:
-        start: the first offset that retention left.
-        end: the offset behind the last record that this isolation level shows.
-        high_watermark: the offset behind the last record of all.
-        leader_epoch: the epoch of the record before the end; None when the broker does not say.
-    """
-
-    start: int
-    end: int
-    high_watermark: int
+    start: int  # the first offset that retention left
+    end: int  # the offset behind the last record that this isolation level shows
+    high_watermark: int  # the offset behind the last record of all
+    # The epoch of the record before the end; None when the broker does not say.
     leader_epoch: int | None
 
 
@@ -122,16 +108,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """A consumer group as it is now.
-
-    Attributes:
-        name: its id.
-        state: ``empty``, ``dead`` (which a group that does not exist is too), ``stable``, ...
-        members: who is in it.
-    """
+    """A consumer group as it is now."""
 
     name: str
-    state: str
+    state: str  # ``empty``, ``dead`` (which a group that does not exist is too), ``stable``, ...
     members: tuple[Member, ...]
 
     @property
@@ -318,8 +298,7 @@ class Cluster(Connection):
 
         It names a partition and its committed offset: a broker may allow such metadata.
 
-        Raises:
-            GroupActive, BrokerUnreachable, TopicMissing: as ``alter_committed``.
+        Raises GroupActive, BrokerUnreachable and TopicMissing as ``alter_committed`` does.
         """
         place = TopicPartition(topic, *committed, PROBE_METADATA)
         self._commit(group, topic, [place], timeout_s, KafkaError.OFFSET_METADATA_TOO_LARGE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from drainer.errors import (
     BrokerUnreachable,
@@ -22,6 +23,7 @@ from drainer.kafka.loss import LogCheck
 CALL_TIMEOUT_S = 5.0  # of each request
 
 
+@dataclass(eq=False)
 class Committer:
     """Moves a group's committed offsets forward, checking before and after that no one else did.
 
@@ -37,24 +39,17 @@ class Committer:
     topic at each check.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        group: str,
-        topic: str,
-        log_ends: Mapping[int, tuple[int, int | None]] = {},
-        is_sure: Callable[[], bool] = lambda: True,
-        timeout_s: float = CALL_TIMEOUT_S,
-        observe: Callable[[TopicInfo], None] = lambda topic: None,
-    ) -> None:
-        self.group = group
-        self.topic = topic
-        self._cluster = cluster
-        self._is_sure = is_sure
-        self._timeout_s = timeout_s
-        self._observe = observe
+    cluster: Cluster
+    group: str
+    topic: str
+    log_ends: Mapping[int, tuple[int, int | None]] = field(default_factory=dict)
+    is_sure: Callable[[], bool] = lambda: True
+    timeout_s: float = CALL_TIMEOUT_S
+    observe: Callable[[TopicInfo], None] = lambda topic: None
+
+    def __post_init__(self) -> None:
         self._in_doubt: dict[int, set[int]] = {}
-        self._log_check = LogCheck(cluster, topic, group, log_ends)
+        self._log_check = LogCheck(self.cluster, self.topic, self.group, self.log_ends)
 
     def commit(
         self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
@@ -81,7 +76,7 @@ class Committer:
             for partition, offset in found.items():
                 allowed = set(expected[partition]) | self._in_doubt.get(partition, set())
                 if offset is None and None not in allowed:
-                    self._cluster.topic(self.topic)  # a deleted topic takes its offsets with it
+                    self.cluster.topic(self.topic)  # a deleted topic takes its offsets with it
                 elif offset not in allowed:
                     raise self._moved(partition, offset, allowed, "before a commit")
             moves = {p: o for p, o in offsets.items() if (was := found[p]) is None or o > was}
@@ -89,14 +84,14 @@ class Committer:
                 known = {p: o for p, o in found.items() if o is not None}
                 if known:
                     some = next(iter(known.items()))
-                    self._cluster.ensure_no_members(self.group, self.topic, some, self._timeout_s)
+                    self.cluster.ensure_no_members(self.group, self.topic, some, self.timeout_s)
                 return known
-            if not self._is_sure():
+            if not self.is_sure():
                 raise CommitDelayed("the lock on the group is not confirmed any more")
             # From here on each of them may be found, whatever the answer.
             for partition, wrote in moves.items():
                 self._in_doubt.setdefault(partition, set()).add(wrote)
-            self._cluster.alter_committed(self.group, self.topic, moves, self._timeout_s)
+            self.cluster.alter_committed(self.group, self.topic, moves, self.timeout_s)
             found |= (read_back := self._read(moves))
             for partition, wrote in moves.items():
                 if read_back[partition] is None:  # the broker had not yet come to drop it
@@ -117,14 +112,14 @@ class Committer:
             CommitDelayed, Interrupted: as ``commit`` does.
         """
         with self._raised_as_running():
-            found = self._cluster.topic(self.topic)
+            found = self.cluster.topic(self.topic)
             if found.topic_id != topic_id:
                 raise self._gone(f"was deleted and recreated (id {found.topic_id}, not {topic_id})")
-            self._observe(found)
-            self._log_check.check(self._timeout_s)
+            self.observe(found)
+            self._log_check.check(self.timeout_s)
 
     def _read(self, partitions: Mapping[int, int]) -> dict[int, int | None]:
-        return self._cluster.committed(self.group, self.topic, partitions, self._timeout_s)
+        return self.cluster.committed(self.group, self.topic, partitions, self.timeout_s)
 
     @contextmanager
     def _raised_as_running(self) -> Iterator[None]:

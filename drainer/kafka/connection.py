@@ -45,7 +45,6 @@ class Connection:
     A coordinator that loads or moves and a broken connection are no errors: they pass.
 
     Attributes:
-        settings: how it connects.
         timeout_s: how long an answer is waited for, unless a question says otherwise. A cluster
             that is merely slow gets longer.
         admin: the client, for the questions that only one module asks.

@@ -30,8 +30,7 @@ class DeadLetterTopic:
     because the topic turned out not to have it, comes behind those that were sent meanwhile. A
     drain sends none of a lane before it was told of the one before.
 
-    Raises:
-        UsageError: when librdkafka rejects the settings.
+    Raises UsageError when librdkafka rejects the settings.
     """
 
     def __init__(

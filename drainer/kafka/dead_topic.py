@@ -20,8 +20,6 @@ class DeadLetterTopicInfo:
     """A dead-letter topic as it is, or as it would be made.
 
     Attributes:
-        name: its name.
-        exists: whether it is there.
         partitions: how many it has, or would be made with.
         retention_ms: after how long its letters vanish; None when they don't, or the broker does
             not say.
@@ -43,10 +41,8 @@ def look_at_dead_letter_topic(
     ``partitions`` is how many it would be made with, and ``drained`` the topic that it may not be;
     None for a redrive, whose letters go where they came from.
 
-    Raises:
-        Refused: when it is the drained topic, is compacted, has an impossible name, or this user
-            may not write to it or make it.
-        BrokerUnreachable: when no answer came.
+    Raises Refused when it is the drained topic, is compacted, has an impossible name, or this user
+    may not write to it or make it.
     """
     if name == drained:
         raise Refused(
@@ -57,7 +53,7 @@ def look_at_dead_letter_topic(
     try:
         found = cluster.topic(name, "WRITE")
     except TopicMissing:
-        _create(cluster, name, partitions, only_look=True)
+        make_dead_letter_topic(cluster, name, partitions, only_look=True)
         return DeadLetterTopicInfo(name, False, partitions)
     except RightMissing as error:
         hint = f"{granting('WRITE', f'topic {name}')}, or {otherwise}."
@@ -81,19 +77,14 @@ def look_at_dead_letter_topic(
     )
 
 
-def make_dead_letter_topic(cluster: Cluster, name: str, partitions: int) -> None:
-    """Makes the topic, replicated as the broker does by default; one that is there is left alone.
+def make_dead_letter_topic(
+    cluster: Cluster, name: str, partitions: int, *, only_look: bool = False
+) -> None:
+    """Makes the topic, as ``Cluster.create_topic`` does; its letters stay until somebody deletes
+    them.
 
-    Its letters stay until somebody deletes them.
-
-    Raises:
-        Refused: when Kafka won't have it.
-        BrokerUnreachable: when no answer came.
+    Raises Refused when Kafka won't have it.
     """
-    _create(cluster, name, partitions, only_look=False)
-
-
-def _create(cluster: Cluster, name: str, partitions: int, *, only_look: bool) -> None:
     try:
         cluster.create_topic(name, partitions, CONFIG, kind="dead-letter ", only_look=only_look)
     except RightMissing as error:

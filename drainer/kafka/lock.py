@@ -65,13 +65,10 @@ class GroupLock:
     """The right to drain for a group; heartbeats keep it, and end with the process.
 
     Args:
-        cluster: to see who holds it.
-        group: the group that is drained.
         topic: its topic; the lock subscribes to it, as members must, and reads nothing of it.
         drain_id: of this drain; it names the holder to others. No other process that lives may
             have it (its plan file is locked by us): a lock that an earlier one left behind is taken
             over at once.
-        say: gets a sentence when it has to wait.
         session_s: how long others are to be kept out, at least, when this process falls silent; 0
             when all calls are its own.
 
@@ -212,7 +209,7 @@ class GroupLock:
                 try:
                     self._attend(client, since_s)
                     if (self._ending and not self.stays) or self.lost is not None:
-                        client.leave(self._is_member)
+                        client.leave(lambda: self._members(RELEASE_TIMEOUT_S))
                 except KafkaException as error:
                     self._heed(error.args[0])
                 finally:
@@ -284,9 +281,6 @@ class GroupLock:
             )
         return Standing.MEMBER if members else Standing.OUT
 
-    def _is_member(self, member_id: str) -> bool:
-        return member_id in [member.id for member in self._members(RELEASE_TIMEOUT_S)]
-
     def _heed(self, answer: KafkaError) -> None:
         """Loses the lock by an answer that another client would get, too."""
         if answer.code() in FORBIDDEN:
@@ -310,10 +304,8 @@ class _Client:
     """One client in the lock group, for the lock's thread.
 
     Attributes:
-        in_group: whether it has a place.
         was_cast_out: whether the coordinator took its place away; whoever notices clears it.
         asked_s: when the question was sent that has no answer yet; None without one.
-        last_s: when the last one was sent.
         confirmed_s: when the last one was sent that was answered as to a member.
     """
 
@@ -352,7 +344,7 @@ class _Client:
         self.asked_s = self.last_s = now_s
         self.consumer.commit(offsets=[TopicPartition(topic, 0, number)], asynchronous=True)
 
-    def leave(self, is_member: Callable[[str], bool]) -> None:
+    def leave(self, members: Callable[[], Sequence[Member]]) -> None:
         """Give the place up, and wait until the coordinator has noticed."""
         # close() keeps the place of a static member until its session is over; unsubscribe()
         # gives it up, if it is polled meanwhile.
@@ -362,7 +354,7 @@ class _Client:
             self.consumer.unsubscribe()
             while uptime_s() < until_s:
                 self.consumer.poll(0.01)
-                if not is_member(member_id):
+                if member_id not in [member.id for member in members()]:
                     return
 
     def _answered(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:

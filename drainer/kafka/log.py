@@ -33,17 +33,11 @@ _NO_ID = "A" * 22
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """What a client said of itself or a broker.
+    """What a client said of itself or a broker."""
 
-    Attributes:
-        code: librdkafka's error code; None for a line of its log.
-        text: the reason, without secrets.
-        at_s: when, by the monotonic clock.
-    """
-
-    code: int | None
-    text: str
-    at_s: float
+    code: int | None  # librdkafka's error code; None for a line of its log
+    text: str  # the reason, without secrets
+    at_s: float  # when, by the monotonic clock
 
 
 class ClientLog(logging.Handler):

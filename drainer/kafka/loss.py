@@ -36,11 +36,6 @@ class TopicLook:
     """Looks at what became of a topic that is read, by the client that reads it.
 
     Whether this is still the same topic, the client says by itself, with what it reads next.
-
-    Args:
-        consumer: the client.
-        settings: how it connects.
-        topic: its name.
     """
 
     def __init__(self, consumer: Consumer, settings: ClientSettings, topic: str) -> None:
@@ -134,9 +129,6 @@ class LogCheck:
     there is to look at; after an election, brokers report where the records of the old epoch end.
 
     Args:
-        cluster: for the ends of the logs.
-        topic: its name.
-        reader: the name of a group that the broker sees.
         ends: by partition, the end of the backlog, and the leader's epoch when it was planned.
     """
 

@@ -64,7 +64,6 @@ class AcknowledgedProducer:
     behind those that were sent meanwhile.
 
     Args:
-        name: of the thread.
         timeout_ms: how long a broker that does not answer is waited for.
         blindly: writes what is unsure again where the topic may not be read; else that is an error.
         after_poll: called in the thread after the reports of each poll.

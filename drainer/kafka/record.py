@@ -57,23 +57,16 @@ class KafkaMessage(Message):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some records of one partition, in their order, none at or past the end of its backlog.
-
-    Attributes:
-        origin: the partition.
-        records: as the client gave them; may be none, when only ``reached`` is news.
-        reached: by partition, the offset below which nothing is left to deliver after these
-            records: that is how holes and the end of the backlog are reported. Empty when there
-            is no such news.
-        bytes: what it takes in memory, estimated.
-        beside: bytes of key and headers of one record, as ``beside_value`` has it.
-    """
+    """Some records of one partition, in their order, none at or past the end of its backlog."""
 
     origin: Origin
+    # As the client gave them; may be none, when only ``reached`` is news.
     records: Sequence[_Record]
+    # By partition, the offset below which nothing is left to deliver after these records: that is
+    # how holes and the end of the backlog are reported. Empty when there is no such news.
     reached: dict[int, int]
-    bytes: int
-    beside: int = 0
+    bytes: int  # what it takes in memory, estimated
+    beside: int = 0  # bytes of key and headers of one record, as ``beside_value`` has it
 
     def __len__(self) -> int:
         return len(self.records)

@@ -34,24 +34,17 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Messages of a topic, and what they are taken from.
-
-    Attributes:
-        topic: its name.
-        topic_id: its id.
-        ranges: by partition, the offsets ``[start, end)`` that it is a sample of.
-        windows: what was read, by rising partition and offset.
-        read_s: how long the reading took, with all that it takes to begin at each window: so
-            bytes by seconds is less than a fetch gives that reads on and on.
-        read_bytes: keys and values of the messages.
-    """
+    """Messages of a topic, and what they are taken from."""
 
     topic: str
     topic_id: str
+    # By partition, the offsets ``[start, end)`` that it is a sample of.
     ranges: Mapping[int, tuple[int, int]]
-    windows: Sequence[Window]
+    windows: Sequence[Window]  # what was read, by rising partition and offset
+    # How long the reading took, with all that it takes to begin at each window: so bytes by seconds
+    # is less than a fetch gives that reads on and on.
     read_s: float
-    read_bytes: int
+    read_bytes: int  # keys and values of the messages
 
     @property
     def messages(self) -> list[Message]:

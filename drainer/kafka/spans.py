@@ -36,17 +36,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class SpanBatch:
-    """The next messages of a span, and how far that brought it.
-
-    Attributes:
-        span: which.
-        messages: by rising offset; may be none, when only ``reached`` is news.
-        reached: nothing of the span is left to read below this offset.
-    """
+    """The next messages of a span, and how far that brought it."""
 
     span: Span
-    messages: Sequence[KafkaMessage]
-    reached: int
+    messages: Sequence[KafkaMessage]  # by rising offset; may be none, when only ``reached`` is news
+    reached: int  # nothing of the span is left to read below this offset
 
 
 def read_spans(

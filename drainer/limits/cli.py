@@ -60,11 +60,6 @@ def parse_count(word: str) -> int:
     return int(word) if word.strip().isdecimal() else -1
 
 
-def parse_megabytes(text: str) -> float:
-    """A bound such as ``50MB/s``, in MB/s. Raises UsageError."""
-    return parse_byte_rate(text) / 1e6
-
-
 def parse_share(text: str) -> float:
     """``5%`` or ``0.05`` as a share of one, above 0 and at most 1. Raises UsageError."""
     word = text.strip()
@@ -150,7 +145,7 @@ class Sent:
         "--max-rate",
         basic=True,
         default=None,
-        parse=parse_megabytes,
+        parse=lambda text: parse_byte_rate(text) / 1e6,
         metavar="SIZE/s",
         help=f"Most that all producers send. Default: {MB_PER_S_A_BROKER:g}MB/s per broker.",
     )

@@ -45,26 +45,17 @@ from drainer.limits.trials import LimitsStatus, Traffic, Trials
 
 @dataclass(frozen=True, slots=True)
 class PreparedLimits:
-    """What will be done, looked at and found safe; nothing was touched yet.
-
-    Attributes:
-        file: where the result goes.
-        limits: a measurement for each traffic that is swept: what is known already, with the
-            settings that were asked for.
-        on_disk: the file as it was found.
-        places: where the traffic of each will go.
-        shared: others may use the cluster; a trial ends within about a second of overload.
-        live: others that use the cluster; nothing unless it is shared.
-        left_behind: test topics of earlier runs, or of one that goes on.
-    """
+    """What will be done, looked at and found safe; nothing was touched yet."""
 
     file: LimitsFile
+    # A measurement for each traffic that is swept: what is known already, with the settings that
+    # were asked for.
     limits: tuple[Limits, ...]
-    on_disk: tuple[Limits, ...]
+    on_disk: tuple[Limits, ...]  # the file as it was found
     places: tuple[Places, ...]
-    shared: bool
-    live: tuple[str, ...]
-    left_behind: tuple[str, ...]
+    shared: bool  # others may use the cluster; a trial ends within about a second of overload
+    live: tuple[str, ...]  # others that use the cluster; nothing unless it is shared
+    left_behind: tuple[str, ...]  # test topics of earlier runs, or of one that goes on
 
     @property
     def missing(self) -> int:
@@ -166,7 +157,8 @@ def measure_limits(
                     insist_on_use(cluster, topics[0])
                     found = _measure_each(prepared, host, update, clock)
             except BaseException as error:
-                if not created and _was_refused(error):
+                is_refusal = isinstance(error, Refused) and not isinstance(error, BrokerUnreachable)
+                if is_refusal and not created:
                     raise  # who may not create it may not delete it, either
                 if (left := _remove(cluster, topics)) is not None:
                     raise both(error, left) from error
@@ -200,10 +192,6 @@ def _measure_each(
             )
             found.append(trials.run())
     return tuple(found)
-
-
-def _was_refused(error: BaseException) -> bool:
-    return isinstance(error, Refused) and not isinstance(error, BrokerUnreachable)
 
 
 def _remove(cluster: Cluster, topics: Sequence[str]) -> DrainerError | None:

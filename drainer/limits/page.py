@@ -117,7 +117,7 @@ def _boundaries(named: Sequence[Named]) -> Table | None:
         (
             Cell(figures.size(size), Tone.STRONG),
             *((label,) if several else ()),
-            _rate_of(each),
+            ("≥ " if each.is_open else "") + figures.rate(each.messages_per_s),
             f"{limits.mb_per_s_a_broker(each):,.1f}",
             between(each),
             figures.rate(limits.settings.safe_share * each.messages_per_s),
@@ -153,8 +153,3 @@ def _of_first(boundary: Boundary, first: Boundary | None) -> str:
     if first is None or not first.messages_per_s:
         return ""
     return f"{boundary.messages_per_s / first.messages_per_s:.2f}"
-
-
-def _rate_of(boundary: Boundary) -> str:
-    """In messages/s, and whether it may be more."""
-    return ("≥ " if boundary.is_open else "") + figures.rate(boundary.messages_per_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Protocol
 
 from drainer.errors import Interrupted
@@ -48,63 +48,35 @@ class Traffic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LimitsStatus:
-    """How far a measurement is.
+    """How far a measurement is."""
 
-    Attributes:
-        limits: all that is kept of the measurement of this traffic.
-        message_bytes: the size that is being searched.
-        found: what is known of that one; None before its search began.
-        elapsed_s: since all of it began, or was resumed.
-        left_s: to its end, very roughly.
-        point: the traffic of now; None in between.
-        phase: of that traffic, in words.
-        signals: of its last moments.
-    """
-
-    limits: Limits
+    limits: Limits  # all that is kept of the measurement of this traffic
     message_bytes: int
-    found: Found | None
-    elapsed_s: float
-    left_s: float
-    point: Point | None = None
+    found: Found | None  # what is known of that one; None before its search began
+    elapsed_s: float  # since all of it began, or was resumed
+    left_s: float  # to its end, very roughly
+    point: Point | None = None  # the traffic of now; None in between
     phase: str = ""
     signals: Signals | None = None
 
 
+@dataclass(eq=False)
 class Trials:
-    """Searches the boundary of one size after the other; each trial is in the file at once.
+    """Searches the boundary of one size after the other; each trial is in the file at once."""
 
-    Args:
-        limits: what is known already; its trials are not made again.
-        shared: whether a trial ends as soon as overload shows, for brokers that others use.
-        later: boundaries that other measurements find after this one.
-        update: called with the status, several times a second.
-        clock: seconds since the measurement began or was resumed, monotonic.
-        now: seconds since the epoch.
-    """
+    limits: Limits  # what is known already; its trials are not made again
+    traffic: Traffic
+    file: LimitsFile
+    _: KW_ONLY
+    shared: bool  # whether a trial ends as soon as overload shows, for brokers that others use
+    later: int = 0  # boundaries that other measurements find after this one
+    update: Callable[[LimitsStatus], None]  # called with the status, several times a second
+    clock: Callable[[], float]  # seconds since the measurement began or was resumed, monotonic
+    now: Callable[[], float]
 
-    def __init__(
-        self,
-        limits: Limits,
-        traffic: Traffic,
-        file: LimitsFile,
-        *,
-        shared: bool,
-        later: int = 0,
-        update: Callable[[LimitsStatus], None],
-        clock: Callable[[], float],
-        now: Callable[[], float],
-    ) -> None:
-        self.limits = limits
-        self._settings = limits.settings
-        self._traffic = traffic
-        self._file = file
-        self._shared = shared
-        self._later = later
-        self._update = update
-        self._clock = clock
-        self._now = now
-        self._message_bytes = limits.settings.message_bytes[0]
+    def __post_init__(self) -> None:
+        self._settings = self.limits.settings
+        self._message_bytes = self.limits.settings.message_bytes[0]
         self._found: Found | None = None
 
     def run(self) -> Limits:
@@ -142,7 +114,7 @@ class Trials:
             self._found = search.found()
             self._keep(replace(self.limits, trials=(*self.limits.trials, trial)))
             observe = self._observer(trial.point, lambda _: COOLING_DOWN)
-            self._traffic.rest(COOL_DOWN_S_MOST, observe)
+            self.traffic.rest(COOL_DOWN_S_MOST, observe)
         self._keep(self.limits.with_boundary(message_bytes, search.found()))
 
     def _measure_baseline(self, message_bytes: int) -> None:
@@ -167,19 +139,19 @@ class Trials:
             if judge(point, signals, baseline_ms)[0] is not Verdict.OVERLOADED:
                 since_s = None
                 return False
-            now_s = self._clock()
+            now_s = self.clock()
             since_s = now_s if since_s is None else since_s
             return now_s - since_s >= SURE_S
 
-        at = self._now()
-        stop_when = overloaded if self._shared else lambda _: False
+        at = self.now()
+        stop_when = overloaded if self.shared else lambda _: False
         signals = self._measure(point, self._observer(point, lambda phase: phase), stop_when)
         return Trial(point, signals, *judge(point, signals, baseline_ms), at)
 
     def _measure(
         self, point: Point, observe: Observe, stop_when: Callable[[Signals], bool]
     ) -> Signals:
-        return self._traffic.measure(
+        return self.traffic.measure(
             point,
             warm_up_s=self._settings.warm_up_s,
             window_s=self._settings.window_s,
@@ -189,25 +161,22 @@ class Trials:
 
     def _observer(self, point: Point, words: Callable[[str], str]) -> Observe:
         def observe(phase: str, signals: Signals | None) -> None:
-            self._update(replace(self._status(), point=point, phase=words(phase), signals=signals))
+            self.update(replace(self._status(), point=point, phase=words(phase), signals=signals))
 
         return observe
 
     def _keep(self, limits: Limits) -> None:
-        self._file.write(limits)
+        self.file.write(limits)
         self.limits = limits
-        self._update(self._status())
+        self.update(self._status())
 
     def _status(self) -> LimitsStatus:
-        elapsed_s, left_s = self._clock(), self._left_s()
-        return LimitsStatus(self.limits, self._message_bytes, self._found, elapsed_s, left_s)
-
-    def _left_s(self) -> float:
         settings = self._settings
         done = self._found.trials if self._found is not None else 0
-        others = self.limits.missing - 1 + self._later
+        others = self.limits.missing - 1 + self.later
         usual = min(USUAL_TRIALS, settings.trials)
-        return (max(1, usual - done) + max(0, others) * usual) * usual_s(settings)
+        left_s = (max(1, usual - done) + max(0, others) * usual) * usual_s(settings)
+        return LimitsStatus(self.limits, self._message_bytes, self._found, self.clock(), left_s)
 
 
 def usual_s(settings: LimitSettings) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from drainer.core.listed import listed
 from drainer.limits.measure import PreparedLimits
 from drainer.limits.search.boundary import Boundary, Limits, LimitSettings
-from drainer.limits.search.trial import End, Point, Signals, Trial, Verdict
+from drainer.limits.search.trial import End, Point, Signals, Verdict
 from drainer.limits.trials import USUAL_TRIALS, LimitsStatus, usual_s
 from drainer.view import figures
 from drainer.view.live import RunningLine
@@ -105,7 +105,9 @@ class SearchView(RunningLine):
             self._terminal.say(", ".join(traffic_words(limits.settings)))
             self._swept = swept
         for trial in limits.trials[len(known.trials) :]:
-            self._terminal.say(f"{took}  {trial_words(trial)}  (about {left} left)")
+            verdict = _VERDICTS.get(trial.verdict, trial.verdict.value)
+            words = ", ".join([f"{_point_words(trial.point)}: {verdict}", *trial.why])
+            self._terminal.say(f"{took}  {words}  (about {left} left)")
         for boundary in limits.boundaries[len(known.boundaries) :]:
             rate = f"{figures.rate(boundary.messages_per_s)} messages/s ({between(boundary)})"
             size = figures.size(boundary.message_bytes)
@@ -142,12 +144,6 @@ def ended(boundary: Boundary) -> str:
     if boundary.end in (End.MOST, End.UNCLEAR) or not why:
         return said
     return f"{said}: {why}" if said else why
-
-
-def trial_words(trial: Trial) -> str:
-    """``1 KiB  52,000 messages/s, 53.2 MB/s (130 producers): overloaded, round trip 80 ms``."""
-    verdict = _VERDICTS.get(trial.verdict, trial.verdict.value)
-    return ", ".join([f"{_point_words(trial.point)}: {verdict}", *trial.why])
 
 
 def signal_words(signals: Signals, baseline_ms: float | None) -> str:

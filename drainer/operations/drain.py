@@ -67,7 +67,11 @@ def drain(
     server = _control_server(prepared, control, give_up, runtime)
 
     def run(held: HeldDrain) -> Summary:
-        with _receipts(held, resumes=prepared.action.resumes) as kept:
+        receipts: AbstractContextManager[HeldDrain] = nullcontext(held)
+        if held.plan.redrive is not None:
+            keeping = wings.load(wings.Hook.RECEIPTS)
+            receipts = keeping(held, resumes=prepared.action.resumes)
+        with receipts as kept:
             summary = _drain(prepared, kept)
         summary = replace(summary, resuming=resuming())
         server.end(summary)
@@ -142,13 +146,6 @@ def drain(
             if aside is not None:
                 say(f"put the earlier plan back to {file.path}")
             raise
-
-
-def _receipts(held: HeldDrain, *, resumes: bool) -> AbstractContextManager[HeldDrain]:
-    if held.plan.redrive is None:
-        return nullcontext(held)
-    keeping: Callable[..., AbstractContextManager[HeldDrain]] = wings.load(wings.Hook.RECEIPTS)
-    return keeping(held, resumes=resumes)
 
 
 def _control_server(

@@ -15,23 +15,19 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.lock import GroupLock
 from drainer.kafka.writer import TopicWriter
-from drainer.operations.policy import LetterWriters
+from drainer.operations.policy import letter_writers
 from drainer.policy.rate_cap import RateLimiter
 from drainer.store.plan_file import SavedPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldDrain(Held):
-    """What engines need of a drain that reads a cluster.
-
-    Attributes:
-        message_bytes: the mean size of messages, as far as it is known.
-    """
+    """What engines need of a drain that reads a cluster."""
 
     file: SavedPlan
     lock: GroupLock
     cluster: Cluster
-    message_bytes: float
+    message_bytes: float  # the mean size of messages, as far as it is known
 
 
 class Engine(Protocol):
@@ -81,7 +77,7 @@ class InProcess:
             )
             return self.wrap(thread, dispatcher)
 
-        with LetterWriters(settings, plan, held.runtime) as open_letters:
+        with letter_writers(settings, plan, held.runtime) as open_letters:
             write_to = partial(TopicWriter, settings, pace=write_pace)
             ports = Ports(open_source, open_letters, write_to, pace, write_pace)
             summary = LocalDrain(held, ports).run()

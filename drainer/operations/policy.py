@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Self
 
 from drainer.core.classes import Classes
 from drainer.core.plan import OffsetPlan
@@ -115,26 +116,19 @@ def settle_policy(
     return Policy(replace(failures, dead_letter_topic=name), rules, info)
 
 
-class LetterWriters:
-    """The writers of one run's dead letters; a context manager, which closes those that it gave."""
+@contextmanager
+def letter_writers(
+    client: ClientSettings, plan: OffsetPlan, runtime: Runtime = THIS_PROCESS
+) -> Iterator[Callable[[str], LetterWriter]]:
+    """Gives the writers of one run's dead letters by topic, and closes them at the end."""
+    with ExitStack() as opened:
 
-    def __init__(
-        self, client: ClientSettings, plan: OffsetPlan, runtime: Runtime = THIS_PROCESS
-    ) -> None:
-        self._of_run = client, plan, runtime
-        self._opened: list[LetterWriter] = []
+        def writer_to(topic: str) -> LetterWriter:
+            writer = LetterWriter(client, plan, topic, runtime)
+            opened.callback(writer.close, 0)
+            return writer
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for writer in self._opened:
-            writer.close(0)
-
-    def __call__(self, topic: str) -> LetterWriter:
-        client, plan, runtime = self._of_run
-        self._opened.append(writer := LetterWriter(client, plan, topic, runtime))
-        return writer
+        yield writer_to
 
 
 class LetterWriter:

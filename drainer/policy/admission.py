@@ -7,6 +7,7 @@ successes tell whether an earlier failure was an outage.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
 
@@ -105,36 +106,29 @@ class Retries:
         return sub
 
 
+@dataclass(eq=False)
 class Admission:
     """Stands between workers and dispatcher. ``succeeded`` is called with each success while the
     policy wants to know, ``recovered`` when a probe succeeds."""
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        retries: Retries,
-        policy: FailurePolicy,
-        rate: Rate | None,
-        clock: Callable[[], float],
-        *,
-        succeeded: Callable[[SubMessage], None],
-        recovered: Callable[[], None],
-    ) -> None:
-        self.lanes = dispatcher.lanes
+    dispatcher: Dispatcher
+    retries: Retries
+    policy: FailurePolicy
+    rate: Rate | None
+    clock: Callable[[], float]
+    _: KW_ONLY
+    succeeded: Callable[[SubMessage], None]
+    recovered: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self.lanes = self.dispatcher.lanes
         self.paused = False
-        self._dispatcher = dispatcher
-        self._retries = retries
-        self._policy = policy
-        self._breaker = policy.breaker
-        self.rate = rate
-        self._clock = clock
-        self._succeeded = succeeded
-        self._recovered = recovered
+        self._breaker = self.policy.breaker
 
     @property
     def ready(self) -> int:
         """How many could start now."""
-        now_s, waiting = self._clock(), self._waiting
+        now_s, waiting = self.clock(), self._waiting
         if not waiting or (self._breaker.probe_at_s or now_s) > now_s:
             return 0
         return waiting if self.rate is None else min(waiting, self.rate.allowed(now_s))
@@ -142,7 +136,7 @@ class Admission:
     @property
     def next_at_s(self) -> float | None:
         """When it is worth asking again; None when that depends on something else."""
-        rate_at_s = None if self.rate is None else self.rate.next_at_s(self._clock())
+        rate_at_s = None if self.rate is None else self.rate.next_at_s(self.clock())
         times = [at_s for at_s in (self._breaker.probe_at_s, rate_at_s) if at_s is not None]
         return max(times, default=None) if self._waiting else None
 
@@ -151,11 +145,11 @@ class Admission:
         """How many could start, if it were time for them."""
         if self.paused:
             return 0
-        ready = self._dispatcher.ready
+        ready = self.dispatcher.ready
         if not self._breaker.open:
             return ready
         none_is_under_way = self._breaker.probe_at_s is not None
-        return min(1, ready + len(self._retries)) if none_is_under_way else 0
+        return min(1, ready + len(self.retries)) if none_is_under_way else 0
 
     def take(self) -> SubMessage | None:
         """The dispatcher's, when one may start."""
@@ -163,10 +157,10 @@ class Admission:
             return None
         if self._breaker.open:
             self._offer_tried()
-        sub = self._dispatcher.take()
+        sub = self.dispatcher.take()
         if sub is None:
             return None
-        sub.begun = self._policy.failed_calls
+        sub.begun = self.policy.failed_calls
         if self._breaker.open:
             self._breaker.start_probe(sub)
         if self.rate is not None:
@@ -175,29 +169,29 @@ class Admission:
 
     def _offer_tried(self) -> None:
         # Where lanes have something untried as well, probes take turns.
-        if not self._dispatcher.ready or self._breaker.prefers_tried:
-            sub = self._retries.pop()
+        if not self.dispatcher.ready or self._breaker.prefers_tried:
+            sub = self.retries.pop()
             if sub is not None:
-                self._dispatcher.release(sub)
+                self.dispatcher.release(sub)
 
     def take_behind(self, sub: SubMessage) -> SubMessage | None:
         """The dispatcher's, when one more may start."""
         if self._breaker.open or self.paused:
             return None
         if self.rate is not None:
-            if not self.rate.allowed(self._clock()):
+            if not self.rate.allowed(self.clock()):
                 return None
             self.rate.start()
-        follower = self._dispatcher.take_behind(sub)
-        follower.begun = self._policy.failed_calls
+        follower = self.dispatcher.take_behind(sub)
+        follower.begun = self.policy.failed_calls
         return follower
 
     def finish(self, sub: SubMessage) -> None:
-        self._dispatcher.finish(sub)
+        self.dispatcher.finish(sub)
         if self._breaker.ended(sub):
-            self._recovered()
-        elif self._policy.watching:
-            self._succeeded(sub)
+            self.recovered()
+        elif self.policy.watching:
+            self.succeeded(sub)
 
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
         self.finish(sub)

@@ -20,17 +20,11 @@ PROBE_MOST_S = 5.0
 
 @dataclass(slots=True)
 class Window:
-    """Sub-messages that failed for the first time, and the successes meanwhile.
+    """Sub-messages that failed for the first time, and the successes meanwhile."""
 
-    Attributes:
-        since: the number of the first failed call.
-        failed: distinct sub-messages.
-        succeeded: calls that began after the first failure.
-    """
-
-    since: int = 0
-    failed: int = 0
-    succeeded: int = 0
+    since: int = 0  # the number of the first failed call
+    failed: int = 0  # distinct sub-messages
+    succeeded: int = 0  # calls that began after the first failure
 
 
 class Breaker:
@@ -38,7 +32,6 @@ class Breaker:
 
     Attributes:
         open_since_s: when it opened; None while it is closed.
-        opened: how often it did.
         own_since_s: since when it is open for errors that look like the messages' own; None if
             it is not, or a probe has failed otherwise since.
         turn: rises when it opens and when it closes.

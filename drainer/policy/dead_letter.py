@@ -75,7 +75,6 @@ class Provenance(JsonRecord):
         drain_id: the drain or redrive that gave it up.
         time: when it did, ISO 8601.
         redrives: how often it had been redriven before.
-        message_key, timestamp: of the message.
         message_headers: how many headers of the message follow; any others are somebody else's.
     """
 

@@ -175,19 +175,13 @@ NOTHING_SUCCEEDED = (
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What became of sub-messages in a drain of several tasks.
+    """What became of sub-messages in a drain of several tasks."""
 
-    Attributes:
-        done: in this run.
-        given_up: in all runs.
-        finished: likewise, without those that rules skipped.
-        began_s: when the latest of the calls began that are known to have succeeded, or later
-            ones: seconds since 1970.
-    """
-
-    done: Whole = 0
-    given_up: Whole = 0
-    finished: Whole = 0
+    done: Whole = 0  # in this run
+    given_up: Whole = 0  # in all runs
+    finished: Whole = 0  # likewise, without those that rules skipped
+    # When the latest of the calls began that are known to have succeeded, or later ones: seconds
+    # since 1970.
     began_s: float = 0.0
 
     def beside(self, own: Totals, whole: Totals) -> Totals:
@@ -203,34 +197,21 @@ class Totals:
 
 @dataclass(slots=True, eq=False)
 class Failing:
-    """What is known of a sub-message that has failed and not ended.
+    """What is known of a sub-message that has failed and not ended."""
 
-    Attributes:
-        own: failures of its own.
-        turn: of the breaker, in which the rest is counted.
-        tries: attempts that failed.
-        proven: failures that may be the downstream's, and that count by ``rule``.
-        is_stale: whether the attempt in flight began before the last of these did.
-        number: of the failed call with which the doubt began, at ``at_s``.
-        latest: of the last one, which failed with ``error``.
-        ended: successes that had ended when the doubt began.
-        behind: sub-messages before it in its lane that were given up, one after the other.
-        window: of the breaker, that it was counted in.
-    """
-
-    own: int = 0
-    turn: int = 0
-    tries: int = 0
-    proven: int = 0
+    own: int = 0  # failures of its own
+    turn: int = 0  # of the breaker, in which the rest is counted
+    tries: int = 0  # attempts that failed
+    proven: int = 0  # failures that may be the downstream's, and that count by ``rule``
     rule: str = ""
-    is_stale: bool = False
-    number: int = 0
+    is_stale: bool = False  # whether the attempt in flight began before the last of these did
+    number: int = 0  # of the failed call with which the doubt began, at ``at_s``
     at_s: float = 0.0
-    latest: int = 0
+    latest: int = 0  # of the last one, which failed with ``error``
     error: BaseException | None = None
-    ended: int = 0
-    behind: int = 0
-    window: Window | None = None
+    ended: int = 0  # successes that had ended when the doubt began
+    behind: int = 0  # sub-messages before it in its lane that were given up, one after the other
+    window: Window | None = None  # of the breaker, that it was counted in
 
     @property
     def failures(self) -> int:

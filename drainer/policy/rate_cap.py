@@ -38,19 +38,12 @@ class CapPoint:
 
 @dataclass(frozen=True, slots=True)
 class CapCurve(JsonRecord):
-    """Safe messages/s by message size, from what was measured of a cluster: for writing.
+    """Safe messages/s by message size, from what was measured of a cluster: for writing."""
 
-    Attributes:
-        cluster_id: of the cluster that was measured; "" of a bound that somebody chose.
-        measured_at: when that began, in seconds since the epoch.
-        safe_share: of what was measured, that a drain may use.
-        points: what was measured, by rising size; one at least.
-    """
-
-    cluster_id: str
-    measured_at: float
-    safe_share: float
-    points: tuple[CapPoint, ...]
+    cluster_id: str  # of the cluster that was measured; "" of a bound that somebody chose
+    measured_at: float  # when that began, in seconds since the epoch
+    safe_share: float  # of what was measured, that a drain may use
+    points: tuple[CapPoint, ...]  # what was measured, by rising size; one at least
 
     def __post_init__(self) -> None:
         sizes = [point.message_bytes for point in self.points]

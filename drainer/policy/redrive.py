@@ -46,7 +46,11 @@ class RedriveSettings(JsonRecord):
         if (never := letter.why_not_redriven) is not None:
             yield LeftAlone(message.offset, never[:TYPE_CHARACTERS], for_good=True)
             return
-        why = self._why_left_alone(letter)
+        why = None
+        if not self.letters.matches(letter):
+            why = "not asked for"
+        elif letter.redrives >= self.max_redrives:
+            why = f"already redriven {self.max_redrives} times or more"
         for sub in _parts_of(letter, split):
             if why is None:
                 yield sub
@@ -55,13 +59,6 @@ class RedriveSettings(JsonRecord):
                 yield LeftAlone(sub.key, why, sub)
             else:
                 yield LeftAlone(message.offset, why)
-
-    def _why_left_alone(self, letter: Letter) -> str | None:
-        if not self.letters.matches(letter):
-            return "not asked for"
-        if letter.redrives >= self.max_redrives:
-            return f"already redriven {self.max_redrives} times or more"
-        return None
 
 
 class LeftAlone(SubMessage):

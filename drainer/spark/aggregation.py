@@ -38,29 +38,19 @@ Changes = dict[str, dict[int, Progress]]  # by claim and partition
 
 @dataclass(slots=True)
 class _Stretch:
-    """What a wave has of a partition.
-
-    Attributes:
-        units: messages that ``split`` rejected.
-        marks: up to where each claim has finished all that it has.
-        left: messages that not all claims are known to have finished.
-        messages: the account of all.
-        fates: of those that are left, by claim.
-        beyond: what claims finished beyond their marks, whose deals have ended before that was all.
-        finished: by all claims.
-        moved: whether a mark has, of which the account does not know.
-    """
+    """What a wave has of a partition."""
 
     start: int
     end: int
-    marks: dict[str, int]
-    left: Sequence[Range]
-    messages: Counts
-    fates: dict[str, Fates]
-    units: Sequence[Range] = ()
+    marks: dict[str, int]  # up to where each claim has finished all that it has
+    left: Sequence[Range]  # messages that not all claims are known to have finished
+    messages: Counts  # the account of all
+    fates: dict[str, Fates]  # of those that are left, by claim
+    units: Sequence[Range] = ()  # messages that ``split`` rejected
+    # What claims finished beyond their marks, whose deals have ended before that was all.
     beyond: dict[str, Progress] = field(default_factory=dict)
-    finished: tuple[Range, ...] = ()
-    moved: bool = True
+    finished: tuple[Range, ...] = ()  # by all claims
+    moved: bool = True  # whether a mark has, of which the account does not know
 
     def by(self, claim: str) -> tuple[Range, ...]:
         """What a claim has finished."""
@@ -188,8 +178,6 @@ class Aggregation:
         """A wave was read, whose number rises.
 
         Args:
-            number: of the wave.
-            ranges: the offsets ``[start, end)`` by partition.
             delivered: the offsets of messages that were not finished before, by partition.
             subs: sub-messages that are to be handled, by claim and partition.
             units: of these messages those that ``split`` rejected, by partition.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from drainer.blocking import blocking_call
@@ -19,6 +19,7 @@ from drainer.spark.lending import Borrowed, Lender, SharedSearch
 from drainer.spark.state import Control, Lent, State
 
 
+@dataclass(eq=False)
 class ControlChannel:
     """The control of one epoch. From ``begin`` to ``end`` a thread of its own writes beats, as long
     as the lock on the group is confirmed: see ``Lease``.
@@ -29,19 +30,13 @@ class ControlChannel:
         totals: what all tasks did; the next beat has it.
     """
 
-    def __init__(
-        self,
-        state: State,
-        epoch: int,
-        times: LeaseTimes,
-        confirmed_s: Callable[[], float],
-        clock: Callable[[], float] = uptime_s,
-    ) -> None:
-        self._state = state
-        self._epoch = epoch
-        self._times = times
-        self._confirmed_s = confirmed_s
-        self._clock = clock
+    state: State
+    epoch: int
+    times: LeaseTimes
+    confirmed_s: Callable[[], float]
+    clock: Callable[[], float] = uptime_s
+
+    def __post_init__(self) -> None:
         self._control = Control()
         self.totals = Totals()
         self._writing = threading.Lock()  # one after the other: beat n + 1 says that n is there
@@ -49,13 +44,13 @@ class ControlChannel:
 
     def begin(self) -> None:
         """Ends the epochs before it. Raises PlanRefused, PlanNotWritten or StateLost."""
-        if not self._state.begin_epoch(self._epoch, self._times):
+        if not self.state.begin_epoch(self.epoch, self.times):
             raise PlanRefused(
-                f"another process drains with the same plan (epoch {self._epoch} in"
-                f" {self._state.uri})",
+                f"another process drains with the same plan (epoch {self.epoch} in"
+                f" {self.state.uri})",
                 hint="Let it end. Look for a copy of the plan on another machine.",
             )
-        self._state.set_control(self._epoch, self._control)
+        self.state.set_control(self.epoch, self._control)
         threading.Thread(target=self._beat_on, name="beat", daemon=True).start()
 
     def stop(self, reason: str) -> None:
@@ -86,7 +81,7 @@ class ControlChannel:
     def beat(self) -> None:
         """Writes one, if the lock is confirmed. Raises PlanNotWritten or StateLost."""
         with self._writing:
-            sure = may_beat(self._times, self._confirmed_s(), self._clock())
+            sure = may_beat(self.times, self.confirmed_s(), self.clock())
             if sure and not self._ended.is_set():
                 beat = self._control.beat + 1
                 self._write(replace(self._control, beat=beat, totals=self.totals))
@@ -97,11 +92,11 @@ class ControlChannel:
             self._write(control)
 
     def _write(self, control: Control) -> None:
-        self._state.set_control(self._epoch, control)
+        self.state.set_control(self.epoch, control)
         self._control = control  # one that may not have arrived is written again
 
     def _beat_on(self) -> None:
-        while not self._ended.wait(self._times.beat_s):
+        while not self._ended.wait(self.times.beat_s):
             with suppress(DrainerError):  # it is tried again; tasks whose lease is over wait
                 self.beat()
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import NoReturn
 
 from drainer.engine.runtime import uptime_s
@@ -28,6 +29,7 @@ def _exit() -> NoReturn:
     os._exit(EXIT_CUT)
 
 
+@dataclass(eq=False)
 class Fence:
     """Looks at what the driver says and for newer drivers and attempts, from a thread of its own.
 
@@ -45,29 +47,22 @@ class Fence:
         failures: other settings than the task began with, by the last look.
     """
 
-    def __init__(
-        self,
-        state: State,
-        epoch: int,
-        times: LeaseTimes,
-        looked: Callable[[], None] = lambda: None,
-        *,
-        clock: Callable[[], float] = uptime_s,
-        end_process: Callable[[], object] = _exit,
-    ) -> None:
+    state: State
+    epoch: int
+    times: LeaseTimes
+    looked: Callable[[], None] = lambda: None  # called after each look, in the fence's thread
+    _: KW_ONLY
+    clock: Callable[[], float] = uptime_s
+    end_process: Callable[[], object] = _exit
+
+    def __post_init__(self) -> None:
         self.lost: DrainerError | None = None
         self.trouble: str | None = None
         self.calls: Callable[[], int] = _no_calls
         self.lent = Lent()
         self.totals = Totals()
         self.failures: FailureSettings | None = None
-        self._state = state
-        self._epoch = epoch
-        self._times = times
-        self._looked = looked  # called after each look, in the fence's thread
-        self._clock = clock
-        self._end_process = end_process
-        self._lease = Lease(times)
+        self._lease = Lease(self.times)
         self._attempt: Attempt | None = None
         self._looking = threading.Lock()
         self._stopped = threading.Event()
@@ -106,7 +101,7 @@ class Fence:
     def end(self) -> None:
         """No call begins any more; those that go on are cut."""
         with self._looking:
-            self._lease.end(self._clock())
+            self._lease.end(self.clock())
 
     @property
     def sure_until_s(self) -> float:
@@ -120,30 +115,30 @@ class Fence:
                     self._look()
             except StateLost as error:
                 self.trouble = str(error)
-            self._looked()
-            self._listen_until(self._clock() + self._times.look_s)
+            self.looked()
+            self._listen_until(self.clock() + self.times.look_s)
 
     def _listen_until(self, due_s: float) -> None:
         """Takes what the driver says meanwhile, which renews no lease."""
-        while (left_s := due_s - self._clock()) > 0:
-            if self._stopped.wait(min(left_s, self._times.listen_s or left_s)):
+        while (left_s := due_s - self.clock()) > 0:
+            if self._stopped.wait(min(left_s, self.times.listen_s or left_s)):
                 return
-            if self._clock() < due_s:
+            if self.clock() < due_s:
                 with suppress(StateLost), self._looking:
-                    self._take(self._state.control(self._epoch))
-                self._looked()
+                    self._take(self.state.control(self.epoch))
+                self.looked()
 
     def _look(self) -> None:
-        begun_s = self._clock()
+        begun_s = self.clock()
         try:
             if self._attempt is None:
-                self._state.insist_on_epoch(self._epoch)
+                self.state.insist_on_epoch(self.epoch)
             else:
-                self._state.insist_on(self._attempt)
-            control = self._state.control(self._epoch)
+                self.state.insist_on(self._attempt)
+            control = self.state.control(self.epoch)
         except LockLost as error:
             self.lost = error
-            self._lease.end(self._clock())
+            self._lease.end(self.clock())
             return
         self.trouble = None
         self._take(control)
@@ -161,11 +156,11 @@ class Fence:
 
     def _watch_lease(self) -> None:
         while not self._stopped.wait(CUT_LOOK_S):
-            late_s = self._clock() - self._lease.cut_at_s
+            late_s = self.clock() - self._lease.cut_at_s
             if late_s >= 0 and (calls := self.calls()):
                 sys.stderr.write(
                     f"drainer: {calls:,} calls are cut off: the driver has not been seen to hold"
-                    f" its lock for {late_s + self._times.wait_s:.1f} s\n"
+                    f" its lock for {late_s + self.times.wait_s:.1f} s\n"
                 )
                 sys.stderr.flush()
-                self._end_process()
+                self.end_process()

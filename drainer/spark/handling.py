@@ -24,7 +24,7 @@ from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Interrupted, LanesParked, LockLost
 from drainer.message import Origin, ShippedMessage, partition_of, shard_of, stream_of
-from drainer.operations.policy import LetterWriters
+from drainer.operations.policy import letter_writers
 from drainer.spark.borrower import BorrowingDrain
 from drainer.spark.chunk import Row, decode
 from drainer.spark.failure import carrying, said_of
@@ -91,7 +91,7 @@ class Handling:
                 records.go_on_from(earlier)
                 plan = self._plan_of(given, earlier)
                 fence.guard(attempt)
-                writers = letters.enter_context(LetterWriters(self.handler.client, plan))
+                writers = letters.enter_context(letter_writers(self.handler.client, plan))
                 worker = python_worker()
                 held = Held(
                     plan=plan,

@@ -90,27 +90,19 @@ def _stopping() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class PreparedWave:
-    """A wave that was read and lies ready, in chunks.
+    """A wave that was read and lies ready, in chunks."""
 
-    Attributes:
-        rows: the chunks, which Spark keeps on disk, and the manifests.
-        ranges: the offsets ``[start, end)`` that it has, by partition.
-        delivered: the offsets of messages to account for, by partition.
-        subs: sub-messages that are to be handled, by shard and partition.
-        streams: by what the sub-keys are divided; ``joins`` are those that they go by.
-        manifests: of its slices.
-        units: messages that ``split`` rejected, by partition.
-        stops: by partition that stops at such a message, the offset behind it.
-    """
-
-    rows: RDD[Any]
-    ranges: Mapping[int, Range]
-    delivered: Mapping[int, Sequence[Range]]
+    rows: RDD[Any]  # the chunks, which Spark keeps on disk, and the manifests
+    ranges: Mapping[int, Range]  # the offsets ``[start, end)`` that it has, by partition
+    delivered: Mapping[int, Sequence[Range]]  # the offsets of messages to account for, by partition
+    # Sub-messages that are to be handled, by shard and partition.
     subs: Mapping[int, Mapping[int, int]]
-    streams: Streams
+    streams: Streams  # by what the sub-keys are divided; ``joins`` are those that they go by
     joins: Joins | None = None
-    manifests: Sequence[Manifest] = ()
+    manifests: Sequence[Manifest] = ()  # of its slices
+    # Messages that ``split`` rejected, by partition.
     units: Mapping[int, Sequence[Range]] = field(default_factory=dict)
+    # By partition that stops at such a message, the offset behind it.
     stops: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod

@@ -22,24 +22,15 @@ MARGIN_S = 2.0  # for clocks that run at different paces, and a thread that wake
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """The times of one drain; its driver chooses them, and writes them down for all.
+    """The times of one drain; its driver chooses them, and writes them down for all."""
 
-    Attributes:
-        beat_s: between two beats.
-        look_s: between two looks of a Python worker.
-        stale_s: how old what a look finds may be, where machines keep what they have read.
-        confirm_s: how old the lock's last confirmation may be for a beat to be written.
-        lease_s: how long after a look a call may begin.
-        cut_s: how long after the lease a call may go on.
-        listen_s: between two readings of what the driver says, which are no looks; 0 for none.
-    """
-
-    beat_s: float
-    look_s: float
-    stale_s: float
-    confirm_s: float
-    lease_s: float
-    cut_s: float
+    beat_s: float  # between two beats
+    look_s: float  # between two looks of a Python worker
+    stale_s: float  # how old what a look finds may be, where machines keep what they have read
+    confirm_s: float  # how old the lock's last confirmation may be for a beat to be written
+    lease_s: float  # how long after a look a call may begin
+    cut_s: float  # how long after the lease a call may go on
+    # Between two readings of what the driver says, which are no looks; 0 for none.
     listen_s: float = 0.0
 
     @property

@@ -16,21 +16,12 @@ Task = TypeVar("Task", bound=Hashable)
 
 
 class Borrowed(NamedTuple):
-    """What a task tells of what it has borrowed.
+    """What a task tells of what it has borrowed."""
 
-    Attributes:
-        seen: the number of the grants that it obeys; 0 before the first.
-        in_flight: calls in the handler.
-        ready: lanes that only wait for a call.
-        done: sub-messages that calls have done, since it began.
-        calls: those calls.
-        failed: calls that failed.
-    """
-
-    seen: int = 0
+    seen: int = 0  # the number of the grants that it obeys; 0 before the first
     in_flight: int = 0
-    ready: int = 0
-    done: int = 0
+    ready: int = 0  # lanes that only wait for a call
+    done: int = 0  # sub-messages that calls have done, since it began
     calls: int = 0
     failed: int = 0
 

@@ -68,9 +68,8 @@ class ReadOptions:
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
         """What the options say; one without a text says nothing.
 
-        Raises:
-            UsageError: when one is unknown, makes no sense or contradicts another. Of unknown ones
-                it shows no value: that may be a secret.
+        Raises UsageError when one is unknown, makes no sense or contradicts another. Of unknown
+        ones it shows no value: that may be a secret.
         """
         found, said_by, properties = dict[str, Any](), dict[str, str](), dict[str, str]()
         for name, text in options.items():
@@ -110,8 +109,7 @@ class ReadOptions:
     def settings(self) -> ClientSettings:
         """How to connect, from where this is called, which is in a worker: the file is read there.
 
-        Raises:
-            UsageError: when the file can't be read, or librdkafka rejects what it says.
+        Raises UsageError when the file can't be read, or librdkafka rejects what it says.
         """
         overrides = [f"{name}={value}" for name, value in self.properties.items()]
         file = None if self.client_config is None else placed(self.client_config)

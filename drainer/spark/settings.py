@@ -47,9 +47,8 @@ class SparkLook:
         conf: further settings of Spark by name.
         tasks: how many of them work at once; None for as many as pay.
 
-    Raises:
-        UsageError: when the master is unknown or one of Spark Connect, ``conf`` breaks a law, or
-            the number makes no sense.
+    Raises UsageError when the master is unknown or one of Spark Connect, ``conf`` breaks a law, or
+    the number makes no sense.
     """
 
     master: str = EVERY_CORE
@@ -97,20 +96,15 @@ class SparkLook:
 class SparkSettings(SparkLook):
     """How a drain runs on Spark; none of it changes what is drained.
 
-    Attributes:
-        wave_bytes: how much of the backlog is read, shuffled and handled at once.
-        state: where tasks put what they finished, a folder or a URI; None for beside the plan.
-        archives: files with the handler's code, for the executors.
-        shards: into how many the sub-keys are divided; None for three per slot, and 16 at least.
-
-    Raises:
-        UsageError: as ``SparkLook``, and when a cluster has no ``state``, an archive isn't there or
-            ``shards`` makes no sense.
+    Raises UsageError as ``SparkLook``, and when a cluster has no ``state``, an archive isn't there
+    or ``shards`` makes no sense.
     """
 
-    wave_bytes: int = WAVE_BYTES
+    wave_bytes: int = WAVE_BYTES  # how much of the backlog is read, shuffled and handled at once
+    # Where tasks put what they finished, a folder or a URI; None for beside the plan.
     state: str | None = None
-    archives: tuple[str, ...] = ()
+    archives: tuple[str, ...] = ()  # files with the handler's code, for the executors
+    # Into how many the sub-keys are divided; None for three per slot, and 16 at least.
     shards: int | None = None
 
     def __post_init__(self) -> None:
@@ -164,8 +158,7 @@ def check_conf(conf: Mapping[str, str], *, said: bool = False) -> None:
     """Make sure that settings of Spark, of a session or as a person has said them, leave drainer's
     laws whole.
 
-    Raises:
-        UsageError: when one does not; its text says why.
+    Raises UsageError when one does not; its text says why.
     """
     for name, value in conf.items():
         if said and not name.startswith("spark."):

@@ -44,42 +44,29 @@ JOINED_MOST = 2 * JOINS_MOST  # places; of two that are joined one stays where i
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a slice gave.
-
-    Attributes:
-        start: offsets ``[start, end)``.
-        delivered: those of messages that were not finished before.
-        subs: sub-messages by shard.
-        finished: other sub-messages, which were finished before.
-        bytes: of chunks, by shard.
-        undivided: the offset of the first message that has a barrier, or a sub-message with lanes
-            in several shards: the chunks end before it. None when they have all.
-        joined: the sets of places that sub-messages connect, those of one shard among them; None
-            when they are too many.
-        barriers: offsets of messages with one.
-        units: messages that ``split`` rejected, which are one unit each.
-        stop: the offset behind the first message that ``split`` rejected, if its partition stops
-            there; the slice has nothing from there on.
-        log_bytes: of keys and values.
-        processor_s: what it took to read and to split.
-        left_alone: by a redrive: why, and how many of the sub-messages.
-    """
+    """What a slice gave."""
 
     partition: int
-    start: int
+    start: int  # offsets ``[start, end)``
     end: int
-    delivered: tuple[Range, ...] = ()
-    subs: dict[int, int] = {}
-    finished: int = 0
-    bytes: dict[int, int] = {}
+    delivered: tuple[Range, ...] = ()  # those of messages that were not finished before
+    subs: dict[int, int] = {}  # sub-messages by shard
+    finished: int = 0  # other sub-messages, which were finished before
+    bytes: dict[int, int] = {}  # of chunks, by shard
+    # The offset of the first message that has a barrier, or a sub-message with lanes in several
+    # shards: the chunks end before it. None when they have all.
     undivided: int | None = None
+    # The sets of places that sub-messages connect, those of one shard among them; None when they
+    # are too many.
     joined: tuple[Sequence[int], ...] | None = ()
-    barriers: tuple[int, ...] = ()
-    units: tuple[Range, ...] = ()
+    barriers: tuple[int, ...] = ()  # offsets of messages with one
+    units: tuple[Range, ...] = ()  # messages that ``split`` rejected, which are one unit each
+    # The offset behind the first message that ``split`` rejected, if its partition stops there; the
+    # slice has nothing from there on.
     stop: int | None = None
-    log_bytes: int = 0
-    processor_s: float = 0.0
-    left_alone: dict[str, int] = {}
+    log_bytes: int = 0  # of keys and values
+    processor_s: float = 0.0  # what it took to read and to split
+    left_alone: dict[str, int] = {}  # by a redrive: why, and how many of the sub-messages
 
 
 @dataclass(frozen=True, slots=True)

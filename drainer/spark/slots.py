@@ -13,19 +13,13 @@ GROW_TO = 64  # slots of a cluster, if nothing says how many there are to be
 
 @dataclass(slots=True)
 class Slots:
-    """Has one owner, who looks at the count now and then.
+    """Has one owner, who looks at the count now and then."""
 
-    Attributes:
-        count: how many tasks of any kind can run at once.
-        asked: how many are to handle at once, at most; None for most of those that can run.
-        grows: whether Spark starts executors for tasks that wait.
-        to_come: how many there are to be, about.
-    """
-
-    count: int
+    count: int  # how many tasks of any kind can run at once
+    # How many are to handle at once, at most; None for most of those that can run.
     asked: int | None = None
-    grows: bool = False
-    to_come: int = 0
+    grows: bool = False  # whether Spark starts executors for tasks that wait
+    to_come: int = 0  # how many there are to be, about
     _since_s: float | None = None  # since when tasks wait, at this count
     _hopes: bool = True
 

@@ -17,26 +17,17 @@ LOGGED = 8  # and in a line of the log
 
 @dataclass(frozen=True, slots=True)
 class SparkStatus:
-    """The wave that is handled, and its tasks.
+    """The wave that is handled, and its tasks."""
 
-    Attributes:
-        wave: its number, from 1; 0 while the first one is read.
-        waves: about how many there are, None while it can't be known.
-        ahead: whether the next one is being read, or waits.
-        wave_s: seconds since this one began.
-        tasks: how many there are, by what they do.
-        stragglers: those that the others wait for, as "12.0 on worker-1": number of the deal, their
-            own there, and host.
-        quiet_s: the longest that a task which has not ended said nothing.
-    """
-
-    wave: int
-    waves: int | None = None
+    wave: int  # its number, from 1; 0 while the first one is read
+    waves: int | None = None  # about how many there are, None while it can't be known
     ahead: bool = False
     wave_s: float = 0.0
-    tasks: Mapping[str, int] = field(default_factory=dict)
+    tasks: Mapping[str, int] = field(default_factory=dict)  # how many there are, by what they do
+    # Those that the others wait for, as "12.0 on worker-1": number of the deal, their own there,
+    # and host.
     stragglers: tuple[str, ...] = ()
-    quiet_s: float = 0.0
+    quiet_s: float = 0.0  # the longest that a task which has not ended said nothing
 
     def limit(self, status: Status) -> str | None:
         if self.stragglers:

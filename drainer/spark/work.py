@@ -44,6 +44,7 @@ SHARDS_LEAST, SHARDS_MOST = 16, 1024
 TASK_BUFFER_LEAST = 16 * 1024 * 1024
 
 
+@dataclass(eq=False)
 class WaveRunner:
     """Runs the jobs of a drain, and folds what they did into ``gathering``.
 
@@ -57,33 +58,21 @@ class WaveRunner:
         left_alone: by a redrive: why, and how many records.
     """
 
-    def __init__(
-        self,
-        plan: OffsetPlan,
-        terms: Terms,
-        jobs: Jobs,
-        reader: Reader,
-        state: State,
-        aggregation: Aggregation,
-        monitor: TaskMonitor,
-        checkpointer: Checkpointer,
-        end: Callable[[BaseException | None], None],
-        take_news: Callable[[], Awaitable[None]],
-        loans: Loans,
-        settings: Settings,
-    ) -> None:
-        self._plan = plan
-        self.settings = settings
-        self._terms = terms
-        self._jobs = jobs
-        self._reader = reader
-        self._state = state
-        self._aggregation = aggregation
-        self._monitor = monitor
-        self._checkpointer = checkpointer
-        self._end_drain = end
-        self._take_news = take_news
-        self._loans = loans
+    plan: OffsetPlan
+    terms: Terms
+    jobs: Jobs
+    reader: Reader
+    state: State
+    aggregation: Aggregation
+    monitor: TaskMonitor
+    checkpointer: Checkpointer
+    end: Callable[[BaseException | None], None]
+    take_news: Callable[[], Awaitable[None]]
+    loans: Loans
+    settings: Settings
+
+    def __post_init__(self) -> None:
+        self._end_drain = self.end
         self._schedule = Schedule()
         self._waves: dict[int, PreparedWave] = {}  # of which something is to be handled
         self._waves_read = 0
@@ -98,19 +87,19 @@ class WaveRunner:
 
     @property
     def parked(self) -> AbstractSet[str]:
-        return self._aggregation.parked | self._left_parked
+        return self.aggregation.parked | self._left_parked
 
     @property
     def busy(self) -> int:
         """How many tasks have something left to handle, or wait for a slot."""
-        return sum(len(self._aggregation.unfinished(deal)) for deal in self._under_way)
+        return sum(len(self.aggregation.unfinished(deal)) for deal in self._under_way)
 
     @property
     def handles(self) -> bool:
         return bool(self._under_way)
 
     def _end(self, cause: BaseException | None) -> None:
-        self._reader.stop()
+        self.reader.stop()
         self._end_drain(cause)
 
     async def run(self) -> None:
@@ -130,9 +119,9 @@ class WaveRunner:
         while True:
             await self._work()
             works = self._under_way or self._schedule.waves
-            if works and (self._reader.stopped or not self._reader.ready):
+            if works and (self.reader.stopped or not self.reader.ready):
                 continue
-            prepared = await self._reader.take()
+            prepared = await self.reader.take()
             if prepared is None:
                 return
             await self._add(prepared)
@@ -149,13 +138,13 @@ class WaveRunner:
         number = self._waves_read
         self._waves[number] = prepared
         subs = {prepared.streams.claim(shard): each for shard, each in prepared.subs.items()}
-        self._aggregation.begin(number, prepared.ranges, prepared.delivered, subs, prepared.units)
+        self.aggregation.begin(number, prepared.ranges, prepared.delivered, subs, prepared.units)
         await self._write_joins(prepared)
         if any(prepared.units.values()):
-            await self._checkpointer.wait_until_written()
+            await self.checkpointer.wait_until_written()
         for each in prepared.manifests:
             self.left_alone.update(each.left_alone)
-        self._monitor.begin_wave(number + self._reader.about, prepared.manifests)
+        self.monitor.begin_wave(number + self.reader.about, prepared.manifests)
         counts = {shard: sum(each.values()) for shard, each in prepared.subs.items()}
         self._schedule.add(number, counts, prepared.streams)
         chunk_bytes = sum(sum(each.bytes.values()) for each in prepared.manifests)
@@ -165,21 +154,21 @@ class WaveRunner:
     async def _write_joins(self, prepared: PreparedWave) -> None:
         """What tasks report by joins makes sense with these alone: first of all the plan has
         them."""
-        number, checkpointer = prepared.streams.joins, self._checkpointer
+        number, checkpointer = prepared.streams.joins, self.checkpointer
         if prepared.joins is not None and number not in checkpointer.plan.joins:
             await checkpointer.write_joins(number, prepared.joins)
-        self._reader.joined = sum(map(len, checkpointer.plan.joins.values()))
+        self.reader.joined = sum(map(len, checkpointer.plan.joins.values()))
 
     async def _work(self) -> None:
         """Deals out what is ready, reads on behind it, and waits a moment for news."""
-        if self._reader.stopped:
+        if self.reader.stopped:
             await asyncio.gather(*self._handling)
             await asyncio.Event().wait()  # the driver ends this, when all is at rest
         self._deal_out()
         if self._schedule.wants_to_read:
             newest = max(self._under_way, default=None)
             job = None if newest is None else self._under_way[newest].job
-            self._reader.begin(behind=job)
+            self.reader.begin(behind=job)
         if self._handling:
             ended, self._handling = await asyncio.wait(
                 self._handling, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED
@@ -189,7 +178,7 @@ class WaveRunner:
         await self._release_done()
 
     def _deal_out(self) -> None:
-        free = min(self._terms.slots.room(self.busy), self._loans.room)
+        free = min(self.terms.slots.room(self.busy), self.loans.room)
         now_s = monotonic()
         self._free_since_s = (self._free_since_s or now_s) if free > 0 else None
         urgent = self._free_since_s is not None and now_s - self._free_since_s > FREE_S
@@ -200,7 +189,7 @@ class WaveRunner:
         waves = {part.wave: self._waves[part.wave] for part in deal.parts}
         streams, behind = next(iter(waves.values())).streams, set[int]()
         if streams.shards == 1:  # there may be barriers
-            at = self._aggregation.watermarks
+            at = self.aggregation.watermarks
             behind = {n for e in waves.values() for n, (s, _) in e.ranges.items() if at[n] < s}
         given = tuple(
             {
@@ -215,10 +204,10 @@ class WaveRunner:
             for part in dealt:
                 placings.setdefault(part.wave, {})[part.shard] = task
         parts = [[(part.wave, streams.claim(part.shard)) for part in own] for own in deal.tasks]
-        self._aggregation.deal(deal.number, parts)
-        self._monitor.begin(deal.number, len(parts))
+        self.aggregation.deal(deal.number, parts)
+        self.monitor.begin(deal.number, len(parts))
         numbers = ", ".join(map(str, sorted(placings)))
-        job = f"drainer {self._plan.drain_id}: deal {deal.number} of wave {numbers}"
+        job = f"drainer {self.plan.drain_id}: deal {deal.number} of wave {numbers}"
         for number in placings.keys() - self._stopping.keys():
             # What is parked by now is parked by something before this wave, and stays so.
             self._stopping[number] = set(map(all_of, self._waves[number].stops)) - self.parked
@@ -226,8 +215,8 @@ class WaveRunner:
         self._follow()
         handling = Handling(
             plan=self._plan_of_tasks(),
-            settings=of_one_task(self.settings.running, self._terms.slots.handling),
-            handler=self._terms.handler,
+            settings=of_one_task(self.settings.running, self.terms.slots.handling),
+            handler=self.terms.handler,
             deal=deal.number,
             streams=streams,
             given=given,
@@ -252,9 +241,9 @@ class WaveRunner:
             for task, given in enumerate(handling.given)
         }
         try:
-            slots = self._terms.slots.count - self.busy + len(borrowers)
-            await self._loans.begin(borrowers, slots)
-            outcomes = await blocking_call(self._jobs.handle, rows, placings, handling, job)
+            slots = self.terms.slots.count - self.busy + len(borrowers)
+            await self.loans.begin(borrowers, slots)
+            outcomes = await blocking_call(self.jobs.handle, rows, placings, handling, job)
         except BaseException as error:
             del self._under_way[deal]
             self._broken.add(deal)
@@ -262,17 +251,17 @@ class WaveRunner:
                 raise
             meant = await self._meant(error)
             raise meant from (error.__cause__ if meant is error else error)
-        self._loans.end(borrowers)  # after an error they may still be at work
+        self.loans.end(borrowers)  # after an error they may still be at work
         whole = True
         try:
-            await self._take_news()
+            await self.take_news()
             for task, outcome in outcomes:
-                self._monitor.ended(deal, task, outcome["status"])
+                self.monitor.ended(deal, task, outcome["status"])
                 self._left_parked.update(outcome["parked"])
                 lanes = replace(
                     ParkedLanes.from_json(outcome["parked_lanes"]), total=len(self.parked)
                 )
-                self._aggregation.parked_lanes = self._aggregation.parked_lanes.merge(lanes)
+                self.aggregation.parked_lanes = self.aggregation.parked_lanes.merge(lanes)
                 if outcome["failure"] is not None:
                     whole = False
                     self._end(await self._meant(error_of(outcome["failure"])))
@@ -289,26 +278,26 @@ class WaveRunner:
 
     async def end_deals(self) -> None:
         """Ends those that are left: no task is at work any more."""
-        for deal in self._aggregation.deals:
+        for deal in self.aggregation.deals:
             await self._end_deal(deal, whole=False)
 
     async def _end_deal(self, deal: int, *, whole: bool) -> dict[int, list[str]]:
         """Gives the claims that tasks leave. All that a ``whole`` deal was given is in its
         account."""
-        left = self._aggregation.unfinished(deal)
-        shares = [(self._terms.handler.epoch, deal, task) for task in left]
-        found = await blocking_call(self._state.told_of, shares)
+        left = self.aggregation.unfinished(deal)
+        shares = [(self.terms.handler.epoch, deal, task) for task in left]
+        found = await blocking_call(self.state.told_of, shares)
         reported = {task: each.record for task, each in zip(left, found, strict=True)}
-        self._aggregation.take_all(deal, reported)
+        self.aggregation.take_all(deal, reported)
         if whole:
-            self._aggregation.insist_conserved(deal)
-        self._aggregation.end_deal(deal)
-        self._monitor.end(deal)
+            self.aggregation.insist_conserved(deal)
+        self.aggregation.end_deal(deal)
+        self.monitor.end(deal)
         return left
 
     def _follow(self) -> None:
         deals = {deal: each.tasks for deal, each in self._under_way.items()}
-        self._state.follow(self._terms.handler.epoch, deals)
+        self.state.follow(self.terms.handler.epoch, deals)
 
     async def _release_done(self) -> None:
         """Lets go of waves whose parts are all dealt, and handled."""
@@ -324,20 +313,20 @@ class WaveRunner:
     async def _meant(self, error: DrainerError) -> DrainerError:
         """What an error of a task means for the drain: tasks don't know why the state is gone."""
         with suppress(DrainerError):
-            if isinstance(error, LockLost) and await blocking_call(self._state.epoch) is None:
+            if isinstance(error, LockLost) and await blocking_call(self.state.epoch) is None:
                 return StateLost(
-                    f"something else removed the state at {self._state.uri}",
+                    f"something else removed the state at {self.state.uri}",
                     hint="Find out what did, then resume: all below the plan's watermarks is done.",
                 )
         return error
 
     def _plan_of_tasks(self) -> OffsetPlan:
-        plan, ruled = self._plan, self._aggregation.ruled()  # with what the limit has counted
+        plan, ruled = self.plan, self.aggregation.ruled()  # with what the limit has counted
         of_tasks = replace(
             plan,
             partitions={},
             claims={ALL: {}},
-            joins=self._checkpointer.plan.joins,
+            joins=self.checkpointer.plan.joins,
             failures=self.settings.failures,
             history=(),
             # Where the reader stopped, nothing is behind what is parked.
@@ -352,8 +341,8 @@ class WaveRunner:
     def insist_on_limit(self) -> None:
         """Ends the drain when all tasks together gave too much up."""
         most = self.settings.failures.max_failures
-        given_up = self._monitor.given_up
-        if given_up and most.passed(given_up, self._aggregation.counts()[1].finished):
+        given_up = self.monitor.given_up
+        if given_up and most.passed(given_up, self.aggregation.counts()[1].finished):
             self._end(
                 Halted(
                     f"drainer gave up {given_up:,} sub-messages in all tasks, more than {most}",
@@ -370,29 +359,29 @@ class WaveRunner:
 
     def _left_over(self) -> DrainerError | None:
         parked = len(self.parked)
-        if self._aggregation.complete:
+        if self.aggregation.complete:
             return None
-        if not parked and self._reader.stops:
+        if not parked and self.reader.stops:
             return Halted(
-                f"split rejected a message of partition {min(self._reader.stops)}, and drainer read"
+                f"split rejected a message of partition {min(self.reader.stops)}, and drainer read"
                 " no further there",
                 hint="Resume.",
             )
-        if not parked and self._aggregation.counts()[1].pending == self.left_alone.total():
+        if not parked and self.aggregation.counts()[1].pending == self.left_alone.total():
             return None
         if not parked:
             return DrainerError(
                 "everything is read, but not everything is done: the watermarks are at"
-                f" {self._aggregation.watermarks}",
+                f" {self.aggregation.watermarks}",
                 hint="This is a bug in drainer: report it, and keep the plan.",
             )
-        return lanes_parked(parked, read=True, behind_letters=bool(self._aggregation.parked))
+        return lanes_parked(parked, read=True, behind_letters=bool(self.aggregation.parked))
 
     async def cancel(self) -> None:
         """Ends the tasks that handle, whatever they are at, and lets go of all that was read."""
         for each in list(self._under_way.values()):
             with suppress(DrainerError):  # Spark itself may be what is gone
-                await blocking_call(self._jobs.cancel, each.job)
+                await blocking_call(self.jobs.cancel, each.job)
         while self._waves:
             await self._release(self._waves.popitem()[1])
 
@@ -402,7 +391,7 @@ class WaveRunner:
         while self._under_way or self._broken:
             with suppress(DrainerError):
                 if not self._under_way and await blocking_call(
-                    self._state.at_rest, self._terms.handler.epoch + 1
+                    self.state.at_rest, self.terms.handler.epoch + 1
                 ):
                     return
             await asyncio.sleep(LOOK_S)
@@ -410,12 +399,7 @@ class WaveRunner:
 
 @dataclass(slots=True)
 class _UnderWay:
-    """A deal whose job runs.
-
-    Attributes:
-        waves: of its parts.
-        tasks: how many it has.
-    """
+    """A deal whose job runs."""
 
     job: str
     waves: set[int]

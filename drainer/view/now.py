@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from threading import Lock
 
@@ -83,12 +82,9 @@ def now_page(status: Status, history: History, now: datetime) -> Page:
 
 
 def _partitions(status: Status) -> Table | None:
-    rows = tuple(_rows(status))
+    parts = sorted(status.partitions, key=lambda part: finished(part) + part.start - part.end)
+    rows: list[tuple[str | Cell, ...]] = [
+        (*partition_cells(part), Cell("", bar=share_finished((part,)))) for part in parts
+    ]
     columns = (Column("partition"), "watermark", "committed", "end", "done", "")
-    return Table(columns, rows) if rows else None
-
-
-def _rows(status: Status) -> Iterator[tuple[str | Cell, ...]]:
-    """Those with most to go first."""
-    for part in sorted(status.partitions, key=lambda part: finished(part) + part.start - part.end):
-        yield (*partition_cells(part), Cell("", bar=share_finished((part,))))
+    return Table(columns, tuple(rows)) if rows else None

@@ -167,8 +167,6 @@ class Page:
         subject: what the headline is about.
         headline: the answer, in one line; its tone is the verdict.
         details: what belongs right below it.
-        warnings: what can't wait.
-        cause: what stopped it, when something did.
         ways_on: the commands to go on with, each with what it does and what to know of it.
         times: when it began and ended, or when it was looked at, in the zone to tell it in.
         data: the same for programs, as the command's ``--json`` prints it.

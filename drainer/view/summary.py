@@ -126,6 +126,8 @@ def summary_page(summary: Summary) -> Page:
     # The account is of all runs of a drain, these are of the last one.
     took, pace = figures.duration(summary.elapsed_s), figures.rate(summary.sub_messages_per_s)
     run = f"  this run took {took}, at {pace} sub-messages/s"
+    ways = [] if summary.resume is None else [_resume(summary.resume, summary.resuming)]
+    ways += [] if summary.undo is None else [Field("undo", summary.undo)]
     return Page(
         head,
         (
@@ -145,7 +147,7 @@ def summary_page(summary: Summary) -> Page:
         ),
         details=(Line(run, Tone.QUIET),),
         cause=summary.cause,
-        ways_on=tuple(_ways_on(summary)),
+        ways_on=tuple(ways),
         data=summary.as_json(),
         event="summary",
     )
@@ -304,13 +306,6 @@ def _to_go(summary: Summary, what: str = "offset", seconds: float | None = None)
     left = summary.to_go  # holes are among them, so it may be fewer messages
     about = "" if seconds is None else f" (about {figures.duration(seconds)})"
     return f". At most {figures.counted(left, what)} left{about}" if left else ""
-
-
-def _ways_on(summary: Summary) -> Iterator[Field]:
-    if summary.resume is not None:
-        yield _resume(summary.resume, summary.resuming)
-    if summary.undo is not None:
-        yield Field("undo", summary.undo)
 
 
 def _resume(command: str, resuming: Resuming) -> Field:

@@ -50,7 +50,7 @@ def test_a_broker_that_goes_is_a_change_for_as_long_as_it_is_away(brokers: Broke
     eventually(alone, "two replicas are left", WAIT_S)
     last = watch.within(*ALL)[-2:]
     assert changing_share(last, watch.usual) == 1
-    watch.close()
+    watch.halt()
 
 
 def test_without_other_replicas_nothing_is_said_of_them(settings: ClientSettings) -> None:
@@ -61,7 +61,7 @@ def test_without_other_replicas_nothing_is_said_of_them(settings: ClientSettings
     watch.start()
 
     assert watch.within(*ALL) == []
-    watch.close()
+    watch.halt()
 
 
 def test_a_topic_that_is_deleted_is_gone(settings: ClientSettings, topic: Topic) -> None:
@@ -73,4 +73,4 @@ def test_a_topic_that_is_deleted_is_gone(settings: ClientSettings, topic: Topic)
 
     eventually(lambda: watch.failure is not None, "it is seen", WAIT_S)
     assert topic.name in str(watch.failure)
-    watch.close()
+    watch.halt()

@@ -174,14 +174,11 @@ def test_readers_read_what_comes_after_they_began_and_commit_nothing(
     topic.produce(["before"] * 10)
     read = [0, 0]
 
-    def told(number: int, count: int) -> None:
-        read[number] += count
-
     def reader(number: int, *partitions: int) -> tuple[int, GroupReader]:
         places = [(topic.name, partition) for partition in partitions]
         return number, GroupReader(settings, f"{group}.{number}", places)
 
-    readers = Readers([reader(0, 0, 1), reader(0, 2, 3), reader(1, 0, 2)], told)
+    readers = Readers([reader(0, 0, 1), reader(0, 2, 3), reader(1, 0, 2)], read)
     readers.start()
     for number in range(4):
         topic.produce(["later"] * 25, number)

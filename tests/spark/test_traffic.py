@@ -209,7 +209,10 @@ def test_traffic_ends_with_its_driver(
 
             os.kill(process.pid, end)
 
-            eventually(lambda: not host.sending, "nothing is sent any more", SILENCE_S + 5)
+            def sends() -> bool:
+                return "traffic-pacer" in {thread.name for thread in threading.enumerate()}
+
+            eventually(lambda: not sends(), "nothing is sent any more", SILENCE_S + 5)
             if end == signal.SIGSTOP:
                 assert not raised  # it may go on
         finally:

@@ -162,7 +162,7 @@ def test_a_driver_without_a_lock_makes_no_task_sure(
     lock.held = False
     looks = threading.Semaphore(0)
     fence, _ = make_fence()
-    fence._looked = looks.release
+    fence.looked = looks.release
     for _ in range(5):
         channel.beat()
         assert looks.acquire(timeout=10)

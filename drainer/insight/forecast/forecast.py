@@ -27,28 +27,19 @@ SPLIT, HANDLE, CPU, ORDER, SPARK, NOTHING = "split", "handle", "cpu", "order", "
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """How long a backlog takes in one order at one concurrency.
-
-    Attributes:
-        seconds: never less than the largest of the bounds.
-        bound: what binds: the name of that one, or ORDER for barriers and sub-messages with several
-            sub-keys that hold others back.
-        bounds: by what sets it, the least time that it allows for, in seconds.
-        serial_s: what the hottest lane takes, one after the other.
-        hottest: that lane; None when there is none.
-        calls: of the handler, for all sub-messages.
-        folded: how many sub-messages are done by another one that they were folded into.
-    """
+    """How long a backlog takes in one order at one concurrency."""
 
     order: Order
     concurrency: int
-    seconds: float
+    seconds: float  # never less than the largest of the bounds
+    # What binds: the name of that one, or ORDER for barriers and sub-messages with several sub-keys
+    # that hold others back.
     bound: str
-    bounds: Mapping[str, float]
-    serial_s: float
-    hottest: Hottest | None
-    calls: float = 0.0
-    folded: float = 0.0
+    bounds: Mapping[str, float]  # by what sets it, the least time that it allows for, in seconds
+    serial_s: float  # what the hottest lane takes, one after the other
+    hottest: Hottest | None  # that lane; None when there is none
+    calls: float = 0.0  # of the handler, for all sub-messages
+    folded: float = 0.0  # how many sub-messages are done by another one that they were folded into
 
 
 @dataclass(frozen=True, slots=True)

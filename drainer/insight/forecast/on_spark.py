@@ -25,17 +25,11 @@ WAVE_S = 0.32  # of each further one
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """What Spark gives a drain.
+    """What Spark gives a drain."""
 
-    Attributes:
-        number: cores, each with a task.
-        wave_bytes: how much of the backlog is read, shuffled and handled at once.
-        session: whether it is there already.
-    """
-
-    number: int
-    wave_bytes: int
-    session: bool = False
+    number: int  # cores, each with a task
+    wave_bytes: int  # how much of the backlog is read, shuffled and handled at once
+    session: bool = False  # whether it is there already
 
 
 def forecast_on_spark(

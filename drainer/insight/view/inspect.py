@@ -37,9 +37,9 @@ def inspection_page(found: Inspection) -> Page:
     return Page(
         _headline(found),
         (
-            section("In words", (Field(*each) for each in fields(found))),
+            section("In words", _fields(found)),
             section("Partitions", _partitions(found)),
-            section("What it is made of", _made_of(found), _skew_fields(found)),
+            section("What it is made of", _made_of(found)),
             section("", _ages(found)),
             *_shares(found),
         ),
@@ -135,28 +135,20 @@ def _headline(found: Inspection) -> Line:
     return Line(state, Tone.STRONG)
 
 
-def fields(found: Inspection) -> list[tuple[str, str, str]]:
-    """A label, a value and a note for each thing that is known of the whole backlog."""
-    return [
-        (
-            "backlog",
-            f"{_about(found)}{figures.counted(found.messages, 'message')}",
-            figures.counted(found.offsets, "offset"),
-        ),
-        ("bytes", f"{_about(found)}{figures.size(found.bytes)}", "keys and values"),
-        (
-            "arrivals",
-            f"{figures.rate(found.arrivals_per_s)} offsets/s",
-            f"over the last {figures.duration(ARRIVALS_S)}",
-        ),
-        ("retention", *_retention(found)),
-        ("group", *_group(found)),
-        ("isolation", found.isolation, ""),
-        *([("handler", found.handler, "")] if found.handler else []),
-        ("read", *_reading(found)),
-        ("topic", found.topic, f"id {found.topic_id}"),
-        ("cluster", found.cluster_id, ""),
-    ]
+def _fields(found: Inspection) -> Iterator[Field]:
+    about, lately = _about(found), f"over the last {figures.duration(ARRIVALS_S)}"
+    messages = figures.counted(found.messages, "message")
+    yield Field("backlog", f"{about}{messages}", figures.counted(found.offsets, "offset"))
+    yield Field("bytes", f"{about}{figures.size(found.bytes)}", "keys and values")
+    yield Field("arrivals", f"{figures.rate(found.arrivals_per_s)} offsets/s", lately)
+    yield Field("retention", *_retention(found))
+    yield Field("group", *_group(found))
+    yield Field("isolation", found.isolation)
+    if found.handler:
+        yield Field("handler", found.handler)
+    yield Field("read", *_reading(found))
+    yield Field("topic", found.topic, f"id {found.topic_id}")
+    yield Field("cluster", found.cluster_id)
 
 
 def _retention(found: Inspection) -> tuple[str, str]:
@@ -235,9 +227,6 @@ def _made_of(found: Inspection) -> Iterator[Field]:
         sizes = contents.sizes
         spread = f"p50 {size(sizes.p50)}, p99 {size(sizes.p99)}, max {size(sizes.max)}"
         yield Field("message size", spread, "keys and values")
-
-
-def _skew_fields(found: Inspection) -> Iterator[Field]:
     skew, subs = found.skew, found.sub_messages
     if skew is None or subs is None or not skew.messages:
         return
@@ -292,14 +281,11 @@ def _hot(shares: Sequence[Share]) -> list[Share]:
 def _bars(title: str, shares: Sequence[Share], note: str) -> Section:
     if not shares:
         return section("")
-    rows = [(_short(s.name), s.share, f"{figures.share(s.share)}  {_interval(s)}") for s in shares]
+    rows = []
+    for each in shares:
+        off = figures.count(each.count) if each.low == each.high else _off(each)
+        rows.append((_short(each.name), each.share, f"{figures.share(each.share)}  {off}"))
     return section("", bars(title, note, rows))
-
-
-def _interval(share: Share) -> str:
-    if share.low == share.high:
-        return figures.count(share.count)
-    return _off(share)
 
 
 def _off(share: Share) -> str:

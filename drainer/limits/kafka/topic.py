@@ -64,9 +64,7 @@ def create_test_topic(
 ) -> None:
     """Creates the topic, which brokers spread evenly, and waits until they know it.
 
-    Raises:
-        Refused: when this user may not create it, or Kafka rejects it.
-        BrokerUnreachable: when no answer came.
+    Raises Refused when this user may not create it, or Kafka rejects it.
     """
     _insist_on_test_topics([name])
     replicas = min(REPLICAS_MOST, len(brokers_of(cluster)))
@@ -138,7 +136,6 @@ def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
     Raises:
         ValueError: when a name is not one of ours; nothing is removed then.
         Refused: when this user may not.
-        BrokerUnreachable: when no answer came.
     """
     _insist_on_test_topics(names)
     with _needing("DELETE"):
@@ -204,10 +201,13 @@ def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, in
         asked = cluster.admin.list_offsets(dict.fromkeys(places, LATEST), request_timeout=left)
         found = {}
         for place, one in asked.items():
-            # Without a leader nothing is written to it; and it may be deleted meanwhile.
-            with _ignoring(_NO_ANSWER):
+            try:
                 if (end := cluster.wait(one, left).offset) >= 0:  # else its leader is away
                     found[place.topic, place.partition] = end
+            except KafkaException as error:
+                # Without a leader nothing is written to it; and it may be deleted meanwhile.
+                if error.args[0].code() not in _NO_ANSWER:
+                    raise
         return found
 
     return cluster.ask("read the ends of all logs", attempt) if places else {}
@@ -221,15 +221,6 @@ def _needing(right: Right) -> Iterator[None]:
     except RightMissing as error:
         what = f"{right.lower()} topics of drainer limits"
         raise may_not(what, right, f"topics that begin with {PREFIX}") from error.__cause__
-
-
-@contextmanager
-def _ignoring(codes: Collection[int]) -> Iterator[None]:
-    try:
-        yield
-    except KafkaException as error:
-        if error.args[0].code() not in codes:
-            raise
 
 
 def _insist_on_test_topics(names: Collection[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -49,25 +49,15 @@ _FATAL = frozenset({KafkaError._FATAL, *FORBIDDEN, *NO_TOPIC, *REJECTED})
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where traffic goes.
+    """Where traffic goes."""
 
-    Attributes:
-        topics: the test topics, whose payloads mean nothing.
-        partitions: of each of them.
-        groups: consumer groups, which read all of them from their ends on.
-        old_topic: whose messages are read from their beginning on; empty for none.
-        old_partitions: those of it that have messages.
-        old_groups: how many times they are read at once.
-        sample: what payloads are cut from; without any they are random.
-    """
-
-    topics: tuple[str, ...]
+    topics: tuple[str, ...]  # the test topics, whose payloads mean nothing
     partitions: int
-    groups: int
-    old_topic: str = ""
-    old_partitions: tuple[int, ...] = ()
+    groups: int  # consumer groups, which read all of them from their ends on
+    old_topic: str = ""  # whose messages are read from their beginning on; empty for none
+    old_partitions: tuple[int, ...] = ()  # those of it that have messages
     old_groups: int = 0
-    sample: bytes = b""
+    sample: bytes = b""  # what payloads are cut from; without any they are random
 
     @property
     def all(self) -> list[tuple[str, int]]:
@@ -132,8 +122,7 @@ class PacedProducer:
     Its messages go to one of the ``places`` after the other, from the ``first`` on, a burst to
     each.
 
-    Raises:
-        UsageError: when librdkafka rejects the settings.
+    Raises UsageError when librdkafka rejects the settings.
     """
 
     def __init__(
@@ -283,14 +272,8 @@ class Pacer(Loop):
     """Holds the pace of all producers of a process."""
 
     def __init__(self, producers: Sequence[PacedProducer]) -> None:
-        super().__init__("traffic-pacer")
+        super().__init__("traffic-pacer", ends=[producer.halt for producer in producers])
         self._producers = producers
-
-    def halt(self) -> None:
-        """Nothing is sent any more when this returns."""
-        super().halt()
-        for producer in self._producers:
-            producer.halt()
 
     def _go_on(self) -> None:
         begun_s, tick = monotonic(), 0
@@ -311,8 +294,7 @@ class GroupReader:
     It is given its ``places`` and joins no group: a rebalance would disturb what is measured.
     ``name`` is that of a group which stays without members and commits.
 
-    Raises:
-        UsageError: when librdkafka rejects the settings.
+    Raises UsageError when librdkafka rejects the settings.
     """
 
     def __init__(
@@ -375,15 +357,12 @@ def _reading(settings: ClientSettings, name: str, **owned: Any) -> dict[str, Any
 
 
 class Readers(Loop):
-    """Reads with several consumers. ``count`` is called with the number of a group and how many
-    messages it read."""
+    """Reads with several consumers, and adds what they read to ``counts``, by number of a group."""
 
-    def __init__(
-        self, readers: Sequence[tuple[int, GroupReader]], count: Callable[[int, int], None]
-    ) -> None:
-        super().__init__("traffic-readers")
+    def __init__(self, readers: Sequence[tuple[int, GroupReader]], counts: list[int]) -> None:
+        super().__init__("traffic-readers", ends=[reader.close for _, reader in readers])
         self._readers = readers
-        self._count = count
+        self._counts = counts
 
     def start(self) -> None:
         """Raises Interrupted when brokers don't answer."""
@@ -391,18 +370,12 @@ class Readers(Loop):
             reader.skip()
         super().start()
 
-    def halt(self) -> None:
-        """Reads no more."""
-        super().halt()
-        for _, reader in self._readers:
-            reader.close()
-
     def _go_on(self) -> None:
         while not self._halted.is_set():
-            counts = [(group, reader.read()) for group, reader in self._readers]
-            for group, count in counts:
-                self._count(group, count)
-            if not any(count for _, count in counts):
+            before = sum(self._counts)
+            for group, reader in self._readers:
+                self._counts[group] += reader.read()
+            if sum(self._counts) == before:
                 self._halted.wait(IDLE_S)
 
 
@@ -466,7 +439,7 @@ class OldReaders(Loop):
     """Reads old messages at a pace, which is 0 until it is set; ``read_bytes`` only grows."""
 
     def __init__(self, readers: Sequence[OldReader]) -> None:
-        super().__init__("traffic-old-readers")
+        super().__init__("traffic-old-readers", ends=[reader.close for reader in readers])
         self._readers = readers
         self._held = (0.0, monotonic(), 0.0)
         self.read_bytes = 0
@@ -474,12 +447,6 @@ class OldReaders(Loop):
     def hold(self, bytes_per_s: float) -> None:
         """From now on."""
         self._held = (bytes_per_s, monotonic(), self.read_bytes)
-
-    def halt(self) -> None:
-        """Reads no more."""
-        super().halt()
-        for reader in self._readers:
-            reader.close()
 
     def _go_on(self) -> None:
         restarted_s = 0.0

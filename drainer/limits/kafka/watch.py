@@ -24,11 +24,14 @@ InSync = Mapping[tuple[str, int], frozenset[int]]  # the ids of brokers, by part
 
 
 class Loop:
-    """Runs in a thread of its own until it is halted, which waits so long for its last turn;
-    ``failure`` is what it raised."""
+    """Runs in a thread of its own until it is halted, which waits so long for its last turn, then
+    calls the ``ends``; ``failure`` is what it raised."""
 
-    def __init__(self, name: str, patience_s: float | None = None) -> None:
+    def __init__(
+        self, name: str, patience_s: float | None = None, ends: Sequence[Callable[[], None]] = ()
+    ) -> None:
         self._patience_s = patience_s
+        self._ends = ends
         self._halted = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.failure: BaseException | None = None
@@ -40,6 +43,8 @@ class Loop:
         self._halted.set()
         if self._thread.is_alive():
             self._thread.join(self._patience_s)
+        for end in self._ends:
+            end()
 
     def _run(self) -> None:
         try:
@@ -57,17 +62,16 @@ class Watch(Loop, Generic[Seen]):
     A look that raises BrokerUnreachable is left out. Anything else ends the watch.
     """
 
-    def __init__(self, name: str, look: Callable[[], Seen]) -> None:
-        super().__init__(name, PATIENCE_S)
+    def __init__(
+        self, name: str, look: Callable[[], Seen], ends: Sequence[Callable[[], None]] = ()
+    ) -> None:
+        super().__init__(name, PATIENCE_S, ends)
         self._look = look
         self._looks: deque[tuple[float, Seen]] = deque(maxlen=int(KEEP_S / LOOK_S))
 
     def within(self, begin_s: float, end_s: float) -> list[tuple[float, Seen]]:
         """What was seen in that time."""
         return [look for look in list(self._looks) if begin_s <= look[0] <= end_s]
-
-    def close(self) -> None:
-        self.halt()
 
     def _go_on(self) -> None:
         while not self._halted.wait(LOOK_S):
@@ -83,14 +87,13 @@ class InSyncWatch(Watch[InSync]):
     ``usual`` is what was seen first, before there was any traffic. ``failure`` is set when the
     topics are there no more, or not for this client.
 
-    Raises:
-        BrokerUnreachable, Refused: as ``Cluster``.
+    Raises BrokerUnreachable and Refused as ``Cluster`` does.
     """
 
     def __init__(self, settings: ClientSettings, topics: Sequence[str]) -> None:
         self._cluster = Cluster.connect(settings)
         self._topics = topics
-        super().__init__("in-sync", self._in_sync)
+        super().__init__("in-sync", self._in_sync, [self._cluster.close])
         found = replicas_of(self._cluster, topics)
         self._replicated = any(len(one.all) > 1 for one in found.values())
         self.usual = self._in_sync()
@@ -98,10 +101,6 @@ class InSyncWatch(Watch[InSync]):
     def within(self, begin_s: float, end_s: float) -> list[tuple[float, InSync]]:
         """What was seen in that time; nothing without replicas to lose."""
         return super().within(begin_s, end_s) if self._replicated else []
-
-    def close(self) -> None:
-        super().close()
-        self._cluster.close()
 
     def _in_sync(self) -> InSync:
         found = replicas_of(self._cluster, self._topics)

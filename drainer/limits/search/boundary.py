@@ -38,45 +38,28 @@ _AGAIN = "Measure them again with `drainer limits --out FILE`."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitSettings:
-    """What a measurement was asked to do; it is only resumed with the same.
+    """What a measurement was asked to do; it is only resumed with the same."""
 
-    Attributes:
-        message_bytes: the sizes of messages, each with a boundary of its own.
-        max_mb_per_s: that all producers together never exceed (10^6 bytes); None for 200 a broker,
-            and as much more as the brokers tolerate.
-        max_producers: that share it evenly.
-        consumer_groups: that read all that is sent.
-        topics: over which it is spread.
-        partitions: of each test topic, for each broker.
-        old_topic: whose old messages are read meanwhile, as a drain does; empty for none.
-        old_groups: how many times, each as fast as the new ones are sent.
-        payload: ``random``, ``constant``, or the path of a file that it is cut from.
-        compression: of the producers, by librdkafka's name.
-        precision: how far the boundary may lie from what was found, on either side of it, as a
-            share of it.
-        safe_share: of the boundary, that a drain may use; 0.8, as a fifth of the brokers may be
-            out.
-        warm_up_s: of each trial, before it is observed.
-        window_s: for how long it is observed.
-        jmx: whether brokers were asked over JMX.
-    """
-
-    message_bytes: tuple[Positive, ...]
+    message_bytes: tuple[Positive, ...]  # the sizes of messages, each with a boundary of its own
+    # That all producers together never exceed (10^6 bytes); None for 200 a broker, and as much more
+    # as the brokers tolerate.
     max_mb_per_s: AboveZero | None = None
     max_producers: Positive = 256
     consumer_groups: Count = 5
-    topics: Positive = 1
-    partitions: Positive = 10
-    old_topic: str = ""
-    old_groups: Positive = 1
-    payload: str = "random"
-    compression: str = "none"
+    topics: Positive = 1  # over which it is spread
+    partitions: Positive = 10  # of each test topic, for each broker
+    old_topic: str = ""  # whose old messages are read meanwhile, as a drain does; empty for none
+    old_groups: Positive = 1  # how many times, each as fast as the new ones are sent
+    payload: str = "random"  # ``random``, ``constant``, or the path of a file that it is cut from
+    compression: str = "none"  # of the producers, by librdkafka's name
+    # How far the boundary may lie from what was found, on either side of it, as a share of it.
     precision: AboveZero = 0.05
+    # Of the boundary, that a drain may use; 0.8, as a fifth of the brokers may be out.
     safe_share: Annotated[float, Meta(gt=0, le=1)] = 0.8
     trials: Positive = TRIALS_MOST
     warm_up_s: Amount = 10.0
     window_s: AboveZero = 30.0
-    jmx: bool = False
+    jmx: bool = False  # whether brokers were asked over JMX
 
     def __post_init__(self) -> None:
         if not self.message_bytes or len(set(self.message_bytes)) < len(self.message_bytes):
@@ -89,11 +72,9 @@ class LimitSettings:
 
     def differences(self, other: LimitSettings) -> list[str]:
         """In which another differs, as in ``consumer_groups was 5, and is 7``."""
-        both = ((each.name, getattr(self, each.name), getattr(other, each.name)) for each in _NAMES)
+        names = [each.name for each in fields(self)]
+        both = ((name, getattr(self, name), getattr(other, name)) for name in names)
         return [f"{name} was {was}, and is {now}" for name, was, now in both if was != now]
-
-
-_NAMES = fields(LimitSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +89,6 @@ class Boundary:
         low: messages/s that the boundary is above, with 95% probability that it is also below
             ``high``.
         high: messages/s that it is below; None when it may be anywhere above.
-        trials: that it took.
-        end: why the search ended.
         why: the signals that decided at the overloaded end, in words, or why clients could do no
             more.
     """

@@ -24,36 +24,21 @@ _acknowledged, _old_bytes = attrgetter("acknowledged"), attrgetter("old_bytes")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a task says of its traffic, a few times a second. Its counts never fall.
+    """What a task says of its traffic, a few times a second. Its counts never fall."""
 
-    Attributes:
-        at_s: when, by a clock of the task.
-        order: the number of the order that it carries out.
-        ready: whether all of its producers and consumers are connected.
-        acknowledged: messages that the brokers have taken.
-        errors: messages that were refused or timed out.
-        consumed: messages by group, in the order of the groups.
-        busy_s: processor time of the process.
-        round_trips_ms: of produce requests, one for each look at a client since the last report.
-        queued_ms: how long messages waited in a client, likewise.
-        looks: at clients since the last report.
-        throttled: in how many of these brokers throttled the client.
-        silences: how often it stopped because no order came.
-        old_bytes: that were read of old messages.
-    """
-
-    at_s: float
-    order: int
-    ready: bool
-    acknowledged: int
+    at_s: float  # when, by a clock of the task
+    order: int  # the number of the order that it carries out
+    ready: bool  # whether all of its producers and consumers are connected
+    acknowledged: int  # messages that the brokers have taken
     errors: int
-    consumed: tuple[int, ...]
-    busy_s: float
+    consumed: tuple[int, ...]  # messages by group, in the order of the groups
+    busy_s: float  # processor time of the process
+    # Of produce requests, one for each look at a client since the last report.
     round_trips_ms: tuple[float, ...] = ()
-    queued_ms: tuple[float, ...] = ()
-    looks: int = 0
-    throttled: int = 0
-    silences: int = 0
+    queued_ms: tuple[float, ...] = ()  # how long messages waited in a client, likewise
+    looks: int = 0  # at clients since the last report
+    throttled: int = 0  # in how many of these brokers throttled the client
+    silences: int = 0  # how often it stopped because no order came
     old_bytes: int = 0
 
 
@@ -146,7 +131,9 @@ class TrafficReading:
             ),
             queue_ms=_median([ms for report in within for ms in report.queued_ms]) or 0.0,
             errors=sum(last.errors - first.errors for first, last in stretches),
-            old_bytes_per_s=self._old_bytes_per_s(lag_begin_s, end_s),
+            old_bytes_per_s=_per_s(self._within(lag_begin_s, end_s), _old_bytes)
+            if lag_begin_s < end_s
+            else None,
             read_per_s=_per_s(by_task, lambda report: sum(report.consumed)),
         )
 
@@ -179,11 +166,6 @@ class TrafficReading:
 
     def _lags_within(self, begin_s: float, end_s: float) -> list[tuple[float, tuple[int, ...]]]:
         return [(at_s, lag) for at_s, lag in self._lags if begin_s <= at_s <= end_s]
-
-    def _old_bytes_per_s(self, begin_s: float, end_s: float) -> float | None:
-        if begin_s >= end_s:
-            return None
-        return _per_s(self._within(begin_s, end_s), _old_bytes)
 
     def _falling_behind(self, begin_s: float, end_s: float) -> float | None:
         if begin_s >= end_s:

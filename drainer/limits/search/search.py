@@ -162,13 +162,9 @@ class Search:
         badly = Counter(
             n for n, verdict in self._trials if verdict in (Verdict.OVERLOADED, Verdict.CLIENTS)
         )
-        likely = (n for n in well if self._above(n) >= SAFE_SURE and well[n] >= badly[n])
-        safe = max(likely, default=0)
+        above = {n: float(self._chances[self._bounds > log(n)].sum()) for n in well}
+        safe = max((n for n in well if above[n] >= SAFE_SURE and well[n] >= badly[n]), default=0)
         return safe, min((n for n in badly if n > safe), default=None)
-
-    def _above(self, level: int) -> float:
-        """How likely the boundary is above this level."""
-        return float(self._chances[self._bounds > log(level)].sum())
 
 
 def _places(most: int, step: float) -> NDArray[np.int64]:

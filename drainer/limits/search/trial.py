@@ -56,37 +56,22 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What was seen in the steady window of a trial; None where it could not be measured.
-
-    Attributes:
-        window_s: how long it was observed.
-        sent_per_s: messages/s that the brokers acknowledged, of all producers.
-        round_trip_ms: of produce requests, the median over the window.
-        throttled: share of the window in which brokers throttled clients.
-        falling_behind: messages/s by which the slowest consumer group falls behind, as a share of
-            those sent.
-        handlers_idle: share of their time that request handler threads are idle, of the busiest
-            broker (JMX).
-        isr_changing: share of the window in which the in-sync replicas changed.
-        clients_busy: processor time of the busiest process of clients, as a share of one core.
-        queue_ms: how long messages waited in producers before they were sent, median.
-        errors: messages that were refused or timed out.
-        old_bytes_per_s: that were read of old messages.
-        read_per_s: messages/s that all consumer groups together read of the new ones.
-    """
+    """What was seen in the steady window of a trial; None where it could not be measured."""
 
     window_s: float
-    sent_per_s: float
-    round_trip_ms: float | None
-    throttled: float
+    sent_per_s: float  # messages/s that the brokers acknowledged, of all producers
+    round_trip_ms: float | None  # of produce requests, the median over the window
+    throttled: float  # share of the window in which brokers throttled clients
+    # Messages/s by which the slowest consumer group falls behind, as a share of those sent.
     falling_behind: float | None
+    # Share of their time that request handler threads are idle, of the busiest broker (JMX).
     handlers_idle: float | None
-    isr_changing: float | None
-    clients_busy: float
-    queue_ms: float
+    isr_changing: float | None  # share of the window in which the in-sync replicas changed
+    clients_busy: float  # processor time of the busiest process of clients, as a share of one core
+    queue_ms: float  # how long messages waited in producers before they were sent, median
     errors: int = 0
     old_bytes_per_s: float | None = None
-    read_per_s: float = 0.0
+    read_per_s: float = 0.0  # messages/s that all consumer groups together read of the new ones
 
     def __post_init__(self) -> None:
         if any(value is not None and value < 0 for value in astuple(self)):
@@ -121,20 +106,11 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search knows, in levels of traffic.
+    """What a search knows, in levels of traffic."""
 
-    Attributes:
-        safe: does not overload the brokers: what counts as the boundary. It was tried, or is 0.
-        overloaded: the lowest level above it that did; None when none did.
-        low: the boundary lies above it with some 95% probability.
-        high: and below it with as much; None when it may lie anywhere above.
-        trials: that were made, those that said nothing among them.
-        end: why it ended.
-    """
-
-    safe: int
-    overloaded: int | None
-    low: float
-    high: float | None
-    trials: int
+    safe: int  # does not overload the brokers: what counts as the boundary. It was tried, or is 0.
+    overloaded: int | None  # the lowest level above it that did; None when none did
+    low: float  # the boundary lies above it with some 95% probability
+    high: float | None  # and below it with as much; None when it may lie anywhere above
+    trials: int  # that were made, those that said nothing among them
     end: End

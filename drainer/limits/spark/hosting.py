@@ -43,21 +43,13 @@ REPORT_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """The tasks themselves, as Spark sends them; each gives its number when it is over.
-
-    Attributes:
-        client: how its clients connect.
-        places: where the traffic goes.
-        tasks: how many there are.
-        address: where the driver listens.
-        token: proves to the driver that it is one of its own.
-    """
+    """The tasks themselves, as Spark sends them; each gives its number when it is over."""
 
     client: ClientSettings
     places: Places
     tasks: int
     address: tuple[str, int]
-    token: str = field(repr=False)
+    token: str = field(repr=False)  # proves to the driver that it is one of its own
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[int]:
         with carrying():
@@ -86,16 +78,10 @@ class Host:
         self._consumed = [0] * hosting.places.groups
         self._silences = 0
 
-    @property
-    def sending(self) -> bool:
-        """Whether there is traffic of it."""
-        return self._pacer is not None
-
     def run(self) -> None:
         """Serves until the driver says that it is over.
 
-        Raises:
-            Interrupted: when the driver is gone, or the clients can't go on.
+        Raises Interrupted when the driver is gone, or the clients can't go on.
         """
         try:
             with connect(self._hosting.address, self._hosting.token) as line:
@@ -177,7 +163,7 @@ class Host:
             group, member = divmod(unit, members)
             name = f"{hosting.places.topics[0]}.{group + 1}"
             readers.append((group, GroupReader(hosting.client, name, places[member::members])))
-        begun = Readers(readers, self._count)
+        begun = Readers(readers, self._consumed)
         begun.start()
         return begun
 
@@ -194,9 +180,6 @@ class Host:
         begun = OldReaders([OldReader(hosting.client, name, its) for its in of_groups.values()])
         begun.start()
         return begun
-
-    def _count(self, group: int, messages: int) -> None:
-        self._consumed[group] += messages
 
     def _halt_producers(self) -> None:
         self._ready = False

@@ -67,7 +67,7 @@ class BrokerMetrics:
                 known_as.put("jmx.remote.credentials", words)
             self._connector = remote.JMXConnectorFactory.connect(url, known_as)
             self._beans = self._connector.getMBeanServerConnection()
-            names = [self._name(name) for name in (_OF_BROKER, _OF_ALL)]
+            names = map(self._management.ObjectName, (_OF_BROKER, _OF_ALL))
             known = [name for name in names if self._beans.isRegistered(name)]
             if not known:
                 raise self._refused("it has no request handlers, so it is not a Kafka broker")
@@ -95,9 +95,6 @@ class BrokerMetrics:
     def close(self) -> None:
         with self._failing():
             self._connector.close()
-
-    def _name(self, name: str) -> Any:
-        return self._management.ObjectName(name)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -143,7 +140,7 @@ class Jmx:
 
     def close(self) -> None:
         for broker, watch in self._watches:
-            watch.close()
+            watch.halt()
             with suppress(Refused):  # it is gone
                 broker.close()
 

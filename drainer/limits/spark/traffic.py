@@ -8,8 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Self
 
 from pyspark import SparkContext
@@ -50,30 +49,23 @@ LAG_AT_REST = 2 * PROBE_PACE
 ATTEMPTS = 3  # of a window that was disturbed
 
 
+@dataclass(eq=False, repr=False)
 class TrafficHost:
     """A session for the traffic; a context manager that begins it and ends it.
 
     One that runs already in this process is used, and left running.
 
-    Raises:
-        UsageError, Refused: as ``spark_session``.
+    Raises UsageError and Refused as ``spark_session`` does.
     """
 
-    def __init__(
-        self,
-        place: SparkLook,
-        client: ClientSettings,
-        jmx: tuple[str, ...] = (),
-        jmx_login: Login | None = None,
-    ) -> None:
-        self._place = place
-        self._client = client
-        self._jmx = jmx
-        self._jmx_login = jmx_login
+    place: SparkLook
+    client: ClientSettings
+    jmx: tuple[str, ...] = ()
+    jmx_login: Login | None = None
 
     def __enter__(self) -> Self:
         self._opened = ExitStack()
-        self._context = self._opened.enter_context(context_on(self._place, NAME, _GANG))
+        self._context = self._opened.enter_context(context_on(self.place, NAME, _GANG))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -81,48 +73,36 @@ class TrafficHost:
 
     def traffic(self, places: Places) -> SparkTraffic:
         """Traffic on these topics, of as many tasks as can run at once."""
-        slots = slots_now(self._context) if self._place.is_local else 0
-        tasks = self._place.tasks or slots or slots_at_rest(self._context)
+        slots = slots_now(self._context) if self.place.is_local else 0
+        tasks = self.place.tasks or slots or slots_at_rest(self._context)
         if 0 < slots < tasks:  # elsewhere executors may come yet
             raise Refused(
-                f"{self._place.master} runs {slots} tasks at once, but --tasks is {tasks}",
+                f"{self.place.master} runs {slots} tasks at once, but --tasks is {tasks}",
                 hint="Lower --tasks, or remove it: all tasks must run at once.",
             )
-        return SparkTraffic(self._context, self._client, places, tasks, self._jmx, self._jmx_login)
+        return SparkTraffic(self._context, self.client, places, tasks, self.jmx, self.jmx_login)
 
 
+@dataclass(eq=False, repr=False)
 class SparkTraffic:
     """Makes traffic on a test topic and says what was seen; a context manager.
 
     Nothing of it goes on without this process. All methods are for one thread, and raise
     Interrupted (or what a task raised) when it can't go on: a task is gone, Spark broke, or the
     clients lost the topic or the right to use it.
-
-    Args:
-        context: its executors host the clients.
-        client: how these connect.
-        places: where it goes.
-        tasks: how many host; all of them have to run at once.
-        jmx: ``host:port`` of brokers' metrics, which ``jmx_login`` opens.
     """
 
-    def __init__(
-        self,
-        context: SparkContext,
-        client: ClientSettings,
-        places: Places,
-        tasks: int,
-        jmx: tuple[str, ...] = (),
-        jmx_login: Login | None = None,
-    ) -> None:
-        self._context = context
-        self._client = client
-        self._places = places
-        self._tasks = tasks
-        self._metrics = partial(Jmx, context, jmx, jmx_login)
-        self._reading = TrafficReading(tasks, places.groups)
+    context: SparkContext
+    client: ClientSettings
+    places: Places
+    tasks: int  # how many host; all of them have to run at once
+    jmx: tuple[str, ...] = ()  # ``host:port`` of brokers' metrics, which ``jmx_login`` opens
+    jmx_login: Login | None = None
+
+    def __post_init__(self) -> None:
+        self._reading = TrafficReading(self.tasks, self.places.groups)
         self._reports: deque[tuple[float, int, Report]] = deque()
-        self._job_name = f"drainer limits: {places.topics[0]}"
+        self._job_name = f"drainer limits: {self.places.topics[0]}"
         self._job_error: DrainerError | None = None
         self._job = threading.Thread(target=self._run_job, name="traffic-job", daemon=True)
         self._calm = Calm(PROBE_PACE)
@@ -131,32 +111,31 @@ class SparkTraffic:
     def start(self) -> None:
         """Connects to the brokers and begins the tasks; there is no traffic yet.
 
-        Raises:
-            Refused: when a broker's metrics can't be read, or the topic can't be reached, or Spark
-                has no room for so many tasks.
+        Raises Refused when a broker's metrics can't be read, or the topic can't be reached, or
+        Spark has no room for so many tasks.
         """
         with ExitStack() as opened:
-            self._in_sync = InSyncWatch(self._client, self._places.topics)
-            opened.callback(self._in_sync.close)
-            self._jmx = self._metrics()
+            self._in_sync = InSyncWatch(self.client, self.places.topics)
+            opened.callback(self._in_sync.halt)
+            self._jmx = Jmx(self.context, self.jmx, self.jmx_login)
             opened.callback(self._jmx.close)
-            bind, host = _addresses(self._context)
-            self._coordinator = TrafficCoordinator(bind, self._tasks, self._take)
+            bind, host = _addresses(self.context)
+            self._coordinator = TrafficCoordinator(bind, self.tasks, self._take)
             self._coordinator.open()
             opened.callback(self._end_job)
             self._hosting = Hosting(
-                client=self._client,
-                places=self._places,
-                tasks=self._tasks,
+                client=self.client,
+                places=self.places,
+                tasks=self.tasks,
                 address=(host, self._coordinator.port),
                 token=self._coordinator.token,
             )
             self._job.start()
             until_s = time.monotonic() + TASKS_S
-            while (here := self._coordinator.here) < self._tasks:
+            while (here := self._coordinator.here) < self.tasks:
                 if time.monotonic() > until_s:
                     raise Refused(
-                        f"only {here} of {self._tasks} tasks started in {TASKS_S:.0f} s",
+                        f"only {here} of {self.tasks} tasks started in {TASKS_S:.0f} s",
                         hint="Lower --tasks, or give Spark more cores: all tasks must run at once.",
                     )
                 self._look()
@@ -249,13 +228,13 @@ class SparkTraffic:
             self._job.join(STOP_S)
         if self._job.is_alive():
             with suppress(DrainerError), spark_failures():
-                self._context.cancelJobGroup(self._job_name)
+                self.context.cancelJobGroup(self._job_name)
             self._job.join(STOP_S)
 
     def _caught_up(self, begin_s: float, end_s: float) -> bool:
         lag = self._reading.lag_between(begin_s, end_s)
         if lag is None:
-            return not self._places.groups
+            return not self.places.groups
         least, most = lag
         return most <= LAG_AT_REST and most - least <= LAG_AT_REST
 
@@ -304,11 +283,11 @@ class SparkTraffic:
             raise Interrupted("the tasks ended on their own", hint="Try again.")
 
     def _run_job(self) -> None:
-        context = self._context
+        context = self.context
         try:
             with spark_failures():
                 context.setJobGroup(self._job_name, self._job_name, interruptOnCancel=True)
-                hosts = context.parallelize(range(self._tasks), self._tasks)
+                hosts = context.parallelize(range(self.tasks), self.tasks)
                 hosts.barrier().mapPartitions(self._hosting).collect()
         except DrainerError as error:
             self._job_error = error

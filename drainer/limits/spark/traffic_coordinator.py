@@ -40,18 +40,11 @@ Take = Callable[[int, Report], None]
 
 @dataclass(frozen=True, slots=True)
 class TrafficOrder:
-    """What to do until the next one.
-
-    Attributes:
-        number: rises from order to order.
-        point: the traffic to make, of all tasks; None for none.
-        skips: how often the groups had to skip what they had not read yet.
-        over: the task may end.
-    """
+    """What to do until the next one."""
 
     number: int
-    point: Point | None = None
-    skips: int = 0
+    point: Point | None = None  # the traffic to make, of all tasks; None for none
+    skips: int = 0  # how often the groups had to skip what they had not read yet
     over: bool = False
 
 
