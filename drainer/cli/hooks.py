@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from drainer.cli.groups import option, options
+from drainer.cli.metrics import TOKEN_VARIABLE
 from drainer.engine.status import Status, Summary
 from drainer.errors import EXIT_HALTED
 from drainer.escape import json_text
@@ -19,6 +20,8 @@ from drainer.view.lines import status_fields
 from drainer.view.terminal import Terminal
 
 MOST_S = 60.0
+# What only the drain needs, and a command may print.
+KEPT = {"DRAINER_SET", "DRAINER_CLIENT_PROPERTY", "DRAINER_SPARK_CONF", TOKEN_VARIABLE}
 
 
 def _hook(help: str) -> Any:
@@ -70,6 +73,7 @@ def _run(terminal: Terminal, option: str, command: str, told: Mapping[str, Any])
             stdin=subprocess.PIPE,
             stdout=sys.__stderr__,
             stderr=sys.__stderr__,
+            env={name: value for name, value in os.environ.items() if name not in KEPT},
             start_new_session=True,
         )
     except OSError as error:

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from drainer.errors import UsageError
 from drainer.kafka.log import ClientLog
+from drainer.secret import is_secret
 
 Client = TypeVar("Client")
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -70,13 +71,6 @@ _PRODUCER_NAMES = """
     queue.buffering.max.kbytes delivery.report.only.error"""
 _OF_PRODUCERS = frozenset(_PRODUCER_NAMES.split())
 
-_SECRET = re.compile(
-    r"secret|passw(or)?d|passphrase|token|credential|jaas|(access|account|api|private|encryption)"
-    r"[._-]?key",
-    re.IGNORECASE,
-)
-_HOLDS_SECRETS = re.compile(r"\.pem$|oauthbearer\.config$", re.I)  # properties, whatever they say
-_NO_SECRET = re.compile(r"\.url$|\.location$|\.file$", re.I)
 _NAMED = re.compile(r'(?:No such configuration property:|configuration property) "([^"]+)"')
 
 
@@ -85,18 +79,6 @@ _OF_A_LOGIN = re.compile(r"sasl\.(?!mechanism)|ssl\.(key|certificate)")
 
 class BootstrapMissing(UsageError):
     """Raised when nothing says which cluster is meant."""
-
-
-def is_secret(name: str) -> bool:
-    """Whether a property's value must never be shown."""
-    found = _SECRET.search(name) or _HOLDS_SECRETS.search(name)
-    return found is not None and not _NO_SECRET.search(name)
-
-
-def hides(name: str, value: str) -> bool:
-    """Whether a setting of anything else is not to be shown: Java options and the like carry
-    secrets in their values, too."""
-    return is_secret(name) or any(map(_SECRET.search, (name, value)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

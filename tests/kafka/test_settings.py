@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from drainer.errors import UsageError
-from drainer.kafka.settings import ClientSettings, is_secret
+from drainer.kafka.settings import ClientSettings
+from drainer.secret import is_secret
 
 
 @pytest.fixture
