@@ -28,8 +28,9 @@ REDACTED = "***"
 KIB, MIB = 1024, 1024 * 1024
 # The broker sends no more than that, be it amid a batch of its producer, of which the rest is then
 # sent again. But a batch that is larger is sent whole, by itself: most are larger than the least.
-FETCH_PARTITION_BYTES_MIN, FETCH_PARTITION_BYTES_MAX = 32 * KIB, 8 * MIB
-FETCH_BYTES_MAX = 50 * MIB
+FETCH_BYTES_MIN, FETCH_BYTES_MAX = 32 * KIB, MIB
+# librdkafka decompresses all of a fetch at once, and gzip makes 1,032 bytes of one.
+PREFETCH_BY_FETCH = 256
 PREFETCH_RECORD_BYTES = 512
 
 # Why drainer sets these itself.
@@ -154,13 +155,12 @@ class ClientSettings:
     ) -> dict[str, Any]:
         """A consumer that reads what it is assigned: no member, no commit, no jump of its own.
 
-        It reads about ``prefetch_bytes`` ahead. It may overshoot by one fetch, which is a quarter
-        of that at most (but a record always fits).
+        It reads about ``prefetch_bytes`` ahead. It may overshoot by one fetch, which is four times
+        that at most, however well it was compressed (but a batch of its producer always fits).
         """
-        partition_bytes = min(
-            max(prefetch_bytes // 4, FETCH_PARTITION_BYTES_MIN), FETCH_PARTITION_BYTES_MAX
+        fetch_bytes = min(
+            max(prefetch_bytes // PREFETCH_BY_FETCH, FETCH_BYTES_MIN), FETCH_BYTES_MAX
         )
-        fetch_bytes = min(max(prefetch_bytes // 4, partition_bytes, MIB), FETCH_BYTES_MAX)
         return self.conf(
             log,
             # Off by default in librdkafka, on in Java: a damaged record must not be handled. It
@@ -169,8 +169,9 @@ class ClientSettings:
             queued_max_messages_kbytes=max(1, prefetch_bytes // KIB),
             # It counts no overhead in bytes; so bound the number too.
             queued_min_messages=min(100_000, max(100, prefetch_bytes // PREFETCH_RECORD_BYTES)),
-            max_partition_fetch_bytes=partition_bytes,
+            max_partition_fetch_bytes=fetch_bytes,
             fetch_max_bytes=fetch_bytes,
+            message_max_bytes=fetch_bytes,  # librdkafka raises the line above to this
             # How long it rests once it has read far enough ahead. Its default of a second starves
             # a fast drain: 0.3M instead of 2M records/s.
             fetch_queue_backoff_ms=5,
