@@ -360,7 +360,7 @@ drainer/cli/answer.py
 silence-means-yes (confirmation): cli_units/test_answer.py
 -    if answer is None:
 +    if answer is None and not question:
-drainer/cli/draining.py
+drainer/secret.py
 the-resume-prints-a-secret (secrets, in the command to resume): cli_units/test_resuming.py
 -    if hides(name, value) or _LOGIN.search(value):
 +    if hides(name, value):

@@ -22,17 +22,17 @@ def test_without_the_variable_nothing_is_masked(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_one_key_has_one_mask_with_one_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "a secret")
+    monkeypatch.setenv(VARIABLE, "a secret of this test")
     ann = key_repr("ann@example.com")
     assert ann == mask_text("'ann@example.com'") != key_repr("bob@example.com")
     assert ann.startswith("key#")
 
-    monkeypatch.setenv(VARIABLE, "another")
+    monkeypatch.setenv(VARIABLE, "another secret of it")
     assert key_repr("ann@example.com") != ann
 
 
 def test_every_way_to_tell_of_a_key_masks_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "a secret")
+    monkeypatch.setenv(VARIABLE, "a secret of this test")
     sub = SubMessage("ann@example.com")
 
     told = [figures.sub_key(sub.key), repr(sub), repr(SubMessage(keys=["ann@example.com", 1]))]
@@ -42,7 +42,7 @@ def test_every_way_to_tell_of_a_key_masks_it(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_coalesce_or_rule_that_fails_tells_no_content(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "a secret")
+    monkeypatch.setenv(VARIABLE, "a secret of this test")
 
     def fails(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
         raise KeyError("ann@example.com")

@@ -88,11 +88,13 @@ def show(
         if not each.word.startswith("--"):
             continue
         if (variable := each.variable) is not None and variable in os.environ:
-            rows.append((each.word, os.environ[variable], variable))
+            value = os.environ[variable]
+            rows.append((each.word, _text(each, value.split() if each.many else value), variable))
         elif name in said:
-            rows.append((each.word, _text(said[name]), str(known.path)))
+            rows.append((each.word, _text(each, said[name]), str(known.path)))
         elif each.default not in (None, ..., (), False):
-            rows.append((each.word, _text(getattr(each.default, "value", each.default)), "default"))
+            value = getattr(each.default, "value", each.default)
+            rows.append((each.word, _text(each, value), "default"))
     if terminal.json:
         terminal.data(
             {
@@ -147,5 +149,6 @@ def _toml(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else f'"{value}"'
 
 
-def _text(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+def _text(option: Option, value: Any) -> str:
+    values = value if isinstance(value, list | tuple) else [value]
+    return ", ".join(option.without_secret(str(each)) for each in values)

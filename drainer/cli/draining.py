@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +30,6 @@ from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Resuming, Status
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import hides
 from drainer.loader import describe
 from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, nothing_to_drain
@@ -49,14 +46,6 @@ if TYPE_CHECKING:
     from drainer.metrics.server import MetricsServer
 
 TELL_S = 1.0  # a terminal that is held must not keep a process that is to end
-
-_LOGIN = re.compile(r":\S*@")
-# Names that handlers' authors choose; too many are named without their value rather than too few.
-_MAY_BE_SECRET = re.compile(
-    r".key$|auth|bearer|cookie|cred|dsn|jwt|pass|private|pwd|^pw$|signature|token", re.IGNORECASE
-)
-# No word that a person reads: long, with digits among letters.
-_RANDOM = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9+=_~-]{20,}")
 
 
 def tell_dry_run(
@@ -200,21 +189,11 @@ def resuming_with(
         if _in_plan(name, value, plan):
             continue
         for text in _texts(value):
-            pair, _, of_pair = text.partition("=")
-            if declared.hidden_value:
-                hidden.append(f"{declared.word} …")
-            elif declared.pairs and _may_be_secret(declared.word, pair, of_pair):
-                hidden.append(f"{declared.word} {shlex.quote(pair)}=…")
-            else:
+            if (safe := declared.without_secret(text)) == text:
                 shown += [declared.word, text]
+            else:
+                hidden.append(f"{declared.word} {safe}")
     return Resuming(tuple(shown), tuple(hidden))
-
-
-def _may_be_secret(word: str, name: str, value: str) -> bool:
-    if hides(name, value) or _LOGIN.search(value):
-        return True
-    chosen = word == "--set"
-    return chosen and bool(_MAY_BE_SECRET.search(name) or _RANDOM.fullmatch(value))
 
 
 def _texts(value: Any) -> Iterator[str]:

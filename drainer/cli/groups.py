@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,11 +18,13 @@ from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_t
 
 import typer
 
+from drainer import mask
 from drainer.cli.answer import LogFormat, answering, speaking
 from drainer.cli.help import proposing, show_all
 from drainer.cli.values import METAVARS
 from drainer.core.naming import option_name
 from drainer.errors import Refused, UsageError
+from drainer.secret import IN_A_URL, may_hide, secret_of
 from drainer.view.terminal import Form, Terminal
 
 Group = TypeVar("Group")
@@ -124,6 +127,13 @@ class Option:
         kinds = {self.many} if self.many else {kind, *get_args(kind)}
         made.metavar = made.metavar or next((word for of, word in _WORDS if of in kinds), None)
         return made
+
+    def without_secret(self, text: str) -> str:
+        """One value as it may be shown: with ``…`` in the place of what may be a secret."""
+        if not self.pairs:
+            return "…" if self.hidden_value or IN_A_URL.search(text) else text
+        name, _, value = text.partition("=")
+        return f"{shlex.quote(name)}=…" if may_hide(name, value, self.word == "--set") else text
 
     def value(self, given: Any) -> Any:
         """Raises UsageError, with the option's name."""
@@ -301,6 +311,7 @@ def command(
         talk = {each: given.get(each, False) for each in ("json", "quiet", "debug")}
         log_format = given.get("log_format", LogFormat.TEXT)
         with speaking(log_format, given.get("output"), **talk) as terminal, answering(terminal):
+            secret_of(mask.VARIABLE)
             if changes(given):
                 _insist_that_it_may(given)
             arguments: dict[str, Any] = {}

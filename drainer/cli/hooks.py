@@ -12,12 +12,15 @@ from contextlib import suppress
 from typing import Any
 
 from drainer.cli.groups import option, options
+from drainer.cli.metrics import TOKEN_VARIABLE
 from drainer.engine.status import Status, Summary
 from drainer.escape import json_text
 from drainer.view.lines import status_fields
 from drainer.view.terminal import Terminal
 
 MOST_S = 60.0
+# What only the drain needs, and a command may print.
+KEPT = {"DRAINER_SET", "DRAINER_CLIENT_PROPERTY", "DRAINER_SPARK_CONF", TOKEN_VARIABLE}
 
 
 def _hook(help: str) -> Any:
@@ -69,6 +72,7 @@ def _run(
             stdin=subprocess.PIPE,
             stdout=sys.__stderr__,
             stderr=sys.__stderr__,
+            env={name: value for name, value in os.environ.items() if name not in KEPT},
             start_new_session=True,
             env=os.environ | variables,
         )

@@ -15,10 +15,13 @@ from drainer.cli.answer import LogFormat
 from drainer.cli.groups import option, options
 from drainer.cli.values import parse_address, parse_duration
 from drainer.engine.signals import signals_to
+from drainer.secret import secret_of
 from drainer.view.terminal import Terminal
 
 if TYPE_CHECKING:
     from drainer.metrics.server import MetricsServer
+
+TOKEN_VARIABLE = "DRAINER_METRICS_TOKEN"  # no option: other users see those
 
 app = typer.Typer(help="Print a dashboard for Grafana.", no_args_is_help=True)
 
@@ -57,14 +60,14 @@ class Watching:
     def serving(self, terminal: Terminal) -> Iterator[MetricsServer | None]:
         """Serves metrics while inside, and lingers after a drain; None without a port.
 
-        Raises Refused when the port can't be had.
+        Raises Refused when the port can't be had; UsageError for a weak token.
         """
         if self.metrics is None:
             yield None
             return
         from drainer.metrics.server import MetricsServer  # noqa: PLC0415 - half as long as --help
 
-        metrics = MetricsServer(*self.metrics)
+        metrics = MetricsServer(*self.metrics, secret_of(TOKEN_VARIABLE))
         try:
             terminal.say(f"metrics: {metrics.url}")
             terminal.say(f"page: {metrics.page_url}")

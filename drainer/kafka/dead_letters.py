@@ -63,7 +63,7 @@ class DeadLetterTopic:
         ``told`` is called exactly once, from another thread: with None when all in-sync replicas
         have the letter, DeadLetterDoubled when they may have it twice, else with the error. Only a
         letter that can't even be begun is told of at once, in the caller's thread. One that is too
-        large for the topic is written without its payload.
+        large for the topic is written without its payload, or without keys and headers too.
         """
         headers, report = letter.headers, partial(self._reported, letter, told)
         self._producer.send(Record(letter.value, letter.key, headers, headers[0], report))
@@ -76,11 +76,11 @@ class DeadLetterTopic:
         if answer is None:
             _tell(told, DeadLetterDoubled(self.topic) if record.doubled else None)
         elif (
-            letter.value is not None
-            and isinstance(answer, KafkaError)
+            isinstance(answer, KafkaError)
             and answer.code() == KafkaError.MSG_SIZE_TOO_LARGE
+            and (smaller := letter.smaller()) is not None
         ):
-            self.send(letter.without_payload(), told)
+            self.send(smaller, told)
         else:
             _tell(told, self._not_written(answer))
 

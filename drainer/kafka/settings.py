@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from drainer.errors import UsageError
 from drainer.kafka.log import ClientLog
+from drainer.secret import is_secret
 
 Client = TypeVar("Client")
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -28,8 +29,9 @@ REDACTED = "***"
 KIB, MIB = 1024, 1024 * 1024
 # The broker sends no more than that, be it amid a batch of its producer, of which the rest is then
 # sent again. But a batch that is larger is sent whole, by itself: most are larger than the least.
-FETCH_PARTITION_BYTES_MIN, FETCH_PARTITION_BYTES_MAX = 32 * KIB, 8 * MIB
-FETCH_BYTES_MAX = 50 * MIB
+FETCH_BYTES_MIN, FETCH_BYTES_MAX = 32 * KIB, MIB
+# librdkafka decompresses all of a fetch at once, and gzip makes 1,032 bytes of one.
+PREFETCH_BY_FETCH = 256
 PREFETCH_RECORD_BYTES = 512
 
 # Why drainer sets these itself.
@@ -71,13 +73,6 @@ _PRODUCER_NAMES = """
     queue.buffering.max.kbytes delivery.report.only.error"""
 _OF_PRODUCERS = frozenset(_PRODUCER_NAMES.split())
 
-_SECRET = re.compile(
-    r"secret|passw(or)?d|passphrase|token|credential|jaas|(access|account|api|private|encryption)"
-    r"[._-]?key",
-    re.IGNORECASE,
-)
-_HOLDS_SECRETS = re.compile(r"\.pem$|oauthbearer\.config$", re.I)  # properties, whatever they say
-_NO_SECRET = re.compile(r"\.url$|\.location$|\.file$", re.I)
 _NAMED = re.compile(r'(?:No such configuration property:|configuration property) "([^"]+)"')
 
 
@@ -86,18 +81,6 @@ _OF_A_LOGIN = re.compile(r"sasl\.(?!mechanism)|ssl\.(key|certificate)")
 
 class BootstrapMissing(UsageError):
     """Raised when nothing says which cluster is meant."""
-
-
-def is_secret(name: str) -> bool:
-    """Whether a property's value must never be shown."""
-    found = _SECRET.search(name) or _HOLDS_SECRETS.search(name)
-    return found is not None and not _NO_SECRET.search(name)
-
-
-def hides(name: str, value: str) -> bool:
-    """Whether a setting of anything else is not to be shown: Java options and the like carry
-    secrets in their values, too."""
-    return is_secret(name) or any(map(_SECRET.search, (name, value)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -175,13 +158,12 @@ class ClientSettings:
     ) -> dict[str, Any]:
         """A consumer that reads what it is assigned: no member, no commit, no jump of its own.
 
-        It reads about ``prefetch_bytes`` ahead. It may overshoot by one fetch, which is a quarter
-        of that at most (but a record always fits).
+        It reads about ``prefetch_bytes`` ahead. It may overshoot by one fetch, which is four times
+        that at most, however well it was compressed (but a batch of its producer always fits).
         """
-        partition_bytes = min(
-            max(prefetch_bytes // 4, FETCH_PARTITION_BYTES_MIN), FETCH_PARTITION_BYTES_MAX
+        fetch_bytes = min(
+            max(prefetch_bytes // PREFETCH_BY_FETCH, FETCH_BYTES_MIN), FETCH_BYTES_MAX
         )
-        fetch_bytes = min(max(prefetch_bytes // 4, partition_bytes, MIB), FETCH_BYTES_MAX)
         return self.conf(
             log,
             # Off by default in librdkafka, on in Java: a damaged record must not be handled. It
@@ -190,8 +172,9 @@ class ClientSettings:
             queued_max_messages_kbytes=max(1, prefetch_bytes // KIB),
             # It counts no overhead in bytes; so bound the number too.
             queued_min_messages=min(100_000, max(100, prefetch_bytes // PREFETCH_RECORD_BYTES)),
-            max_partition_fetch_bytes=partition_bytes,
+            max_partition_fetch_bytes=fetch_bytes,
             fetch_max_bytes=fetch_bytes,
+            message_max_bytes=fetch_bytes,  # librdkafka raises the line above to this
             # How long it rests once it has read far enough ahead. Its default of a second starves
             # a fast drain: 0.3M instead of 2M records/s.
             fetch_queue_backoff_ms=5,

@@ -38,6 +38,7 @@ from drainer.policy.redrive import Split
 from drainer.store.plan_file import absolute
 
 RANGES_EACH = 10_000  # some 200 KB, below what topics take in a record
+RECEIPT_BYTES_MOST = 1024 * 1024  # more than any receipt has
 RANGES_MOST = 1_000_000  # of a partition: 100 MB
 WRITE_S = 30.0
 
@@ -108,7 +109,8 @@ def read_receipt(message: Message) -> Receipt | None:
             if name == LETTER:  # of a message that was a receipt
                 return None
             if name == RECEIPT:
-                return codec.decode(value or b"", Receipt)
+                short = len(value or b"") <= RECEIPT_BYTES_MOST
+                return codec.decode(value or b"", Receipt) if short else None
     return None
 
 
@@ -279,5 +281,5 @@ def _add(ranges: list[Range], more: Iterable[Range], message: Message) -> None:
         if len(ranges) > RANGES_MOST // 2:
             raise Refused(
                 f"up to {message}, what was redriven is in over {RANGES_MOST // 2:,} pieces",
-                hint="Redrive the rest with the plan of that redrive.",
+                hint="Redrive the rest with the plan of that redrive, or begin anew with --group.",
             )

@@ -7,7 +7,6 @@ that were not meant stay pending, so that the next redrive finds them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
 from drainer.core.claims import ALL
@@ -19,15 +18,15 @@ from drainer.errors import Refused, RightMissing
 from drainer.kafka.cluster import Cluster
 from drainer.letters.reading import read_letters
 from drainer.letters.receipts import ONLY_HERE, finished_in, redrive_progress, taking_in
-from drainer.loader import LoadedHandler
 from drainer.operations.examine import same_records
 from drainer.operations.start import Prepared, Request, prepare
-from drainer.policy.dead_letter import From
+from drainer.policy.dead_letter import From, default_dead_letter_topic
 from drainer.policy.redrive import Redriven, RedriveSettings
 from drainer.store.plan_file import default_path
 
 SHOWN = 3  # origins in an error
-ORIGINS_MOST = 100  # that are counted
+ORIGINS_MOST = 100  # that are counted, and one for all others
+MANY: From = ("…", "…", "…")
 
 
 def default_group(topic: str) -> str:
@@ -48,11 +47,12 @@ def prepare_redrive(
 
     Leaves out what earlier redrives of the group finished. Raises Refused when it can't; when one
     of them has not ended, unless ``accept_repeats`` or its plan is here; and when the letters come
-    from several topics, groups or handlers, unless ``mixed`` allows it.
+    from several topics, groups or handlers, unless ``mixed`` allows it, or this topic is the
+    default one of a drain of this handler: then it leaves the others alone, whoever wrote them.
     """
-    handler = request.handler
+    given, handler = request, request.handler
     request = replace(
-        request,
+        given,
         handler=handler.redriving(redrive),
         plan_path=request.plan_path or default_path(request.topic, "redrive"),
         failures=replace(request.failures, dead_letter_topic=request.topic),
@@ -61,7 +61,24 @@ def prepare_redrive(
     own_group = request.group == default_group(request.topic)
     prepared = prepare(cluster, request, running, new_group=own_group)
     plan, known, warnings = _known(cluster, prepared, accept_repeats=accept_repeats)
-    checks, others = ((), ()) if mixed else _check_origin(cluster, redrive, handler, plan)
+    chosen, reference = redrive.letters.sources, handler.absolute_reference
+    origins = Counter[From]() if mixed else _origins(cluster, redrive, plan, reference)
+    own = next((each for each in origins if _is_own(each, plan.topic, reference)), None)
+    if own is None:
+        _insist_on_one(origins, plan.topic)
+        warnings += [
+            f"the handler {other} gave these letters up; now {reference} gets them"
+            for _, _, other in origins
+            if other != reference
+        ]
+    elif len(origins) > 1 and not set(own) <= set(chosen):
+        letters = replace(redrive.letters, sources=(*chosen, *own))
+        narrowed = replace(redrive, letters=letters)
+        prepared = prepare_redrive(cluster, given, narrowed, running, accept_repeats=accept_repeats)
+        others = f"{origins.total() - origins[own]:,} letters of other drains are left alone"
+        action = prepared.action
+        return replace(prepared, action=replace(action, warnings=(*action.warnings, others)))
+    checks = [f"all letters come from {_named(each)}" for each in origins if len(origins) == 1]
     try:
         cluster.topic(plan.topic, "WRITE")
     except RightMissing:
@@ -74,7 +91,7 @@ def prepare_redrive(
             for each in prepared.action.partitions
         ),
         checks=(*prepared.action.checks, *known, *checks),
-        warnings=(*prepared.action.warnings, *warnings, *others),
+        warnings=(*prepared.action.warnings, *warnings),
     )
     return replace(prepared, action=action)
 
@@ -104,10 +121,10 @@ def _known(
     return plan, checks, warnings
 
 
-def _check_origin(
-    cluster: Cluster, redrive: RedriveSettings, handler: LoadedHandler, plan: OffsetPlan
-) -> tuple[Sequence[str], Sequence[str]]:
-    # What was found right, and what a person should know. Reads all letters that are left.
+def _origins(
+    cluster: Cluster, redrive: RedriveSettings, plan: OffsetPlan, reference: str
+) -> Counter[From]:
+    # Where the letters that are left come from, and how many of each. Reads them all.
     finished = {n: RangeSet(each.finished) for n, each in plan.claims[ALL].items()}
     origins: Counter[From] = Counter()
     for message in read_letters(cluster, plan.topic, since=plan.watermarks):
@@ -115,23 +132,25 @@ def _check_origin(
             continue
         for sub in redrive.split(message):
             if isinstance(sub, Redriven):
-                origins[sub.letter.from_] += 1
-        if len(origins) > ORIGINS_MOST:
-            break
+                origin = sub.letter.from_
+                few = origin in origins or len(origins) < ORIGINS_MOST
+                origins[origin if few or _is_own(origin, plan.topic, reference) else MANY] += 1
+    return origins
+
+
+def _is_own(origin: From, topic: str, reference: str) -> bool:
+    source, group, handler = origin
+    return handler == reference and default_dead_letter_topic(source, group) == topic
+
+
+def _insist_on_one(origins: Counter[From], topic: str) -> None:
     if len(origins) > 1:
         named = [f"{count:,} of {_named(origin)}" for origin, count in origins.most_common(SHOWN)]
         more = ["others"] if len(origins) > SHOWN else []
         raise Refused(
-            f"the letters of {plan.topic} come from different drains: {'; '.join([*named, *more])}",
+            f"the letters of {topic} come from different drains: {'; '.join([*named, *more])}",
             hint="Name a topic, group or handler with --source, or add --mixed.",
         )
-    reference = handler.absolute_reference
-    warnings = [
-        f"the handler {other} gave these letters up; now {reference} gets them"
-        for _, _, other in origins
-        if other != reference
-    ]
-    return [f"all letters come from {_named(origin)}" for origin in origins], warnings
 
 
 def _named(origin: From) -> str:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
+from base64 import b64decode
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from hmac import compare_digest
 from http import HTTPStatus
+from ipaddress import ip_address
 from secrets import token_urlsafe
 from socketserver import ThreadingMixIn
 from time import monotonic
 from typing import Any
+from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
@@ -19,7 +25,8 @@ from drainer.errors import Refused
 from drainer.metrics.collector import StatusCollector
 
 SILENT_S = 60.0  # a drain whose loop does nothing else for so long is not healthy
-REQUEST_S = 30.0  # for who connects and says nothing
+CONNECTIONS_MOST = 8  # each takes a descriptor and a thread from the drain
+CONNECTION_S = 10.0  # from accept to close, however slowly the other end writes or reads
 HTML, TEXT = "text/html; charset=utf-8", "text/plain; charset=utf-8"
 _POLICY = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data:;"
@@ -37,10 +44,15 @@ class MetricsServer:
     Port 0 takes a free one; ``url`` tells where the metrics are, and ``page_url`` the page. Whoever
     asks gets the latest status that it was given; the drain is never asked.
 
+    Answers at addresses, ``localhost`` and the names of ``host`` and of this machine: a web page
+    whose own name leads here (DNS rebinding) gets 421. With a ``token``, the page and the metrics
+    need it, as a bearer token or as the password of basic authentication; any name will do then.
+    Closes connections beyond CONNECTIONS_MOST, and any after CONNECTION_S.
+
     Raises Refused when the port can't be had.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, token: str = "") -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._metrics = make_wsgi_app(self._registry)
@@ -60,6 +72,9 @@ class MetricsServer:
                 hint="Use --metrics 0 for any free port. For HOST, give an address of this machine,"
                 " or 0.0.0.0 for all.",
             ) from error
+        self._token = os.fsencode(token)
+        own: tuple[str, ...] = "localhost", host, self._server.server_name, socket.gethostname()
+        self._names = {name.lower() for name in own}
         self.page_url = f"http://{_address(host, self._server.server_port)}/"
         self.url = f"{self.page_url}metrics"
         self._thread = threading.Thread(
@@ -94,14 +109,36 @@ class MetricsServer:
         self._thread.join()
 
     def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        if environ["PATH_INFO"] == "/metrics":
+        refusal = self._refusal(environ)
+        if refusal is None and environ["PATH_INFO"] == "/metrics":
             answer: Iterable[bytes] = self._metrics(environ, start)
             return answer
-        status, body, kind, more = self._found(environ["REQUEST_METHOD"], environ["PATH_INFO"])
+        status, body, kind, more = refusal or self._found(
+            environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        )
         headers = {"Content-Type": kind, "Cache-Control": "no-store", **more}
         headers["X-Content-Type-Options"] = "nosniff"
         start(f"{status.value} {status.phrase}", list(headers.items()))
         return () if environ["REQUEST_METHOD"] == "HEAD" else (body.encode(),)
+
+    def _refusal(self, environ: dict[str, Any]) -> Answer | None:
+        if self._token and environ["PATH_INFO"] not in ("/healthz", "/readyz"):
+            if compare_digest(_token_of(environ.get("HTTP_AUTHORIZATION", "")), self._token):
+                return None
+            login = {"WWW-Authenticate": 'Basic realm="drainer", charset="UTF-8"'}
+            said = "use the token, as a bearer token or as the password\n"
+            return HTTPStatus.UNAUTHORIZED, said, TEXT, login
+        if "HTTP_HOST" in environ and not self._is_own(environ["HTTP_HOST"]):
+            said = "not a name of this machine: use its address, or set a token\n"
+            return HTTPStatus.MISDIRECTED_REQUEST, said, TEXT, {}
+        return None
+
+    def _is_own(self, host: str) -> bool:
+        # No name server can make an address lead elsewhere.
+        with suppress(ValueError):
+            name = urlsplit(f"//{host}").hostname or ""
+            return name in self._names or bool(ip_address(name))
+        return False
 
     def _found(self, method: str, path: str) -> Answer:
         if method not in ("GET", "HEAD"):
@@ -130,16 +167,51 @@ def _health(well: bool, yes: str, no: str) -> Answer:
     return status, f"{yes if well else no}\n", TEXT, {}
 
 
+def _token_of(authorization: str) -> bytes:
+    scheme, _, said = authorization.strip().partition(" ")
+    with suppress(ValueError):
+        match scheme.lower():
+            case "bearer":
+                return said.strip().encode("latin-1")
+            case "basic":
+                return b64decode(said, validate=True).partition(b":")[2]
+    return b""
+
+
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+
+    def __init__(self, *args: Any) -> None:
+        self._open: dict[socket.socket, float] = {}  # since when
+        self._lock = threading.Lock()  # no descriptor is closed, and taken again, under a shutdown
+        super().__init__(*args)
+
+    def verify_request(self, request: Any, client_address: object) -> bool:
+        """Admits a connection, or closes it at once."""
+        with self._lock:
+            if len(self._open) >= CONNECTIONS_MOST:
+                return False
+            self._open[request] = monotonic()
+        return True
+
+    def service_actions(self) -> None:
+        """Ends the connections that are over their time; called twice a second."""
+        late = monotonic() - CONNECTION_S
+        with self._lock:
+            for request in [each for each, since_s in self._open.items() if since_s <= late]:
+                with suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+            super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Who hangs up in the middle is no concern of the drain's, nor of its terminal."""
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = REQUEST_S
-
     def log_message(self, *_: object) -> None:
         """A drain's terminal is not for that."""
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from msgspec import Meta
 
 from drainer.core import codec
 from drainer.core.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
+from drainer.core.identity import is_sub_key
 from drainer.core.naming import name_of
 from drainer.errors import NotADeadLetter, OtherFormat
 from drainer.escape import encodable
@@ -26,8 +29,11 @@ RECEIPT = "drainer-redriven/1"  # the header of a record that tells of a redrive
 ERROR_CHARACTERS = 1000
 TYPE_CHARACTERS = 200
 TOPIC_CHARACTERS = 249  # that Kafka allows in a topic's name
+KEY_CHARACTERS = 16_384  # of a sub-key that can be redriven: a letter has it twice
 
 Header = tuple[str, bytes | None]
+_Text = Annotated[str, Meta(max_length=4096)]
+_Name = Annotated[str, Meta(max_length=32_767)]  # of a group: a path and what is in it is shorter
 From = tuple[str, str, str]  # the topic, group and handler of the drain that gave it up first
 
 _FORMATS = FORMAT.partition("/")[0]
@@ -48,9 +54,28 @@ class DeadLetter:
 
     def without_payload(self) -> DeadLetter:
         """The same letter for a topic that doesn't take one so large."""
-        told = codec.decode(self.headers[0][1] or b"", Provenance)
-        header = replace(told, payload_encoding=Encoding.LEFT_OUT).as_header()
-        return DeadLetter(self.key, None, (header, *self.headers[1:]))
+        told = replace(self._told, payload_encoding=Encoding.LEFT_OUT)
+        return DeadLetter(self.key, None, (told.as_header(), *self.headers[1:]))
+
+    def smaller(self) -> DeadLetter | None:
+        """The same letter without its payload, then without keys and headers; None of the least."""
+        if self.value is not None:
+            return self.without_payload()
+        if self.key is None and len(self.headers) == 1:
+            return None
+        told = replace(
+            self._told,
+            payload_encoding=Encoding.LEFT_OUT,
+            sub_key=self._told.sub_key[:TYPE_CHARACTERS],
+            sub_key_exact=False,
+            message_key=None,
+            message_headers=0,
+        )
+        return DeadLetter(None, None, (told.as_header(),))
+
+    @property
+    def _told(self) -> Provenance:
+        return codec.decode(self.headers[0][1] or b"", Provenance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +103,25 @@ class Provenance(JsonRecord):
         message_headers: how many headers of the message follow; any others are somebody else's.
     """
 
-    topic: str
-    topic_id: str
+    topic: _Text
+    topic_id: _Text
     message_partition: Whole
     message_offset: Whole
     index: Whole
-    group: str
-    handler: str
-    kind: str
+    group: _Name
+    handler: _Name
+    kind: _Text
     sub_key: str
     several: bool
     sub_key_exact: bool
     payload_encoding: Encoding
     whole: bool
     attempts: Whole
-    reason: str
-    error_type: str | None
-    error_text: str | None
-    drain_id: str
-    time: str
+    reason: _Text
+    error_type: _Text | None
+    error_text: _Text | None
+    drain_id: _Text
+    time: _Text
     redrives: Whole
     message_key: bytes | None
     timestamp: Milliseconds | None
@@ -282,7 +307,7 @@ def dead_letter(
         kind=_KINDS.get(type(sub), type(sub).__name__),
         sub_key=encodable(key),
         several=sub.keys is not None,
-        sub_key_exact=exact,
+        sub_key_exact=exact and len(key) <= KEY_CHARACTERS,
         payload_encoding=encoding,
         whole=message.is_payload(sub) if former is None else former.whole,
         attempts=min(attempts, WHOLE_MOST),  # whoever may write a letter can say any number
@@ -386,8 +411,11 @@ def _split_headers(message: Message) -> tuple[Provenance, tuple[Header, ...]]:
 
 def _as_written(text: str) -> Any:
     # repr() is what wrote it: other words for the same value are not drainer's.
+    if len(text) > KEY_CHARACTERS:
+        raise ValueError("a sub-key is longer than drainer writes it")
     value = from_literal(text)
-    hash(value)
+    if not is_sub_key(value):
+        raise ValueError("a sub-key has a type that no split can give")
     if as_literal(value) != (text, True):
         raise ValueError("a sub-key is not written as drainer writes it")
     return value

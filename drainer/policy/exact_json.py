@@ -11,6 +11,7 @@ import orjson
 
 # An instance of a class that JSON has no word for is not to be written as something else.
 _STRICT = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
+LITERAL_CHARACTERS_MOST = 256 * 1024  # Python takes 500 times as many bytes to read one
 _NO_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 
 
@@ -79,13 +80,15 @@ def as_literal(value: Any) -> tuple[str, bool]:
     except Exception:  # it may be the user's own code
         return f"<{type(value).__name__}>", False
     try:
-        return text, _is_same(value, ast.literal_eval(text))
+        return text, _is_same(value, from_literal(text))
     except _NO_LITERAL:
         return text, False
 
 
 def from_literal(text: str) -> Any:
-    """The value of a Python literal; runs no code. Raises ValueError when it is none."""
+    """The value of a Python literal; runs no code. Raises ValueError when it is none, or long."""
+    if len(text) > LITERAL_CHARACTERS_MOST:
+        raise ValueError(f"this is a literal of over {LITERAL_CHARACTERS_MOST:,} characters")
     try:
         return ast.literal_eval(text)
     except _NO_LITERAL as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
+import shutil
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +26,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from drainer.errors import DrainerError, Refused
-from drainer.kafka.settings import hides
+from drainer.secret import hides
 from drainer.spark.failure import spark_failures
 from drainer.spark.settings import (
     SparkLook,
@@ -47,6 +50,7 @@ LOCAL_CONF = {
     "spark.python.daemon.module": "drainer.spark.daemon",
 }
 LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _SAID_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
 _AT = re.compile(r"(?:k8s|spark)://(?:https?://)?([^/]+)")
@@ -286,7 +290,7 @@ def _started(
     settings.pop("spark.log.level", None)  # Spark would print it, after what comes before it
     context = SparkContext._active_spark_context
     if context is None:
-        with _pythons(settings["spark.pyspark.python"], settings["spark.pyspark.driver.python"]):
+        with _environment(master, settings):
             context = _begin_context(master, name, settings)
     # One that was there before keeps what it was begun with.
     check_conf(dict(context.getConf().getAll()))
@@ -308,7 +312,29 @@ def _begin_context(master: str, name: str, settings: Mapping[str, str]) -> Spark
         shown = [(key, value) for key, value in settings.items() if not hides(key, value)]
         launched = SparkConf(loadDefaults=False).setAll(shown)
         SparkContext._ensure_initialized(gateway=_launch(launched), conf=conf)
+    if _LOCAL.fullmatch(master) and _DIRS not in os.environ:
+        named = settings.get(_DIR) or SparkConf().get(_DIR) or tempfile.gettempdir()
+        conf.set(_DIR, _private(named))
     return SparkContext(conf=conf)
+
+
+def _private(folders: str) -> str:
+    """In each of these folders one of this user's alone, which is removed when the process ends.
+
+    Spark keeps blocks of messages there, for all users to read. Raises Refused.
+    """
+    made = []
+    for folder in folders.split(","):
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            made.append(tempfile.mkdtemp(prefix="drainer-spark-", dir=folder))
+        except OSError as error:
+            raise Refused(
+                f"can't make a folder for Spark in {folder}: {error.strerror}",
+                hint=f"Set {_DIR} to a folder that you may write to.",
+            ) from None
+        atexit.register(shutil.rmtree, made[-1], ignore_errors=True)
+    return ",".join(made)
 
 
 def _launch(conf: SparkConf) -> JavaGateway:
@@ -332,10 +358,15 @@ def _pass_on(said: int) -> None:
 
 
 @contextmanager
-def _pythons(workers: str, driver: str) -> Iterator[None]:
+def _environment(master: str, settings: Mapping[str, str]) -> Iterator[None]:
     # Only spark-submit heeds the settings of these; a session goes by the environment, and without
     # it by whatever python3 comes first on the path.
-    said = {"PYSPARK_PYTHON": workers, "PYSPARK_DRIVER_PYTHON": driver}
+    said = {
+        "PYSPARK_PYTHON": settings["spark.pyspark.python"],
+        "PYSPARK_DRIVER_PYTHON": settings["spark.pyspark.driver.python"],
+    }
+    if _LOCAL.fullmatch(master) and (named := os.environ.get(_DIRS)):
+        said[_DIRS] = _private(named)  # it goes before the setting
     before = {name: os.environ.get(name) for name in said}
     os.environ.update(said)
     try:

@@ -11,8 +11,9 @@ from pathlib import Path
 from drainer.engine.status import Summary
 from drainer.errors import Refused, SandboxRefused, UsageError
 from drainer.java import find_java
-from drainer.kafka.settings import REDACTED, hides
+from drainer.kafka.settings import REDACTED
 from drainer.operations.engine import HeldDrain
+from drainer.secret import hides
 from drainer.spark import lease
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.objects import check_uri

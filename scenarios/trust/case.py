@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +19,30 @@ TRY_S = 300.0  # for one command, or it hangs
 
 class NotHeld(AssertionError):
     """Raised by a case when what it tries still breaks trust; the text says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A command that was started; what it says goes to a file."""
+
+    process: subprocess.Popen[bytes]
+    told: Path
+
+    @property
+    def stderr(self) -> str:
+        return self.told.read_text(errors="surrogateescape")
+
+    def says(self, pattern: str) -> str:
+        """What it says that fits, once it does. Raises NotHeld when it ends or hangs instead."""
+        until = time.monotonic() + TRY_S
+        while (found := re.search(pattern, self.stderr)) is None:
+            insist(self.process.poll() is None and time.monotonic() < until, self.stderr)
+            time.sleep(0.05)
+        return found[0]
+
+    def ends(self) -> int:
+        """Its exit code."""
+        return self.process.wait(TRY_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +74,27 @@ class Stage:
             timeout=timeout_s,
             check=False,
         )
+
+    @contextmanager
+    def running(
+        self, *words: str, env: Mapping[str, str] | None = None, by: Sequence[str] = ()
+    ) -> Iterator[Running]:
+        """The command while it runs; it is killed at the end if it still does."""
+        told = self.folder / f"stderr-{uuid.uuid4().hex}"
+        with told.open("wb") as stderr:
+            process = subprocess.Popen(
+                [*by, *self.program, *words],
+                cwd=self.folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+            )
+        try:
+            yield Running(process, told)
+        finally:
+            process.kill()
+            process.wait(TRY_S)
 
     @property
     def program(self) -> Sequence[str]:

@@ -24,6 +24,7 @@ from drainer.sandbox.jars import default_cache
 from scenarios.trust.case import TRY_S, Stage, case, insist
 
 NEW_TOPICS, NEW_PARTITIONS = 40, 48
+TOPIC_TAKES = 1_048_588  # bytes of a record, by default
 
 HANDLER = """
 from pathlib import Path
@@ -37,7 +38,9 @@ async def handle(sub):
 
 
 def produce(stage: Stage, topic: str, *records: tuple[bytes, Sequence[Any]]) -> None:
-    producer = Producer({"bootstrap.servers": stage.bootstrap})
+    producer = Producer(
+        {"bootstrap.servers": stage.bootstrap, "message.max.bytes": 2 * TOPIC_TAKES}
+    )
     for key, headers in records:
         producer.produce(topic, b"{}", key, headers=list(headers))
     producer.flush(30)
@@ -123,6 +126,40 @@ def hostile_letters(stage: Stage) -> str:
     insist(code == 0, f"the redrive ended with {code}: {err}")
     insist(len(handled(stage)) == 1, f"handled {handled(stage)}")
     return "1 letter listed and redriven, 5 records counted as foreign and left alone"
+
+
+@case(
+    32,
+    "letters that a stranger made up among a drain's own",
+    before="one of another group, and each redrive was refused; one with the sub-key 1.5, and each"
+    " redrive after the first was; one of 1 MB died again, and halted each redrive",
+)
+def forged_letters(stage: Stage) -> str:
+    dead = dead_letters(stage, "indexer")
+    with Cluster.connect(ClientSettings.load(stage.bootstrap)) as cluster:
+        (letter,) = read_letters(cluster, dead)
+    (name, provenance), *headers = letter.headers
+    told = json.loads(provenance or b"")
+    for made_up in (
+        {"group": "billing"},
+        {"handler": "evil.py:Evil"},
+        {"sub_key": "1.5"},
+        {"sub_key": repr(b"bad" * 100_000)},
+        {"payload_encoding": "literal"},
+    ):
+        header = (name, json.dumps(told | made_up).encode())
+        produce(stage, dead, (b"bad", [header, *headers]))
+    full = json.dumps(told | {"message_headers": 1}).encode()
+    padding = bytes(TOPIC_TAKES - len(full) - 300)
+    produce(stage, dead, (b"bad", [(name, full), ("padding", padding)]))
+    code, err = redrive(stage, dead, "--max-failures", "none", "--no-breaker", "--retries", "0")
+    insist(code == 6, f"the first redrive ended with {code}: {err}")
+    (stage.folder / "mended").touch()
+    code, err = redrive(stage, dead)
+    insist(code == 0, f"the second redrive ended with {code}: {err}")
+    insist("letters of other drains are left alone" in err, f"it does not say so: {err}")
+    insist(handled(stage), "the real letter was not handled")
+    return "the drain's own letter dies again, then is handled; the rest are skipped or left alone"
 
 
 @case(

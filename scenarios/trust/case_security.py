@@ -98,7 +98,7 @@ def masked(stage: Stage) -> str:
     create_topic(settings, topic)
     fill(settings, topic, [(PERSON.encode(), b"{}", 0)] * 20)
     (stage.folder / "names.py").write_text(NAMES)
-    env = {**os.environ, VARIABLE: "of this case"}
+    env = {**os.environ, VARIABLE: "a secret of this case"}
     what = ["--topic", topic, "--group", "g", "--from", "earliest", "-b", stage.bootstrap]
     dead = ["--dead-letter-topic", f"{topic}.dead", "-b", stage.bootstrap]
     run = ["run", *what, "--handler", "names.py:Names", "--retries", "0", "--max-failures", "none"]

@@ -188,3 +188,33 @@ def test_help_is_short_and_leads_to_all_of_it(home: Path, command: str) -> None:
     for name in ("--shards", "--wave", "--max-doubt"):
         assert name not in short
         assert name in whole
+
+
+def test_no_secret_is_shown_wherever_it_comes_from(home: Path) -> None:
+    home.mkdir(parents=True)
+    profile = home / "default.toml"
+    profile.touch(mode=0o600)
+    profile.write_text(
+        """
+set = ["token=hush", "index=orders", "url=https://store.example/x?sv=1&sig=hush"]
+on-end = "curl -H 'Authorization: hush' https://hooks.example"
+state = "https://me:hush@store.example/state"
+"""
+    )
+    env = {"DRAINER_SPARK_CONF": "spark.ssl.keyPassword=hush spark.jars.packages=a:b:1"}
+
+    for words in (("--json",), ("-o", "table")):
+        out, err = drainer("config", "show", *words, env=env)
+        assert "hush" not in out + err
+        assert "token=…, index=orders, url=…" in out
+        assert "spark.ssl.keyPassword=…, spark.jars.packages=a:b:1" in out
+
+
+@pytest.mark.parametrize("weak", ["1", "true", "yes", "a" * 15])
+def test_a_weak_secret_masks_nothing_and_is_refused(home: Path, weak: str) -> None:
+    _, err = drainer("plan", "show", "none", env={"DRAINER_MASK_KEYS": weak}, code=2)
+    assert "error: DRAINER_MASK_KEYS must be a secret of at least 16 characters" in err
+    assert 'hint: Make one: export DRAINER_MASK_KEYS="$(openssl rand' in err
+    env = {"DRAINER_METRICS_TOKEN": weak}
+    _, err = drainer("run", *HANDLER, "--metrics", "0", env=env, code=2)
+    assert "error: DRAINER_METRICS_TOKEN must be a secret" in err

@@ -88,6 +88,22 @@ def test_what_is_to_run_at_the_end_gets_the_summary(command: Command, topic: Top
     assert status.read_text() == "done\n"
 
 
+def test_what_runs_at_the_end_inherits_no_secret_of_the_drain(
+    command: Command, topic: Topic
+) -> None:
+    seen, mask = command.home / "seen", "a mask of this test"
+    command.env |= {
+        "DRAINER_SET": "token=T0K3N-1",
+        "DRAINER_SPARK_CONF": "spark.ssl.keyPassword=T0K3N-2",
+        "DRAINER_METRICS_TOKEN": "T0K3N-3-of-this-test",
+        "DRAINER_MASK_KEYS": mask,
+    }
+    hook = ("--on-end", f"env > {seen}; cat >> {seen}", "--engine", "process")
+    outcome = command.drain(topic, *hook)
+    assert "T0K3N" not in seen.read_text() + outcome.err + outcome.out
+    assert f"DRAINER_MASK_KEYS={mask}" in seen.read_text(), "what it prints is masked, too"
+
+
 def test_a_halt_is_told_and_no_secret_of_it(command: Command, make_topic: MakeTopic) -> None:
     topic, told = make_topic(same(20)), command.home / "told.json"
     hook = f'[ "$DRAINER_STATUS" = halted ] && cat > {told} # https://hooks/T0K3N'

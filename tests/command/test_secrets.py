@@ -107,7 +107,7 @@ def test_masked_keys_and_error_texts_are_in_nothing_that_is_shown(
     topic.produce([json.dumps([PERSON])] * 40, key=PERSON.encode())
     handlers = command.home / "names.py"
     handlers.write_text(NAMES)
-    env = {VARIABLE: "of this test"}
+    env = {VARIABLE: "a secret of this test"}
     dead = ["--dead-letter-topic", f"{topic.name}.dead", "-b", command.bootstrap]
     what = ["--topic", topic.name, "--group", "g", "--from", "earliest", "-b", command.bootstrap]
     what += ["--handler", f"{handlers}:Names"]

@@ -295,7 +295,7 @@ def test_a_value_that_did_not_travel_is_missed_by_what_asks_for_it() -> None:
 
 
 def test_with_masking_nothing_of_the_payload_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "a secret")
+    monkeypatch.setenv(VARIABLE, "a secret of this test")
     with pytest.raises(CannotTell) as raised:
         told("'text' =~ payload.pattern", sub_of({"pattern": "(ann@example.com"}))
     assert "ann" not in str(raised.value)

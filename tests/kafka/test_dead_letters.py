@@ -80,7 +80,7 @@ def test_letters_of_one_lane_keep_their_order_in_one_partition(
         assert len(payloads) == 100
 
 
-def test_a_letter_that_is_too_large_for_the_topic_comes_without_its_payload_or_is_an_error(
+def test_a_letter_that_is_too_large_for_the_topic_comes_without_what_is_too_much(
     settings: ClientSettings, bootstrap: str, topic_name: str
 ) -> None:
     Topic(bootstrap, topic_name, config={"max.message.bytes": "2000"})
@@ -90,12 +90,25 @@ def test_a_letter_that_is_too_large_for_the_topic_comes_without_its_payload_or_i
             sender.send(Sample(payload=f"{number}".rjust(size)).letter())
         sender.send(Sample(payload="p", headers=[("long", b"x" * 3000)]).letter())
         sender.send(Sample(payload="p").letter())
-        *written, error, after = sender.all_told()
-    assert {*written, after} == {None}
+        sender.send(Sample(key="k" * 1500, payload="p").letter())
+        assert set(sender.all_told()) == {None}
     found = letters_in(bootstrap, topic_name)
-    assert len(found) == 51
-    (left_out,) = [letter for letter in found if letter.payload_encoding is Encoding.LEFT_OUT]
-    assert left_out.error == "ValueError: no such document"
+    assert len(found) == 53
+    less = [letter for letter in found if letter.payload_encoding is Encoding.LEFT_OUT]
+    payload, headers, key = sorted(less, key=lambda one: (not one.sub_key_exact, one.sub_key))
+    assert {each.error for each in less} == {"ValueError: no such document"}
+    assert payload.sub_key_exact
+    assert headers.headers == ()
+    assert key.sub_key == f"'{'k' * 199}"
+
+
+def test_a_letter_that_is_too_large_whatever_it_leaves_out_is_an_error(
+    settings: ClientSettings, bootstrap: str, topic_name: str
+) -> None:
+    Topic(bootstrap, topic_name, config={"max.message.bytes": "300"})
+    with sending(settings, topic_name) as sender:
+        sender.send(Sample(payload="p").letter())
+        (error,) = sender.all_told()
     assert isinstance(error, DeadLetterNotWritten)
     assert "max.message.bytes" in (error.hint or "")
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from drainer.errors import UsageError
-from drainer.kafka.settings import ClientSettings, is_secret
+from drainer.kafka.log import ClientLog
+from drainer.kafka.settings import KIB, MIB, ClientSettings
+from drainer.secret import is_secret
 
 
 @pytest.fixture
@@ -185,3 +187,15 @@ def test_read_committed_unless_told_otherwise() -> None:
     assert ClientSettings.load("a:1", None, level).isolation == "read_uncommitted"
     with pytest.raises(UsageError, match=r"isolation\.level"):
         ClientSettings.load("a:1", None, ["isolation.level=serializable"])
+
+
+@pytest.mark.parametrize("buffer", [MIB, 64 * MIB, 256 * MIB, 4096 * MIB])
+def test_what_comes_at_once_fits_into_the_buffer_however_well_it_was_compressed(
+    buffer: int,
+) -> None:
+    """gzip makes at most 1,032 bytes of one, and librdkafka decompresses all that comes."""
+    settings = ClientSettings.load("a:1")
+    conf = settings.fetch_conf(ClientLog(settings.redact), "g", buffer // 4)
+    least = 32 * 1032 * KIB  # smaller fetches would be slow
+    for name in ("fetch.max.bytes", "max.partition.fetch.bytes", "message.max.bytes"):
+        assert conf[name] * 1032 <= max(least, 1.01 * buffer)

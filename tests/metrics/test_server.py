@@ -9,6 +9,7 @@ import socket
 import struct
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 from email.message import Message
 
@@ -16,8 +17,9 @@ import pytest
 
 from drainer.engine.history import History
 from drainer.errors import Refused
-from drainer.metrics.server import MetricsServer
+from drainer.metrics.server import CONNECTIONS_MOST, MetricsServer
 from drainer.view.now import LivePage
+from kafka.topic import eventually
 from view.samples import status, summary
 
 
@@ -93,8 +95,51 @@ def test_one_who_hangs_up_or_says_nonsense_is_no_concern_of_the_terminal(
     assert said.getvalue() == ""
 
 
-def ask(server: MetricsServer, path: str, method: str = "GET") -> tuple[int, str, Message]:
-    request = urllib.request.Request(server.page_url + path, method=method)
+def connected(server: MetricsServer, count: int) -> list[socket.socket]:
+    """Clients that begin a request and never end it."""
+    made = [socket.create_connection(("127.0.0.1", port_of(server)), 10) for _ in range(count)]
+    for each in made:
+        each.sendall(b"GET /metrics HTTP/1.0\r\n")
+    return made
+
+
+def is_cut(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def answers(server: MetricsServer) -> bool:
+    with contextlib.suppress(OSError):
+        return bool(scrape(server))
+    return False
+
+
+def test_connections_beyond_a_few_are_closed_at_once(server: MetricsServer) -> None:
+    slow = connected(server, CONNECTIONS_MOST)
+    for _ in range(300):
+        with socket.create_connection(("127.0.0.1", port_of(server)), 10) as more:
+            assert is_cut(more)
+    for each in slow:
+        each.close()
+    eventually(lambda: answers(server), "the slow ones are gone")
+
+
+def test_a_connection_ends_in_time_however_slowly_it_asks(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = connected(server, CONNECTIONS_MOST)
+    monkeypatch.setattr("drainer.metrics.server.CONNECTION_S", 0.0)
+    assert all(map(is_cut, slow))
+    monkeypatch.undo()
+    eventually(lambda: answers(server), "they are gone")
+
+
+def ask(
+    server: MetricsServer, path: str, method: str = "GET", **headers: str
+) -> tuple[int, str, Message]:
+    request = urllib.request.Request(server.page_url + path, method=method, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.status, answer.read().decode(), answer.headers
@@ -130,3 +175,64 @@ def test_a_page_and_two_answers_for_who_looks_after_processes(
     assert ask(server, "healthz")[0] == 503
     server.end(summary())
     assert ask(server, "healthz")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:9464", "127.0.0.1:1", "[::1]:9464", "10.1.2.3", "{machine}:80"]
+)
+def test_it_answers_to_addresses_and_to_its_own_names(server: MetricsServer, host: str) -> None:
+    host = host.format(machine=socket.gethostname())
+    for path in ("metrics", "healthz"):
+        assert ask(server, path, Host=host)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example:9464", "[::1", "", "127.0.0.1.evil.example"]
+)
+def test_a_page_whose_own_name_leads_here_reads_nothing(server: MetricsServer, host: str) -> None:
+    server.begin("orders", "reindexer", "d-1", lambda nonce: "hottest sub-keys")(status())
+    for path in ("", "metrics", "healthz", "readyz"):
+        code, body, _ = ask(server, path, Host=host)
+        assert code == 421
+        assert "orders" not in body
+
+
+TOKEN = "a token of this test"
+
+
+@pytest.fixture
+def guarded() -> Iterator[MetricsServer]:
+    made = MetricsServer("127.0.0.1", 0, TOKEN)
+    yield made
+    made.close()
+
+
+def basic(login: str) -> str:
+    return f"Basic {b64encode(login.encode()).decode()}"
+
+
+def test_with_a_token_only_who_has_it_reads(guarded: MetricsServer) -> None:
+    guarded.begin("orders", "reindexer", "d-1", lambda nonce: "hottest sub-keys")(status())
+    wrong = [
+        "",
+        "Bearer",
+        "Bearer a",
+        f"Bearer {TOKEN}x",
+        TOKEN,
+        "Basic é",
+        "Basic !",
+        basic("a:b"),
+    ]
+    for said in (*wrong, basic("a:b")):
+        for path in ("", "metrics"):
+            code, body, headers = ask(guarded, path, Authorization=said)
+            assert code == 401
+            assert "orders" not in body
+            assert headers["WWW-Authenticate"].startswith("Basic"), "a browser asks for it"
+
+    for said in (f"Bearer {TOKEN}", f"bearer  {TOKEN}", basic(f"me:{TOKEN}"), basic(f":{TOKEN}")):
+        assert ask(guarded, "", Authorization=said)[1] == "hottest sub-keys"
+        code, body, _ = ask(guarded, "metrics", Authorization=said, Host="drains.example")
+        assert code == 200
+        assert "orders" in body
+    assert ask(guarded, "healthz")[0] == ask(guarded, "readyz")[0] == 200, "probes have no token"

@@ -117,6 +117,15 @@ def test_another_user_of_the_machine_can_not_speak_to_a_local_session(spark: Spa
     assert not [name for name in known if "secret" in name], "Spark keeps it to itself"
 
 
+def test_another_user_of_the_machine_can_not_read_what_a_local_session_keeps(
+    spark: SparkSession, events: Path
+) -> None:
+    folder = Path(spark.sparkContext.getConf().get("spark.local.dir", ""))
+    assert folder.parent == events.with_name("blocks"), "where the setting says"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert list(folder.glob("blockmgr-*"))
+
+
 def test_a_jvm_that_dies_in_a_call_writes_no_traceback(
     spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -186,7 +186,7 @@ def test_letters_that_may_be_there_twice_are_listed_beside_the_dead_letters() ->
 
 def test_parked_lanes_are_masked_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     lane = ParkedLane("'ann'", "t/0/0[0]", "ValueError: ann")
-    monkeypatch.setenv(VARIABLE, "secret")
+    monkeypatch.setenv(VARIABLE, "a secret of this test")
     summary = samples.summary(parked=ParkedLanes(1, (lane,)))
     text = told(summary_page(summary))["parked lanes"]
     assert f"{mask_text(lane.key)} at t/0/0[0]: ValueError" in text

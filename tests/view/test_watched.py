@@ -78,7 +78,7 @@ def test_a_status_of_another_process_looks_the_same(status: Status) -> None:
 
 
 def test_what_is_masked_leaves_the_drain_masked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DRAINER_MASK_KEYS", "a secret")
+    monkeypatch.setenv("DRAINER_MASK_KEYS", "a secret of this test")
     told = str(encode_status(samples.status()))
     assert "key#" in told
     assert "doc-17" not in told

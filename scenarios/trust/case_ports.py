@@ -1,0 +1,232 @@
+"""What others on the network, in a browser and on the machine get of a drain: its ports, its
+files, and its memory."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from drainer.demo.fill import create_topic, fill
+from drainer.kafka.settings import ClientSettings
+from scenarios.trust.case import Running, Stage, case, insist
+
+SHOWN = 32
+CLIENTS, DESCRIPTORS = 500, 256
+BOMBS, BOMB_BYTES, PEAK_MIB = 4, 200_000_000, 700
+PERSON, SECRET, TOKEN = "ann@example.com", "hush", "a token of this case"
+WAITS = """
+import asyncio
+from pathlib import Path
+
+async def handle(sub):
+    Path("begun").touch()
+    while not Path("go").exists():
+        await asyncio.sleep(0.01)
+"""
+WAITS_ON_SPARK = """
+import time
+from pathlib import Path
+
+FOLDER = Path({folder!r})
+
+def handle(sub):
+    (FOLDER / "begun").touch()
+    while not (FOLDER / "go").exists():
+        time.sleep(0.01)
+"""
+
+
+@contextmanager
+def serving(
+    stage: Stage, *words: str, by: tuple[str, ...] = (), env: dict[str, str] | None = None
+) -> Iterator[tuple[Running, str]]:
+    """A drain that waits for the file ``go``, and the URL of its page."""
+    topic = stage.name()
+    settings = ClientSettings.load(stage.bootstrap)
+    create_topic(settings, topic)
+    fill(settings, topic, [(PERSON.encode(), b"{}", 0)] * 20)
+    (stage.folder / "waits.py").write_text(WAITS)
+    what = ["--topic", topic, "--group", topic, "--from", "earliest", "-b", stage.bootstrap]
+    what += ["--handler", "waits.py", "--yes", "--metrics", "0", "--max-outage", "10s"]
+    with stage.running("run", *what, *words, by=by, env={**os.environ, **(env or {})}) as running:
+        url = running.says(r"page: (\S+)").removeprefix("page: ")
+        while not (stage.folder / "begun").exists():
+            running.says("page")
+        yield running, url
+
+
+@case(
+    SHOWN,
+    f"{CLIENTS} slow clients of the metrics port, and {DESCRIPTORS} descriptors",
+    before="the drain ended: can't write the journal: Too many open files",
+)
+def slow_clients(stage: Stage) -> str:
+    limited = ("sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$0" "$@"')
+    with serving(stage, "--plan-interval", "100ms", by=limited) as (running, url), ExitStack() as s:
+        port = int(url.rstrip("/").rpartition(":")[2])
+        for _ in range(CLIENTS):
+            client = s.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+            with suppress(ConnectionError):  # closed at once
+                client.sendall(b"GET /metrics HTTP/1.0\r\n")
+        open_ = 0
+        for _ in range(20):  # it accepts them one after the other
+            time.sleep(0.1)
+            open_ = max(open_, len(list(Path(f"/proc/{running.process.pid}/fd").iterdir())))
+        insist(open_ < DESCRIPTORS // 2, f"{open_} of {DESCRIPTORS} descriptors are taken")
+        (stage.folder / "go").touch()
+        code = running.ends()
+        insist(code == 0, f"exit {code}: {running.stderr}")
+    return f"the drain has {open_} descriptors open meanwhile, and ends with 0"
+
+
+def asked(url: str, **headers: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+@case(
+    SHOWN,
+    "a web page whose name is made to lead to the metrics port (DNS rebinding)",
+    before="it read the page, with the hottest sub-keys",
+)
+def rebinding(stage: Stage) -> str:
+    with serving(stage) as (_, url):
+        for path in ("", "metrics"):
+            code, body = asked(url + path, Host="evil.example")
+            insist(code == 421 and "drainer_" not in body, f"/{path}: {code} {body[:80]}")
+            insist(asked(url + path)[0] == 200, f"/{path} does not answer at its address")
+    return "421 to other names; 200 to its address"
+
+
+@case(SHOWN, "a token for page and metrics", before="there was none")
+def token(stage: Stage) -> str:
+    with serving(stage, env={"DRAINER_METRICS_TOKEN": TOKEN}) as (running, url):
+        for path in ("", "metrics"):
+            insist(asked(url + path)[0] == 401, f"/{path} answers without the token")
+            code, _ = asked(url + path, Authorization=f"Bearer {TOKEN}")
+            insist(code == 200, f"/{path} does not answer with the token")
+        insist(TOKEN not in running.stderr, "the token is printed")
+    return "401 without it, 200 with it; it is not printed"
+
+
+def others_read(folder: Path) -> list[Path]:
+    """The files in a folder that any user may read."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        names = [Path(place, name) for name in files]
+        found += [each for each in names if each.stat().st_mode & stat.S_IROTH]
+        reach = [name for name in folders if Path(place, name).stat().st_mode & stat.S_IXOTH]
+        folders[:] = reach
+    return found
+
+
+@case(
+    SHOWN,
+    "messages on the disk while local Spark handles them",
+    before="in blockmgr-…, mode 0755, for every user to read",
+)
+def blocks_of_spark(stage: Stage) -> str:
+    temporary = stage.folder / "tmp"
+    temporary.mkdir()
+    topic, settings = stage.name(), ClientSettings.load(stage.bootstrap)
+    create_topic(settings, topic)
+    fill(settings, topic, [(PERSON.encode(), b"{}", 0)] * 20)
+    (stage.folder / "waits.py").write_text(WAITS_ON_SPARK.format(folder=str(stage.folder)))
+    env = {**os.environ, "TMPDIR": str(temporary)}
+    what = ["--topic", topic, "--group", "g", "--from", "earliest", "-b", stage.bootstrap]
+    what += ["--handler", "waits.py", "--yes", "--engine", "spark", "--master", "local[2]"]
+    what += ["--spark-conf", f"spark.driver.extraJavaOptions=-Djava.io.tmpdir={temporary}"]
+    with stage.running("run", *what, env=env) as running:
+        while not (stage.folder / "begun").exists():
+            running.says("")
+        blocks = list(temporary.rglob("blockmgr-*"))
+        insist(blocks, f"no blocks in {temporary}")
+        readable = [each for each in others_read(temporary) if "blockmgr" in str(each)]
+        insist(not readable, f"anybody may read {readable}")
+        (stage.folder / "go").touch()
+        code = running.ends()
+        insist(code == 0, f"exit {code}: {running.stderr}")
+    insist(not list(temporary.rglob("blockmgr-*")), "blocks are left behind")
+    return "in a folder of mode 0700, which is gone at the end"
+
+
+@case(
+    SHOWN,
+    "secrets in a profile, in variables and in URLs",
+    before="config show printed all of them; a resume and its hooks those in URLs",
+)
+def secrets_in_settings(stage: Stage) -> str:
+    profile = stage.folder / "p.toml"
+    profile.touch(mode=0o600)
+    url = f"https://store.example/x?sv=1&sig={SECRET}"
+    profile.write_text(
+        f'set = ["token={SECRET}", "url={url}"]\non-end = "curl {url}"\n'
+        f'state = "https://me:{SECRET}@store.example"\n'
+    )
+    env = {**os.environ, "DRAINER_SPARK_CONF": f"spark.ssl.keyPassword={SECRET}"}
+    shown = stage.drainer("config", "show", "--profile", str(profile), "--json", env=env)
+    insist(shown.returncode == 0, shown.stderr)
+    insist(SECRET not in shown.stdout + shown.stderr, shown.stdout)
+    hook = "env; cat"
+    env |= {"DRAINER_SET": f"token={SECRET}", "DRAINER_METRICS_TOKEN": f"{SECRET}-{TOKEN}"}
+    topic, settings = stage.name(), ClientSettings.load(stage.bootstrap)
+    create_topic(settings, topic)
+    fill(settings, topic, [(b"k", b"{}", 0)] * 20)
+    what = ["--topic", topic, "--group", "g", "--from", "earliest", "-b", stage.bootstrap, "--yes"]
+    what += ["--engine", "process"]
+    ended = stage.drainer("run", *what, "--handler", "count", "--on-end", hook, env=env)
+    insist(ended.returncode == 0, ended.stderr)
+    insist("sub_messages" in ended.stderr, "the hook did not run")
+    insist(SECRET not in ended.stdout + ended.stderr, "the hook prints a secret")
+    return "config show has … in their place; a hook inherits none"
+
+
+@case(SHOWN, "a mask whose secret is 1", before="taken for a secret: each key was found by trying")
+def weak_mask(stage: Stage) -> str:
+    env = {**os.environ, "DRAINER_MASK_KEYS": "1"}
+    refused = stage.drainer("ps", env=env)
+    insist(refused.returncode == 2 and "openssl rand" in refused.stderr, refused.stderr)
+    return "refused with exit 2 and a way to make one"
+
+
+@case(
+    SHOWN,
+    f"{BOMBS} records of 204 KB that decompress to 200 MB each, under --buffer 64M",
+    before="839 MB",
+)
+def bombs(stage: Stage) -> str:
+    topic, settings = stage.name(), ClientSettings.load(stage.bootstrap)
+    create_topic(settings, topic, 1)
+    sender = Producer(
+        {
+            "bootstrap.servers": stage.bootstrap,
+            "compression.type": "gzip",
+            "message.max.bytes": 2 * BOMB_BYTES,
+            "queue.buffering.max.kbytes": 4 * BOMB_BYTES // 1024,
+        }
+    )
+    for number in range(BOMBS):
+        sender.produce(topic, bytes(BOMB_BYTES), b"%d" % number)
+        insist(sender.flush(60) == 0, "a record was not taken")
+    (stage.folder / "waits.py").write_text(WAITS)
+    (stage.folder / "go").touch()
+    what = ["--topic", topic, "--group", "g", "--from", "earliest", "-b", stage.bootstrap, "--yes"]
+    linger = ["--metrics", "0", "--metrics-linger", "1h", "--buffer", "64M"]
+    with stage.running("run", *what, "--handler", "waits.py", *linger) as running:
+        running.says("metrics stay up")
+        status = Path(f"/proc/{running.process.pid}/status").read_text()
+        peak = next(int(line.split()[1]) // 1024 for line in status.splitlines() if "HWM" in line)
+    insist(peak < PEAK_MIB, f"{peak} MiB")
+    return f"{peak} MiB at most"
