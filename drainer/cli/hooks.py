@@ -72,9 +72,8 @@ def _run(
             stdin=subprocess.PIPE,
             stdout=sys.__stderr__,
             stderr=sys.__stderr__,
-            env={name: value for name, value in os.environ.items() if name not in KEPT},
+            env={name: value for name, value in os.environ.items() if name not in KEPT} | variables,
             start_new_session=True,
-            env=os.environ | variables,
         )
     except OSError as error:
         terminal.warn(f"{option} did not start: {error.strerror or error}")
