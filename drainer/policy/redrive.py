@@ -13,6 +13,7 @@ from drainer.errors import NotADeadLetter, OtherFormat
 from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.policy.dead_letter import TYPE_CHARACTERS, Letter, LetterFilter, read_letter
 
+NOT_MATCHED = "not asked for"  # by the filters of this redrive
 Split = Callable[[Message], Iterable[SubMessage]]  # gives a message that it rejects as Unsplit
 
 
@@ -58,7 +59,7 @@ class RedriveSettings(JsonRecord):
 
     def _why_left_alone(self, letter: Letter) -> str | None:
         if not self.letters.matches(letter):
-            return "not asked for"
+            return NOT_MATCHED
         if letter.redrives >= self.max_redrives:
             return f"already redriven {self.max_redrives} times or more"
         return None
