@@ -118,7 +118,7 @@ class Estimate:
         return self.orders[self.request.order]
 
     def as_json(self) -> dict[str, object]:
-        """What ``--json`` has as ``estimate``."""
+        """What ``-o json`` has as ``estimate``."""
         workload, setting, expiry = self.workload, self.setting, self.measured.expiry
         return {
             **{order.value: forecast_json(each) for order, each in self.orders.items()},
@@ -260,7 +260,7 @@ def _notes(workload: Workload, request: Request, question: Question) -> list[str
 
 
 def forecast_json(found: Forecast) -> dict[str, object]:
-    """A forecast in an answer of ``--json``."""
+    """A forecast in an answer of ``-o json``."""
     hottest, key = found.hottest, None
     if hottest is not None:
         plain = isinstance(hottest.key, str) and not masking()
@@ -272,6 +272,6 @@ def forecast_json(found: Forecast) -> dict[str, object]:
 
 
 def skipped_json(measured: Measured) -> dict[str, object] | None:
-    """What rules leave out of the work, in an answer of ``--json``; None without rules."""
+    """What rules leave out of the work, in an answer of ``-o json``; None without rules."""
     skipped = measured.skipped
     return None if skipped is None else {**builtins(skipped), "skipped": skipped.total}
