@@ -56,7 +56,7 @@ def test_what_misses_an_extra_says_which(
     package: str, words: list[str], extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    found = CliRunner().invoke(app, [*words, "--json"])
+    found = CliRunner().invoke(app, [*words, "-o", "json"])
     answer = json.loads(found.stdout)
     assert (found.exit_code, answer["exit_code"]) == (3, 3)
     assert package in answer["error"]

@@ -18,11 +18,11 @@ from drainer.message import Message
 from drainer.wings import Extra, insist_on
 
 HANDLE_CHECKS = {
-    "handle": "handle takes every sub-message",
+    "handle": "handle accepts every sub-message",
     "state": "the same order ends in the same state",
     "commutes": "different sub-keys commute",
     "overlaps": "different sub-keys may be handled at the same time",
-    "idempotent": "lanes can be rewound, as after a kill",
+    "idempotent": "repeating work after a kill gives the same state",
     "travels": "handle needs only what Spark tasks receive",
 }
 

@@ -67,16 +67,15 @@ def certify(
     terminal.say("calling split here and in other processes, then handle if allowed ...")
     certificate = certify_on(taken, loaded, state, how.handler_options, checking.seed)
     terminal.say("")
+    terminal.data(
+        {
+            **certificate.as_json(),
+            "handler": loaded.absolute_reference,
+            "topic": taken.topic,
+            "topic_id": taken.topic_id,
+            "partitions": list(taken.ranges),
+            "seed": checking.seed,
+        }
+    )
     terminal.present(certificate_page(certificate))
-    if terminal.json:
-        terminal.data(
-            {
-                **certificate.as_json(),
-                "handler": loaded.absolute_reference,
-                "topic": taken.topic,
-                "topic_id": taken.topic_id,
-                "partitions": list(taken.ranges),
-                "seed": checking.seed,
-            }
-        )
     return certificate.exit_code

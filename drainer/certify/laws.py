@@ -98,7 +98,7 @@ def idempotent(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding
     search = Search(trial, effort, lambda work: (work.serial, work.serial), _from_somewhere)
     found = search.find(work) if work.specs else None
     if found is None:
-        text = f"lanes can be rewound, as after a kill: {search.tried:,} schedules"
+        text = f"repeating work after a kill gives the same state: {search.tried:,} schedules"
         return Finding("idempotent", Level.OK, text)
     before, after = ([step[0] for step in part] for part in found.parts)
     repeated = [place for place in after if place in set(before)]

@@ -90,7 +90,7 @@ def _takes(sample: Sequence[Message], first: _Pass) -> Finding:
         text = f"split rejects {len(failed):,} of {len(sample):,} messages; first, {failed[0]}"
         level = Level.WARN if len(failed) < len(sample) else Level.BAD
         return Finding("split", level, text, "Fix split, or choose --on-split-failure.")
-    return Finding("split", Level.OK, "split takes every message")
+    return Finding("split", Level.OK, "split accepts every message")
 
 
 def _deterministic(

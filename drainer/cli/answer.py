@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from enum import StrEnum
 
 import typer
@@ -29,26 +29,24 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-@contextmanager
 def speaking(
-    log_format: LogFormat, form: Form | None, *, json: bool, quiet: bool, debug: bool
-) -> Iterator[Terminal]:
+    log_format: LogFormat, form: Form | None, *, quiet: bool, debug: bool
+) -> AbstractContextManager[Terminal]:
     """The terminal of a command that can write a log instead."""
     if log_format is LogFormat.TEXT:
-        yield Terminal(json=json, quiet=quiet, debug=debug, form=form)
-        return
-    with logging_as_json(json=json, quiet=quiet, debug=debug) as terminal:
-        yield terminal
+        return nullcontext(Terminal(form, quiet=quiet, debug=debug))
+    return logging_as_json(form, quiet=quiet, debug=debug)
 
 
 @contextmanager
 def answering(terminal: Terminal) -> Iterator[None]:
-    """Turns what is raised inside into words and an exit code; with --json into an object too.
+    """Turns what is raised inside into words and an exit code, and where the result is an object,
+    into one.
 
-    With --json standard output is for that one object: what a handler prints goes to stderr.
+    A result that programs read has standard output alone: what a handler prints goes to stderr.
     """
     try:
-        with redirect_stdout(sys.stderr) if terminal.json else nullcontext():
+        with redirect_stdout(sys.stderr) if terminal.form else nullcontext():
             yield
     except typer.Exit:
         raise
@@ -82,12 +80,11 @@ def insist_on_yes(terminal: Terminal, question: str, *, yes: bool) -> None:
 
 def _tell(terminal: Terminal, error: BaseException, code: int, hint: str | None) -> None:
     terminal.fail(error)
-    if terminal.json:
-        terminal.data(
-            {
-                "status": _STATUS.get(code, "error"),
-                "exit_code": code,
-                "error": str(error) or _STATUS.get(code, type(error).__name__),
-                "hint": hint,
-            }
-        )
+    terminal.data(
+        {
+            "status": _STATUS.get(code, "error"),
+            "exit_code": code,
+            "error": str(error) or _STATUS.get(code, type(error).__name__),
+            "hint": hint,
+        }
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -101,9 +102,10 @@ def _answering(args: list[str]) -> Iterator[None]:
         if type(error).__name__ == "NoArgsIsHelpError":  # its help is all there is to say
             raise
         from drainer.cli.answer import answering  # noqa: PLC0415 - half as long as --help
-        from drainer.view.terminal import Terminal  # noqa: PLC0415
+        from drainer.view.terminal import Form, Terminal  # noqa: PLC0415
 
-        with answering(Terminal(json="--json" in args)):
+        found = re.search(r"(?:^| )(?:-o|--output)[ =]?(json|yaml)\b", " ".join(args))
+        with answering(Terminal(found and Form(found[1]))):
             raise error if isinstance(error, DrainerError) else in_our_words(error) from None
 
 

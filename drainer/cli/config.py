@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from drainer.cli.groups import Option, TableTerminal, argument, command, option
+from drainer.cli.groups import Option, argument, command, option
 from drainer.cli.help import options_of
 from drainer.cli.profile import DEFAULT, command_of, path_of, read_profile
 from drainer.errors import Refused, UsageError
@@ -53,9 +53,8 @@ def init(context: typer.Context, profile: Named, terminal: Terminal) -> None:
         ) from None
     with os.fdopen(file, "w", encoding="utf-8") as out:
         out.write(template(_options(context, "run")))
-    if terminal.json:
-        terminal.data({"profile": str(path)})
-    else:
+    terminal.data({"profile": str(path)})
+    if not terminal.json:
         typer.echo(path)
 
 
@@ -70,7 +69,7 @@ def show(
         ),
     ],
     profile: Named,
-    terminal: TableTerminal,
+    terminal: Terminal,
 ) -> None:
     """Show the option values of a command, and where each comes from.
 
@@ -95,14 +94,8 @@ def show(
         elif each.default not in (None, ..., (), False):
             value = getattr(each.default, "value", each.default)
             rows.append((each.word, _text(each, value), "default"))
-    if terminal.json:
-        terminal.data(
-            {
-                "command": " ".join(words),
-                "values": [dict(zip(_NAMES, row, strict=True)) for row in rows],
-            }
-        )
-        return
+    values = [dict(zip(_NAMES, row, strict=True)) for row in rows]
+    terminal.data({"command": " ".join(words), "values": values})
     table = Table((Column("option"), Column("value"), Column("from")), tuple(rows), shown=len(rows))
     terminal.present(
         Page(Line(f"drainer {' '.join(words)}", Tone.STRONG), (section("Values", table),))

@@ -22,7 +22,7 @@ from drainer.cli.help import options_of
 from drainer.cli.hooks import Hooks, Lateness
 from drainer.control.keys import Keys
 from drainer.core.plan import OffsetPlan
-from drainer.engine.control import Control
+from drainer.engine.control import Control, typed
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.engine.runtime import THIS_PROCESS
@@ -59,10 +59,7 @@ def tell_dry_run(
     terminal.say("dry run: nothing was touched")
     if report is not None and (estimated or {}).get("estimate") is None:
         terminal.warn("no report was written: a dry run without an estimate has none")
-    if terminal.json:
-        terminal.data(
-            {"status": "dry-run", "exit_code": 0, **action.as_json(), **(estimated or {})}
-        )
+    terminal.data({"status": "dry-run", "exit_code": 0, **action.as_json(), **(estimated or {})})
 
 
 def preview_and_drain(
@@ -80,7 +77,7 @@ def preview_and_drain(
 ) -> int:
     """Shows what was prepared, and drains it once a person said yes; gives the exit code."""
     action, plan = prepared.action, prepared.plan
-    terminal.present(preview_page(action))
+    (terminal.present if dry_run else terminal.preview)(preview_page(action))
     if dry_run:
         tell_dry_run(terminal, action, report=report)
         return EXIT_DONE
@@ -100,7 +97,7 @@ def preview_and_drain(
         control = Control()
 
         def resuming() -> Resuming:
-            return resuming_with(context, plan, control.changed)
+            return resuming_with(context, plan, running.deadline, control.changed)
 
         keys = Keys(control, THIS_PROCESS.user(), why_not_by_key())
         with progress_view(terminal, keys) as view:
@@ -169,24 +166,29 @@ def settle_cap(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> 
 
 
 def resuming_with(
-    context: typer.Context, plan: OffsetPlan, changed: Mapping[str, str] | None = None
+    context: typer.Context,
+    plan: OffsetPlan,
+    deadline: datetime | None = None,
+    changed: Mapping[str, str | None] | None = None,
 ) -> Resuming:
-    """The options that a resume of this run needs: how to connect, what the handler is told, and
-    how to drain. What is drained, by which handler, rules and policy, is in the plan.
+    """The options that a resume of this run needs: how to connect, what the handler is told, how to
+    drain, and how to watch it. What is drained, by which handler, rules and policy, is in the plan.
 
-    What a variable gave is taken as what was typed is: the next shell may not have it. ``changed``
-    is what was said while it ran, by the names of the parameters.
+    What a variable gave is taken as what was typed is: the next shell may not have it. A deadline
+    is a date, since it may have been given as a time from then. ``changed`` is what was said while
+    it ran, by the names of the parameters.
     """
+    said = {"deadline": typed("deadline", deadline), **(changed or {})}
     shown: list[str] = []
     hidden: list[str] = []
     for name, declared in options_of(context.command).items():
         value = context.params.get(name)
         source = context.get_parameter_source(name)
-        if changed and name in changed:
-            value = changed[name]
-        elif not declared.resumes or value is None or source is None or source.name == "DEFAULT":
+        if name in said:
+            value = said[name]
+        elif not declared.resumes or source is None or source.name == "DEFAULT":
             continue
-        if _in_plan(name, value, plan):
+        if value is None or _in_plan(name, value, plan):
             continue
         for text in _texts(value):
             if (safe := declared.without_secret(text)) == text:

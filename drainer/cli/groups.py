@@ -227,24 +227,15 @@ def defaults(others: str | None = None, **by_name: str) -> Defaults:
 class Talk:
     """How a command speaks; its terminal is made of this."""
 
-    json: bool = option(default=False, help="Print one JSON object on standard output at the end.")
+    output: Form | None = option(
+        "-o", default=None, help="Print the result in this form, for programs."
+    )
     quiet: bool = option("-q", default=False, help="Print only warnings and errors.")
     debug: bool = option(default=False, help="Show tracebacks.")
     help_all: bool = option(
         default=False, envvar=None, is_eager=True, callback=show_all, help="Show every option."
     )
 
-
-@options("Output")
-class Tables(Talk):
-    """The same of a command that finds a table; metadata of its terminal."""
-
-    output: Form | None = option(
-        "-o", default=None, help="Print what was found on standard output in this form."
-    )
-
-
-TableTerminal = Annotated[Terminal, Tables]
 
 Given = Mapping[str, Any]
 
@@ -292,8 +283,7 @@ def command(
             found, panel, hints = {name: one.of(name)}, None, {name: kind}
             makers[name] = _one(name, found[name])
         elif kind is Terminal or hasattr(kind, "__options__"):
-            spoken = Tables if Tables in metadata else Talk
-            group: Any = spoken if kind is Terminal else kind
+            group: Any = Talk if kind is Terminal else kind
             said = next((each for each in metadata if isinstance(each, Defaults)), Defaults({}))
             found = {
                 each: said.shown(each, of) for each, of in group.__options__.items() if takes(each)
@@ -308,7 +298,7 @@ def command(
     def called(context: typer.Context, **given: Any) -> None:
         if context.invoked_subcommand is not None:
             return  # it is one of the group's commands that was meant
-        talk = {each: given.get(each, False) for each in ("json", "quiet", "debug")}
+        talk = {each: given.get(each, False) for each in ("quiet", "debug")}
         log_format = given.get("log_format", LogFormat.TEXT)
         with speaking(log_format, given.get("output"), **talk) as terminal, answering(terminal):
             secret_of(mask.VARIABLE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -14,6 +13,7 @@ import typer
 from drainer.cli.answer import LogFormat
 from drainer.cli.groups import option, options
 from drainer.cli.values import parse_address, parse_duration
+from drainer.core.listed import round_duration
 from drainer.engine.signals import signals_to
 from drainer.secret import secret_of
 from drainer.view.terminal import Terminal
@@ -34,7 +34,7 @@ def dashboard() -> None:
 
     - `drainer metrics dashboard > drainer.json`
     """
-    Terminal().data(json.loads(files("drainer.metrics").joinpath("dashboard.json").read_bytes()))
+    typer.echo(files("drainer.metrics").joinpath("dashboard.json").read_text("utf-8"), nl=False)
 
 
 @options("Monitoring")
@@ -44,15 +44,18 @@ class Watching:
     metrics: tuple[str, int] | None = option(
         default=None,
         parse=parse_address,
+        resumes=True,
         help="Serve metrics and a status page here. Port 0: any free port.",
     )
     metrics_linger_s: float = option(
         default="0s",
         parse=parse_duration,
+        resumes=True,
         help="After the end, serve metrics this long for the last scrape.",
     )
     log_format: LogFormat = option(
         default=LogFormat.TEXT,
+        resumes=True,
         help="json: one object per line, and no questions.",
     )
 
@@ -74,7 +77,9 @@ class Watching:
             yield metrics
         finally:
             if metrics.ended and self.metrics_linger_s > 0:
-                terminal.say(f"metrics stay up for {self.metrics_linger_s:g}s; Ctrl-C ends them")
+                terminal.say(
+                    f"metrics stay up for {round_duration(self.metrics_linger_s)}; Ctrl-C ends them"
+                )
                 _wait(self.metrics_linger_s)
             metrics.close()
 

@@ -195,6 +195,7 @@ class HowLong:
         basic=True,
         default=None,
         parse=parse_deadline,
+        resumes=True,
         help="Time to be done by. drainer warns when it will be missed.",
     )
 
@@ -505,6 +506,7 @@ Report: TypeAlias = Annotated[
         basic=True,
         default=None,
         parse=parse_report,
+        resumes=True,
         panel=_TALKING,
         metavar="FILE.html",
         help="Write an HTML report with charts to this file.",

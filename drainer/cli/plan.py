@@ -10,7 +10,7 @@ import typer
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka, confirm_plan, connect
 from drainer.cli.engines import Engines
-from drainer.cli.groups import TableTerminal, changing, command, only, option
+from drainer.cli.groups import changing, command, only, option
 from drainer.cli.options import PlanArgument, Reason, Yes
 from drainer.errors import EXIT_DONE, EXIT_FOUND, PlanRefused
 from drainer.escape import command as in_shell
@@ -33,7 +33,7 @@ app = typer.Typer(
 
 @app.command()
 @command
-def show(plan: PlanArgument, reported: Reported, yes: Yes, terminal: TableTerminal) -> None:
+def show(plan: PlanArgument, reported: Reported, yes: Yes, terminal: Terminal) -> None:
     """Show what a plan holds, without asking a broker.
 
     Example: `drainer plan show orders.indexer.plan.json`
@@ -46,10 +46,8 @@ def show(plan: PlanArgument, reported: Reported, yes: Yes, terminal: TableTermin
         loaded = file.load(anybodys=True)
         terminal.warn(f"{error}: don't trust what it shows")
         terminal.hint(error.hint or "")
-    if terminal.json:
-        terminal.data(loaded.plan.as_json())
-    else:
-        terminal.present(plan_page(loaded.plan, plan, ("--state", state) if state else ()))
+    terminal.data(loaded.plan.as_json())
+    terminal.present(plan_page(loaded.plan, plan, ("--state", state) if state else ()))
 
 
 @app.command()
@@ -91,7 +89,7 @@ def take(
     """
     file, target = plan_at(plan), plan_at(to or plan)
     loaded = file.load(anybodys=True)
-    terminal.present(plan_page(loaded.plan))
+    terminal.preview(plan_page(loaded.plan))
     if terminal.quiet and not yes:  # what a person answers for is shown
         known = loaded.plan
         config = Path(known.client_config) if known.client_config else None
@@ -102,13 +100,12 @@ def take(
     take_plan(file, loaded, target, mine, reason)
     terminal.say(f"{target.path} is yours")
     terminal.hint(f"Resume it: {in_shell('resume', target.path)}")
-    if terminal.json:
-        terminal.data({"status": "taken", "exit_code": EXIT_DONE, "plan": str(target.path)})
+    terminal.data({"status": "taken", "exit_code": EXIT_DONE, "plan": str(target.path)})
 
 
 @app.command()
 @command
-def history(plan: PlanArgument, terminal: TableTerminal) -> None:
+def history(plan: PlanArgument, terminal: Terminal) -> None:
     """Show who did what with a drain, when and why.
 
     If an event moved the group, its line shows the new offsets.
@@ -116,9 +113,8 @@ def history(plan: PlanArgument, terminal: TableTerminal) -> None:
     Example: `drainer plan history orders.indexer.plan.json`
     """
     known = plan_at(plan).load(anybodys=True).plan
-    if terminal.json:
-        events = [each.as_json() for each in known.history]
-        terminal.data({"plan": str(plan), "drain_id": known.drain_id, "history": events})
+    events = [each.as_json() for each in known.history]
+    terminal.data({"plan": str(plan), "drain_id": known.drain_id, "history": events})
     terminal.present(history_page(known))
 
 
@@ -149,18 +145,17 @@ def verify(
                 found = [*loaded.repeats, *changes(cluster, loaded.plan, committed)]
     failed = any(error is not None for _, error in checks)
     code = EXIT_FOUND if failed else EXIT_DONE
-    if terminal.json:
-        terminal.data(
-            {
-                "status": "refused" if failed else "ok",
-                "exit_code": code,
-                "checks": [
-                    {"text": text, "ok": error is None, "error": str(error) if error else None}
-                    for text, error in checks
-                ],
-                "warnings": found,
-            }
-        )
+    terminal.data(
+        {
+            "status": "refused" if failed else "ok",
+            "exit_code": code,
+            "checks": [
+                {"text": text, "ok": error is None, "error": str(error) if error else None}
+                for text, error in checks
+            ],
+            "warnings": found,
+        }
+    )
     show_checks(terminal, checks, warnings=found)
     return code
 
@@ -198,15 +193,14 @@ def undo(
             terminal.say(f"moved group {group}, and checked its offsets")
         else:
             terminal.say("the group is already at its offsets from before the drain")
-    if terminal.json:
-        terminal.data(
-            {
-                "status": "moved" if moves else "unmoved",
-                "exit_code": EXIT_DONE,
-                "group": group,
-                "partitions": {
-                    str(each.partition): {"found": each.found, "committed": each.target}
-                    for each in moves
-                },
-            }
-        )
+    terminal.data(
+        {
+            "status": "moved" if moves else "unmoved",
+            "exit_code": EXIT_DONE,
+            "group": group,
+            "partitions": {
+                str(each.partition): {"found": each.found, "committed": each.target}
+                for each in moves
+            },
+        }
+    )

@@ -63,7 +63,7 @@ def run(
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --retries 5 --on-failure dead-letter --max-failures 1%`
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --first "payload.customer == 42"`
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --engine spark -c 2000`
-    - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes --json`
+    - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes -o json`
     """  # noqa: E501 - an example has to be on one line to be copied
     with watching.serving(terminal) as metrics:
         running = how.settings(how_long.deadline, reason)

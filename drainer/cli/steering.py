@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 
 from drainer.cli.connecting import Kafka
-from drainer.cli.groups import Option, TableTerminal, argument, changing, command, option
+from drainer.cli.groups import Option, argument, changing, command, option
 from drainer.cli.options import Failing, First, How, HowLong, Reason, Rules, What
 from drainer.cli.values import parse_duration, parse_pairs
 from drainer.control import client
@@ -26,7 +26,7 @@ from drainer.core.listed import listed
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.store.plan_file import PlanPlace, parse_place
 from drainer.view.live import RunningLine, progress_view
-from drainer.view.page import Field
+from drainer.view.page import Field, Line, Page
 from drainer.view.running import found_as_json, found_line, running_page
 from drainer.view.terminal import Terminal
 
@@ -133,7 +133,7 @@ def _value(name: str, declared: Option, kind: Any, text: str) -> Any:
 
 
 @command
-def ps(terminal: TableTerminal) -> None:
+def ps(terminal: Terminal) -> None:
     """List the drains that run on this machine.
 
     You see your own drains; root sees all. Those whose plan is in this folder are listed too when
@@ -142,13 +142,11 @@ def ps(terminal: TableTerminal) -> None:
     Examples:
 
     - `drainer ps`
-    - `drainer ps --json`
+    - `drainer ps -o json`
     """
     found = [*client.running(), *left_in(Path())]
-    if terminal.json:
-        terminal.data({"drains": [found_as_json(each) for each in found]})
-    else:
-        terminal.present(running_page(found))
+    terminal.data({"drains": [found_as_json(each) for each in found]})
+    terminal.present(running_page(found))
 
 
 @command
@@ -285,17 +283,15 @@ def stop(
 
 def _tell(terminal: Terminal, plan: PlanPlace, told: tuple[str, ...]) -> None:
     terminal.say(f"{plan}: {', '.join(told)}")
-    if terminal.json:
-        terminal.data({"status": "done", "exit_code": EXIT_DONE, "told": told})
+    terminal.data({"status": "done", "exit_code": EXIT_DONE, "told": told})
 
 
 def _tell_end(terminal: Terminal, status: str, ended: Mapping[str, Any]) -> None:
     how = ended.get("error") or ended.get("status")
-    terminal.say("the drain has ended" if how is None else f"the drain has ended: {how}")
-    if ended.get("resume"):
-        terminal.go_on(Field("resume", ended["resume"]))
-    if terminal.json:
-        terminal.data({"status": status, "exit_code": EXIT_DONE, "ended": dict(ended)})
+    head = Line("the drain has ended" if how is None else f"the drain has ended: {how}")
+    resume = (Field("resume", ended["resume"]),) if ended.get("resume") else ()
+    terminal.data({"status": status, "exit_code": EXIT_DONE, "ended": dict(ended)})
+    terminal.present(Page(head, (), ways_on=resume))
 
 
 def _show(terminal: Terminal, answers: Iterator[Answer]) -> None:

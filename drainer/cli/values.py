@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Any
@@ -84,7 +85,7 @@ def parse_concurrency(text: str) -> Concurrency:
 
 
 def parse_deadline(text: str, now: datetime | None = None) -> datetime:
-    """``08:00`` (the next one, local time), or ``6h`` from now.
+    """``08:00`` (the next one, local time), ``6h`` from now, or an ISO 8601 date and time.
 
     ``now`` has a time zone, and so has the result. Raises UsageError.
     """
@@ -98,6 +99,9 @@ def parse_deadline(text: str, now: datetime | None = None) -> datetime:
             for days in range(3)
             if (moment := (at + timedelta(days=days)).astimezone()) > now
         )
+    if "T" in word:  # as a command to resume has it
+        with suppress(ValueError):
+            return datetime.fromisoformat(word).astimezone()
     hint = "Give a time of 24 hours such as 08:00, or a duration such as 6h."
     wrong = UsageError(f"{text!r} is not a time or a duration", hint=hint)
     if not word[-1:].isalpha():  # a number alone could be either

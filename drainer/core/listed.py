@@ -7,11 +7,28 @@ from collections.abc import Mapping, Sequence
 from drainer.core.progress import Range, count, encode_ranges
 
 NAMED = 5
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
 def counted(number: int, noun: str) -> str:
     """``1 message``, ``2 messages``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def round_duration(seconds: float) -> str:
+    """A round one, as short as it can be: ``0``, ``20ms``, ``1.5s``, ``1m``, ``1m 30s``, ``2h``."""
+    if seconds < _MINUTE:
+        if seconds <= 0:
+            return "0"
+        return f"{seconds * 1000:g}ms" if seconds < 1 else f"{seconds:g}s"
+    whole = round(seconds)
+    parts = (
+        (whole // _DAY, "d"),
+        (whole % _DAY // _HOUR, "h"),
+        (whole % _HOUR // _MINUTE, "m"),
+        (whole % _MINUTE, "s"),
+    )
+    return " ".join(f"{number}{unit}" for number, unit in parts if number)
 
 
 def listed(names: Sequence[object], most: int = NAMED) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from drainer import sandbox
 from drainer.cli.connecting import Kafka, connect
-from drainer.cli.groups import command, only, option
+from drainer.cli.groups import command, only, option, without
 from drainer.demo.emergency import CONCURRENCY, MESSAGES, UPDATE_S
 from drainer.demo.story import Demo, Size, perform
 from drainer.kafka.settings import ClientSettings
@@ -30,7 +30,7 @@ def demo(
     concurrency: Annotated[
         int, option("-c", default=CONCURRENCY, envvar=None, min=1, help="Most updates in flight.")
     ],
-    terminal: Terminal,
+    terminal: Annotated[Terminal, without("output")],
 ) -> None:
     """Act out an emergency on a real broker.
 

@@ -178,7 +178,7 @@ def perform(terminal: Terminal, story: Demo, cluster: Cluster) -> None:
         estimates = _estimate(terminal, story)
         terminal.say("Drain it; Ctrl-C part-way")
         prepared = story.prepare(cluster)
-        terminal.present(preview_page(prepared.action))
+        terminal.preview(preview_page(prepared.action))
         with progress_view(terminal) as view:
             first = story.drain(cluster, prepared, view.update, terminal.say, interrupt=True)
         show_summary(terminal, first)

@@ -23,7 +23,7 @@ from drainer.policy.failures import FailureSettings, OnFailure
 if TYPE_CHECKING:
     from drainer.engine.steering import Steering
 
-RESUMABLE = ("concurrency", "plan_interval_s", "grace_s")
+RESUMABLE = ("concurrency", "deadline", "plan_interval_s", "grace_s")
 REASON_MOST = 500  # characters
 CALLS_MOST = 100_000  # a drain that begins may take more, and has time for it
 FIXED = frozenset(
@@ -71,10 +71,11 @@ class Settings:
         mine, theirs = self.failures, before.failures
         return any(getattr(mine, name) != getattr(theirs, name) for name in _OF_LETTERS)
 
-    def typed(self, before: LocalSettings) -> dict[str, str]:
-        """How this run's own settings that are others than before are typed, by field."""
+    def typed(self, before: LocalSettings) -> dict[str, str | None]:
+        """How this run's own settings that are others than before are typed, by field; None is a
+        deadline that was dropped."""
         return {
-            name: _shown(name, getattr(self.running, name))
+            name: typed(name, getattr(self.running, name))
             for name in RESUMABLE
             if getattr(self.running, name) != getattr(before, name)
         }
@@ -144,7 +145,7 @@ class Control:
     """
 
     def __init__(self) -> None:
-        self.changed: Mapping[str, str] = {}
+        self.changed: Mapping[str, str | None] = {}
         self.steering: Steering | None = None
         self.stopped: Signalled | None = None
         self._requests: SimpleQueue[Asked] = SimpleQueue()
@@ -199,6 +200,13 @@ def reason_of(text: str | None) -> str | None:
     """A reason as it is kept: one line of what can be seen, not too long."""
     text = printable((text or "").strip())
     return text[:REASON_MOST] or None
+
+
+def typed(field: str, value: Any) -> str | None:
+    """How a setting of a run is given to a resume; None when it is not."""
+    if isinstance(value, datetime):
+        return value.astimezone().isoformat(timespec="minutes")
+    return None if value is None else _shown(field, value)
 
 
 def _shown(field: str, value: Any) -> str:

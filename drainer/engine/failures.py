@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from drainer.core.bundles import Bundle, Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
-from drainer.core.listed import counted
+from drainer.core.listed import counted, round_duration
 from drainer.core.progress import Outcome
 from drainer.engine.kinds import kind_of
 from drainer.engine.outcome import lanes_parked, left_alone
@@ -154,15 +154,15 @@ class Failures:
         if self._breaker.open:
             _, most_s, option, what = self._patience
             return (
-                f"{what}: drainer tries one sub-message at a time, for up to {most_s:g} s"
-                f" ({option}): {self._outage}. If only these messages are bad, `drainer set PLAN"
-                " breaker=off` gives them up"
+                f"{what}: drainer tries one sub-message at a time, for up to"
+                f" {round_duration(most_s)} ({option}): {self._outage}. If only these messages are"
+                " bad, `drainer set PLAN breaker=off` gives them up"
             )
         if self._policy.doubts and self._nothing_else_runs:
             return (
                 f"{counted(len(self._policy.doubts), 'sub-message')} failed, and nothing has"
                 " succeeded since to show whether the downstream is away: drainer tries again for"
-                f" {self._settings.max_doubt_s:g} s (--max-doubt): {self._last_kind}"
+                f" {round_duration(self._settings.max_doubt_s)} (--max-doubt): {self._last_kind}"
             )
         return None if self._sink is None else self._sink.trouble
 
@@ -314,7 +314,7 @@ class Failures:
             self._halt(
                 Halted(
                     f"all handler threads are blocked by {counted(len(self.late), 'sub-message')}"
-                    f" for {for_s:.0f} s, longer than --max-outage",
+                    f" for {round_duration(round(for_s))}, longer than --max-outage",
                     hint=_STUCK_HINT,
                 )
             )
@@ -529,15 +529,16 @@ class Failures:
         bad = self._policy.undoubted(now_s)
         self._gate()
         why = (
-            f"nothing has succeeded for {self._settings.max_doubt_s:g} s, and no other lane"
-            " has work to show whether the downstream is the cause (--max-doubt)"
+            f"nothing has succeeded for {round_duration(self._settings.max_doubt_s)}, and no other"
+            " lane has work to show whether the downstream is the cause (--max-doubt)"
         )
         self._given_up(bad, IN_DOUBT, why)
 
     def _no_more_patience(self, waited_s: float) -> Halted:
         _, _, option, what = self._patience
         return Halted(
-            f"{what}; drainer has waited for {waited_s:.0f} s ({option}); last, {self._last_kind}",
+            f"{what}; drainer has waited for {round_duration(round(waited_s))} ({option}); last,"
+            f" {self._last_kind}",
             hint="Fix the handler or its downstream, then resume. If the messages are bad instead,"
             " resume with --no-breaker.",
         )

@@ -93,7 +93,7 @@ class Preview:
         return sum(part.offsets for part in self.partitions)
 
     def as_json(self) -> dict[str, Any]:
-        """The object that ``--json`` prints for a dry run."""
+        """The object that ``-o json`` prints for a dry run."""
         apart = ("plan", "plan_path", "bundling", "concurrency")
         plain = {name: getattr(self.plan, name) for name in _OF_PLAN}
         plain |= {each.name: getattr(self, each.name) for each in fields(self)}

@@ -478,7 +478,7 @@ class Summary:
         return {number: part.lost for number, part in self.partitions.items() if part.lost}
 
     def as_json(self) -> dict[str, Any]:
-        """The object that ``--json`` prints: its fields, with those of failures and rules."""
+        """The object that ``-o json`` prints: its fields, with those of failures and rules."""
         found = builtins(replace(self, cause=None, resuming=Resuming(), parked=NONE_PARKED))
         found |= found.pop("failures") | found.pop("rules")
         for name in ("cause", "resuming", "parked"):

@@ -97,7 +97,7 @@ class Estimate:
         return self.orders[self.request.order]
 
     def as_json(self) -> dict[str, object]:
-        """What ``--json`` has as ``estimate``."""
+        """What ``-o json`` has as ``estimate``."""
         workload, setting, expiry = self.workload, self.setting, self.measured.expiry
         skipped = self.measured.skipped
         return {
@@ -240,7 +240,7 @@ def _notes(workload: Workload, request: Request, question: Question) -> list[str
 
 
 def forecast_json(found: Forecast) -> dict[str, object]:
-    """A forecast in an answer of ``--json``."""
+    """A forecast in an answer of ``-o json``."""
     hottest, key = found.hottest, None
     if hottest is not None:
         plain = isinstance(hottest.key, str) and not masking()

@@ -40,7 +40,7 @@ HOT_MESSAGES = 20  # read of it, or it may be chance
 Progress = Callable[[int, int], None]  # (offsets that are behind it, offsets in all)
 SurveyAll = Callable[[Backlog], Survey]
 
-# What --json has of an inspection beside its fields.
+# What -o json has of an inspection beside its fields.
 _FIGURES = (
     *("offsets", "messages", "bytes", "sub_messages", "lost", "hot", "age_s", "arrivals_per_s"),
     *("expiry", "retention_s", "offline", "under_replicated"),
@@ -181,7 +181,7 @@ class Inspection:
         return hottest
 
     def as_json(self) -> dict[str, Any]:
-        """What ``--json`` prints: the fields by their names, partitions by number, and figures."""
+        """What ``-o json`` prints: the fields by their names, partitions by number, and figures."""
         fields = builtins(self)
         del fields["rule_status"]
         return {

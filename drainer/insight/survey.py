@@ -69,7 +69,7 @@ class SplitFailures:
 
     messages: int
     first: str
-    hint: str | None
+    hint: str
 
 
 class Survey:
@@ -91,7 +91,7 @@ class Survey:
         self._undecided, self._why = rule_filter.undecided, rule_filter.why_undecided
         self._messages, self._offsets, self._bytes = Counter[int](), Counter[int](), Counter[int]()
         self._counts = Counter[str]()
-        self._first: tuple[tuple[int, int], str, str | None] | None = None  # its place before it
+        self._first: tuple[tuple[int, int], str] | None = None  # its place before it
         self._sizes, self._fan_outs = Amounts(), Amounts()
         self._keys, self._sub_keys = Heavy(message_key_text), Heavy(sub_key_text)
         self._kinds, self._rules = Heavy(str), Heavy(str)
@@ -119,7 +119,7 @@ class Survey:
                 except SplitFailed as error:
                     self._counts["failed"] += 1
                     place = (message.partition, message.offset)
-                    self._first = self._first or (place, str(error), error.hint)
+                    self._first = self._first or (place, str(error))
 
     def end_window(self) -> None:
         """What comes from now on lies somewhere else."""
@@ -181,8 +181,10 @@ class Survey:
         """None when there were none."""
         if self._first is None:
             return None
-        _, text, hint = self._first
-        return SplitFailures(self._counts["failed"], text, hint)
+        number = self._counts["failed"]
+        these = "this message" if number == 1 else f"these {number:,} messages"
+        hint = f"Fix `split`, or choose --on-split-failure: a drain would stop at {these}."
+        return SplitFailures(number, self._first[1], hint)
 
     @property
     def rule_status(self) -> RuleStatus:

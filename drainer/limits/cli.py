@@ -12,7 +12,7 @@ import typer
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.engines import Engines
-from drainer.cli.groups import TableTerminal, argument, changing, command, only, option, options
+from drainer.cli.groups import argument, changing, command, only, option, options
 from drainer.cli.options import Report, Yes
 from drainer.cli.values import parse_byte_rate, parse_duration, parse_size
 from drainer.errors import UsageError
@@ -289,10 +289,9 @@ def limits(
                 terminal.hint(left.hint or "")
     page = limits_page([(hosts.out, each) for each in found])
     terminal.say("")
+    terminal.data({"status": "done", "out": str(hosts.out), "limits": as_json(found)})
     terminal.present(page)
     write_page(terminal, report, lambda _: page)
-    if terminal.json:
-        terminal.data({"status": "done", "out": str(hosts.out), "limits": as_json(found)})
 
 
 @app.command("compare")
@@ -300,7 +299,7 @@ def limits(
 def compare(
     files: Annotated[list[Path], argument("FILE...", help="Result files of `drainer limits`.")],
     report: Report,
-    terminal: TableTerminal,
+    terminal: Terminal,
 ) -> None:
     """Show several results side by side, each combination of what was swept.
 
@@ -309,10 +308,9 @@ def compare(
     - `drainer limits compare 3-brokers.json 6-brokers.json --report limits.html`
     """
     page = limits_page([(path, each) for path in files for each in LimitsFile(path).load()])
+    terminal.data(page.data)
     terminal.present(page)
     write_page(terminal, report, lambda _: page)
-    if terminal.json:
-        terminal.data(page.data)
 
 
 @app.command("cleanup")
@@ -336,5 +334,4 @@ def cleanup(kafka: Kafka, yes: Yes, terminal: Terminal) -> None:
             insist_on_yes(terminal, "Remove them?", yes=yes)
             delete_test_topics(cluster, own)
             terminal.say("removed")
-    if terminal.json:
-        terminal.data({"removed": own, "in_use": in_use})
+    terminal.data({"removed": own, "in_use": in_use})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from drainer.core.listed import listed, name_lost
+from drainer.core.listed import counted, listed, name_lost
 from drainer.core.plan import OffsetPlan
 from drainer.errors import DrainerError, GroupActive, LogCut, PlanRefused, TopicMissing
 from drainer.escape import command
@@ -25,9 +25,10 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
     """
     plan = loaded.plan
     pending = "what is pending" if gap_accepted else "all that is pending"
+    added = f"the journal adds {counted(loaded.records, 'record')}"
     facts = [
         "the plan is whole: its digest matches",
-        f"the journal adds {loaded.records} records",
+        added if loaded.records else "the journal has nothing to add",
     ]
     if plan.lost:
         lost = name_lost(plan.lost)

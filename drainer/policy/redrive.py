@@ -13,6 +13,7 @@ from drainer.errors import NotADeadLetter, OtherFormat
 from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.policy.dead_letter import TYPE_CHARACTERS, Letter, LetterFilter, read_letter
 
+NOT_MATCHED = "not asked for"  # by the filters of this redrive
 Split = Callable[[Message], Iterable[SubMessage]]  # gives a message that it rejects as Unsplit
 
 
@@ -48,7 +49,7 @@ class RedriveSettings(JsonRecord):
             return
         why = None
         if not self.letters.matches(letter):
-            why = "not asked for"
+            why = NOT_MATCHED
         elif letter.redrives >= self.max_redrives:
             why = f"already redriven {self.max_redrives} times or more"
         for sub in _parts_of(letter, split):

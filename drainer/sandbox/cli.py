@@ -52,25 +52,24 @@ def up(folder: Folder, jmx: Metrics, terminal: Terminal) -> None:
     - `drainer sandbox up --jmx`
     """
     state = sandbox.up(folder, jmx=jmx, say=terminal.say)
-    if terminal.json:
-        terminal.data(
-            {
-                "bootstrap_servers": state.bootstrap_servers,
-                "folder": str(state.folder),
-                "jmx": state.jmx_address,
-                "jmx_login": None if state.jmx_login is None else str(state.jmx_login),
-            }
-        )
-        return
+    terminal.data(
+        {
+            "bootstrap_servers": state.bootstrap_servers,
+            "folder": str(state.folder),
+            "jmx": state.jmx_address,
+            "jmx_login": None if state.jmx_login is None else str(state.jmx_login),
+        }
+    )
     if state.jmx_login is not None:
         terminal.say(f"metrics: --jmx {state.jmx_address} --jmx-login {state.jmx_login}")
     terminal.say(f"the sandbox runs in {state.folder}; `{down_command(state.folder)}` removes it")
-    typer.echo(state.bootstrap_servers)
+    if not terminal.json:
+        typer.echo(state.bootstrap_servers)
 
 
 @app.command()
 @command
-def down(folder: Folder, terminal: Annotated[Terminal, without("json")]) -> None:
+def down(folder: Folder, terminal: Annotated[Terminal, without("output")]) -> None:
     """Stop the sandbox and remove its data.
 
     Example: `drainer sandbox down`

@@ -116,7 +116,7 @@ def drain(
 
     A plan of this topic and group that is unfinished is resumed. An interrupt stops the drain
     safely, a second one at once. The preview, the progress and the account are shown in the
-    notebook, or as lines on stderr.
+    notebook; elsewhere the account goes to stdout, the rest to stderr.
 
     Args:
         handler: a class, or a reference as ``--handler`` has it. A class of the notebook itself
@@ -170,7 +170,7 @@ def drain(
             prepared = settle_on_spark(prepared, on_spark, by_master=False)
             engine = replace(prepared.action.engine, why="as the session is")
             prepared = replace(prepared, action=replace(prepared.action, engine=engine))
-            terminal.present(preview_page(prepared.action))
+            terminal.preview(preview_page(prepared.action))
             if not prepared.action.resumes and not prepared.action.offsets:
                 return nothing_to_drain(prepared)
             runtime = replace(THIS_PROCESS, stop_signals=asked.listening)

@@ -16,14 +16,12 @@ from drainer.policy.rate_cap import Cap
 
 UNKNOWN = "unknown"
 
-_MINUTE = 60
-_HOUR = 60 * _MINUTE
-_DAY = 24 * _HOUR
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _SIZES = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _LONGEST_KEY = 256  # characters of a sub-key that are looked at; more is never shown
 
 
-counted = listed.counted
+counted, round_duration = listed.counted, listed.round_duration
 
 
 def count(number: int) -> str:
@@ -82,22 +80,6 @@ def duration(seconds: float | None) -> str:
     if minutes < 48 * 60:
         return f"{minutes // 60}h {minutes % 60:02}m"
     return f"{round(seconds / _DAY):,} days"
-
-
-def round_duration(seconds: float) -> str:
-    """A round one, as short as it can be: ``0``, ``20ms``, ``1.5s``, ``1m``, ``1m 30s``, ``2h``."""
-    if seconds < _MINUTE:
-        if seconds <= 0:
-            return "0"
-        return f"{seconds * 1000:g}ms" if seconds < 1 else f"{seconds:g}s"
-    whole = round(seconds)
-    parts = (
-        (whole // _DAY, "d"),
-        (whole % _DAY // _HOUR, "h"),
-        (whole % _HOUR // _MINUTE, "m"),
-        (whole % _MINUTE, "s"),
-    )
-    return " ".join(f"{number}{unit}" for number, unit in parts if number)
 
 
 def cap(found: Cap | CapStatus) -> str:

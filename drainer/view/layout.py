@@ -47,8 +47,8 @@ def sentence(line: Line) -> Text:
     return words((line.marked, line.tone), line.more)
 
 
-def lay_out(item: Item) -> Iterator[RenderableType]:
-    """An item as what a terminal shows of it: of a plot nothing."""
+def lay_out(item: Item, whole: bool = False) -> Iterator[RenderableType]:
+    """An item as what a terminal shows of it: of a plot nothing, of a table ``whole`` all rows."""
     match item:
         case Line():
             yield Text("  ").append_text(sentence(item)) if item.mark else sentence(item)
@@ -57,7 +57,7 @@ def lay_out(item: Item) -> Iterator[RenderableType]:
             for line in item.lines:
                 yield words((f"    {line}", Tone.QUIET))
         case Table():
-            yield from _table(item)
+            yield from _table(item, len(item.rows) if whole else item.shown)
 
 
 def pieces(field: Field) -> Pieces:
@@ -81,11 +81,11 @@ def _note(text: str) -> tuple[str, str]:
     return (f"  ({text})" if text else "", Tone.QUIET)
 
 
-def _table(found: Table) -> Iterator[RenderableType]:
+def _table(found: Table, shown: int) -> Iterator[RenderableType]:
     if found.caption:
         yield words((found.caption, Tone.QUIET))
     rows = [[words((title, Tone.QUIET)) for title, _ in found.headings]]
-    rows += [[*map(_cell, row)] for row in found.rows[: found.shown]]
+    rows += [[*map(_cell, row)] for row in found.rows[:shown]]
     if found.total:
         rows.append([*map(_cell, found.total)])
         for cell in rows[-1]:
@@ -98,7 +98,7 @@ def _table(found: Table) -> Iterator[RenderableType]:
             line.append_text(cell if kind else Text(gap) + cell).append(f"{gap if kind else ''}  ")
         line.rstrip()
         yield line
-    if (more := len(found.rows) - found.shown) > 0:
+    if (more := len(found.rows) - shown) > 0:
         yield words((f"and {more:,} more", Tone.QUIET))
 
 

@@ -19,7 +19,7 @@ from rich.console import Console, RenderableType
 from drainer.escape import json_text
 from drainer.view.page import Page, Tone
 from drainer.view.streams import LineStream
-from drainer.view.terminal import Terminal
+from drainer.view.terminal import Form, Terminal
 
 OURS = "drainer"  # the name of the terminal's logger, and above those of other packages
 _LEVELS = {Tone.WARN: logging.WARNING, Tone.BAD: logging.ERROR}
@@ -32,8 +32,8 @@ class LogTerminal(Terminal):
     There is nobody to ask, and what is laid out for the eye elsewhere is told in fields.
     """
 
-    def __init__(self, logger: logging.Logger, json: bool, quiet: bool, debug: bool) -> None:
-        super().__init__(json, quiet, debug, stdin=io.StringIO())
+    def __init__(self, logger: logging.Logger, form: Form | None, quiet: bool, debug: bool) -> None:
+        super().__init__(form, quiet=quiet, debug=debug, stdin=io.StringIO())
         self._logger = logger
 
     @property
@@ -45,10 +45,10 @@ class LogTerminal(Terminal):
         if message:
             self._logger.log(level, {"event": event, "message": message, **fields})
 
-    def present(self, page: Page) -> None:
+    def _verdict(self, page: Page, *, result: bool) -> None:
         """A page as one event, where it is one; else line by line."""
         if not page.event:
-            super().present(page)
+            super()._verdict(page, result=result)
             return
         for warning in page.warnings:
             self.warn(warning)
@@ -59,8 +59,17 @@ class LogTerminal(Terminal):
         level = _LEVELS.get(page.headline.tone, logging.INFO)
         self.event(level, page.event, page.told, **page.data)
 
-    def show(self, renderable: RenderableType, *, urgent: bool = False) -> None:
-        """What was only made to be looked at, line by line."""
+    def _facts(self, page: Page, *, result: bool) -> None:
+        if not page.event or (result and self.form is not None):
+            super()._facts(page, result=result)
+
+    def show(
+        self, renderable: RenderableType, *, urgent: bool = False, result: bool = False
+    ) -> None:
+        """What was only made to be looked at, line by line; facts that were asked for as ever."""
+        if result and self.form is not None:
+            super().show(renderable, urgent=urgent, result=True)
+            return
         paper = io.StringIO()
         Console(file=paper, width=200, markup=False, emoji=False, highlight=False).print(renderable)
         for line in paper.getvalue().splitlines():
@@ -70,7 +79,11 @@ class LogTerminal(Terminal):
 
 @contextmanager
 def logging_as_json(
-    *, json: bool, quiet: bool, debug: bool, stderr: TextIO | None = None
+    form: Form | None = None,
+    *,
+    quiet: bool = False,
+    debug: bool = False,
+    stderr: TextIO | None = None,
 ) -> Iterator[LogTerminal]:
     """Makes stderr a log while inside; quiet leaves warnings and errors."""
     stream = stderr or sys.stderr
@@ -92,7 +105,7 @@ def logging_as_json(
     try:
         # Typeshed wants a TextIO; nothing that prints needs more than what this has.
         with redirect_stderr(cast(TextIO, printed)):
-            yield LogTerminal(logger, json, quiet, debug)
+            yield LogTerminal(logger, form, quiet, debug)
     finally:
         printed.rest()
         for other in others:

@@ -169,7 +169,7 @@ class Page:
         details: what belongs right below it.
         ways_on: the commands to go on with, each with what it does and what to know of it.
         times: when it began and ended, or when it was looked at, in the zone to tell it in.
-        data: the same for programs, as the command's ``--json`` prints it.
+        data: the same for programs, as the command's ``-o json`` prints it.
         event: the name of this page in a log, with ``data``; without one it is told in lines.
     """
 

@@ -12,7 +12,6 @@ from drainer.policy.rate_cap import Cap
 from drainer.view import figures
 from drainer.view.page import OK, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import task_fields
-from drainer.view.terminal import Terminal
 
 
 def preview_page(action: Preview) -> Page:
@@ -31,7 +30,7 @@ def preview_page(action: Preview) -> Page:
             section(
                 "Plan",
                 Field("plan", str(action.plan_path), "drainer saves progress here"),
-                Field("to undo", command("plan undo", action.plan_path)),
+                Field("undo", command("plan undo", action.plan_path)),
             ),
         ),
         subject=f"{_verb(action)} {action.plan.topic} for group {action.plan.group}",
@@ -71,11 +70,11 @@ def cap_field(cap: Cap) -> Field:
     return Field("limits", figures.cap(cap), f"most that drainer reads; {mean} per message")
 
 
-def show_cap(terminal: Terminal, cap: Cap, messages: float) -> None:
-    """What reading a backlog of so many messages takes at the cap."""
+def cap_fields(cap: Cap, messages: float) -> Iterator[Field]:
+    """What a drain may read, and what reading a backlog of so many messages takes at least."""
+    yield cap_field(cap)
     took = figures.duration(messages / cap.messages_per_s)
-    terminal.say("")
-    terminal.items(cap_field(cap), Field("", f"reading the backlog takes {took} at least"))
+    yield Field("", f"reading the backlog takes {took} at least")
 
 
 def _together(bundling: Bundling) -> str:

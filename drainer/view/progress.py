@@ -113,8 +113,9 @@ def facts(status: Status) -> Iterator[Field]:
     yield from class_times(status)
     messages = sum(part.messages_finished for part in status.partitions)
     total = sum(part.end - part.start for part in status.partitions)
-    passed = "done" if status.turn is None else "searched for what comes first"
-    yield Field("messages", f"{count(messages)} of ~{count(total)} {passed}")
+    passed = f"{count(messages)} of ~{count(total)}"
+    searched = f"searched {passed} for messages to drain first"
+    yield Field("messages", f"{passed} done" if status.turn is None else searched)
     subs = status.sub_messages
     told = figures.tally(
         *((subs.skipped, "skipped"), (subs.failed, "failed"), (subs.dead, "dead")),

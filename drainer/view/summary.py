@@ -15,6 +15,7 @@ from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.engine.status import PartitionResult, Resuming, Summary
 from drainer.errors import DrainerError, Signalled
+from drainer.policy.redrive import NOT_MATCHED
 from drainer.store.plan_file import PlanPlace, absolute, parse_place
 from drainer.view import figures
 from drainer.view.course import deepest_lanes, plots, troubles
@@ -43,15 +44,12 @@ from drainer.view.terminal import Terminal
 
 ERRORS_SHOWN = 5
 PARKED_WIDTH = 60  # characters of a key
+_LEFT = {NOT_MATCHED: "did not match the filter"}
 
 
 def show_summary(terminal: Terminal, summary: Summary) -> None:
-    """How it ended and how to go on, then what happened and the account that proves it.
-
-    With ``terminal.json`` the summary goes to stdout as data as well.
-    """
-    if terminal.json:
-        terminal.data(summary.as_json())
+    """How it ended and how to go on, then what happened and the account that proves it."""
+    terminal.data(summary.as_json())
     terminal.present(summary_page(summary))
 
 
@@ -59,18 +57,17 @@ def show_cut_short(
     terminal: Terminal, error: DrainerError, plan: PlanPlace, resuming: Resuming
 ) -> None:
     """The end of a drain that can't be asked for its account: the error, and how to resume."""
-    if terminal.json:
-        terminal.data(
-            {
-                "status": "interrupted",
-                "exit_code": error.exit_code,
-                "error": str(error),
-                "hint": error.hint,
-                "plan": str(plan),
-            }
-        )
-    terminal.fail(error)
-    terminal.go_on(_resume(resuming.command(str(plan)), resuming))
+    terminal.data(
+        {
+            "status": "interrupted",
+            "exit_code": error.exit_code,
+            "error": str(error),
+            "hint": error.hint,
+            "plan": str(plan),
+        }
+    )
+    way = _resume(resuming.command(str(plan)), resuming)
+    terminal.present(Page(Line("Interrupted", Tone.WARN, STOPPED), (), cause=error, ways_on=(way,)))
 
 
 def drain_page(action: Preview, summary: Summary, history: History, ended: datetime) -> Page:
@@ -190,7 +187,7 @@ def _classes(summary: Summary) -> Iterator[Field]:
             came = "came with" if summary.status == "done" else "wait for"
             done += f"; {figures.count(each.held)} {came} the rest, queued behind it"
         if each.cut:
-            done += "; drainer could not look at all of it"
+            done += "; stopped before all of it was searched"
         yield Field("then" if number else "first", figures.shorten(each.where, PARKED_WIDTH), done)
 
 
@@ -229,7 +226,7 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
         yield Field("dead letters", f"drainer dead list {option}")
         if summary.left_alone is None:
             handler = "…" if summary.handler is None else shlex.quote(summary.handler)
-            yield Field("to redrive", f"drainer redrive {option} --handler {handler}")
+            yield Field("redrive", f"drainer redrive {option} --handler {handler}")
 
 
 def parked_field(parked: ParkedLanes, note: str = "") -> Field | None:
@@ -250,7 +247,7 @@ def _undelivered(summary: Summary) -> Iterator[Field]:
     # What is in no account.
     if alone := summary.left_alone:
         ranked = sorted(alone.items(), key=lambda item: (-item[1], item[0]))
-        lines = tuple(f"{figures.count(number)} x {why}" for why, number in ranked)
+        lines = tuple(f"{figures.count(n)} {_LEFT.get(why, f'x {why}')}" for why, n in ranked)
         records = figures.counted(sum(alone.values()), "record")
         yield Field("left alone", records, "another redrive can take them", lines=lines)
     if summary.lost:

@@ -1,4 +1,4 @@
-"""The terminal: words to stderr, data to stdout, questions answered from stdin."""
+"""The terminal: a command's result to stdout, all else to stderr, answers from stdin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import Any, TextIO
@@ -21,7 +20,7 @@ from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Sign
 from drainer.escape import is_printable, json_text
 from drainer.loader import describe
 from drainer.view.layout import headline, is_urgent, lay_out, sentence, words
-from drainer.view.page import Curves, Field, Item, Page, Plot, Table, Tone
+from drainer.view.page import Item, Page, Tone
 
 ALARM_S = 0.1
 
@@ -39,7 +38,7 @@ _MARKS: dict[int | str, tuple[str, str]] = {
 
 
 class Form(StrEnum):
-    """How data is written to standard output."""
+    """How a result is written to standard output, for programs."""
 
     JSON = "json"
     YAML = "yaml"
@@ -47,32 +46,30 @@ class Form(StrEnum):
 
 
 class Terminal:
-    """Where a command speaks.
+    """Where a command writes.
 
-    Words go to stderr: ``say`` (silenced by ``quiet``), ``warn`` and ``fail`` (never silenced).
-    Data goes to stdout, as JSON. Lines are never broken to fit the width, so that
+    ``present`` and ``data`` write its result to stdout: as a page, or with a ``form`` as what
+    programs read. All else goes to stderr: ``preview``, ``say`` (both silenced by ``quiet``),
+    ``warn`` and ``fail`` (never silenced). Lines are never broken to fit the width, so that
     commands and paths in them copy whole. Nothing in a text is taken for markup, and a line stays
-    one line of what can be seen, whatever is in it.
+    one line of what can be seen, whatever is in it. Colours need two terminals, or FORCE_COLOR.
 
-    ``json`` tells the views that data is wanted on stdout, and ``form`` how it is written; as a
-    table it is a page's own tables. ``debug`` adds tracebacks to ``fail``.
+    ``debug`` adds tracebacks to ``fail``.
     The streams are those of the process unless given: they take everything (view/streams.py).
     """
 
     def __init__(
         self,
-        json: bool = False,
+        form: Form | None = None,
+        *,
         quiet: bool = False,
         debug: bool = False,
-        *,
         stdin: TextIO | None = None,
         stdout: TextIO | None = None,
         stderr: TextIO | None = None,
-        form: Form | None = None,
         width: int | None = None,
         height: int | None = None,
     ) -> None:
-        self.json = json or form in (Form.JSON, Form.YAML)
         self.form = form
         self.quiet = quiet
         self.debug = debug
@@ -80,14 +77,25 @@ class Terminal:
         self._stdout = stdout or sys.stdout
         self._stderr = stderr or sys.stderr
         # Markup, emoji codes and highlighting are off: topics, sub-keys and errors hold [, ] and :.
-        self.console = Console(
-            file=self._stderr,
-            width=width,
-            height=height,
-            markup=False,
-            emoji=False,
-            highlight=False,
+        streams = (self._stderr, self._stdout)
+        coloured = all(Console(file=each).is_terminal for each in streams)
+        self.console, self._paper = (
+            Console(
+                file=each,
+                color_system="auto" if coloured else None,
+                width=width,
+                height=height,
+                markup=False,
+                emoji=False,
+                highlight=False,
+            )
+            for each in streams
         )
+
+    @property
+    def json(self) -> bool:
+        """Whether the result is one object."""
+        return self.form in (Form.JSON, Form.YAML)
 
     @property
     def is_interactive(self) -> bool:
@@ -166,7 +174,9 @@ class Terminal:
             self.hint(hint)
 
     def data(self, obj: Any) -> None:
-        """One object on stdout; as JSON it is indented when a person is looking."""
+        """The result as one object, if that is its form; indented when a person is looking."""
+        if not self.json:
+            return
         text = json_text(obj, indent=self.shares_screen)
         self._stdout.write(_as_yaml(text) if self.form is Form.YAML else f"{text}\n")
         self._stdout.flush()
@@ -189,47 +199,54 @@ class Terminal:
         return answer.strip().lower() in ("y", "yes")
 
     def present(self, page: Page) -> None:
-        """A page: warnings, the verdict, how to go on, facts, and tables last.
+        """The result as a page: warnings, the verdict, how to go on, facts, and tables last.
 
         This is the order of every page: what to do next never scrolls away behind a table.
+        Warnings, the error and hints go to stderr. With a form the verdict does as well: stdout
+        has the facts alone as a table, and as an object only what ``data`` is given.
         Quiet shows only what is wrong, and how to go on from there.
         """
+        self._verdict(page, result=self.form is None)
+        if not self.json:
+            self._facts(page, result=True)
+
+    def preview(self, page: Page) -> None:
+        """A page to look at before a question is answered, on stderr."""
+        self._verdict(page, result=False)
+        self._facts(page, result=False)
+
+    def _verdict(self, page: Page, *, result: bool) -> None:
         for warning in page.warnings:
             self.warn(warning)
         if page.warnings:
             self.say("")
         unhappy = page.headline.tone in (Tone.WARN, Tone.BAD)
-        self.show(headline(page), urgent=unhappy)
+        show = partial(self.show, urgent=unhappy, result=result)
+        show(headline(page))
         for line in page.details:
-            self.show(sentence(line), urgent=unhappy)
+            show(sentence(line))
         if page.cause is not None:
             self.fail(page.cause)
         for hint in page.hints:
             self.hint(hint)
         for way in page.ways_on:
-            self.go_on(way, urgent=unhappy)
-        apart = (Plot, Curves, Table) if self.form is Form.TABLE else (Plot, Curves)
+            show(words((f"{way.label}: ", Tone.STRONG), way.value))
+            if way.note:
+                show(words(f"  {way.note}"))
+
+    def _facts(self, page: Page, *, result: bool) -> None:
+        asked = result and self.form is not None
+        whole = asked or (result and not self.shares_screen)
+        begun = not asked
         for section in page.tables_last:
-            if shown := [item for item in section.items if not isinstance(item, apart)]:
-                self.say("")
-            self.items(*shown)
-        if self.form is Form.TABLE:
-            self._print_tables(page)
-
-    def _print_tables(self, page: Page) -> None:
-        """All rows, on stdout."""
-        paper = Console(file=self._stdout, markup=False, emoji=False, no_color=True)
-        for section in page.sections:
-            for item in section.items:
-                if isinstance(item, Table):
-                    for each in lay_out(replace(item, shown=len(item.rows), caption="")):
-                        paper.print(each, soft_wrap=True)
-
-    def go_on(self, way: Field, *, urgent: bool = True) -> None:
-        """A command to go on with, to be copied; ``urgent`` shows it even when quiet."""
-        self.show(words((f"{way.label}: ", Tone.STRONG), way.value), urgent=urgent)
-        if way.note:
-            self.show(words(f"  {way.note}"), urgent=urgent)
+            shown = [
+                (each, is_urgent(item)) for item in section.items for each in lay_out(item, whole)
+            ]
+            if shown and begun:
+                self.show("", urgent=asked, result=result)
+            begun |= bool(shown)
+            for each, urgent in shown:
+                self.show(each, urgent=urgent or asked, result=result)
 
     def items(self, *items: Item, urgent: bool = False) -> None:
         """Parts of a page, one below the other; what is bad is shown even when quiet."""
@@ -237,12 +254,14 @@ class Terminal:
             for each in lay_out(item):
                 self.show(each, urgent=urgent or is_urgent(item))
 
-    def show(self, renderable: RenderableType, *, urgent: bool = False) -> None:
+    def show(
+        self, renderable: RenderableType, *, urgent: bool = False, result: bool = False
+    ) -> None:
         """Prints what was laid out; ``urgent`` shows it even when quiet."""
         if self.quiet and not urgent:
             return
         # A table is as wide as its figures: an offset cut short would be another offset.
-        self.console.print(renderable, soft_wrap=True)
+        (self._paper if result else self.console).print(renderable, soft_wrap=True)
 
 
 def _as_yaml(text: str) -> str:

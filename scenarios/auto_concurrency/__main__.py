@@ -109,7 +109,7 @@ def _drain(bootstrap: str, kind: str, concurrency: str, until: int, latency_ms: 
             *("--group", f"{handler}-{concurrency}", "--from", "earliest", "--until", str(until)),
             *("--handler", f"{HANDLER}:{handler}", "--concurrency", concurrency, *more),
             *("--set", f"latency_ms={latency_ms}", "--set", f"trace={trace}"),
-            *("--plan", str(Path(folder) / "plan.json"), "--yes", "--json", "--quiet"),
+            *("--plan", str(Path(folder) / "plan.json"), "--yes", "-o", "json", "--quiet"),
         ]
         done = subprocess.run(command, capture_output=True, check=False)
         if done.returncode != 0:

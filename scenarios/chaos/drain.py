@@ -44,8 +44,8 @@ class Process:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "drainer", *words],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stream,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
                 env={**os.environ, **env},
             )
 

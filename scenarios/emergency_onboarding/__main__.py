@@ -112,7 +112,7 @@ def drain(settings: ClientSettings, folder: Path, name: str, *words: str) -> tup
         [
             *(sys.executable, "-m", "drainer", "run", "--topic", name, "--group", group),
             *("--handler", f"{HANDLER}:Operations", "-b", settings.bootstrap_servers),
-            *("--from", "earliest", "--plan", str(plan), "--yes", "--json", *words),
+            *("--from", "earliest", "--plan", str(plan), "--yes", "-o", "json", *words),
         ],
         check=True,
         capture_output=True,

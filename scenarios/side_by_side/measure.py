@@ -82,7 +82,7 @@ def measure(
             *("--handler", f"{HANDLERS}:{handler}", "--set", f"latency_ms={latency_ms}"),
             *("--concurrency", str(concurrency), "--order", order),
             *("--until", "end" if until is None else str(until)),
-            *("--plan", str(Path(folder) / "plan.json"), "--yes", "--json", "--quiet"),
+            *("--plan", str(Path(folder) / "plan.json"), "--yes", "-o", "json", "--quiet"),
             *options,
         ]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

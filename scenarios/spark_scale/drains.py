@@ -76,7 +76,7 @@ class Bench:
         command = [sys.executable, "-m", "drainer", "run", "-b", self.bootstrap_servers]
         command += ["--topic", topic, "--group", group, "--handler", f"{HANDLERS}:{handler}"]
         command += ["--from", "earliest", "--concurrency", str(concurrency), "--timeout", "0s"]
-        command += ["--plan", str(self.folder / f"{group}.json"), "--yes", "--json", "--quiet"]
+        command += ["--plan", str(self.folder / f"{group}.json"), "--yes", "-o", "json", "--quiet"]
         sent, begun_s = self._sent(), time.monotonic()
         process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE)
         watch = _Watch(process.pid)

@@ -245,7 +245,7 @@ def _stalled_at(stage: Stage, proxy: StallingProxy, broker: Broker, number: int)
     create_topic(settings, topic)
     fill(settings, topic, ((None, b"x", 0) for _ in range(ENDS)))
     proxy.stall(topic, number)
-    words = ("--topic", topic, "--group", stage.name(), "--handler", "count", "--yes", "--json")
+    words = ("--topic", topic, "--group", stage.name(), "--handler", "count", "--yes", "-o", "json")
     ended = stage.drainer("run", *words, "--from", "earliest", "-b", f"{HOST}:{proxy.port}")
     insist(proxy.asked >= number, f"asked only {proxy.asked} times")
     if ended.returncode != 0:

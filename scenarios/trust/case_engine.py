@@ -108,9 +108,10 @@ def blocking_handlers_are_named(stage: Stage) -> str:
 )
 def sub_keys_have_one_text(stage: Stage) -> str:
     topic = _filled(stage, [(b"key", b"x")])
-    ended = stage.drainer(*_run(stage, topic, "TrueAndOne", "--on-failure", "park"))
-    named = f"the sub-key True at {topic}/0/0[1]" in ended.stderr and "bool" in ended.stderr
-    insist(ended.returncode == 5 and named, f"exit code {ended.returncode}: {ended.stderr[-300:]}")
+    ended = stage.drainer(*_run(stage, topic, "TrueAndOne", "--on-failure", "park", "-o", "json"))
+    said = ended.stdout + ended.stderr
+    named = f"the sub-key True at {topic}/0/0[1]" in said and "bool" in said
+    insist(ended.returncode == 5 and named, f"exit code {ended.returncode}: {said[-2000:]}")
     return "exit code 5, with sub-key, type, topic, partition, offset and index"
 
 

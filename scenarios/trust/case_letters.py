@@ -74,7 +74,7 @@ def dead_letters(stage: Stage, group: str, *, into: str | None = None, keys: int
 
 def listed(stage: Stage, dead: str) -> dict[str, Any]:
     ended = stage.drainer(
-        "dead", "list", "--dead-letter-topic", dead, "-b", stage.bootstrap, "--json"
+        "dead", "list", "--dead-letter-topic", dead, "-b", stage.bootstrap, "-o", "json"
     )
     insist(ended.returncode == 0, f"dead list ended with {ended.returncode}: {ended.stderr}")
     answer: dict[str, Any] = orjson.loads(ended.stdout)
@@ -86,7 +86,7 @@ def redrive(stage: Stage, dead: str, *words: str) -> tuple[int, str]:
         *("redrive", "--dead-letter-topic", dead, "--handler", "handler.py", "--yes"),
         *("-b", stage.bootstrap, *words),
     )
-    return ended.returncode, ended.stderr
+    return ended.returncode, ended.stdout + ended.stderr
 
 
 def handled(stage: Stage) -> list[str]:
@@ -98,7 +98,7 @@ def handled(stage: Stage) -> list[str]:
     21,
     "hostile letters among good ones",
     before="a header of 5,000 digits ended `dead list` (exit 1) and halted each redrive (exit 5);"
-    " an offset of 200 nines ended `dead list --json`; redrives of -5 were taken",
+    " an offset of 200 nines ended `dead list -o json`; redrives of -5 were taken",
 )
 def hostile_letters(stage: Stage) -> str:
     dead = dead_letters(stage, "indexer")
@@ -320,7 +320,7 @@ def certified(stage: Stage, handler: str, keys: Sequence[bytes], *words: str) ->
     create_topic(ClientSettings.load(stage.bootstrap), topic, 1)
     produce(stage, topic, *[(key, []) for key in keys])
     ended = stage.drainer("certify", "handler.py", "--topic", topic, "-b", stage.bootstrap, *words)
-    return ended.returncode, " ".join(ended.stderr.split())
+    return ended.returncode, " ".join((ended.stdout + ended.stderr).split())
 
 
 @case(

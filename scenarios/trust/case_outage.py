@@ -36,7 +36,7 @@ def drained(stage: Stage, values: list[tuple[bytes, bytes]], away_s: int, *more:
     create_topic(settings, topic, 1)
     fill(settings, topic, ((key, value, 0) for key, value in values))
     words = ("--topic", topic, "--group", topic, "--handler", "handler.py", "--from", "earliest")
-    ended = stage.drainer("run", *words, "--yes", "--json", "-b", stage.bootstrap, *more)
+    ended = stage.drainer("run", *words, "--yes", "-o", "json", "-b", stage.bootstrap, *more)
     insist(ended.stdout, f"exit {ended.returncode}: {ended.stderr[-300:]}")
     return orjson.loads(ended.stdout)
 
@@ -100,12 +100,12 @@ def failures_are_no_skips(stage: Stage) -> str:
 def parked_lanes_are_named(stage: Stage) -> str:
     values = [(b"k%d" % (n % 10), b"bad" if n == 13 else b"") for n in range(100)]
     answer = drained(stage, values, 0, "--on-failure", "park", "--retries", "0")
-    shown = stage.drainer("plan", "show", answer["plan"]).stderr
+    shown = stage.drainer("plan", "show", answer["plan"]).stdout
     named = [(lane["key"], lane["place"].split("/", 1)[1]) for lane in answer["parked_first"]]
     told = f"exit {answer['exit_code']}, {answer['parked_lanes']} parked, named {named}"
     insist(answer["exit_code"] == 5 and named == [("b'k3'", "0/13[0]")], told)
     insist("b'k3' at " in shown and "/0/13[0]: ValueError: no good" in shown, shown)
-    again = stage.drainer("resume", answer["plan"], "--yes", "--json")
+    again = stage.drainer("resume", answer["plan"], "--yes", "-o", "json")
     tried = orjson.loads(again.stdout)
     insist(again.returncode == 5 and tried["failures"], f"a resume did not try it: {tried}")
     return "summary and plan: b'k3' at 0/13[0], ValueError: no good; a resume tries it again"

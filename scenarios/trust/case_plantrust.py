@@ -170,7 +170,7 @@ def patterns_end(stage: Stage) -> str:
     settings = ClientSettings.load(stage.bootstrap)
     create_topic(settings, topic)
     fill(settings, topic, ((b"k", b"a" * 10_000, 0) for _ in range(100)))
-    words = ("--handler", "count", "--skip", "payload =~ '(a+)+b'", "--json")
+    words = ("--handler", "count", "--skip", "payload =~ '(a+)+b'", "-o", "json")
     ended = stage.drainer(*drain_all(stage, topic, topic, *words))
     insist(ended.returncode == 0, f"exit code {ended.returncode}: {ended.stderr}")
     return "100 payloads of 10,000 letters drained: regular expressions are RE2's"
@@ -185,7 +185,7 @@ def files_are_utf8(stage: Stage) -> str:
     rules = stage.folder / "rules.toml"
     rules.write_text('[[skip]]\nname = "für alle"\nkeys = ["3"]\n', encoding="utf-8")
     env = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    words = ("--handler", "count", "--rules", str(rules), "--json")
+    words = ("--handler", "count", "--rules", str(rules), "-o", "json")
     ended = stage.drainer(*drain_all(stage, topic := a_topic(stage), topic, *words), env=env)
     insist(ended.returncode == 0, f"exit code {ended.returncode}: {ended.stderr}")
     return "read as UTF-8"

@@ -176,7 +176,7 @@ def secrets_in_settings(stage: Stage) -> str:
         f'state = "https://me:{SECRET}@store.example"\n'
     )
     env = {**os.environ, "DRAINER_SPARK_CONF": f"spark.ssl.keyPassword={SECRET}"}
-    shown = stage.drainer("config", "show", "--profile", str(profile), "--json", env=env)
+    shown = stage.drainer("config", "show", "--profile", str(profile), "-o", "json", env=env)
     insist(shown.returncode == 0, shown.stderr)
     insist(SECRET not in shown.stdout + shown.stderr, shown.stdout)
     hook = "env; cat"

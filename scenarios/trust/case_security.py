@@ -113,7 +113,7 @@ def masked(stage: Stage) -> str:
     ]
     told = [
         stage.drainer("inspect", *what, "--handler", "names.py:Names", env=env),
-        stage.drainer(*run, "--log-format", "json", "--json", env=env),
+        stage.drainer(*run, "--log-format", "json", "-o", "json", env=env),
         stage.drainer("dead", "list", *dead, env=env),
         stage.drainer("dead", "show", "0:0", *dead, env=env),
     ]
@@ -165,7 +165,7 @@ def strangers_sockets(stage: Stage) -> str:
         assert stranger.stdout is not None
         stranger.stdout.readline()
         try:
-            listed = stage.drainer("ps", "--json", timeout_s=60)
+            listed = stage.drainer("ps", "-o", "json", timeout_s=60)
             insist(listed.returncode == 0, listed.stderr)
             found = [each for each in json.loads(listed.stdout)["drains"] if not each["pid"]]
             silent = sum(each["state"] == "silent" for each in found)

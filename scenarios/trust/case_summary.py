@@ -59,8 +59,8 @@ def _begun(stage: Stage, words: Sequence[str], *by: str) -> subprocess.Popen[str
         [*by, *stage.program, *words],
         cwd=stage.folder,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
     )
     until_s = time.monotonic() + WAIT_S
@@ -73,7 +73,7 @@ def _begun(stage: Stage, words: Sequence[str], *by: str) -> subprocess.Popen[str
 
 
 def _ended(running: subprocess.Popen[str]) -> tuple[int, str]:
-    _, said = running.communicate(timeout=WAIT_S)
+    said, _ = running.communicate(timeout=WAIT_S)
     return running.returncode, said
 
 
@@ -86,7 +86,7 @@ def _told(said: str, word: str) -> list[str]:
 def output_fails(stage: Stage) -> str:
     codes = []
     for ends in (">/dev/full", ">&- 2>&-", ">/dev/full 2>&1"):
-        words = _run(stage, _topic(stage, 50), "count", "--json")
+        words = _run(stage, _topic(stage, 50), "count", "-o", "json")
         script = f'"$@" {ends}'
         done = subprocess.run(
             ["bash", "-c", script, "sh", *stage.program, *words],
@@ -108,7 +108,9 @@ def output_fails(stage: Stage) -> str:
 )
 def surrogates(stage: Stage) -> str:
     fatal = FAILING.replace("ValueError(", "__import__('drainer').Fatal(")
-    words = _run(stage, _topic(stage, 3), _handler(stage, fatal), "--json", "--report", "r.html")
+    words = _run(
+        stage, _topic(stage, 3), _handler(stage, fatal), "-o", "json", "--report", "r.html"
+    )
     done = stage.drainer(*words)
     insist(done.returncode == 5, f"exit {done.returncode}: {done.stderr[-400:]}")
     insist(json.loads(done.stdout)["exit_code"] == 5, done.stdout)
@@ -135,17 +137,17 @@ def forged_lines(stage: Stage) -> str:
     insist(drained.returncode == 6, f"exit {drained.returncode}: {drained.stderr[-400:]}")
     letters = next(
         line.split()[-1]
-        for line in drained.stderr.splitlines()
+        for line in drained.stdout.splitlines()
         if line.strip().startswith("dead letters ")
     )
     shown = stage.drainer(
         "dead", "show", "0:0", "--dead-letter-topic", letters, "-b", stage.bootstrap
     )
     insist(shown.returncode == 0, shown.stderr[-400:])
-    for line in (drained.stderr + shown.stderr).splitlines():
+    for line in "".join(e.stdout + e.stderr for e in (drained, shown)).splitlines():
         insist(not line.strip().startswith(FORGED), line)
         insist(line.isprintable(), repr(line))
-    insist(FORGED in shown.stderr, f"nothing of it is shown, of {topic}")
+    insist(FORGED in shown.stdout, f"nothing of it is shown, of {topic}")
     return r"one line, with \n and \u202e spelled out"
 
 

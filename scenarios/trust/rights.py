@@ -135,7 +135,8 @@ _DIES = f"{_RUN}:Bad --retries 0 --on-failure dead-letter --yes"
 _PRODUCE = f"run {_WHAT} --handler produce --set topic=TO --yes"
 _DEAD = "--dead-letter-topic DEAD"
 _ON_SPARK = (
-    "--master local[2] --debug --json --report report.html --spark-conf spark.eventLog.enabled=true"
+    "--master local[2] --debug -o json --report report.html"
+    " --spark-conf spark.eventLog.enabled=true"
     " --spark-conf spark.eventLog.compress=false --spark-conf spark.eventLog.dir=file:FOLDER"
 )
 _SMALL = (
@@ -251,7 +252,7 @@ def _insist_on_service(
     )
     _, left_behind = _kept(stage, names)
     insist(not left_behind, f"{left_behind} is left behind")
-    return served.stderr
+    return served.stdout + served.stderr
 
 
 def grant(broker: Broker, user: str, rights: Sequence[Right]) -> None:

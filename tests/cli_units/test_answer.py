@@ -1,4 +1,4 @@
-"""How a command ends: one object on standard output with --json, whatever happens in it."""
+"""How a command ends: one object on standard output with -o json, whatever happens in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from drainer.cli.answer import answering, insist_on_yes
 from drainer.errors import Halted, Refused, UsageError
-from drainer.view.terminal import Terminal
+from drainer.view.terminal import Form, Terminal
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,10 @@ from drainer.view.terminal import Terminal
 def test_every_end_is_one_object(error: BaseException, status: str, code: int, text: str) -> None:
     out, err = io.StringIO(), io.StringIO()
 
-    with pytest.raises(typer.Exit) as caught, answering(Terminal(True, stdout=out, stderr=err)):
+    with (
+        pytest.raises(typer.Exit) as caught,
+        answering(Terminal(Form.JSON, stdout=out, stderr=err)),
+    ):
         raise error
 
     assert caught.value.exit_code == code
@@ -40,7 +43,7 @@ def test_every_end_is_one_object(error: BaseException, status: str, code: int, t
 
 
 def test_what_a_handler_prints_is_kept_off_the_object(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal = Terminal(json=True)
+    terminal = Terminal(Form.JSON)
     with answering(terminal):
         print("from a handler")
         sys.stdout.write("and its library\n")

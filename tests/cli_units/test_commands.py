@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from drainer import wings
 from drainer.cli.app import COMMANDS, PANELS, app
+from drainer.view.terminal import Form
 from view.samples import plan
 
 COMMAND = typer.main.get_command(app)
@@ -50,6 +51,26 @@ def test_no_two_options_of_a_command_have_one_name() -> None:
     for name, command in commands(COMMAND):
         words = [word for each in command.params for word in (*each.opts, *each.secondary_opts)]
         assert len(words) == len(set(words)), name
+
+
+def test_every_command_that_prints_facts_takes_a_form() -> None:
+    for name, command in commands(COMMAND):
+        takes = any("-o" in each.opts for each in command.params)
+        assert takes == (name not in ("demo", "metrics dashboard", "sandbox down")), name
+
+
+@pytest.mark.parametrize("form", [None, *Form])
+def test_a_result_goes_to_stdout_in_each_form(tmp_path: Path, form: Form | None) -> None:
+    path = tmp_path / "orders.plan.json"
+    path.write_bytes(plan(20).encode())
+    path.chmod(0o600)
+
+    found = CliRunner().invoke(app, ["plan", "show", str(path), *(["-o", form] if form else [])])
+
+    assert found.exit_code == 0
+    assert all(f"90{n:02}" in found.stdout for n in range(20)), "a row for each partition"
+    verdict = "at most 79,170 offsets left"
+    assert (verdict in found.stdout, verdict in found.stderr) == (form is None, form is not None)
 
 
 def test_every_command_shows_an_example() -> None:
@@ -148,7 +169,7 @@ def test_a_wrong_value_is_told_with_the_variable_that_has_it() -> None:
 
 
 def test_json_has_what_is_wrong_with_the_words() -> None:
-    found = CliRunner().invoke(app, ["run", "--json", "--dry-run"], prog_name="drainer")
+    found = CliRunner().invoke(app, ["run", "-o", "json", "--dry-run"], prog_name="drainer")
     answer = json.loads(found.stdout)
     assert (answer["status"], answer["exit_code"]) == ("error", 2)
     assert answer["error"] == "missing --topic, --group, --handler, -b"

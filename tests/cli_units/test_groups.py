@@ -85,7 +85,7 @@ def test_a_terminal_is_made_of_the_options_that_say_how_to_speak() -> None:
         terminal.data({"json": terminal.json})
         return 6
 
-    found = run(speak, "--json", "--quiet", code=6)
+    found = run(speak, "-o", "json", "--quiet", code=6)
     assert json.loads(found.stdout) == {"json": True}
     assert "words" not in found.stderr
 
@@ -98,6 +98,6 @@ def failing(given: Failing, terminal: Terminal) -> None:
     ("name", "value"), [("retry-delay", "soon"), ("max-failures", "150%"), ("rate", "0")]
 )
 def test_what_makes_no_sense_is_told_with_the_name_of_the_option(name: str, value: str) -> None:
-    answer = json.loads(run(failing, f"--{name}={value}", "--json", code=2).stdout)
+    answer = json.loads(run(failing, f"--{name}={value}", "-o", "json", code=2).stdout)
     assert answer["error"].startswith(f"--{name} '{value}'")
     assert answer["hint"]

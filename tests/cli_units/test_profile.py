@@ -41,7 +41,7 @@ def drainer(*words: str, code: int = 0, env: Mapping[str, str] | None = None) ->
 
 def values(*words: str, concurrency: str | None = None) -> dict[str, tuple[str, str]]:
     env = {} if concurrency is None else {"DRAINER_CONCURRENCY": concurrency}
-    shown = json.loads(drainer("config", "show", *words, "--json", env=env)[0])
+    shown = json.loads(drainer("config", "show", *words, "-o", "json", env=env)[0])
     return {each["option"]: (each["value"], each["from"]) for each in shown["values"]}
 
 
@@ -159,7 +159,7 @@ def test_the_values_of_a_profile_are_shown_wherever_it_is_named(
 ) -> None:
     file = str(profile(home, "[run]\nconcurrency = 5\n").rename(home / "other.toml"))
     assert values("--profile", "other")["--concurrency"] == ("5", file)
-    assert file in drainer("--profile", "other", "config", "show", "--json")[0]
+    assert file in drainer("--profile", "other", "config", "show", "-o", "json")[0]
     monkeypatch.setenv("DRAINER_PROFILE", "other")
     assert values()["--concurrency"] == ("5", file)
 
@@ -203,7 +203,13 @@ state = "https://me:hush@store.example/state"
     )
     env = {"DRAINER_SPARK_CONF": "spark.ssl.keyPassword=hush spark.jars.packages=a:b:1"}
 
-    for words in (("--json",), ("-o", "table")):
+    for words in (
+        (
+            "-o",
+            "json",
+        ),
+        ("-o", "table"),
+    ):
         out, err = drainer("config", "show", *words, env=env)
         assert "hush" not in out + err
         assert "token=…, index=orders, url=…" in out

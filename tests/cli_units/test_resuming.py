@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -11,6 +13,7 @@ import typer
 from drainer.cli.app import app
 from drainer.cli.draining import resuming_with
 from drainer.cli.steering import SETTABLE
+from drainer.cli.values import parse_deadline
 from drainer.engine.control import FIXED, RESUMABLE
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Resuming
@@ -21,15 +24,18 @@ PLAN = replace(plan(), client_config="/etc/kafka.properties")
 RUN = ["--topic", "orders", "--group", "indexer", "--handler", "h.py:H"]
 
 
-def given(*words: str, command: str = "run") -> Resuming:
+BY = datetime(2026, 11, 21, 7, tzinfo=UTC)
+
+
+def given(*words: str, command: str = "run", **said: Any) -> Resuming:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     words = (*RUN, *words) if command == "run" else words
     with commands[command].make_context(command, list(words)) as context:
-        return resuming_with(context, PLAN)
+        return resuming_with(context, PLAN, **said)
 
 
 def test_what_the_plan_holds_is_not_said_again() -> None:
-    more = ["--retries", "5", "--on-failure", "skip", "--yes", "--json", "--partition", "3"]
+    more = ["--retries", "5", "--on-failure", "skip", "--yes", "-o", "json", "--partition", "3"]
     kept = ["-b", PLAN.bootstrap_servers, "--client-config", "/etc/kafka.properties"]
     assert given(*more, *kept) == Resuming()
 
@@ -48,6 +54,17 @@ def test_how_to_drain_and_to_connect_is_said() -> None:
         for name, value in zip(wanted[::2], wanted[1::2], strict=True)
     }
     assert "--set 'index=a b'" in found.command("my plan.json")
+
+
+def test_how_it_is_watched_and_held_to_a_deadline_is_said() -> None:
+    watched = ["--metrics", "127.0.0.1:9000", "--metrics-linger", "1m", "--log-format", "json"]
+    watched += ["--report", "r.html"]
+    at = BY.astimezone().isoformat(timespec="minutes")
+    found = given("--deadline", "6h", *watched, deadline=BY)
+    assert found.options == ("--deadline", at, *watched)
+    assert parse_deadline(at) == BY
+    changed = given("--deadline", "6h", deadline=BY, changed={"deadline": None})
+    assert changed.options == ()
 
 
 def test_a_redrive_and_a_resume_say_theirs() -> None:
@@ -108,5 +125,5 @@ def test_a_new_option_is_either_fixed_while_a_drain_runs_or_taken_by_it() -> Non
     changed = {each.name for each in fields(LocalSettings)} - FIXED
     of_failures = {each.name for each in fields(FailureSettings)}
 
-    assert changed == {*RESUMABLE, "deadline"}
+    assert changed == set(RESUMABLE)
     assert {field for field, _, _ in SETTABLE.values()} == changed | of_failures

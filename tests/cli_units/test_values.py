@@ -70,7 +70,7 @@ WRONG = ["", " ", "-1", "+1", "1.", ".5", "1e3", "1_000", "one", "0x10", "inf", 
         ),
         (
             lambda text: parse_deadline(text, NOW),
-            ["", "soon", "25:00", "12:60", "8pm", "2026-11-21T08:00", "8", "9" * 14 + "h"],
+            ["", "soon", "25:00", "12:60", "8pm", "2026-11-21", "T", "8", "9" * 14 + "h"],
             "08:00",
         ),
     ],
@@ -141,6 +141,11 @@ def test_a_concurrency_is_a_number_or_found(
 def test_a_deadline_is_so_long_from_now() -> None:
     for text, hours in {"6h": 6, "90m": 1.5, "1h30m": 1.5, " 30s ": 1 / 120}.items():
         assert parse_deadline(text, NOW) == NOW + timedelta(hours=hours)
+
+
+def test_a_deadline_may_be_a_date_as_a_command_to_resume_has_it() -> None:
+    assert parse_deadline("2026-11-21T08:00:00+01:00", NOW) == NOW + timedelta(hours=13)
+    assert parse_deadline("2026-11-21T08:00", NOW).utcoffset() is not None
 
 
 def test_a_time_of_day_is_the_next_one_here() -> None:

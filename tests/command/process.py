@@ -37,7 +37,7 @@ class Outcome:
 
     @property
     def answer(self) -> dict[str, Any]:
-        """What --json gave: one object, and nothing else on stdout."""
+        """What -o json gave: one object, and nothing else on stdout."""
         assert self.out.count("\n") == 1, self.out
         found = json.loads(self.out)
         assert isinstance(found, dict)
@@ -63,8 +63,9 @@ class Outcome:
         return words
 
     def _said(self, prefix: str) -> str:
-        found = [line for line in self.err.splitlines() if line.startswith(prefix)]
-        assert len(found) == 1, self.err
+        said = [*self.out.splitlines(), *self.err.splitlines()]
+        found = [line for line in said if line.startswith(prefix)]
+        assert len(found) == 1, said
         return found[0].removeprefix(prefix)
 
 

@@ -46,10 +46,9 @@ def topic(make_topic: MakeTopic) -> Topic:
 def test_it_is_told_before_meanwhile_and_at_the_end(
     command: Command, topic: Topic, write: Path
 ) -> None:
-    outcome = command.drain(topic, "--broker-limits", str(write), "--json")
+    outcome = command.drain(topic, "--broker-limits", str(write), "-o", "json")
     told = " ".join(outcome.err.split())
     assert "1,000 messages/s, 98 KiB/s (most that drainer reads; 100 B per message" in told
-    assert "messages/s read, of 1,000 messages/s, 98 KiB/s" in told
     cap = outcome.answer["read_cap"]
     of_cap = [cap[name] for name in ("messages_per_s", "bytes_per_s", "message_bytes")]
     assert of_cap == [1_000, 100_000, 100]
@@ -61,7 +60,7 @@ def test_a_dry_run_and_an_estimate_name_the_cap_that_binds(
     command: Command, topic: Topic, write: Path
 ) -> None:
     what = [*command.what(topic, "count"), "--from", "earliest", "--broker-limits", str(write)]
-    how = ["--order", "none", "--latency", "1ms", "--json"]
+    how = ["--order", "none", "--latency", "1ms", "-o", "json"]
     dry = command("run", *what, *how, "--dry-run")
     assert dry.answer["cap"]["messages_per_s"] == 1_000
     estimated = command("estimate", *what, *how)
@@ -70,14 +69,13 @@ def test_a_dry_run_and_an_estimate_name_the_cap_that_binds(
         assert found["none"]["bound"] == "read cap"
         assert found["none"]["bounds"]["read cap"] == pytest.approx(0.599)
         assert found["write_cap"] is None
-    assert "the brokers' limits on reading" in estimated.err
 
 
 def test_what_produce_writes_is_told_beside_what_it_may(
     command: Command, topic: Topic, make_topic: MakeTopic, write: Path
 ) -> None:
     what = [*command.what(topic, "produce"), "--set", f"topic={make_topic().name}"]
-    how = ["--from", "earliest", "--yes", "--broker-limits", str(write), "--json"]
+    how = ["--from", "earliest", "--yes", "--broker-limits", str(write), "-o", "json"]
     cap = command("run", *what, *how).answer["write_cap"]
     assert cap["messages_per_s"] == 1_000
 
@@ -87,7 +85,7 @@ def test_reading_is_capped_by_what_groups_read_and_writing_by_what_was_sent(
 ) -> None:
     file = put(command, "groups.json", TIGHT, cluster.cluster_id, groups=5)
     what = [*command.what(topic, "produce"), "--set", f"topic={make_topic().name}"]
-    limits = ["--from", "earliest", "--broker-limits", str(file), "--json"]
+    limits = ["--from", "earliest", "--broker-limits", str(file), "-o", "json"]
     asked = [*command.what(topic, "count"), *limits, "--order", "none", "--latency", "1ms"]
 
     estimate = command("estimate", *asked).answer["estimate"]
@@ -105,7 +103,7 @@ def test_reading_on_spark_is_capped_by_what_groups_read(
 ) -> None:
     file = put(command, "groups.json", TIGHT, cluster.cluster_id, groups=5)
     what = [*command.what(topic, "count"), "--from", "earliest", "--yes"]
-    how = ["--master", "local[2]", "--broker-limits", str(file), "--json"]
+    how = ["--master", "local[2]", "--broker-limits", str(file), "-o", "json"]
 
     assert command("run", *what, *how).answer["read_cap"]["messages_per_s"] == 5_000
 

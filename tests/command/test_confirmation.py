@@ -33,7 +33,7 @@ def is_untouched(command: Command, topic: Topic, cluster: Cluster) -> bool:
 def test_without_a_terminal_and_without_yes_it_refuses(
     command: Command, topic: Topic, cluster: Cluster
 ) -> None:
-    outcome = command(*run_words(command, topic), "--json", code=3)
+    outcome = command(*run_words(command, topic), "-o", "json", code=3)
     assert "--yes" in outcome.hint
     assert (outcome.answer["status"], outcome.answer["exit_code"]) == ("refused", 3)
     assert "[0, 300)" in outcome.err, "what would be confirmed is shown all the same"

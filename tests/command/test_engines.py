@@ -25,11 +25,6 @@ def dry_run(command: Command, topic: Topic, *more: str, **env: str) -> Outcome:
     return command("run", *what, *more, env=env)
 
 
-def engine_line(outcome: Outcome) -> str:
-    (line,) = [line for line in outcome.err.splitlines() if line.startswith("  engine ")]
-    return " ".join(line.split())
-
-
 @needs_java
 def test_the_plan_of_action_says_what_spark_is_given(command: Command, topic: Topic) -> None:
     outcome = dry_run(
@@ -37,11 +32,13 @@ def test_the_plan_of_action_says_what_spark_is_given(command: Command, topic: To
         topic,
         *("--engine", "spark", "--tasks", "4", "--wave", "64MiB"),
         *("--spark-conf", "spark.executor.memory=2g", "--spark-conf", "spark.a.secret=hidden"),
-        "--json",
+        "-o",
+        "json",
     )
 
-    assert engine_line(outcome) == "engine Spark on local[*] (as --engine says)"
-    assert outcome.answer["engine"]["settings"] == {
+    engine = outcome.answer["engine"]
+    assert (engine["title"], engine["why"]) == ("Spark on local[*]", "as --engine says")
+    assert engine["settings"] == {
         "waves": "64 MiB each, handled by 4 tasks at once",
         "state": f"{command.plan(topic)}.state",
         "spark conf": "spark.a.secret=***, spark.executor.memory=2g",
@@ -112,6 +109,6 @@ def test_a_resume_may_go_to_spark_and_says_so_before_it_begins(
 
 def test_spark_is_not_started_for_nothing(command: Command, topic: Topic) -> None:
     command.drain(topic)
-    outcome = command.resume(topic, "--engine", "spark", "--json")
+    outcome = command.resume(topic, "--engine", "spark", "-o", "json")
     assert "this process  (nothing is left to handle)" in outcome.err
     assert outcome.answer["engine"] == "process"

@@ -22,7 +22,7 @@ def test_what_fails_is_tried_again_before_its_lane_goes_on(
     command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
     topic = make_topic(ONE_BAD_LANE)
-    outcome = command.drain(topic, *SOON, "--json", bad="bad", times=2)
+    outcome = command.drain(topic, *SOON, "-o", "json", bad="bad", times=2)
     assert command.record.attempts(0, 1) == [1, 2, 3]
     assert command.record.attempts(2) == [1, 2, 3]
     command.record.check_order()
@@ -31,8 +31,6 @@ def test_what_fails_is_tried_again_before_its_lane_goes_on(
     assert (answer["failures"], answer["retries"], answer["dead_letter_topic"]) == (6, 6, None)
     assert answer["errors"] == [["LookupError: the document is locked", 6]]
     accounts(answer["sub_messages"], read=7, done=7)
-    assert "6 failed attempts on 3 sub-messages, 6 retries" in outcome.err
-    assert "6 x LookupError: the document is locked" in outcome.err
     assert committed(cluster, topic) == {0: 4}
 
 
@@ -40,22 +38,21 @@ def test_a_parked_lane_waits_and_the_plan_keeps_the_policy_until_a_resume_change
     command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
     topic = make_topic(ONE_BAD_LANE)
-    more = (*SOON, "--retries", "1", "--on-failure", "park", "--json")
+    more = (*SOON, "--retries", "1", "--on-failure", "park", "-o", "json")
     outcome = command.drain(topic, *more, code=5, bad="bad")
     answer = outcome.answer
     assert (answer["status"], answer["parked_lanes"]) == ("halted", 1)
     (lane,) = answer["parked_first"]
     assert (lane["key"], lane["place"]) == ("'bad'", f"{topic.name}/0/0[1]")
-    assert f"'bad' at {topic.name}/0/0[1]: LookupError" in outcome.err
     accounts(answer["sub_messages"], read=7, done=4, pending=3)
     assert committed(cluster, topic) == {0: 0}
     kept = command("plan", "show", str(command.plan(topic)))
-    assert "1, after 1ms" in kept.err
-    assert "park its lane" in kept.err
+    assert "1, after 1ms" in kept.out
+    assert "park its lane" in kept.out
 
     command.resume(topic, code=5, bad="bad")
     assert command.record.attempts(0, 1) == [1, 2] * 2
-    changed = ("--retries", "0", "--on-failure", "skip", "--no-breaker", "--json")
+    changed = ("--retries", "0", "--on-failure", "skip", "--no-breaker", "-o", "json")
     resumed = command.resume(topic, *changed, code=6, bad="bad")
     accounts(resumed.answer["sub_messages"], done=4, failed=3)
     command.record.check_order()
@@ -73,13 +70,13 @@ def many(count: int, bad_every: int) -> tuple[list[str], str]:
 def test_too_many_given_up_halt_the_drain(command: Command, make_topic: MakeTopic) -> None:
     values, bad = many(100, 10)
     topic = make_topic(values)
-    more = ("--retries", "0", "--on-failure", "skip", "-c", "1", "--json")
+    more = ("--retries", "0", "--on-failure", "skip", "-c", "1", "-o", "json")
     outcome = command.drain(topic, *more, "--max-failures", "3", code=5, bad=bad)
     assert "more than --max-failures 3" in outcome.error
     accounts(outcome.answer["sub_messages"], failed=3)
-    again = command.resume(topic, "--json", code=5, bad=bad)
+    again = command.resume(topic, "-o", "json", code=5, bad=bad)
     assert "gave up 4 sub-messages in all runs" in again.error
-    finished = command.resume(topic, "--max-failures", "none", "--json", code=6, bad=bad)
+    finished = command.resume(topic, "--max-failures", "none", "-o", "json", code=6, bad=bad)
     accounts(finished.answer["sub_messages"], done=90, failed=10)
 
 
@@ -87,7 +84,7 @@ def test_an_outage_is_waited_out_and_nothing_is_given_up(
     command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
     topic = make_topic(distinct(400))
-    more = ("--on-failure", "skip", "-c", "10", "--json")
+    more = ("--on-failure", "skip", "-c", "10", "-o", "json")
     running = command.begin(topic, *more, up=command.gate, down_from=100)
     running.says("the downstream is failing")
     begun = len(command.record.begun())

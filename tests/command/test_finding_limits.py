@@ -61,7 +61,7 @@ def test_cleanup_lists_by_name_asks_and_removes(command: Command, cluster: Clust
     assert "--yes" in outcome.hint
     assert name in find_test_topics(cluster)
 
-    answer = command("limits", "cleanup", "-b", command.bootstrap, "--yes", "--json").answer
+    answer = command("limits", "cleanup", "-b", command.bootstrap, "--yes", "-o", "json").answer
     assert name in answer["removed"]
     eventually(lambda: name not in find_test_topics(cluster), "it is gone")
 
@@ -74,13 +74,14 @@ def test_each_combination_of_what_is_swept_is_asked_for_and_shown(
         LimitsFile(out).write(
             measured({100: 1_000.0}, cluster_id=cluster.cluster_id, groups=groups)
         )
-    words = ("--bytes", "100", "--max-rate", "100MB/s", "--consumer-groups", "1,5", "--json")
+    words = ("--bytes", "100", "--max-rate", "100MB/s", "--consumer-groups", "1,5")
 
-    outcome = command("limits", "-b", command.bootstrap, *words, "--report", "limits.html")
+    shown = command("limits", "-b", command.bootstrap, *words, "--report", "limits.html").out
+    outcome = command("limits", "-b", command.bootstrap, *words, "-o", "json")
 
     found = from_json(outcome.answer["limits"])
     assert [limits.settings.consumer_groups for limits in found] == [1, 5]
-    rows = [" ".join(line.split()) for line in outcome.err.splitlines()]
+    rows = [" ".join(line.split()) for line in shown.splitlines()]
     # At 80%: what a drain may write, and read.
     assert [
         row for row in rows if row.startswith("100 B 1 group reading 1,000 ") and " 800 800 " in row
@@ -126,7 +127,7 @@ def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(
     (kept,) = LimitsFile(command.folder / "limits.json").load()
     assert len(kept.trials) == 1
 
-    outcome = command.start(*words, "--json").ends(0, PATIENCE_S)
+    outcome = command.start(*words, "-o", "json").ends(0, PATIENCE_S)
 
     (found,) = from_json(outcome.answer["limits"])
     assert not found.missing

@@ -14,7 +14,7 @@ def test_a_handler_that_raises_halts_the_drain_and_is_named_with_the_place(
     command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:
     topic = make_topic(operations(200))
-    outcome = command.drain(topic, "--json", "-c", "10", code=5, fail="0/60/1", pause_ms=1)
+    outcome = command.drain(topic, "-o", "json", "-c", "10", code=5, fail="0/60/1", pause_ms=1)
     assert f"{topic.name}/0/60[1]" in outcome.error
     assert re.search(r"LookupError: the document is locked \(\w+\.py:\d+\)$", outcome.error)
     assert outcome.resume_words[:2] == ["resume", command.plan(topic).name]

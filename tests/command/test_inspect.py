@@ -28,7 +28,7 @@ def test_a_whole_look_is_exact_and_leaves_no_trace(
     cluster.alter_committed(command.group(topic), topic.name, {0: 100})
     before = cluster.group(command.group(topic))
 
-    outcome = command("inspect", *command.what(topic), "--full", "--json")
+    outcome = command("inspect", *command.what(topic), "--full", "-o", "json")
 
     exact = Counter(
         repr(doc) for value in operations(300, lanes=5)[100:] for doc in json.loads(value)
@@ -49,7 +49,7 @@ def test_a_whole_look_is_exact_and_leaves_no_trace(
 
 
 def test_a_topic_that_is_not_there_is_refused(command: Command) -> None:
-    what = ["-b", command.bootstrap, "--topic", "no-such-topic", "--group", "g", "--json"]
+    what = ["-b", command.bootstrap, "--topic", "no-such-topic", "--group", "g", "-o", "json"]
 
     outcome = command("inspect", *what, code=3)
 

@@ -48,6 +48,6 @@ def test_a_master_in_the_environment_is_for_a_whole_look_alone(
     master = {"DRAINER_SPARK_MASTER": "local[1]", "DRAINER_TASKS": "7"}
     what = [*command.what(topic), "--from", "earliest"]
 
-    outcome = command("inspect", *what, "--json", env=master)
+    outcome = command("inspect", *what, "-o", "json", env=master)
 
     assert outcome.answer["reading"]["tasks"] is None

@@ -80,7 +80,7 @@ def test_a_drain_in_the_background_is_not_stopped_by_its_terminal(
 def test_what_is_to_run_at_the_end_gets_the_summary(command: Command, topic: Topic) -> None:
     told, status = command.home / "told.json", command.home / "status"
     hook = f"cat > {told}; echo $DRAINER_STATUS > {status}; echo hook-says; exit 3"
-    outcome = command.drain(topic, "--on-end", hook, "--json")
+    outcome = command.drain(topic, "--on-end", hook, "-o", "json")
     assert json.loads(told.read_text())["sub_messages"]["done"] == 600
     assert "--on-end failed with exit code 3" in outcome.err
     assert "hook-says" in outcome.err
@@ -112,7 +112,7 @@ def test_a_halt_is_told_and_no_secret_of_it(command: Command, make_topic: MakeTo
     )
     assert json.loads(told.read_text())["exit_code"] == 5
     assert "T0K3N" not in outcome.err + outcome.out
-    assert "--on-end …" in outcome.err
+    assert "--on-end …" in outcome.out
 
 
 def test_who_will_be_late_hears_of_it_once(command: Command, topic: Topic) -> None:

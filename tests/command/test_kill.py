@@ -122,7 +122,7 @@ def test_auto_keeps_order_and_is_resumed_after_a_kill(
     command.wait_for(running, "done", 1_000)
     running.kill()
 
-    outcome = command.resume(topic, *AUTO, "--json", pause_ms=20)
+    outcome = command.resume(topic, *AUTO, "-o", "json", pause_ms=20)
 
     assert outcome.answer["status"] == "done"
     found = outcome.answer["auto"]

@@ -25,7 +25,7 @@ def test_a_drain_is_a_log_from_plan_of_action_to_summary(
     command: Command, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(operations(100))
-    outcome = command.drain(topic, *AS_JSON, "--json")
+    outcome = command.drain(topic, *AS_JSON, "-o", "json")
 
     assert [line["event"] for line in events(outcome.err)] == [
         "plan_of_action",
@@ -67,7 +67,7 @@ def test_what_a_handler_prints_and_logs_by_its_own_set_up_is_part_of_the_log(
     file = command.home / "talks.py"
     file.write_text(SETS_UP_LOGGING)
     what = ["--topic", topic.name, "--group", "g", "-b", command.bootstrap, "--from", "earliest"]
-    outcome = command("run", *what, "--handler", f"{file}:Talks", "--yes", "--json", *AS_JSON)
+    outcome = command("run", *what, "--handler", f"{file}:Talks", "--yes", "-o", "json", *AS_JSON)
 
     assert outcome.answer["status"] == "done"
     assert of(outcome.err, "summary")

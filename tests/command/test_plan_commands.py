@@ -97,7 +97,7 @@ def refuses(
     for name, running in started.items():
         outcome = running.ends(verified if "verify" in name else 3)
         for words in told:
-            assert words in outcome.err, name
+            assert words in outcome.out + outcome.err, name
         assert outcome.hint
     assert plan.read_bytes() == before
 
@@ -110,11 +110,11 @@ def test_show_tells_how_far_it_has_come_and_asks_no_broker(
 ) -> None:
     plan = command.plan(interrupted)
     outcome = command("plan", "show", str(plan))
-    assert outcome.out == ""
-    assert "[10, 100)" in outcome.err
-    assert f"drainer resume {plan}" in outcome.err
-    assert f"drainer plan undo {plan}" in outcome.err
-    answer = command("plan", "show", str(plan), "--json").answer
+    assert outcome.err == ""
+    assert "[10, 100)" in outcome.out
+    assert f"drainer resume {plan}" in outcome.out
+    assert f"drainer plan undo {plan}" in outcome.out
+    answer = command("plan", "show", str(plan), "-o", "json").answer
     assert answer["partitions"]["0"]["prior"] == BEGAN
     assert answer["claims"]["all"]["0"]["sub_messages"]["done"] == COUNT - BEGAN - 1
 
@@ -125,13 +125,13 @@ def test_show_tells_how_far_it_has_come_and_asks_no_broker(
 def test_verify_says_each_thing_that_it_checked(
     command: Command, interrupted: Topic, cluster: Cluster
 ) -> None:
-    outcome = command("plan", "verify", str(command.plan(interrupted)), "--json")
+    outcome = command("plan", "verify", str(command.plan(interrupted)), "-o", "json")
     assert (outcome.answer["status"], len(outcome.answer["checks"]) >= 7) == ("ok", True)
     for told in ("digest", "the journal", "cluster", "topic", "pending", "members", "left it"):
-        assert told in outcome.err
+        assert told in outcome.out
     assert "passed" in outcome.err
     cluster.alter_committed(command.group(interrupted), interrupted.name, {0: 3})
-    answer = command("plan", "verify", str(command.plan(interrupted)), "--json", code=7).answer
+    answer = command("plan", "verify", str(command.plan(interrupted)), "-o", "json", code=7).answer
     assert (answer["status"], answer["exit_code"]) == ("refused", 7)
     (failed,) = [check for check in answer["checks"] if not check["ok"]]
     assert "moved it" in failed["error"]
@@ -199,7 +199,7 @@ def test_undo_puts_the_group_back_and_a_resume_goes_on_from_there(
     refused = command("plan", "undo", plan, code=3)
     assert f"partition 0: {HELD} -> {BEGAN}" in refused.err
     assert "--yes" in refused.hint
-    assert command("plan", "undo", plan, "--yes", "--json").answer["status"] == "moved"
+    assert command("plan", "undo", plan, "--yes", "-o", "json").answer["status"] == "moved"
     assert "already at its offsets from before" in command("plan", "undo", plan).err
     assert committed(cluster, interrupted) == {0: BEGAN}
     command("plan", "verify", plan)

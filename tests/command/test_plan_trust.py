@@ -225,9 +225,9 @@ def test_the_plan_of_another_user_is_looked_at_taken_and_gone_on_with(
 
     for error in refusals(command, plan, topic):
         assert "belongs to nobody (uid 65534)" in error
-    shown = command("plan", "show", str(plan)).err
-    assert f"warning: {plan} belongs to nobody" in shown
-    assert str(command.handlers) in shown
+    shown = command("plan", "show", str(plan))
+    assert f"warning: {plan} belongs to nobody" in shown.err
+    assert str(command.handlers) in shown.out
     assert "--yes" in command("plan", "take", str(plan), code=3).hint
 
     copy = command.folder / "my copy.json"

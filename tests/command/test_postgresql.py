@@ -204,7 +204,7 @@ def test_a_drain_writes_to_a_real_postgresql_what_the_page_says(
         words = RUN.replace("\\\n", "").split()
 
         ended = command.drain(
-            topic, *words, "--json", code=6, handler=handler, dsn=dsn, shop=shop.url
+            topic, *words, "-o", "json", code=6, handler=handler, dsn=dsn, shop=shop.url
         )
 
         assert now() == LEFT

@@ -61,7 +61,7 @@ def test_what_a_drain_gave_up_is_done_under_the_ids_that_it_had(
     command.drain(topic, *DEAD, code=6, bad="bad")
     ids = [letter.id for letter in letters_of(command, topic)]
     name = default_name(command, topic)
-    outcome = redrive(command, name, "--json")
+    outcome = redrive(command, name, "-o", "json")
     done = [line for line in command.record.lines() if line.mark == "done" and line.attempt > 1]
     assert [line.id for line in done] == ids
     assert [line.place for line in done] == [(0, 0, 1), (0, 1, 0), (0, 2, 0)]
@@ -71,7 +71,7 @@ def test_what_a_drain_gave_up_is_done_under_the_ids_that_it_had(
     assert f"Redrive dead letters of {name}" in outcome.err
     assert cluster.committed(f"drainer.redrive.{name}", name, [0]) == {0: 4}, "and its receipt"
     assert cluster.committed(command.group(topic), topic.name, [0]) == {0: 4}
-    again = redrive(command, name, "--json")
+    again = redrive(command, name, "-o", "json")
     assert again.answer["status"] == "empty"
 
 
@@ -80,21 +80,20 @@ def test_filters_choose_and_what_was_not_meant_is_found_by_the_next_redrive(
 ) -> None:
     letters = [died(n, f"doc-{n % 3}", "OSError" if n > 5 else "ValueError") for n in range(9)]
     write_letters(dead, letters)
-    first = redrive(command, dead.name, "--sub-key", "doc-1", "--error", "valueerror", "--json")
+    first = redrive(command, dead.name, "--sub-key", "doc-1", "--error", "valueerror", "-o", "json")
     assert sorted(offsets(command)) == [1, 4]
     accounts(first.answer["messages"], read=9, done=2, pending=7)
     assert first.answer["left_alone"] == {"not asked for": 7}
     assert "those with sub-key doc-1 and error valueerror" in first.err
-    assert "7 x not asked for" in first.err
 
     write_letters(dead, [died(9, "doc-0"), died(10, "doc-1")])
-    second = redrive(command, dead.name, "--sub-key", "doc-0", "--sub-key", "doc-1", "--json")
+    second = redrive(command, dead.name, "--sub-key", "doc-0", "--sub-key", "doc-1", "-o", "json")
     assert sorted(offsets(command)) == [0, 1, 3, 4, 6, 7, 9, 10]
     assert second.answer["left_alone"] == {"not asked for": 3}
     lanes = [n for n in offsets(command, "begun") if n % 3 == 0]
     assert lanes == sorted(lanes)
 
-    last = redrive(command, dead.name, "--json")
+    last = redrive(command, dead.name, "-o", "json")
     assert sorted(offsets(command)) == list(range(11))
     accounts(last.answer["messages"], read=3, done=3, pending=0)
 
@@ -102,7 +101,15 @@ def test_filters_choose_and_what_was_not_meant_is_found_by_the_next_redrive(
 def outstanding(command: Command, topic: Topic, *more: str) -> list[tuple[int, bool]]:
     """The messages whose letters the list has, and whether it says that they were redriven."""
     answer = command(
-        "dead", "list", "-b", topic.bootstrap, "--dead-letter-topic", topic.name, "--json", *more
+        "dead",
+        "list",
+        "-b",
+        topic.bootstrap,
+        "--dead-letter-topic",
+        topic.name,
+        "-o",
+        "json",
+        *more,
     ).answer
     return sorted((each["message_offset"], each["redriven"]) for each in answer["newest"])
 
@@ -115,8 +122,8 @@ def test_the_list_has_what_is_outstanding(command: Command, dead: Topic) -> None
     everything = [(0, False), (1, True), (2, False), (2, True), (3, False)]
     assert outstanding(command, dead, "--all") == everything
     listed = command("dead", "list", "-b", dead.bootstrap, "--dead-letter-topic", dead.name)
-    assert f"{dead.name}: 3 dead letters outstanding, 2 redriven" in listed.err
-    assert f"as recorded by group drainer.redrive.{dead.name}" in listed.err
+    assert f"{dead.name}: 3 dead letters outstanding, 2 redriven" in listed.out
+    assert f"as recorded by group drainer.redrive.{dead.name}" in listed.out
 
     redrive(command, dead.name)
     assert outstanding(command, dead) == []
@@ -131,7 +138,9 @@ def test_letters_of_different_drains_are_not_redriven_together_unless_told(
     write_letters(
         dead, [died(0, "a"), died(1, "b", group="billing"), died(2, "c", handler="mail:Send")]
     )
-    dry = redrive(command, dead.name, "--dry-run", "--json", "--mixed", "--sub-key", "doc").answer
+    dry = redrive(
+        command, dead.name, "--dry-run", "-o", "json", "--mixed", "--sub-key", "doc"
+    ).answer
     assert (dry["status"], dry["offsets"]) == ("dry-run", 3)
     assert dry["redrive"]["letters"]["sub_keys"] == ["doc"]
     assert dry["failures"]["on_failure"] == "dead-letter"
@@ -147,6 +156,7 @@ def test_letters_of_different_drains_are_not_redriven_together_unless_told(
     one = ("--source", "indexer", "--source", "shop:Reindex", "--group", "mine")
     outcome = redrive(command, dead.name, *one, "--plan", "mine.json")
     assert command.left_behind == ["mine.json"]
+    assert "2 did not match the filter" in outcome.out
     assert "all letters come from topic orders, group indexer" in outcome.err
     assert "warning: the handler shop:Reindex gave these letters up" in outcome.err
     assert "those with source indexer, shop:Reindex" in outcome.err
@@ -168,7 +178,7 @@ def test_killed_it_is_resumed_from_its_plan(command: Command, dead: Topic) -> No
     running.kill()
     (plan,) = command.folder.glob("*.plan.json")
     assert plan.name == f"{dead.name}.redrive.plan.json"
-    outcome = command("resume", str(plan), "--yes", "--json", *command.options())
+    outcome = command("resume", str(plan), "--yes", "-o", "json", *command.options())
     assert set(offsets(command)) == set(range(60))
     accounts(outcome.answer["messages"], read=61, done=60, pending=1)
     assert outcome.answer["left_alone"] == {"not asked for": 1}
@@ -189,11 +199,11 @@ def test_another_plan_in_another_folder_repeats_no_letter(
     redrive(command, dead.name, "--error", "OSError")
     assert sorted(offsets(command)) == list(range(0, 40, 2))
 
-    rest = redrive(command, dead.name, "--plan", str(elsewhere(command)), "--json")
+    rest = redrive(command, dead.name, "--plan", str(elsewhere(command)), "-o", "json")
 
     assert sorted(offsets(command)) == list(range(40)), "each of them once"
     accounts(rest.answer["messages"], read=20, done=20)
-    assert redrive(command, dead.name, "--json").answer["status"] == "empty", "in either folder"
+    assert redrive(command, dead.name, "-o", "json").answer["status"] == "empty", "in either folder"
     ends = {n: log.end - 1 for n, log in cluster.log_bounds(dead.name, [0, 1], READS).items()}
     found = cluster.committed(f"drainer.redrive.{dead.name}", dead.name, [0, 1])
     assert found == ends, "nothing but the last receipt is behind it"
@@ -211,11 +221,11 @@ def test_what_can_not_be_redriven_is_skipped_and_holds_nothing_back(
     dead.produce(["not a letter"] * 26)
     write_letters(dead, [died(n, "doc") for n in range(5, 10)])
 
-    first = redrive(command, dead.name, "--json")
+    first = redrive(command, dead.name, "-o", "json")
     accounts(first.answer["messages"], read=37, done=10, skipped=27)
     assert set(first.answer["skipped_for"].values()) == {1, 26}
     assert first.answer["left_alone"] == {}
-    again = redrive(command, dead.name, "--plan", str(elsewhere(command)), "--json")
+    again = redrive(command, dead.name, "--plan", str(elsewhere(command)), "-o", "json")
 
     assert again.answer["status"] == "empty"
     assert sorted(offsets(command)) == list(range(10))
@@ -230,7 +240,7 @@ def test_what_can_not_be_redriven_is_skipped_and_holds_nothing_back(
         header = ("drainer-dead-letter/99", other.headers[0][1])
         sender.send(replace(other, headers=(header,)))
         assert sender.all_told() == [None]
-    later = redrive(command, dead.name, "--plan", str(elsewhere(command)), "--json")
+    later = redrive(command, dead.name, "--plan", str(elsewhere(command)), "-o", "json")
     assert later.answer["skipped_for"] == {}, "another version of drainer may read it"
     assert "another version" in str(later.answer["left_alone"])
 
@@ -239,11 +249,11 @@ def test_a_redrive_is_known_when_its_group_has_expired(
     command: Command, dead: Topic, cluster: Cluster
 ) -> None:
     write_letters(dead, [died(n, "doc") for n in range(5)])
-    redrive(command, dead.name, "--json")
+    redrive(command, dead.name, "-o", "json")
     cluster.delete_group(f"drainer.redrive.{dead.name}")  # as brokers do after some days
     write_letters(dead, [died(n, "doc") for n in range(5, 7)])
 
-    redrive(command, dead.name, "--plan", str(elsewhere(command)), "--json")
+    redrive(command, dead.name, "--plan", str(elsewhere(command)), "-o", "json")
 
     assert sorted(offsets(command)) == list(range(7)), "each of them once"
 

@@ -35,7 +35,7 @@ def test_an_empty_backlog_is_done_and_says_so(
     command: Command, topic: Topic, cluster: Cluster
 ) -> None:
     cluster.alter_committed(command.group(topic), topic.name, {0: 50})
-    outcome = command.drain(topic, "--from", "committed", "--json")
+    outcome = command.drain(topic, "--from", "committed", "-o", "json")
     assert "Nothing to drain" in outcome.err
     assert outcome.answer["status"] == "empty"
     assert outcome.answer["exit_code"] == 0

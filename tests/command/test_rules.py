@@ -43,7 +43,7 @@ def test_what_rules_leave_out_is_not_handled_and_is_accounted_for(
     messages = values(200)
     count = keys_of(messages)
     topic = make_topic(messages)
-    outcome = command.drain(topic, *RULES, "--json")
+    outcome = command.drain(topic, *RULES, "-o", "json")
     odd = count["odd-1"] + count["odd-2"]
     by_rule = {"skip-key hot": count["hot"], "key =~ 'odd-.*'": odd}
     assert outcome.answer["skipped_by"] == by_rule
@@ -61,7 +61,7 @@ def test_what_rules_leave_out_is_not_handled_and_is_accounted_for(
 def test_the_first_of_each_sub_key_are_handled(command: Command, make_topic: MakeTopic) -> None:
     messages = values(50)
     topic = make_topic(messages)
-    outcome = command.drain(topic, "--max-per-key", "3", "--json")
+    outcome = command.drain(topic, "--max-per-key", "3", "-o", "json")
     rest = 4 * len(messages) - 3 * len(KEYS)
     assert outcome.answer["skipped_by"] == {"max-per-key": rest}
     assert outcome.answer["sub_messages"]["skipped"] == rest
@@ -83,11 +83,13 @@ def test_a_resume_takes_its_rules_from_the_plan_or_from_what_is_said(
     running.signal(signal.SIGINT)
     running.ends(4)
     plan = str(command.plan(topic))
-    shown = command("plan", "show", plan, "--json").answer
+    shown = command("plan", "show", plan, "-o", "json").answer
     assert shown["ruled"]["skipped_by"] == {"skip-key a": 2}
 
-    assert command.resume(topic, "--no-rules", "--dry-run", "--json").answer["rules"]["skip"] == []
-    outcome = command.resume(topic, "--skip-key", "b", "--json")
+    assert (
+        command.resume(topic, "--no-rules", "--dry-run", "-o", "json").answer["rules"]["skip"] == []
+    )
+    outcome = command.resume(topic, "--skip-key", "b", "-o", "json")
     assert outcome.answer["skipped_by"] == {"skip-key a": 2, "skip-key b": 1}
     assert {place[1] for place in command.record.done()} == {1, 4}
     assert "sub-key a" not in outcome.err.split("Resume the drain")[1].split("✓")[0]

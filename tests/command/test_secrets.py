@@ -14,7 +14,7 @@ from scenarios.brokers import Broker
 
 LOGIN = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}")
 SECRET = "hush"  # is in every one of them
-LOUD = ("--log-format", "json", "--debug", "--json", "--report", "report.html")
+LOUD = ("--log-format", "json", "--debug", "-o", "json", "--report", "report.html")
 FAILS = """
 import drainer
 
@@ -116,16 +116,16 @@ def test_masked_keys_and_error_texts_are_in_nothing_that_is_shown(
 
     told = [
         command("inspect", *what, env=env),
-        command("inspect", *what, "--json", "--report", "inspect.html", env=env),
+        command("inspect", *what, "-o", "json", "--report", "inspect.html", env=env),
         command("estimate", *what, "--latency", "1ms", env=env),
-        command("estimate", *what, "--latency", "1ms", "--json", env=env),
-        command(*run, "halts", *LOUD[:2], "--json", "--report", "halts.html", env=env, code=5),
+        command("estimate", *what, "--latency", "1ms", "-o", "json", env=env),
+        command(*run, "halts", *LOUD[:2], "-o", "json", "--report", "halts.html", env=env, code=5),
         command("plan", "undo", "halts", "--yes", env=env),
-        command(*run, "dies", *letters, "--json", "--report", "dies.html", env=env, code=6),
+        command(*run, "dies", *letters, "-o", "json", "--report", "dies.html", env=env, code=6),
         command("dead", "list", *dead, env=env),
-        command("dead", "list", *dead, "--json", env=env),
+        command("dead", "list", *dead, "-o", "json", env=env),
         command("dead", "show", "0:0", *dead, env=env),
-        command("dead", "show", "0:0", *dead, "--json", env=env),
+        command("dead", "show", "0:0", *dead, "-o", "json", env=env),
     ]
 
     found = written(command, *told)
@@ -133,6 +133,6 @@ def test_masked_keys_and_error_texts_are_in_nothing_that_is_shown(
     monkeypatch.setenv(VARIABLE, env[VARIABLE])
     mask = key_repr(PERSON)
     assert all(mask in told[place].out + told[place].err for place in (0, 1, 4, 7, 8, 9, 10))
-    assert PERSON in command("dead", "list", *dead).err
-    with_filter = command("dead", "list", *dead, "--sub-key", PERSON, "--json", env=env)
+    assert PERSON in command("dead", "list", *dead).out
+    with_filter = command("dead", "list", *dead, "--sub-key", PERSON, "-o", "json", env=env)
     assert with_filter.answer["matching"] == 40

@@ -105,7 +105,7 @@ def test_a_handler_that_holds_the_loop_is_left_behind_with_an_answer(
     command: Command, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(distinct(5))
-    running = command.begin(topic, "--json", handler=BLOCKS_THE_LOOP, hang=1)
+    running = command.begin(topic, "-o", "json", handler=BLOCKS_THE_LOOP, hang=1)
     command.wait_for(running, "begun", 1)
     running.signal(signal.SIGINT)
     running.signal(signal.SIGTERM)  # the kernel makes one of two that are the same

@@ -98,7 +98,7 @@ def test_a_driver_that_is_killed_is_resumed_with_another_number_of_tasks(
     eventually(lambda: bool(below(resumed.pid)), "Spark starts", PATIENCE_S)
     outcome = resumed.ends(0, PATIENCE_S)
 
-    assert "adds" in outcome.err
+    assert "adds" in outcome.out
     assert set(command.record.done()) == every_place(messages)
     command.record.check_order()
     insist_on_few_repeats(command, set(processes))

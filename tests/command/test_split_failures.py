@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from confluent_kafka import Producer
 
@@ -36,16 +34,15 @@ WITHOUT = [(offset, 0) for offset in range(10) if offset != AT]
 def test_a_drain_halts_by_default_and_names_the_option_that_goes_on(
     command: Command, topic: Topic, cluster: Cluster
 ) -> None:
-    halted = command.drain(topic, "--json", code=5)
+    halted = command.drain(topic, "-o", "json", code=5)
     assert f"split failed at {topic.name}/0/{AT}: ValueError: malformed" in halted.error
     assert "recorder.py:" in halted.error
     assert "--on-split-failure dead-letter, skip or park" in halted.hint
     accounts(halted.answer["messages"], dead=0, failed=0, skipped=0)
     assert (AT, 0) not in done(command)
-    skipped = command.resume(topic, "--on-split-failure", "skip", "--json", code=6)
+    skipped = command.resume(topic, "--on-split-failure", "skip", "-o", "json", code=6)
     accounts(skipped.answer["messages"], read=10, done=9, failed=1)
     assert skipped.answer["sub_messages"]["unsplit"] == 1
-    assert re.search(r"not split +1 message", skipped.err)
     assert done(command) == WITHOUT
     assert committed(cluster, topic) == {0: 10}
 
@@ -59,7 +56,7 @@ def test_a_dead_letter_has_the_message_as_it_was_and_a_redrive_splits_it(
     for value in [*same(AT), MALFORMED, *same(4)]:
         producer.produce(topic.name, value.encode(), b"k-1", headers=headers)
     producer.flush()
-    drained = command.drain(topic, *DEAD, "--json", code=6)
+    drained = command.drain(topic, *DEAD, "-o", "json", code=6)
     accounts(drained.answer["sub_messages"], read=10, done=9, dead=1)
     assert done(command) == WITHOUT
     (letter,) = letters_of(command, topic)
@@ -67,35 +64,34 @@ def test_a_dead_letter_has_the_message_as_it_was_and_a_redrive_splits_it(
     assert (letter.payload, list(letter.headers)) == (MALFORMED.encode(), headers)
     name = default_name(command, topic)
     where = ("-b", topic.bootstrap, "--dead-letter-topic", name)
-    shown = command("dead", "show", "0:0", *where).err
+    shown = command("dead", "show", "0:0", *where).out
     for text in ("ValueError: malformed", "k-1", "trace: t-1", MALFORMED, "message"):
         assert text in shown, shown
 
-    again = redrive(command, name, "--json", code=6)
+    again = redrive(command, name, "-o", "json", code=6)
     accounts(again.answer["messages"], read=1, dead=1)
-    mended = redrive(command, name, "--json", mended=1)
+    mended = redrive(command, name, "-o", "json", mended=1)
     accounts(mended.answer["messages"], read=1, done=1)
     accounts(mended.answer["sub_messages"], read=2, done=2)
     assert done(command) == [*WITHOUT, (AT, 0), (AT, 1)]
     lines = [line for line in command.record.lines() if line.place[1] == AT]
     assert {line.attempt for line in lines} == {1}
     assert {line.id.rpartition(":")[0] for line in lines} == {letter.id.rpartition(":")[0]}
-    assert redrive(command, name, "--json", mended=1).answer["status"] == "empty"
+    assert redrive(command, name, "-o", "json", mended=1).answer["status"] == "empty"
 
 
 def test_parking_stops_the_partition_there_and_a_resume_splits_again(
     command: Command, topic: Topic, cluster: Cluster
 ) -> None:
-    parked = command.drain(topic, "--on-split-failure", "park", "--json", code=5)
+    parked = command.drain(topic, "--on-split-failure", "park", "-o", "json", code=5)
     assert done(command) == WITHOUT[:AT]
     (lane,) = parked.answer["parked_first"]
     assert (lane["key"], lane["place"]) == ("partition 0", f"{topic.name}/0/{AT}[0]")
     assert "split failed, so its lanes are unknown" in lane["error"]
-    assert "split failed, so its lanes are unknown" in parked.err
     assert committed(cluster, topic) == {0: AT}
-    accounts(command.resume(topic, "--json", code=5).answer["messages"], read=10, done=AT)
+    accounts(command.resume(topic, "-o", "json", code=5).answer["messages"], read=10, done=AT)
     assert done(command) == WITHOUT[:AT], "parked again"
-    accounts(command.resume(topic, "--json", mended=1).answer["messages"], read=10, done=10)
+    accounts(command.resume(topic, "-o", "json", mended=1).answer["messages"], read=10, done=10)
     command.record.check_order()
     assert sorted(done(command)) == sorted([*WITHOUT, (AT, 0), (AT, 1)])
     assert committed(cluster, topic) == {0: 10}
@@ -114,10 +110,10 @@ def test_what_a_handler_raises_in_split_means_what_it_does_in_handle(
     command: Command, make_topic: MakeTopic, raised: str, code: int, became: str, says: str
 ) -> None:
     topic = make_topic([f"!{raised}", *same(2)])
-    outcome = command.drain(topic, "--on-failure", "skip", "--json", code=code)
+    outcome = command.drain(topic, "--on-failure", "skip", "-o", "json", code=code)
     if raised != "Fatal":
         accounts(outcome.answer["messages"], read=3, **{became: 1})
-    assert says in outcome.err
+    assert says in outcome.out + outcome.err
     assert outcome.answer["sub_messages"]["unsplit"] == (became == "failed")
 
 
@@ -126,10 +122,10 @@ def test_each_counts_once_towards_max_failures_whatever_the_class(
 ) -> None:
     topic = make_topic([MALFORMED, '["c"]', MALFORMED, '["d"]'])
     classes = ("--only", "key == 'c'", "--on-split-failure", "skip", "--max-failures", "2")
-    only = command.drain(topic, *classes, "--json", code=6)
+    only = command.drain(topic, *classes, "-o", "json", code=6)
     assert only.answer["status"] == "class-done"
     assert only.answer["sub_messages"]["unsplit"] == 2
-    rest = command.resume(topic, "--json", code=6)
+    rest = command.resume(topic, "-o", "json", code=6)
     accounts(rest.answer["messages"], read=4, done=2, failed=2)
     accounts(rest.answer["sub_messages"], read=4, done=2, failed=2)
     assert sorted(done(command)) == [(1, 0), (3, 0)]
@@ -144,7 +140,7 @@ def test_what_a_class_gave_up_is_not_split_by_a_better_handler_in_the_rest(
 ) -> None:
     topic = make_topic([MALFORMED, '["c"]', '["d"]'])
     command.drain(topic, "--only", "key == 'c'", "--on-split-failure", "skip", code=6)
-    rest = command.resume(topic, "--same-split", "--json", code=6, mended=1)
+    rest = command.resume(topic, "--same-split", "-o", "json", code=6, mended=1)
     accounts(rest.answer["messages"], read=3, done=2, failed=1)
     assert sorted(done(command)) == [(1, 0), (2, 0)]
 
@@ -166,7 +162,7 @@ def test_inspect_estimate_and_certify_count_them_and_go_on(command: Command, top
     what = [*command.what(topic), "--from", "earliest"]
     inspected = command("inspect", *what)
     assert "split failed on 1 message" in inspected.err
-    estimated = command("estimate", *what, *command.options(), "--latency", "1ms", "--json")
+    estimated = command("estimate", *what, *command.options(), "--latency", "1ms", "-o", "json")
     assert estimated.answer["estimate"]["rejected_messages"] == 1
     assert estimated.answer["estimate"]["sub_messages"] == 9
     assert "split rejects about 1 message, which are left out" in estimated.err

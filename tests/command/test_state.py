@@ -74,7 +74,7 @@ def test_what_tasks_told_is_not_handled_again(
     records.go_on_from(state.settle(task, LOCAL))
     tell(records, values, 20)
 
-    running = command.start(*resume(command, path), "--json")
+    running = command.start(*resume(command, path), "-o", "json")
     running.says("waiting until the tasks of the former driver have ended")
     tell(records, values, 30)  # it has not heard yet
     with pytest.raises(LockLost, match="another driver"):

@@ -74,7 +74,7 @@ def steer(
 
 def listed(command: Command, topic: Topic, **env: str) -> dict[str, Any] | None:
     """The drain of a topic as ``drainer ps`` has it; root sees those of others as well."""
-    drains = command("ps", "--json", env=env).answer["drains"]
+    drains = command("ps", "-o", "json", env=env).answer["drains"]
     (found,) = [each for each in drains if each["topic"] == topic.name] or [None]
     assert found is None or isinstance(found, dict)
     return found
@@ -153,7 +153,7 @@ def test_ps_lists_a_drain_while_it_runs(command: Command, make_topic: MakeTopic)
     assert (found["group"], found["engine"]) == (command.group(topic), "process")
     assert (found["in_flight"], found["concurrency"], found["paused"]) == (1, 4, None)
     assert found["done"] == pytest.approx(39 / 40)
-    (row,) = [line for line in command("ps").err.splitlines() if topic.name in line]
+    (row,) = [line for line in command("ps").out.splitlines() if topic.name in line]
     assert all(word in row for word in (command.plan(topic).name, "draining", str(running.pid)))
     command.gate.touch()
     running.ends(0)
@@ -203,7 +203,7 @@ def test_ps_lists_what_was_killed_or_stopped_in_this_folder_and_how_to_resume_it
         found = is_in_state(command, topic, state)
         assert (found["plan"], found["pid"]) == (str(command.plan(topic)), None)
         assert 0.9 < found["done"] < 1
-    said = command("ps").err
+    said = command("ps").out
     assert "2 in this folder can be resumed" in said
     for topic in (killed, stopped):
         resume = f"drainer resume {command.plan(topic).name}"
@@ -246,7 +246,7 @@ def test_what_is_set_holds_within_a_second_and_is_written_down(
     _, slower, faster_again, ended = plan["history"]
     assert (slower["what"], slower["by"], slower["reason"]) == ("changed", ME, "the DB team asked")
     assert (ended["what"], faster_again["reason"]) == ("ended", None)
-    shown = command("plan", "history", str(command.plan(topic))).err
+    shown = command("plan", "history", str(command.plan(topic))).out
     for words in ("begun", "changed", ME, "concurrency 20 → 2", "reason: the DB team asked"):
         assert words in shown
 
@@ -396,7 +396,7 @@ def test_a_stopped_drain_says_how_to_resume_it_as_it_was_set(
     ended = running.ends(4)
     said = stopping.ends(0)
     assert "stopping: 50 calls in flight" in said.err
-    assert f"the drain has ended: stopped by {ME}" in said.err
+    assert f"the drain has ended: stopped by {ME}" in said.out
     assert said.way_out("resume") == ended.resume_words
     assert " ".join(ended.resume_words).count("--concurrency 50") == 1
     assert " ".join(ended.resume_words).count("--plan-interval 0.2s") == 1
@@ -471,7 +471,7 @@ def test_watchers_see_how_it_ends_and_disturb_nothing(
         steer(command, topic, "set", "concurrency=20", "--reason", "in a hurry")
         first.says("concurrency 8 → 20 (in a hurry)")
         screen.shows("concurrency 8 → 20 (in a hurry)")
-        gone = command.start("watch", plan, "--json")
+        gone = command.start("watch", plan, "-o", "json")
         gone.says("draining")
         gone.signal(signal.SIGINT)
         gone.ends(0)
@@ -481,7 +481,7 @@ def test_watchers_see_how_it_ends_and_disturb_nothing(
         running.ends(0)
         assert time.monotonic() - opened_s < HUNG_UP_S
         for watcher in (first, second):
-            assert "the drain has ended: done" in watcher.ends(0).err
+            assert "the drain has ended: done" in watcher.ends(0).out
         assert "the drain has ended: done" in screen.ends(0)
     frozen.signal(signal.SIGCONT)
     frozen.ended()
@@ -524,7 +524,7 @@ def test_a_drain_without_a_terminal_under_nohup_is_steered_from_elsewhere(
     watcher = command.start("watch", str(command.plan(topic)))
     watcher.says("draining")
     steer(command, topic, "unpause")
-    assert "the drain has ended: done" in watcher.ends(0).err
+    assert "the drain has ended: done" in watcher.ends(0).out
     running.ends(0)
     is_whole(command, messages)
 
@@ -538,7 +538,7 @@ def test_read_only_lets_look_and_refuses_to_change(
     is_refused(command, refused)
     assert "DRAINER_READ_ONLY" in refused.error
     assert command.left_behind == []
-    assert "g-" + other.name in command(*what, "--dry-run", env=READ_ONLY).err
+    assert "g-" + other.name in command(*what, "--dry-run", env=READ_ONLY).out
     assert command.left_behind == []
 
     running = command.begin(topic, *FAST, "-c", "2", gate=command.gate)
@@ -559,7 +559,7 @@ def test_read_only_lets_look_and_refuses_to_change(
 
     before = command.plan(topic).read_bytes()
     for look in ("show", "history", "verify"):
-        assert command("plan", look, plan, env=READ_ONLY).err
+        assert command("plan", look, plan, env=READ_ONLY).out
     for words in (("resume", plan, "--yes"), ("plan", "undo", plan, "--yes")):
         assert "DRAINER_READ_ONLY" in command(*words, env=READ_ONLY, code=3).error
     assert command.plan(topic).read_bytes() == before
@@ -666,7 +666,7 @@ def test_a_socket_that_is_removed_comes_again(
     open_folder.mkdir()
     command.gate.touch()
     running.ends(0)
-    assert "the drain has ended: done" in watcher.ends(0).err
+    assert "the drain has ended: done" in watcher.ends(0).out
     assert not there.exists()
     if not had:
         fallback.rmdir()
@@ -854,7 +854,7 @@ def test_watchers_that_stand_still_disturb_nothing(command: Command, make_topic:
         watcher.signal(signal.SIGSTOP)
     seen = command.start("watch", str(command.plan(topic)))
     running.ends(0)
-    assert "the drain has ended: done" in seen.ends(0).err
+    assert "the drain has ended: done" in seen.ends(0).out
     begun_s = [line.at_s for line in command.record.lines() if line.mark == "begun"]
     assert max(later - earlier for earlier, later in pairwise(begun_s)) < WITHIN_S
     for watcher in frozen:

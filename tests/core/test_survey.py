@@ -240,6 +240,7 @@ def test_what_a_drain_would_halt_at_is_counted_apart_and_the_first_of_it_is_kept
 
     assert merged.failures is not None
     assert merged.failures.messages == 3
+    assert merged.failures.hint.endswith("a drain would stop at these 3 messages.")
     assert "orders/0/3" in merged.failures.first
     found = merged.skew(1.0)
     assert found is not None

@@ -23,16 +23,16 @@ def overview(*given: Sample) -> Overview:
 def shown(sample: Sample) -> str:
     terminal, out, err = samples.terminal()
     terminal.present(letter_page(there_and_back(sample)))
-    assert out.getvalue() == ""
-    return err.getvalue()
+    assert err.getvalue() == ""
+    return out.getvalue()
 
 
 def test_an_offset_is_never_cut_however_wide_the_rest_is() -> None:
-    terminal, _, err = samples.terminal(width=40)
+    terminal, out, _ = samples.terminal(width=40)
     long = Sample("key/" * 100, error=ValueError("text " * 100))
     records = [(as_record(long.letter(), 123_456_789_012), False)]
     terminal.present(overview_page(overview_of("orders.dead", records, LetterFilter(), 20), NONE))
-    row = next(line for line in err.getvalue().splitlines() if "3:123456789012" in line)
+    row = next(line for line in out.getvalue().splitlines() if "3:123456789012" in line)
     assert "orders/2/104[1]" in row
     assert row.count("…") == 2
 
@@ -60,10 +60,10 @@ def test_why_a_letter_can_not_be_redriven_is_shown() -> None:
     assert "no redrive" not in shown(Sample())
     text = shown(Sample(payload=object()))
     assert "drainer can't write its payload exactly" in text
-    terminal, _, err = samples.terminal()
+    terminal, out, _ = samples.terminal()
     letter = read_letter(as_record(Sample(payload="p").letter().without_payload()))
     terminal.present(letter_page(letter))
-    assert "too large for the dead-letter topic" in err.getvalue()
+    assert "too large for the dead-letter topic" in out.getvalue()
 
 
 def test_several_sub_keys_and_barriers_are_named() -> None:
@@ -83,11 +83,11 @@ def test_several_sub_keys_and_barriers_are_named() -> None:
 def test_the_first_line_tells_how_many_are_outstanding(
     redriven: int, key: str | None, all_: bool, headline: str
 ) -> None:
-    terminal, _, err = samples.terminal()
+    terminal, out, _ = samples.terminal()
     records = [(as_record(Sample(each).letter(), n), n < redriven) for n, each in enumerate("abc")]
     wanted = LetterFilter(sub_keys=(key,) if key else ())
     found = overview_of("orders.dead", records, wanted, 20, all_=all_)
     terminal.present(overview_page(found, RedriveProgress("it", {})))
-    lines = err.getvalue().splitlines()
+    lines = out.getvalue().splitlines()
     assert lines[:2] == [headline, "redriven: as recorded by group it"]
-    assert ("attempts  redriven" in err.getvalue()) == all_
+    assert ("attempts  redriven" in out.getvalue()) == all_

@@ -61,9 +61,11 @@ def test_what_only_the_journal_knows_is_folded_in(story: Story) -> None:
     story.file.start_journal(plan.drain_id, plan.generation)
     story.file.append(Record({0: finished(25)}))
     story.file.release()
+    assert ("the journal adds 1 record", None) in examine(story.cluster, story.file.load())
 
     put_back(story)
 
+    assert ("the journal has nothing to add", None) in examine(story.cluster, story.file.load())
     assert story.file.load().plan.watermark(0) == 25
     assert story.left == ["orders.plan.json"]
     assert is_accepted(story)

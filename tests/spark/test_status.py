@@ -74,7 +74,7 @@ def test_the_line_and_the_log_have_wave_tasks_and_stragglers() -> None:
     assert "  tasks 8 (5 handling, 1 waiting, 2 ended)  stragglers 7.0 on worker-1  " in line
 
     stream = io.StringIO()
-    log = logging_as_json(json=False, quiet=False, debug=False, stderr=stream)
+    log = logging_as_json(stderr=stream)
     with log as terminal, LineView(terminal) as view:
         view.update(on_spark(200))
     told = json.loads(stream.getvalue().splitlines()[-1])["engine"]

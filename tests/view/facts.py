@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from drainer.view.page import Cell, Field, Item, Line, Page, Plot, Table
+from drainer.view.terminal import Terminal
 
 from . import samples
 
 
 def shown(page: Page, *, quiet: bool = False) -> str:
-    """The page on a terminal of 120 columns."""
-    terminal, out, err = samples.terminal(quiet=quiet)
-    terminal.present(page)
-    assert out.getvalue() == ""
-    return err.getvalue()
+    """The page on a screen of 120 columns, without its colours."""
+    screen = samples.Screen()
+    Terminal(quiet=quiet, stdout=screen, stderr=screen, width=120).present(page)
+    return re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
 
 
 def items(page: Page) -> Iterator[Item]:

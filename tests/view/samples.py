@@ -22,7 +22,7 @@ from drainer.engine.status import (
 )
 from drainer.policy.concurrency import Concurrency
 from drainer.spark.status import SparkStatus
-from drainer.view.terminal import Terminal
+from drainer.view.terminal import Form, Terminal
 
 ENDED = datetime(2026, 3, 14, 19, 4, 40, tzinfo=timezone(timedelta(hours=1), "CET"))
 EVIL = "<script>document.title = 'pwned'</script>"
@@ -37,11 +37,13 @@ class Screen(io.StringIO):
 
 
 def terminal(
-    *, json: bool = False, quiet: bool = False, debug: bool = False, width: int = 120
+    form: Form | None = None, *, quiet: bool = False, debug: bool = False, width: int = 120
 ) -> tuple[Terminal, io.StringIO, io.StringIO]:
     """A terminal that is none: (terminal, stdout, stderr)."""
     out, err = io.StringIO(), io.StringIO()
-    made = Terminal(json, quiet, debug, stdin=io.StringIO(), stdout=out, stderr=err, width=width)
+    made = Terminal(
+        form, quiet=quiet, debug=debug, stdin=io.StringIO(), stdout=out, stderr=err, width=width
+    )
     return made, out, err
 
 

@@ -4,19 +4,16 @@ from drainer.certify.view import certificate_page, show_sample
 from drainer.kafka.sample import Sample
 from drainer.testing import Certificate, Finding, Level
 
-from . import samples
+from . import facts, samples
 
-GOOD = Finding("split", Level.OK, "split takes every message")
+GOOD = Finding("split", Level.OK, "split accepts every message")
 DOUBTFUL = Finding("sub-keys", Level.WARN, "sub-key 1.5 is of type float", "use str")
 UNCHECKED = Finding("commutes", Level.UNCHECKED, "not checked")
 BROKEN = Finding("deterministic", Level.BAD, "split gives [a] and \x1b[2J", "no clock")
 
 
 def shown(*findings: Finding, quiet: bool = False) -> str:
-    terminal, out, err = samples.terminal(quiet=quiet)
-    terminal.present(certificate_page(Certificate(list(findings), 1_000, 50_000, 0)))
-    assert out.getvalue() == ""
-    return err.getvalue()
+    return facts.shown(certificate_page(Certificate(list(findings), 1_000, 50_000, 0)), quiet=quiet)
 
 
 def test_what_is_broken_is_shown_even_when_quiet_and_can_not_steer_the_terminal() -> None:

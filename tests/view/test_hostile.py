@@ -138,9 +138,9 @@ def insist_on_one_line_each(text: str) -> None:
 
 @pytest.mark.parametrize("name", [*PAGES, "live view", "lines"])
 def test_no_text_from_elsewhere_forges_or_steers_on_a_terminal(name: str) -> None:
-    err = samples.Screen()
-    show(Terminal(stdout=io.StringIO(), stderr=err, width=120, height=60), name)
-    seen = ANSI_OF_RICH.sub("", err.getvalue()).replace("\r", "")
+    screen = samples.Screen()
+    show(Terminal(stdout=screen, stderr=screen, width=120, height=60), name)
+    seen = ANSI_OF_RICH.sub("", screen.getvalue()).replace("\r", "")
     assert FORGED in seen  # or nothing was shown of it
     insist_on_one_line_each(seen)
 
@@ -148,7 +148,7 @@ def test_no_text_from_elsewhere_forges_or_steers_on_a_terminal(name: str) -> Non
 @pytest.mark.parametrize("name", [*PAGES, "live view", "lines"])
 def test_no_text_from_elsewhere_makes_a_line_of_the_log(name: str) -> None:
     err = io.StringIO()
-    with logging_as_json(json=False, quiet=False, debug=True, stderr=err) as terminal:
+    with logging_as_json(debug=True, stderr=err) as terminal:
         if name in PAGES:
             show(terminal, name)
         else:

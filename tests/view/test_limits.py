@@ -77,10 +77,10 @@ def test_the_topic_is_named_before_anything_is_touched() -> None:
 def test_the_page_begins_with_the_verdict_and_the_way_to_use_it_and_ends_with_the_boundaries(
     limits: Limits,
 ) -> None:
-    terminal, _, err = samples.terminal(width=200)
+    terminal, out, _ = samples.terminal(width=200)
     terminal.present(limits_page([(PATH, limits)]))
 
-    lines = [" ".join(line.split()) for line in err.getvalue().splitlines()]
+    lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
     boundary = limits.boundaries[1]
     rate, mb = boundary.messages_per_s, boundary.bytes_per_s / 1e6
     (line,) = [line for line in lines if line.startswith("1 KiB")]
@@ -145,9 +145,9 @@ def test_what_was_swept_has_a_row_and_a_curve_each(limits: Limits) -> None:
     charts = [item for item in items(page) if isinstance(item, Curves)]
     labels = ["1 group reading", "5 groups reading"]
     assert [[curve.label for curve in chart.series] for chart in charts] == [labels, labels]
-    terminal, _, err = samples.terminal(width=250)
+    terminal, out, _ = samples.terminal(width=250)
     terminal.present(page)
-    rows = [" ".join(line.split()) for line in err.getvalue().splitlines()]
+    rows = [" ".join(line.split()) for line in out.getvalue().splitlines()]
     assert len([row for row in rows if row.startswith("1 KiB 1 group reading ")]) == 1
     assert len([row for row in rows if row.startswith("1 KiB 5 groups reading ")]) == 1
     assert from_json(page.data) == tuple(swept)
@@ -223,9 +223,9 @@ def test_results_side_by_side_are_named_by_what_they_differ_in_and_drawn_in_one_
     of_brokers, rates = [item for item in items(page) if isinstance(item, Curves)]
     assert [curve.label for curve in rates.series] == labels
     assert of_brokers.series[1].points[0][1] == pytest.approx(of_brokers.series[0].points[0][1] / 3)
-    terminal, _, err = samples.terminal(width=250)
+    terminal, out, _ = samples.terminal(width=250)
     terminal.present(page)
-    lines = [" ".join(line.split()) for line in err.getvalue().splitlines()]
+    lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
     (old,) = [line for line in lines if labels[2] in line]
     assert old.startswith("100 B")
     assert " 2.00 " in old

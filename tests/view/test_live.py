@@ -110,6 +110,8 @@ def test_while_a_class_is_drained_progress_is_what_it_has_done_of_all() -> None:
     assert words_of(status)[-1].split()[4] == "10.0%"
     assert "  10.0%  " in status_line(status)
     assert " (10 of ~40 done)  " in status_line(status)
+    searched = "messages searched 1,230,000 of ~3,000,000 for messages to drain first"
+    assert searched in status_line(status)
 
 
 def test_holes_do_not_keep_a_backlog_from_being_complete() -> None:

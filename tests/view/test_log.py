@@ -27,7 +27,7 @@ class Log:
 
     def __init__(self, *, quiet: bool = False, debug: bool = False) -> None:
         self._stream = io.StringIO()
-        self._entered = logging_as_json(json=False, quiet=quiet, debug=debug, stderr=self._stream)
+        self._entered = logging_as_json(quiet=quiet, debug=debug, stderr=self._stream)
 
     def __enter__(self) -> tuple[LogTerminal, Log]:
         return self._entered.__enter__(), self
@@ -189,7 +189,7 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
         def write(self, _: str) -> int:
             raise BrokenPipeError
 
-    with logging_as_json(json=False, quiet=False, debug=False, stderr=Gone()) as terminal:
+    with logging_as_json(stderr=Gone()) as terminal:
         terminal.say("who is there?")
         print("anybody?", file=sys.stderr)
 
@@ -197,7 +197,7 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
 def test_a_child_process_of_a_handler_has_a_standard_error(tmp_path: Path) -> None:
     with (
         (tmp_path / "err").open("w+") as err,
-        logging_as_json(json=False, quiet=False, debug=False, stderr=err),
+        logging_as_json(stderr=err),
     ):
         subprocess.run(["sh", "-c", "echo ouch >&2"], stderr=sys.stderr, check=True)
 

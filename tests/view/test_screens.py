@@ -44,6 +44,7 @@ from drainer.view.page import Page
 from drainer.view.plan import plan_page
 from drainer.view.preview import preview_page
 from drainer.view.summary import summary_page
+from drainer.view.terminal import Terminal
 from letters.test_view import NONE, overview
 
 from . import samples
@@ -151,14 +152,16 @@ SCREENS: dict[str, Callable[[], Page | Status]] = {
 
 
 @pytest.mark.parametrize("name", SCREENS)
-def test_a_screen_is_what_it_was(name: str) -> None:
-    terminal, _, err = samples.terminal(width=80)
+def test_a_screen_is_what_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    screen = samples.Screen()
+    terminal = Terminal(stdout=screen, stderr=screen, width=80)
     match SCREENS[name]():
         case Status() as status:
             terminal.show(frame(status, terminal.console))
         case page:
             terminal.present(page)
-    seen = "\n".join(line.rstrip() for line in err.getvalue().splitlines()) + "\n"
+    seen = "\n".join(line.rstrip() for line in screen.getvalue().splitlines()) + "\n"
     kept = FOLDER / f"{name}.txt"
     if os.environ.get("DRAINER_WRITE_SCREENS"):
         kept.write_text(seen)

@@ -22,6 +22,7 @@ from drainer.errors import (
 )
 from drainer.mask import VARIABLE, mask_text
 from drainer.view.summary import show_summary, summary_page
+from drainer.view.terminal import Form
 
 from . import samples
 from .facts import shown, told
@@ -165,9 +166,9 @@ def test_what_was_lost_is_in_the_headline_and_for_programs() -> None:
 
 def test_dead_letters_of_a_redrive_are_not_offered_to_be_redriven() -> None:
     dead = {"failures": FailureStatus(3, dead_letter_topic="d"), "sub_messages": Counts(10, 7, 3)}
-    found = facts(**dead, handler="/my apps/shop.py:Reindex")["to redrive"]
+    found = facts(**dead, handler="/my apps/shop.py:Reindex")["redrive"]
     assert found == "drainer redrive --dead-letter-topic d --handler '/my apps/shop.py:Reindex'"
-    assert "to redrive" not in facts(**dead, left_alone={})
+    assert "redrive" not in facts(**dead, left_alone={})
     assert "dead letters" not in facts(failures=dead["failures"])
 
 
@@ -193,9 +194,9 @@ def test_parked_lanes_are_masked_if_asked_for(monkeypatch: pytest.MonkeyPatch) -
     assert "ann" not in text + repr(summary.as_json()["parked_first"])
 
 
-def test_json_is_alone_on_stdout() -> None:
+def test_an_object_is_alone_on_stdout() -> None:
     halted = replace(STOPPED, cause=Halted("it failed", hint="fix it"), failures=FailureStatus(3))
-    terminal, out, err = samples.terminal(json=True)
+    terminal, out, err = samples.terminal(Form.JSON)
     show_summary(terminal, halted)
     answer = orjson.loads(out.getvalue())
     assert (answer["error"], answer["hint"], answer["resume"]) == ("it failed", "fix it", RESUME)

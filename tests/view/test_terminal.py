@@ -18,6 +18,7 @@ from drainer.view.page import Column, Field, Line, Page, Table, Tone, bars, sect
 from drainer.view.terminal import Form, Terminal
 
 from . import samples
+from .facts import shown
 
 
 class Answers(samples.Screen):
@@ -78,19 +79,22 @@ def test_quiet_keeps_warnings_and_errors() -> None:
 
 
 def test_data_is_one_object_on_stdout_indented_for_a_person() -> None:
-    terminal, out, err = samples.terminal()
+    terminal, out, err = samples.terminal(Form.JSON)
     terminal.say("words")
     terminal.data({"a": "[b]", "n": 1})
     assert out.getvalue() == '{"a":"[b]","n":1}\n'
     assert err.getvalue() == "words\n"
     screen = samples.Screen()
-    Terminal(stdout=screen, stderr=io.StringIO()).data({"a": 1})
+    Terminal(Form.JSON, stdout=screen, stderr=io.StringIO()).data({"a": 1})
     assert screen.getvalue() == '{\n  "a": 1\n}\n'
+    terminal, out, _ = samples.terminal()
+    terminal.data({"a": 1})
+    assert out.getvalue() == "", "nobody asked for an object"
 
 
 def test_as_yaml_data_is_the_same_object_and_steers_no_terminal() -> None:
     out = io.StringIO()
-    terminal = Terminal(form=Form.YAML, stdout=out, stderr=io.StringIO())
+    terminal = Terminal(Form.YAML, stdout=out, stderr=io.StringIO())
     terminal.data({"name": "Zoë", "n": [1, 2]})
     assert terminal.json
     assert out.getvalue() == "name: Zoë\nn:\n- 1\n- 2\n"
@@ -101,18 +105,61 @@ def test_as_yaml_data_is_the_same_object_and_steers_no_terminal() -> None:
     assert yaml.safe_load(out.getvalue()) == {"name": "\x1b[2J\u202e"}
 
 
-def test_as_a_table_all_rows_go_to_stdout_and_the_words_to_stderr() -> None:
-    out, err = io.StringIO(), io.StringIO()
-    rows = tuple((f"doc-{n}", str(n)) for n in range(100))
-    table = Table((Column("sub-key"), "updates"), rows, shown=3)
-    page = Page(Line("100 sub-keys"), (section("Keys", Field("lag", "7"), table),))
-    Terminal(form=Form.TABLE, stdout=out, stderr=err).present(page)
-    head, *lines = out.getvalue().splitlines()
-    assert head.split() == ["sub-key", "updates"]
-    assert [line.split() for line in lines] == [list(row) for row in rows]
-    assert "doc-1" not in err.getvalue()
-    assert "100 sub-keys" in err.getvalue()
-    assert "lag" in err.getvalue()
+KEYS = Table((Column("sub-key"), "updates"), tuple((f"d-{n}", "7") for n in range(100)), shown=3)
+FOUND = Page(
+    Line("100 sub-keys", Tone.WARN),
+    (section("Keys", KEYS), section("", Field("lag", "7"))),
+    warnings=("careful",),
+    cause=Refused("no"),
+    hints=("look",),
+    ways_on=(Field("resume", "drainer resume it"),),
+)
+TO_STDERR = ["warning: careful", "", "error: no", "hint: look"]
+
+
+def test_a_result_goes_to_stdout_and_what_is_beside_it_to_stderr() -> None:
+    terminal, out, err = samples.terminal()
+    terminal.present(FOUND)
+    head, way, blank, lag, *_, last = out.getvalue().splitlines()
+    assert (head, way, blank) == ("100 sub-keys", "resume: drainer resume it", "")
+    assert (lag.split(), last.split()) == (["lag", "7"], ["d-99", "7"])
+    assert err.getvalue().splitlines() == TO_STDERR
+
+
+def test_a_preview_goes_to_stderr_in_every_form() -> None:
+    for form in (None, *Form):
+        terminal, out, err = samples.terminal(form)
+        terminal.preview(FOUND)
+        assert out.getvalue() == ""
+        assert err.getvalue().endswith("and 97 more\n")
+
+
+def test_only_a_screen_is_spared_rows() -> None:
+    screen = samples.Screen()
+    Terminal(stdout=screen, stderr=io.StringIO()).present(FOUND)
+    assert screen.getvalue().endswith("and 97 more\n")
+    whole = samples.Screen()
+    Terminal(Form.TABLE, stdout=whole, stderr=io.StringIO()).present(FOUND)
+    assert "d-99" in whole.getvalue()
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_as_a_table_the_facts_go_to_stdout_and_the_words_to_stderr(quiet: bool) -> None:
+    terminal, out, err = samples.terminal(Form.TABLE, quiet=quiet)
+    terminal.present(FOUND)
+    lag, _, head, *lines = out.getvalue().splitlines()
+    assert (lag.split(), head.split()) == (["lag", "7"], ["sub-key", "updates"])
+    assert [line.split() for line in lines] == [list(row) for row in KEYS.rows]
+    assert "100 sub-keys\n" in err.getvalue()
+    assert "resume: drainer resume it\n" in err.getvalue()
+
+
+def test_as_an_object_nothing_of_a_page_is_on_stdout() -> None:
+    terminal, out, err = samples.terminal(Form.JSON)
+    terminal.present(FOUND)
+    assert out.getvalue() == ""
+    assert "100 sub-keys\n" in err.getvalue()
+    assert "lag" not in err.getvalue()
 
 
 def test_long_lines_and_figures_are_never_broken_or_cut() -> None:
@@ -153,8 +200,6 @@ def test_a_page_tells_the_verdict_then_how_to_go_on_then_facts_and_tables_last()
         hints=("look",),
         ways_on=(Field("resume", "drainer resume it", "a note"),),
     )
-    terminal, _, err = samples.terminal()
-    terminal.present(page)
     told = [
         "warning: careful",
         "",
@@ -166,7 +211,7 @@ def test_a_page_tells_the_verdict_then_how_to_go_on_then_facts_and_tables_last()
     ]
     told += ["resume: drainer resume it", "  a note", "", "  fact          1", ""]
     told += ["a    ", "table", "  beside        it"]
-    assert [line.strip() for line in err.getvalue().splitlines()] == [each.strip() for each in told]
+    assert [line.strip() for line in shown(page).splitlines()] == [t.strip() for t in told]
 
 
 def test_without_a_terminal_there_is_no_one_to_ask() -> None:
@@ -215,15 +260,30 @@ def test_no_color_is_respected_and_a_pipe_or_a_dumb_terminal_is_not_redrawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     coloured, plain = samples.Screen(), samples.Screen()
-    Terminal(stderr=coloured).warn("x")
+    Terminal(stdout=coloured, stderr=coloured).warn("x")
     monkeypatch.setenv("NO_COLOR", "1")
-    Terminal(stderr=plain).warn("x")
+    Terminal(stdout=plain, stderr=plain).warn("x")
     assert "\x1b[1;33m" in coloured.getvalue()
     assert "33m" not in plain.getvalue()
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert not Terminal(stderr=io.StringIO()).is_live
     monkeypatch.setenv("TERM", "dumb")
     assert not Terminal(stderr=samples.Screen()).is_live
+
+
+def test_colours_need_two_terminals_unless_they_are_forced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def written(out: io.StringIO, err: io.StringIO) -> str:
+        Terminal(stdout=out, stderr=err).present(FOUND)
+        return out.getvalue() + err.getvalue()
+
+    screen, pipe = samples.Screen, io.StringIO
+    assert "\x1b[1;33m" in written(screen(), screen())
+    for out, err in ((screen(), pipe()), (pipe(), screen()), (pipe(), pipe())):
+        assert "\x1b" not in written(out, err)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[1;33m" in written(pipe(), pipe())
 
 
 def test_a_held_terminal_is_not_ready() -> None:

@@ -13,7 +13,7 @@ from drainer.cli.answer import insist_on_yes
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import end_at_once, resuming_with, settle_cap
 from drainer.cli.engines import Engines
-from drainer.cli.groups import TableTerminal, changing_when, only, option, without
+from drainer.cli.groups import changing_when, only, option, without
 from drainer.cli.options import (
     Failing,
     First,
@@ -39,11 +39,7 @@ from drainer.insight.estimate import (
 from drainer.insight.forecast.distribution import Distribution, latency_from
 from drainer.insight.forecast.on_spark import Cores
 from drainer.insight.measurement import backlog_of, look_at
-from drainer.insight.view.estimate import (
-    estimate_page,
-    show_canary,
-    show_moves,
-)
+from drainer.insight.view.estimate import canary_page, estimate_page, show_moves
 from drainer.kafka.backlog import Backlog, remaining
 from drainer.kafka.cluster import Cluster
 from drainer.operations.engine import IN_PROCESS
@@ -52,7 +48,6 @@ from drainer.spark.settings import EVERY_CORE, SparkLook
 from drainer.store.plan_file import plan_at
 from drainer.view import figures
 from drainer.view.live import progress_view
-from drainer.view.page import Page
 from drainer.view.preview import preview_page
 from drainer.view.report.file import ReportFile, write_page
 from drainer.view.summary import show_summary
@@ -87,7 +82,7 @@ def estimate(
     limits: Limits,
     report: Report,
     yes: Yes,
-    terminal: TableTerminal,
+    terminal: Terminal,
 ) -> int | None:
     """Estimate how long a drain takes and what limits it.
 
@@ -136,8 +131,7 @@ def estimate(
                 context, terminal, cluster, request, question, canary, report, yes=yes
             )
         backlog = backlog_of(cluster, request)
-        found = estimate_and_show(terminal, cluster, backlog, request, question, report)
-    _print_json(terminal, request, found)
+        estimate_and_show(terminal, cluster, backlog, request, question, report)
     return None
 
 
@@ -172,17 +166,20 @@ def estimate_and_show(
     request: Request,
     question: Question,
     report: ReportFile | None,
-    plan: Path | str | None = None,
-) -> Estimate:
-    """Samples the backlog, simulates, and prints the estimate; ``plan`` is what to resume from.
+    go_on: Path | str | None = None,
+    **more: object,
+) -> None:
+    """Samples the backlog, simulates, and prints the estimate; ``go_on`` is the plan to resume.
 
-    Raises Refused.
+    ``more`` is of the object. Raises Refused.
     """
     found = _estimated(terminal, cluster, backlog, request, question)
-    page = estimate_page(found, plan)
+    page = estimate_page(found, go_on)
+    head = {"status": "estimated", "exit_code": EXIT_DONE}
+    what = {"topic": request.topic, "group": request.group}
+    terminal.data({**head, **what, **more, "estimate": found.as_json()})
     terminal.present(page)
-    _write_report(terminal, report, page)
-    return found
+    write_page(terminal, report, lambda now: replace(page, times=(now,)))
 
 
 def _estimated(
@@ -193,10 +190,6 @@ def _estimated(
     return make_estimate(backlog, measured, request, question, terminal.say)
 
 
-def _write_report(terminal: Terminal, file: ReportFile | None, page: Page) -> None:
-    write_page(terminal, file, lambda now: replace(page, times=(now,)))
-
-
 def estimate_dry_run(
     terminal: Terminal,
     cluster: Cluster,
@@ -205,7 +198,7 @@ def estimate_dry_run(
     question: Question,
     report: ReportFile | None,
 ) -> tuple[Preview, dict[str, object]]:
-    """The preview and the estimate of a dry run; gives what its ``--json`` has of both.
+    """The preview and the estimate of a dry run; gives both as the object has them.
 
     Looks before it shows anything, so that retention which is too near is the first to be said.
     Without a latency one is assumed. A handler that can't split is a warning.
@@ -215,20 +208,20 @@ def estimate_dry_run(
     except Refused as error:
         action = prepared.action
         terminal.present(preview_page(action))
-        terminal.say("")
         terminal.warn(f"no estimate: {error}")
         return action, {"estimate": None}
     action, page = prepared.action, estimate_page(found)
     action = replace(action, warnings=(*page.warnings, *action.warnings))
     terminal.present(preview_page(action))
-    terminal.say("")
+    if not terminal.json:
+        terminal.show("", result=True)
     if action.engine.is_spark and question.cores is None:
         terminal.warn(f"the times below are for this process: {NO_CORES}; add --tasks N")
     hints: tuple[str, ...] = ()
     if question.source == ASSUMED_SOURCE:
         hints = (f"drainer assumes {ASSUMED} per call: add --latency, or --latency-from PLAN.",)
     terminal.present(replace(page, warnings=(), hints=hints))
-    _write_report(terminal, report, page)
+    write_page(terminal, report, lambda now: replace(page, times=(now,)))
     return action, {"estimate": found.as_json()}
 
 
@@ -284,17 +277,16 @@ def send_canary_and_estimate(
     action = prepared.action
     if not action.offsets:
         backlog = backlog_of(cluster, request)
-        found = estimate_and_show(terminal, cluster, backlog, request, question, report)
-        _print_json(terminal, request, found, canary=None)
+        estimate_and_show(terminal, cluster, backlog, request, question, report, canary=None)
         return EXIT_DONE
-    terminal.present(preview_page(action))
+    terminal.preview(preview_page(action))
     messages = f"{min(first, action.offsets):,} message{'' if first == 1 else 's'}"
     insist_on_yes(
         terminal,
         f"Handle the first {messages} of {request.topic} for real, and commit for {request.group}?",
         yes=yes,
     )
-    resuming = resuming_with(context, prepared.plan)
+    resuming = resuming_with(context, prepared.plan, question.deadline)
     with progress_view(terminal) as view:
         give_up = partial(end_at_once, terminal, view, action.plan_path, lambda: resuming)
         summary = send_canary(
@@ -307,7 +299,7 @@ def send_canary_and_estimate(
         if report is not None:
             terminal.warn("no report was written: the canary stopped early")
         return summary.exit_code
-    show_canary(terminal, summary)
+    terminal.present(canary_page(summary))
     show_moves(terminal, prepared.plan, action.plan_path, summary)
     plan = plan_at(action.plan_path).load().plan
     if (latency := summary.latency) is not None:
@@ -316,18 +308,10 @@ def send_canary_and_estimate(
         question = replace(question, latency=measured, source=source, measured=True)
     rest = remaining(cluster, plan)
     go_on = None if plan.complete else action.plan_path
-    found = estimate_and_show(terminal, cluster, rest, request, question, report, go_on)
-    _print_json(
-        *(terminal, request, found),
+    estimate_and_show(
+        *(terminal, cluster, rest, request, question, report, go_on),
         exit_code=summary.exit_code,
         plan=summary.plan,
         canary=summary.as_json(),
     )
     return summary.exit_code
-
-
-def _print_json(terminal: Terminal, request: Request, found: Estimate, **more: object) -> None:
-    if terminal.json:
-        head = {"status": "estimated", "exit_code": EXIT_DONE}
-        what = {"topic": request.topic, "group": request.group}
-        terminal.data({**head, **what, **more, "estimate": found.as_json()})

@@ -8,20 +8,22 @@ from typing import Annotated
 
 from drainer.cli.connecting import Kafka, connect
 from drainer.cli.engines import Engines
-from drainer.cli.groups import TableTerminal, command, only, option, options, without
+from drainer.cli.groups import command, only, option, options, without
 from drainer.cli.options import Limits, Report, Rules, What
 from drainer.core.codec import builtins
 from drainer.engine.preview import EngineName
 from drainer.insight.inspection import SAMPLE_MESSAGES, SAMPLE_MOST, InspectRequest, SurveyAll
 from drainer.insight.inspection import inspect as look_at
-from drainer.insight.view.inspect import inspection_page, show_rules_asked
+from drainer.insight.view.inspect import inspection_page
 from drainer.loader import load_handler
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
 from drainer.view import figures
 from drainer.view.live import RunningLine
-from drainer.view.preview import show_cap
+from drainer.view.page import section
+from drainer.view.preview import cap_fields
 from drainer.view.report.file import write_page
+from drainer.view.terminal import Terminal
 
 READING_S = 2.0  # between two lines that say how far it is, where nothing is redrawn
 
@@ -97,7 +99,7 @@ def inspect(
     readers: Annotated[Readers, only("engine", "master", "spark_conf", "tasks")],
     limits: Limits,
     report: Report,
-    terminal: TableTerminal,
+    terminal: Terminal,
 ) -> None:
     """Show how large a backlog is, why, and when records expire.
 
@@ -141,15 +143,12 @@ def inspect(
             line.draw(f"reading: {figures.count(read)} of {figures.counted(of, 'offset')}")
 
         found = look_at(cluster, look, show, survey_all)
-    page = inspection_page(found)
-    terminal.present(page)
-    cap = None
+    page, capped = inspection_page(found, asked), {}
     if limits is not None and found.messages and found.bytes:
         cap = limits.cap(found.bytes / found.messages)
-        show_cap(terminal, cap, found.messages)
-    if asked:
-        show_rules_asked(terminal, asked, found)
-    if terminal.json:
-        capped = {} if cap is None else {"cap": builtins(cap)}
-        terminal.data({**found.as_json(), **capped})
+        capped = {"cap": builtins(cap)}
+        of_limits = section("Broker limits", cap_fields(cap, found.messages))
+        page = replace(page, sections=(*page.sections, of_limits))
+    terminal.data({**found.as_json(), **capped})
+    terminal.present(page)
     write_page(terminal, report, lambda _: page)

@@ -28,7 +28,7 @@ _QUANTILE = re.compile(r"^\s*p(\d+(?:\.\d+)?)\s*$", re.IGNORECASE)
 _FORM = "Give one duration, such as 10ms, or quantiles, such as p50=8ms,p99=120ms."
 _IN_REPORT = re.compile(r"<script[^>]*application/json[^>]*>(.*?)</script>", re.DOTALL)
 _HINT = (
-    "Give the plan of a drain that has handled something, the output of `drainer run --json`, or a"
+    "Give the plan of a drain that has handled something, the output of `drainer run -o json`, or a"
     " report."
 )
 
@@ -165,7 +165,7 @@ def _seconds(text: str, whole: str) -> float:
 
 
 def latency_from(path: Path) -> Distribution:
-    """Reads ``latency`` of a plan, of a drain's ``--json``, or of a report, which holds that.
+    """Reads ``latency`` of a plan, of a drain's ``-o json``, or of a report, which holds that.
 
     Raises UsageError when the file can't be read or has none.
     """

@@ -138,7 +138,7 @@ def _skipped(measured: Measured) -> Field | None:
     return Field("left out", text, lines=lines)
 
 
-def show_canary(terminal: Terminal, summary: Summary) -> None:
+def canary_page(summary: Summary) -> Page:
     """How the first messages went."""
     counted = figures.counted
     text = (
@@ -147,9 +147,8 @@ def show_canary(terminal: Terminal, summary: Summary) -> None:
         f" {figures.duration(summary.elapsed_s)}"
     )
     mark = WARN if summary.parked.total else OK
-    parked = [each for each in [parked_field(summary.parked)] if each is not None]
-    counts = account(summary.messages, summary.sub_messages)
-    terminal.items(Line(text, mark=mark), *parked, *counts.items)
+    parked = section("Parked", parked_field(summary.parked))
+    return Page(Line(text, mark=mark), (parked, account(summary.messages, summary.sub_messages)))
 
 
 def show_moves(terminal: Terminal, before: OffsetPlan, path: PlanPlace, summary: Summary) -> None:
@@ -161,7 +160,7 @@ def show_moves(terminal: Terminal, before: OffsetPlan, path: PlanPlace, summary:
     ]
     if moves:
         text = f"the canary moved group {before.group} on {before.topic}: {listed(moves)}"
-        terminal.say(f"{text}; to undo: {command('plan undo', path)}")
+        terminal.say(f"{text}; undo: {command('plan undo', path)}")
     if summary.sub_messages.dead:
         terminal.say(f"it wrote dead letters to {summary.failures.dead_letter_topic}")
     terminal.say(f"its plan: {path}")

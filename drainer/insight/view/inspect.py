@@ -10,12 +10,14 @@ from drainer.insight.inspection import HOT_SHARE, Inspection, PartitionInspectio
 from drainer.insight.kind import UNKNOWN
 from drainer.insight.retention import ARRIVALS_S, Expiry
 from drainer.insight.sketch import DISTINCT_EXACT, Share
+from drainer.insight.survey import NO_RULES
 from drainer.policy.rules.settings import RuleSettings
 from drainer.view import figures
 from drainer.view.page import (
     Cell,
     Column,
     Field,
+    Item,
     Line,
     Page,
     Section,
@@ -25,15 +27,14 @@ from drainer.view.page import (
     section,
 )
 from drainer.view.policy import undecided_lines
-from drainer.view.terminal import Terminal
 
 NAME_WIDTH = 40  # characters of a sub-key
 NEAR_S = 24 * 3600  # where it is not known how long a drain takes
 LEAST_SHOWN = 0.0005  # of a share in the lists of hot ones
 
 
-def inspection_page(found: Inspection) -> Page:
-    """How bad a backlog is, why, and what is in it."""
+def inspection_page(found: Inspection, rules: RuleSettings = NO_RULES) -> Page:
+    """How bad a backlog is, why, what is in it, and what each rule would leave out."""
     return Page(
         _headline(found),
         (
@@ -42,22 +43,21 @@ def inspection_page(found: Inspection) -> Page:
             section("What it is made of", _made_of(found)),
             section("", _ages(found)),
             *_shares(found),
+            section("What rules would skip", _skips(found, rules)),
         ),
         subject=f"{found.topic}, for group {found.group.name}",
         details=tuple(_verdict(found)),
         warnings=tuple(warnings(found)),
-        hints=(found.failures.hint,) if found.failures and found.failures.hint else (),
+        hints=(found.failures.hint,) if found.failures else (),
         times=(datetime.fromtimestamp(found.taken_ms / 1000, UTC),),
         data=found.as_json(),
     )
 
 
-def show_rules_asked(terminal: Terminal, rules: RuleSettings, found: Inspection) -> None:
-    """What each rule would leave out of the backlog."""
+def _skips(found: Inspection, rules: RuleSettings) -> Iterator[Item]:
     skew, subs = found.skew, found.sub_messages
-    if skew is None or subs is None:
+    if skew is None or subs is None or not rules:
         return
-    terminal.say("")
     shares = {share.name: share for share in skew.rules}
     of = f"{_about(found)}{figures.about(subs)} sub-messages"
     for name in [rule.name for rule in rules.skip]:
@@ -68,8 +68,8 @@ def show_rules_asked(terminal: Terminal, rules: RuleSettings, found: Inspection)
         else:
             text = f"{_about(found)}{figures.about(share.share * subs)} of {of}"
             note = figures.share(share.share) + ("" if found.reading.full else f", {_off(share)}")
-        terminal.items(Field("would skip", f"{text}, by {_short(name)}", note))
-    terminal.items(*undecided_lines(found.rule_status))
+        yield Field("would skip", f"{text}, by {_short(name)}", note)
+    yield from undecided_lines(found.rule_status)
 
 
 def warnings(found: Inspection) -> list[str]:
@@ -107,7 +107,7 @@ def _verdict(found: Inspection) -> Iterator[Line]:
     if (hot := hot_row(found)) is not None:
         yield Line(hot, Tone.WARN)
     elif found.skew and found.skew.hottest and (most := found.skew.hottest[0]).share < HOT_SHARE:
-        share = figures.share(most.share)
+        share = figures.share(most.share).removeprefix("<")
         yield Line(f"the work splits well: no sub-key holds more than {share} of it", Tone.GOOD)
 
 
@@ -291,7 +291,7 @@ def _bars(title: str, shares: Sequence[Share], note: str) -> Section:
 def _off(share: Share) -> str:
     # The wider side of it: near nothing and near all of it the other one is cut off.
     off = max(share.high - share.share, share.share - share.low)
-    return f"±{off * 100:.1f}%" if off >= 0.0005 else "±<0.1%"
+    return f"±{max(off * 100, 0.1):.1f}%"
 
 
 def _estimated(different: int) -> str:

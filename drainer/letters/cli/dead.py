@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from drainer.cli.connecting import Kafka
-from drainer.cli.groups import TableTerminal, argument, command, option, without
+from drainer.cli.groups import argument, command, option, without
 from drainer.core.progress import RangeSet
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.letters.cli.options import Letters, LetterTopic, Redrives
@@ -40,7 +40,7 @@ def list_(
     ],
     redrives: Annotated[Redrives, without("plan")],
     kafka: Kafka,
-    terminal: Annotated[TableTerminal, without("quiet")],
+    terminal: Annotated[Terminal, without("quiet")],
 ) -> None:
     """Count a topic's outstanding dead letters and list the newest.
 
@@ -57,11 +57,9 @@ def list_(
         known = {number: RangeSet(ranges) for number, ranges in redriven.finished.items()}
         records = ((m, m.offset in known[m.partition]) for m in read_letters(cluster, topic))
         found = overview_of(topic, records, letters.filter(), limit, all_=all_)
-    if terminal.json:
-        running = None if redriven.running is None else redriven.running.as_json()
-        terminal.data({**found.as_json(), "group": redriven.group, "running": running})
-    else:
-        terminal.present(overview_page(found, redriven))
+    running = None if redriven.running is None else redriven.running.as_json()
+    terminal.data({**found.as_json(), "group": redriven.group, "running": running})
+    terminal.present(overview_page(found, redriven))
 
 
 @app.command()
@@ -82,11 +80,8 @@ def show(
     partition, offset = _parse_place(place)
     with kafka.connect() as cluster:
         letter = find_letter(cluster, where.dead_letter_topic, partition, offset)
-    if terminal.json:
-        whole = whole_letter_as_json(letter)
-        terminal.data({"status": "ok", "exit_code": EXIT_DONE, **whole})
-    else:
-        terminal.present(letter_page(letter))
+    terminal.data({"status": "ok", "exit_code": EXIT_DONE, **whole_letter_as_json(letter)})
+    terminal.present(letter_page(letter))
 
 
 def _parse_place(text: str) -> tuple[int, int]:
