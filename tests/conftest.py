@@ -111,13 +111,24 @@ def kafka_installed() -> None:
 
 
 @pytest.fixture(scope="session")
-def broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def folder_of_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that the session's processes share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def broker(
+    kafka_installed: None, folder_of_all: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
     """The session's broker, shared: who stops, kills or pauses a broker starts their own.
 
     The first process that needs it starts it, and ends it when no other one uses it any more. It
     dies with that process.
     """
-    folder = _of_all_processes(tmp_path_factory)
+    folder = folder_of_all
     ports = folder / "ports.json"
     with (folder / "users").open("w") as users:
         with FileLock(folder / "users.lock"):
@@ -157,13 +168,6 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
         for name, value in LOGIN.items():
             patched.setenv(name, value)
         yield s3
-
-
-def _of_all_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
-    folder.mkdir(exist_ok=True)
-    return folder
 
 
 @pytest.fixture

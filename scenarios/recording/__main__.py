@@ -1,7 +1,7 @@
 """Records a drain that is killed and resumed, as the picture at the top of the README.
 
-A real shell on a pseudo-terminal types real commands at a real broker; the picture is what it
-showed, with pauses cut to ``--pause`` seconds.
+Two real shells on pseudo-terminals run real commands against a real broker; the picture is what
+they showed, with pauses cut to ``--pause`` seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import os
 import pty
 import select
-import signal
 import struct
 import sys
 import termios
@@ -28,12 +27,13 @@ from drainer.demo.fill import create_topic, fill
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import delete_topic
-from scenarios.recording.film import Shot, rows_of, svg
+from scenarios.recording.film import Shot, rows_of, rule, svg
 
-COLUMNS, LINES = 100, 26
-PROMPT = "$ "
-TYPED_S, LOOK_S = 0.012, 0.2
+COLUMNS, UPPER_LINES, LOWER_LINES = 100, 26, 5
+PROMPT, KILLED = "$ ", "Killed"
+TYPED_S, TYPED_AT_ONCE, LOOK_S = 0.04, 4, 0.2
 TOPIC, GROUP, DOCUMENTS, CONCURRENCY = "orders", "indexer", 40_000, 500
+PLAN = f"{TOPIC}.{GROUP}.plan.json"
 TITLE = "A drain of one partition, killed with kill -9, resumed, and what it adds up to"
 HANDLER = """\
 import asyncio, drainer, orjson
@@ -50,9 +50,9 @@ class Reindex(drainer.Handler):
 
 
 class Shell:
-    """Bash on a pseudo-terminal, and what its screen showed."""
+    """Bash on a pseudo-terminal, and what its screen shows."""
 
-    def __init__(self, folder: Path, servers: str) -> None:
+    def __init__(self, folder: Path, servers: str, lines: int) -> None:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         env = {"PATH": path, "HOME": str(folder), "TERM": "xterm-256color", "PS1": PROMPT}
         env |= {
@@ -60,48 +60,75 @@ class Shell:
             "COLORTERM": "",
             "LANG": "C.UTF-8",
             "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            "XDG_RUNTIME_DIR": str(folder),
         }
-        self.pid, self._terminal = pty.fork()
+        self.pid, self.terminal = pty.fork()
         if not self.pid:
             os.chdir(folder)
             os.execvpe("bash", ["bash", "--norc", "--noprofile"], env)
-        ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-        self._screen = Screen(COLUMNS, LINES)
-        self._stream = Stream(self._screen)
-        self._begun_s = monotonic()
-        self.shots: list[Shot] = []
+        os.set_inheritable(self.terminal, False)  # or the other shell would keep it open
+        ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, COLUMNS, 0, 0))
+        self.screen = Screen(COLUMNS, lines)
+        self._stream = Stream(self.screen)
 
     @property
     def text(self) -> str:
-        return "\n".join(self._screen.display).rstrip()
+        return "\n".join(self.screen.display).rstrip()
+
+    @property
+    def is_at_prompt(self) -> bool:
+        return self.text.split("\n")[-1] == PROMPT.strip()
+
+    def read(self) -> None:
+        """Show what came."""
+        while select.select([self.terminal], [], [], 0)[0]:
+            text = os.read(self.terminal, 1 << 16).decode("utf-8", "replace")
+            # Where the cursor of what was killed stood is the end of a line for a reader.
+            self._stream.feed(text.replace(KILLED, f"\r\n{KILLED}"))
+
+    def close(self) -> None:
+        os.close(self.terminal)
+        os.waitpid(self.pid, 0)
+
+
+class Film:
+    """Two shells, one above the other, and what both showed."""
+
+    def __init__(self, folder: Path, servers: str) -> None:
+        self.upper = Shell(folder, servers, UPPER_LINES)
+        self.lower = Shell(folder, servers, LOWER_LINES)
+        self._begun_s = monotonic()
+        self.shots: list[Shot] = []
 
     def watch(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
         """Shows what comes, for so long or until something is to be seen."""
         end_s = monotonic() + seconds
-        while monotonic() < end_s and not until():
-            if select.select([self._terminal], [], [], LOOK_S / 4)[0]:
-                self._stream.feed(os.read(self._terminal, 1 << 16).decode("utf-8", "replace"))
+        while not until() and (left_s := end_s - monotonic()) > 0:
+            terminals = [self.upper.terminal, self.lower.terminal]
+            select.select(terminals, [], [], min(left_s, LOOK_S / 4))
+            self.upper.read()
+            self.lower.read()
             self._shoot()
 
-    def type(self, command: str) -> None:
-        for char in command:
-            os.write(self._terminal, char.encode())
+    def type(self, shell: Shell, command: str) -> None:
+        for at in range(0, len(command), TYPED_AT_ONCE):
+            os.write(shell.terminal, command[at : at + TYPED_AT_ONCE].encode())
             self.watch(TYPED_S)
         self.watch(0.4)
-        os.write(self._terminal, b"\r")
-
-    def kill(self) -> None:
-        """What runs in it dies at once."""
-        for child in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
-            os.kill(int(child), signal.SIGKILL)
+        os.write(shell.terminal, b"\r")
 
     def close(self) -> None:
-        os.close(self._terminal)
-        os.waitpid(self.pid, 0)
+        self.upper.close()
+        self.lower.close()
 
     def _shoot(self) -> None:
+        """A picture, from when the first command is typed."""
+        if not self.upper.text.endswith("--yes") and not self.shots:
+            return
         now_s = monotonic() - self._begun_s
-        rows, last = rows_of(self._screen), self.shots[-1] if self.shots else None
+        screens = (rows_of(self.upper.screen), (rule(COLUMNS),), rows_of(self.lower.screen))
+        rows = tuple(row for screen in screens for row in screen)
+        last = self.shots[-1] if self.shots else None
         if last is None or (now_s - last.at_s >= LOOK_S and rows != last.rows):
             self.shots.append(Shot(now_s, rows))
 
@@ -112,23 +139,26 @@ def message(number: int) -> tuple[bytes, bytes, int]:
     return b"customer-42", json.dumps(documents).encode(), 0
 
 
-def act(shell: Shell) -> None:
-    def at_prompt() -> bool:
-        return shell.text.endswith("\n$")
-
-    shell.watch(1)
-    shell.type(
+def act(film: Film) -> None:
+    upper, lower = film.upper, film.lower
+    film.watch(5, until=lambda: upper.is_at_prompt and lower.is_at_prompt)
+    film.type(
+        upper,
         f"drainer run --topic {TOPIC} --group {GROUP} --handler my_handlers.py:Reindex"
-        f" -c {CONCURRENCY} --yes"
+        f" -c {CONCURRENCY} --yes",
     )
-    shell.watch(60, until=lambda: "committed   end" in shell.text)
-    shell.watch(3)
-    shell.kill()
-    shell.watch(1.2)
-    shell.type(f"drainer resume {TOPIC}.{GROUP}.plan.json -c {CONCURRENCY} --yes")
-    shell.watch(1)
-    shell.watch(90, until=at_prompt)
-    shell.watch(1)
+    film.watch(60, until=lambda: "committed   end" in upper.text)
+    film.watch(1)
+    film.type(lower, "drainer ps")
+    film.watch(20, until=lambda: PLAN in lower.text and lower.is_at_prompt)
+    pid = next(line.split()[-1] for line in lower.text.splitlines() if line.startswith(PLAN))
+    film.watch(0.5)
+    film.type(lower, f"kill -9 {pid}")
+    film.watch(10, until=lambda: KILLED in upper.text)
+    film.watch(2)
+    film.type(upper, f"drainer resume {PLAN} -c {CONCURRENCY} --yes")
+    film.watch(90, until=lambda: "adds up" in upper.text and upper.is_at_prompt)
+    film.watch(1)
 
 
 def paced(shots: list[Shot], pause_s: float) -> list[Shot]:
@@ -143,7 +173,7 @@ def paced(shots: list[Shot], pause_s: float) -> list[Shot]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scenarios.recording", description=__doc__)
     parser.add_argument("-b", "--bootstrap-server", required=True)
-    parser.add_argument("--messages", type=int, default=4_500)
+    parser.add_argument("--messages", type=int, default=9_000)
     parser.add_argument("--pause", type=float, default=0.7)
     parser.add_argument("--out", type=Path, default=Path("recording.svg"))
     given = parser.parse_args()
@@ -155,13 +185,13 @@ def main() -> None:
             cluster.alter_committed(GROUP, TOPIC, {0: 0})
         with TemporaryDirectory() as folder:
             Path(folder, "my_handlers.py").write_text(HANDLER)
-            shell = Shell(Path(folder), given.bootstrap_server)
+            film = Film(Path(folder), given.bootstrap_server)
             try:
-                act(shell)
+                act(film)
             finally:
-                shell.close()
-        print(shell.text)
-        shots = paced(shell.shots, given.pause)
+                film.close()
+        print(film.upper.text)
+        shots = paced(film.shots, given.pause)
         print(f"{len(shots)} screens, {shots[-1].at_s:.1f} s")
         given.out.write_text(svg(shots, COLUMNS, TITLE), encoding="utf-8")
     finally:

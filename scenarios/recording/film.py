@@ -36,16 +36,23 @@ def rows_of(screen: Screen) -> Rows:
     return tuple("".join(_runs([line[x] for x in range(screen.columns)])) for line in lines)
 
 
+def rule(columns: int) -> str:
+    """A row that is a line, between two screens."""
+    grey = COLOURS["brightblack"]
+    return f'<path d="M0 {-HEIGHT / 3:g}h{columns * WIDTH:g}" stroke="{grey}"/>'
+
+
 def _runs(line: Sequence[Char]) -> Iterator[str]:
     x = 0
     for (colour, bold), group in groupby(line, key=lambda char: (char.fg, char.bold)):
         text = "".join(char.data for char in group)
-        if text.strip():
+        shown = text.rstrip()
+        if shown:
             fill = "" if colour == "default" else f' fill="{COLOURS.get(colour, f"#{colour}")}"'
             weight = ' font-weight="bold"' if bold else ""
             yield (
-                f'<text x="{x * WIDTH:g}" textLength="{len(text) * WIDTH:g}"{fill}{weight}>'
-                f"{escape(text, quote=False)}</text>"
+                f'<text x="{x * WIDTH:g}" textLength="{len(shown) * WIDTH:g}"{fill}{weight}>'
+                f"{escape(shown, quote=False)}</text>"
             )
         x += len(text)
 

@@ -31,9 +31,9 @@ def attempt(case: Case, stage: Stage) -> tuple[bool, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scenarios.trust", description=__doc__)
-    parser.add_argument("--case", type=int, action="append", help="only the cases of this number")
+    parser.add_argument("--case", action="append", help="only this case, by its name")
     asked = parser.parse_args().case
-    cases = [case for case in all_cases() if not asked or case.number in asked]
+    cases = [case for case in all_cases() if not asked or case.attempt.__name__ in asked]
     table = Table("case", "", "before", "now", "", title="trust", show_lines=True)
     broken = 0
     with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "broker") as broker:

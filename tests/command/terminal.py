@@ -7,7 +7,7 @@ import select
 import signal
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from command.process import ENDS_WITHIN_S, begin
@@ -51,10 +51,22 @@ class TerminalSession:
 
     def shows(self, words: str) -> None:
         """Wait until these words were on the screen."""
+        self.until(lambda: words in self.seen, f"{words!r} is on the screen")
+
+    def until(self, happened: Callable[[], bool], what: str) -> None:
+        """Read on until something happened."""
         until = time.monotonic() + ENDS_WITHIN_S
-        while words not in self.seen:
-            assert self._read(), f"it ended without {words!r}:\n{self.seen}"
-            assert time.monotonic() < until, f"no {words!r} on the screen:\n{self.seen}"
+        while not happened():
+            assert self._read(), f"it ended before {what}:\n{self.seen}"
+            assert time.monotonic() < until, f"not in time: {what}:\n{self.seen}"
+
+    def answers(self, question: str, answers: Iterable[str]) -> None:
+        """Read to the end, and answer each such question; with ``y`` when no answer is left."""
+        given, asked = iter(answers), self.seen.count(question)
+        while self._read():
+            if self.seen.count(question) > asked:
+                asked += 1
+                self.types(next(given, "y") + "\n")
 
     def ends(self, code: int) -> str:
         """Wait for its end, make sure of its exit code, and give all that was on the screen."""

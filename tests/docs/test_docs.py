@@ -17,6 +17,7 @@ from typer.main import get_command
 from drainer.cli.app import app
 from drainer.cli.help import options_of
 from drainer.loader import load_handler
+from scenarios.trust.cases import all_cases
 from scenarios.trust.rights import ATTEMPTS, rights_by_command
 
 ROOT = Path(__file__).parents[2]
@@ -106,6 +107,32 @@ def test_the_rights_of_every_command_are_documented() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "attacker",
+    [
+        "Another user of your machine",
+        "Who writes to your topic",
+        "Who creates groups",
+        "Who sends you a plan",
+        "Who reads the metrics port",
+        "Whoever reads what drainer writes",
+    ],
+)
+def test_every_promise_about_an_attacker_names_a_case_that_tries_it(attacker: str) -> None:
+    page = (ROOT / "docs/explanation/trust.md").read_text()
+    section = page.split(f"\n## {attacker}\n")[1].split("\n## ")[0]
+    _, _, *rows = [
+        line for line in section.splitlines() if line.count(" | ") == 2 or "---|" in line
+    ]
+    cases = {case.attempt.__name__ for case in all_cases()}
+
+    assert rows
+    for row in rows:
+        named = set(re.findall(r"`(\w+)`", row.split(" | ")[2]))
+        assert named, row
+        assert named <= cases, row
+
+
 def anchors(document: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -122,7 +149,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 def commands_of_the_readme() -> list[str]:
-    return re.findall(r"^python3 -m venv .+$", README, re.MULTILINE)
+    return re.findall(r"^\$ (python3 -m venv .+ -e .+)$", README, re.MULTILINE)
 
 
 def test_the_readme_has_one_command_for_the_main_job_and_one_for_the_tests() -> None:
@@ -136,6 +163,21 @@ def test_ci_runs_the_very_test_command_of_the_readme() -> None:
     _, tests = commands_of_the_readme()
 
     assert tests in (ROOT / ".ci/run").read_text().splitlines()
+
+
+def test_the_recording_begins_with_a_command_and_shows_the_kill() -> None:
+    film = (ROOT / "docs/img/recording.svg").read_text()
+    rows = {
+        name: re.sub(r"<[^>]+>", "", row)
+        for name, row in re.findall(r'<g id="(r\d+)">(.*?)</g>', film)
+    }
+    (first,) = re.findall(r'<g transform="translate\(0 0\)">(.*?)</g>', film)
+    begins = [rows[name] for name in re.findall(r'href="#(r\d+)"', first)]
+
+    assert begins[0].startswith("$ drainer run ")
+    assert any(re.fullmatch(r"\$ kill -9 \d+", row) for row in rows.values())
+    assert "Killed" in rows.values()
+    assert any(row.endswith("✓ adds up") for row in rows.values())
 
 
 def test_the_first_handler_works_as_it_is_printed(tmp_path: Path) -> None:

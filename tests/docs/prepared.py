@@ -1,0 +1,180 @@
+"""What is there before a reader types a page's first command: topics, groups, handlers, files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+
+from core.limit_samples import measured
+from docs.reader import DONE, Reader
+from drainer.errors import EXIT_HALTED
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
+from drainer.limits.search.boundary import as_json
+from kafka.topic import Topic, eventually
+
+MESSAGES, FAN_OUT, DOCUMENTS = 600, 20, 400
+HANDLERS = f"""\
+import asyncio
+import orjson
+import drainer
+
+
+class Reindex(drainer.Handler):
+    def split(self, message):
+        for doc in orjson.loads(message.value)["documents"]:
+            yield drainer.SubMessage(key=doc["id"], payload=doc)
+
+    async def handle(self, sub):
+        await asyncio.sleep({{pause_s}})
+        if "{{needs}}" not in sub.payload:
+            raise ValueError(f"no field '{{needs}}' in {{{{sub.key}}}}")
+        with open("{DONE}", "a") as done:
+            print(sub.id, file=done)
+"""
+TOPICS = {"orders", "orders-spread", "orders.catalog.dead", "catalog", "stock"}
+
+
+class Place:
+    """A reader's folder and broker, before anything is typed."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.bootstrap = reader.bootstrap
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        path = self.reader.folder / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def handlers(self, pause_ms: int, needs: str = "title") -> None:
+        """``my_handlers.py``, whose calls take so long, and fail without a field."""
+        self.write("my_handlers.py", HANDLERS.format(pause_s=pause_ms / 1000, needs=needs))
+
+    def backlog(self, topic: str, group: str, messages: int = MESSAGES, without: int = -1) -> None:
+        """Messages of one key with updates of documents; one document may lack its title."""
+        made = self.topic(topic)
+        made.produce(self._values(messages, without), key=b"customer-42")
+        self.commit(topic, group)
+
+    def commit(self, topic: str, group: str) -> None:
+        """Let a group stand at the beginning."""
+        with connected(self.bootstrap) as cluster:
+            cluster.alter_committed(group, topic, {0: 0})
+
+    def topic(self, name: str) -> Topic:
+        return Topic(self.bootstrap, name)
+
+    def _values(self, messages: int, without: int) -> Iterator[bytes]:
+        for message in range(messages):
+            numbers = [(message * FAN_OUT + place) % DOCUMENTS for place in range(FAN_OUT)]
+            documents = [
+                {"id": f"doc-{n}", "customer": (n + message) % 3 + 16, "kind": "set_email"}
+                | ({} if n == without else {"title": "new"})
+                for n in numbers
+            ]
+            yield orjson.dumps({"documents": documents})
+
+
+def orders(place: Place) -> None:
+    """A backlog on one partition, of one key."""
+    place.handlers(pause_ms=50)
+    place.backlog("orders", "indexer")
+
+
+def limits(place: Place) -> None:
+    """What ``drainer limits`` found on these brokers."""
+    orders(place)
+    with connected(place.bootstrap) as cluster:
+        known = measured({100: 5_000.0, 10_000: 2_000.0}, cluster_id=cluster.cluster_id)
+    place.write("limits.json", orjson.dumps(as_json([known])))
+
+
+def customers(place: Place) -> None:
+    """A backlog of several customers."""
+    place.handlers(pause_ms=5)
+    place.backlog("catalog", "search")
+
+
+def failing(place: Place) -> None:
+    """A handler that fails for one document until the letters are redriven, and a drain with it."""
+    place.handlers(pause_ms=20)
+    place.backlog("orders", "catalog", without=3)
+    place.commit("orders", "indexer")
+    place.reader.starts(*run("orders", "indexer", place), "-c", "20", "--retries", "9")
+    place.reader.before["drainer redrive"] = lambda: place.handlers(pause_ms=1, needs="id")
+
+
+def running(place: Place) -> None:
+    """A drain that runs, in another terminal."""
+    orders(place)
+    place.reader.starts(*run("orders", "indexer", place), "-c", "20")
+
+
+def parked(place: Place) -> None:
+    """A drain that parked lanes, and files of secrets."""
+    place.handlers(pause_ms=1)
+    place.backlog("orders", "indexer", without=3)
+    place.write("client.properties", f"bootstrap.servers={place.bootstrap}\n")
+    place.write(".drainer-mask", "of this page\n")
+    words = [*run("orders", "indexer", place), "--on-failure", "park", "--retries", "0"]
+    place.reader.ends(EXIT_HALTED, *words)
+
+
+def stopped(place: Place) -> None:
+    """A drain that was stopped."""
+    orders(place)
+    words = [*run("orders", "indexer", place), "--plan", "orders.plan.json"]
+    place.reader.stops(*words)
+
+
+def wide(place: Place) -> None:
+    """A backlog, and the topic that it is spread over."""
+    place.backlog("orders", "spread")
+    place.topic("orders-spread")
+
+
+def run(topic: str, group: str, place: Place) -> list[str]:
+    what = ["--topic", topic, "--group", group, "--handler", "my_handlers.py:Reindex"]
+    return ["run", *what, "-b", place.bootstrap, "--yes"]
+
+
+PREPARED: dict[str, Callable[[Place], None]] = {
+    "README.md": orders,
+    "docs/howto/broker-limits.md": limits,
+    "docs/howto/check-a-handler.md": orders,
+    "docs/howto/cluster.md": stopped,
+    "docs/howto/concurrency.md": orders,
+    "docs/howto/customer-first.md": customers,
+    "docs/howto/failures.md": failing,
+    "docs/howto/inspect.md": orders,
+    "docs/howto/monitor.md": orders,
+    "docs/howto/permissions.md": parked,
+    "docs/howto/rekey.md": wide,
+    "docs/howto/spark.md": orders,
+    "docs/howto/steer.md": running,
+    "docs/howto/tonight.md": orders,
+    "docs/reference/rules.md": orders,
+}
+
+
+@contextmanager
+def prepared(page: str, folder: Path, bootstrap: str) -> Iterator[Reader]:
+    """A reader of a page, who finds all that it speaks of; nothing of it is left afterwards."""
+    try:
+        with Reader(folder, bootstrap) as reader:
+            if page in PREPARED:
+                PREPARED[page](Place(reader))
+            yield reader
+    finally:
+        with connected(bootstrap) as cluster:
+            for topic in TOPICS & set(cluster.topic_names()):
+                cluster.delete_topic(topic)
+            eventually(lambda: not TOPICS & set(cluster.topic_names()), "its topics are gone")
+
+
+def connected(bootstrap: str) -> Cluster:
+    return Cluster.connect(ClientSettings.load(bootstrap), 60)

@@ -1,0 +1,195 @@
+"""What the pages ask to be typed: every command is drainer's, and does what its page says."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+from typer.main import get_command
+
+from docs.pages import (
+    DRAINER,
+    GENERATED,
+    PAGES,
+    ROOT,
+    Step,
+    commands_of_drainer,
+    mentioned,
+    options_mentioned,
+    steps,
+)
+from docs.prepared import prepared
+from docs.reader import LEFT_OUT, left_out
+from docs.transcript import ANYTHING, differs
+from drainer.cli.app import app
+from drainer.errors import Refused
+
+COMMAND: Any = get_command(app)
+ENDS_A_COMMAND = ("|", ">", "<", "&", "&&")
+TUTORIAL = "docs/tutorial.md"
+QUICK = ("README.md", "docs/howto/tonight.md")  # the others are long
+# Options of other programs that pages name, and those that typer adds.
+OTHERS = {
+    "--help",
+    "--install-completion",
+    "--resource-pattern-type",  # of kafka-acls
+    "--deploy-mode",  # of spark-submit
+    "--format",  # of aws
+    "--example",  # made up, for who adds an option
+    "--files",  # of spark-submit
+    "--minutes",  # of a benchmark
+}
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def parsed(words: list[str]) -> Any:
+    """The context that a command would run in; raises typer's errors for what it does not take."""
+    command, context = COMMAND, COMMAND.make_context("drainer", list(words))
+    while getattr(command, "commands", {}) and (
+        rest := [*context._protected_args, *context.args]  # as typer's own groups go on
+    ):
+        word, command, rest = command.resolve_command(context, rest)
+        context = command.make_context(word, rest, parent=context)
+    return context
+
+
+def words_of(step: Step) -> list[str]:
+    """Those of drainer's command in a line of the shell."""
+    line = DRAINER.split(step.does, maxsplit=1)[1].rstrip(")")
+    words = step._replace(does=f"drainer {line}").words[1:]
+    return words[: next((at for at, word in enumerate(words) if word in ENDS_A_COMMAND), None)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_command_of_a_page_is_taken_by_the_parser(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for variable in [each for each in os.environ if each.startswith("DRAINER")]:
+        monkeypatch.delenv(variable)
+    for step in steps(page.read_text()):
+        if step.does.startswith("export DRAINER_") and "$" not in step.does:
+            for pair in step.words[1:]:
+                monkeypatch.setenv(*pair.split("=", 1))
+    for step in commands_of_drainer(page.read_text()):
+        try:
+            context = parsed(words_of(step))
+            for each, declared in getattr(context.command.callback, "options", {}).items():
+                declared.value(context.params[each])
+        except Refused:  # a file that it names is not here
+            continue
+        except Exception as error:
+            pytest.fail(f"{name(page)}: $ {step.does}\n{type(error).__name__}: {error}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_command_that_a_page_mentions_is_one_with_these_options(page: Path) -> None:
+    for words in mentioned(page.read_text()):
+        command = COMMAND
+        found = {word for each in command.params for word in each.opts} | OTHERS
+        for word in words[1:]:
+            command = getattr(command, "commands", {}).get(word, command)
+        assert command is not COMMAND or words[1:2] == [] or words[1] in found, words
+        found |= {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
+        assert {word.split("=")[0] for word in words if word.startswith("-")} <= found, words
+
+
+def test_every_option_that_a_page_names_is_one_of_some_command() -> None:
+    def options(command: Any) -> set[str]:
+        own = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
+        return own.union(*map(options, getattr(command, "commands", {}).values()))
+
+    known = options(COMMAND) | OTHERS
+    for page in PAGES:
+        if page.parent.name == "scenarios":  # which have their own
+            continue
+        assert set(options_mentioned(page.read_text())) <= known, name(page)
+
+
+def test_drainer_is_installed_from_a_clone() -> None:
+    for page in PAGES:
+        for step in steps(page.read_text()):
+            if "pip install" in step.does:
+                assert not {word.partition("[")[0] for word in step.words} & {"drainer"}, step.does
+
+
+def run_on(page: Path) -> list[Step]:
+    """The steps of a page that a test types."""
+    return [step for step in steps(page.read_text()) if step.file or not left_out(step)]
+
+
+WRITTEN = [page for page in PAGES if page.parent != GENERATED and name(page) != TUTORIAL]
+
+
+def test_what_is_not_typed_is_on_some_page() -> None:
+    found = [step.does for page in PAGES for step in steps(page.read_text())]
+    for pattern in LEFT_OUT:
+        assert any(re.search(pattern, does) for does in found), pattern
+
+
+@pytest.fixture
+def alone(folder_of_all: Path) -> Iterator[None]:
+    """Pages share the names of topics: only one of them is typed at a time."""
+    with FileLock(folder_of_all / "pages.lock"):
+        yield
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=name(page), marks=[] if name(page) in QUICK else [pytest.mark.long])
+        for page in WRITTEN
+        if run_on(page)
+    ],
+)
+@pytest.mark.usefixtures("alone")
+def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path, bootstrap: str) -> None:
+    with prepared(name(page), tmp_path, bootstrap) as reader:
+        for step in run_on(page):
+            reader.does(step)
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_tutorial_is_true(tmp_path: Path, bootstrap: str) -> None:
+    walked = list(steps((ROOT / TUTORIAL).read_text()))
+    with prepared(TUTORIAL, tmp_path, bootstrap) as reader:
+        for step in walked:
+            reader.does(step, compares=True)
+
+    done = {line.split()[0] for line in (tmp_path / "done.txt").read_text().splitlines()}
+    assert len(done) == 30_000
+    assert Step("sort -u done.txt | wc -l", ["30000"]) in walked
+
+
+@pytest.mark.parametrize(
+    ("printed", "output", "is_same"),
+    [
+        (["a 7"], ["a  8 "], True),
+        (["a 500"], ["a 501"], False),
+        (["a 7"], ["a 3,001"], True),
+        (["a 2,999"], ["a 3,000"], False),
+        (["a 7"], ["a b"], False),
+        (["1m 43s (5.5%)"], ["unknown (66%)"], True),
+        (["took 7.0s, 3%"], ["took 1m 30s, 4.5%"], True),
+        (["a", ANYTHING, "c", "d"], ["a", "b", "c", "x", "c", "d"], True),
+        (["a", ANYTHING], ["a", "b"], True),
+        ([ANYTHING, "b"], ["a", "b"], True),
+        (["a"], ["a", "b"], False),
+        (["b"], ["a", "b"], False),
+        (["a", ANYTHING, "c"], ["a", "c", "b"], False),
+        (["a", ANYTHING, "c", ANYTHING, "b"], ["a", "b", "c"], False),
+        ([], ["a"], False),
+    ],
+)
+def test_what_is_printed_is_found_in_order(
+    printed: list[str], output: list[str], is_same: bool
+) -> None:
+    assert (differs(printed, output) == "") == is_same
