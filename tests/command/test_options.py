@@ -31,7 +31,7 @@ def test_all_that_a_drain_needs_can_be_in_variables(command: Command, topic: Top
         "partition": "0 2",
         "client-property": "isolation.level=read_uncommitted",
         "set": f"record={command.record.path} pause_ms=1",
-        "json": "1",
+        "output": "json",
     }
     env = {f"DRAINER_{name.upper().replace('-', '_')}": value for name, value in options.items()}
     action = command("run", "--dry-run", env=env).answer

@@ -174,7 +174,8 @@ def test_a_plan_that_is_not_a_file_is_refused_at_once(command: Command) -> None:
     os.mkfifo(fifo)
     for words in ("plan show", "plan verify", "plan history", "resume"):
         code = 7 if words == "plan verify" else 3
-        assert "not a regular file" in command(*words.split(), str(fifo), code=code).err
+        outcome = command(*words.split(), str(fifo), code=code)
+        assert "not a regular file" in outcome.out + outcome.err
 
 
 def killed_amid(command: Command, make_topic: MakeTopic) -> Topic:
