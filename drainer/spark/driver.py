@@ -207,6 +207,7 @@ class SparkDrain:
             self._take_news,
             self._loans,
             Settings(self._running, self._plan.failures),
+            self._totals,
         )
         self._working = spawn(self._work.run(), "waves", self._life.end)
 

@@ -25,6 +25,7 @@ from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Interrupted, LanesParked, LockLost
 from drainer.message import Origin, ShippedMessage, partition_of, shard_of, stream_of
 from drainer.operations.policy import letter_writers
+from drainer.policy.failures import Totals
 from drainer.spark.borrower import BorrowingDrain
 from drainer.spark.chunk import Row, decode
 from drainer.spark.failure import carrying, said_of
@@ -66,6 +67,7 @@ class Handling:
     deal: int
     streams: Streams
     given: tuple[Mapping[int, Given], ...]
+    totals: Totals  # of the drain as the deal began: the fence has them with its next look
     behind: frozenset[int] = frozenset()
 
     def __call__(self, rows: Iterable[Chunk]) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -123,7 +125,7 @@ class Handling:
                 for ledger in drain.dispatcher.ledgers.values():
                     ledger.tells_fates = True
                 fence.calls = lambda: drain.calls()  # noqa: PLW0108 - once there are workers
-                drain.totals = lambda: fence.totals
+                drain.totals = lambda: max(self.totals, fence.totals, key=lambda each: each.done)
                 summary = drain.run_on(worker.loop)
                 if isinstance(summary.cause, LockLost):
                     raise summary.cause  # how the task ends is another attempt's to say

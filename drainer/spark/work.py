@@ -24,6 +24,7 @@ from drainer.engine.settings import LocalSettings
 from drainer.errors import DrainerError, Halted, LockLost, StateLost
 from drainer.message import stream_of
 from drainer.policy.concurrency import Concurrency
+from drainer.policy.failures import Totals
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.control import Loans
 from drainer.spark.failure import error_of
@@ -70,6 +71,7 @@ class WaveRunner:
     take_news: Callable[[], Awaitable[None]]
     loans: Loans
     settings: Settings
+    totals: Callable[[], Totals]
 
     def __post_init__(self) -> None:
         self._end_drain = self.end
@@ -221,6 +223,7 @@ class WaveRunner:
             streams=streams,
             given=given,
             behind=frozenset(behind),
+            totals=self.totals(),
         )
         rows = [waves[wave].rows for wave in placings]
         places = [Placing(tasks) for tasks in placings.values()]

@@ -28,7 +28,7 @@ from drainer.errors import Interrupted, LockLost, PlanRefused, StateLost
 from drainer.handler import Handler
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage
-from drainer.policy.failures import FailureSettings
+from drainer.policy.failures import FailureSettings, Totals
 from drainer.spark import handling
 from drainer.spark.control import ControlChannel
 from drainer.spark.driver import SparkDrain
@@ -252,7 +252,7 @@ def test_a_task_that_is_stopped_as_it_begins_says_that_it_ended(
         raise Interrupted("the drain was stopped")
 
     monkeypatch.setattr(State, "settle", settle)
-    task = Handling(PLAN, LocalSettings(), spec, 1, STREAMS, ({0: Given(0, 1, 1)},))
+    task = Handling(PLAN, LocalSettings(), spec, 1, STREAMS, ({0: Given(0, 1, 1)},), Totals())
     with pytest.raises(Interrupted, match="the drain was stopped"):
         task._handle(0, 0, [])
     assert state.has(f"{Attempt(1, 1, 0, 0).name}/ended")
