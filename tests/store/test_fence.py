@@ -259,6 +259,30 @@ def test_a_task_that_is_stopped_as_it_begins_says_that_it_ended(
     worker.fence.stop()
 
 
+def test_a_task_knows_what_the_drain_has_done_as_it_begins(
+    drive: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first failures of an outage would be taken for a broken handler."""
+    uri, shipped = folder(tmp_path).uri, Shipped("orders:Nothing", source=Nothing)
+    spec = HandlerSpec(shipped, ClientSettings("x:1"), "t", "g", DRAIN, 1, uri, QUICK, 1)
+    drive(Failing(folder(tmp_path)))
+    worker, known = PythonWorker(), []
+    monkeypatch.setattr(handling, "python_worker", lambda: worker)
+
+    class Looks(handling.BorrowingDrain):
+        def run_on(self, _: object) -> NoReturn:
+            known.append(self.totals())
+            raise Interrupted("that was all")
+
+    monkeypatch.setattr(handling, "BorrowingDrain", Looks)
+    done = Totals(done=5)
+    task = Handling(PLAN, LocalSettings(), spec, 1, STREAMS, ({0: Given(0, 1, 1)},), done)
+    with pytest.raises(Interrupted, match="that was all"):
+        task._handle(0, 0, [])
+    assert known == [done]
+    worker.fence.stop()
+
+
 @pytest.mark.parametrize("closed", [True, False])
 def test_others_are_kept_out_while_a_worker_may_be_in_a_call(
     closed: bool, state: State, tmp_path: Path
