@@ -75,7 +75,8 @@ def prepare_redrive(
         letters = replace(redrive.letters, sources=(*chosen, *own))
         narrowed = replace(redrive, letters=letters)
         prepared = prepare_redrive(cluster, given, narrowed, running, accept_repeats=accept_repeats)
-        others = f"{origins.total() - origins[own]:,} letters of other drains are left alone"
+        rest = counted(origins.total() - origins[own], "letter")
+        others = f"left alone: {rest} of other drains"
         action = prepared.action
         return replace(prepared, action=replace(action, warnings=(*action.warnings, others)))
     checks = [f"all letters come from {_named(each)}" for each in origins if len(origins) == 1]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager, suppress
 from dataclasses import replace
@@ -64,8 +66,7 @@ def slow_drain(
 ) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A drain that runs, and its socket."""
     (stage.folder / "slow.py").write_text(SLOW, encoding="utf-8")
-    runtime = stage.folder / "run"
-    runtime.mkdir()
+    runtime = Path(tempfile.mkdtemp(prefix="run-"))  # the path of a socket has to be short
     words = drain_all(stage, topic, topic, "--handler", "slow.py", "-c", "1", "--plan", "p.json")
     process = subprocess.Popen(
         [*stage.program, *words, "--log-format", "json", *more],
@@ -85,6 +86,7 @@ def slow_drain(
     finally:
         process.kill()
         process.communicate()
+        shutil.rmtree(runtime)
 
 
 @case(

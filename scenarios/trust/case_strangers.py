@@ -170,7 +170,7 @@ def no_fifo(stage: Stage) -> str:
     os.mkfifo(plan)
     for words in ("plan show", "plan verify", "plan history", "resume"):
         ended = stage.drainer(*words.split(), str(plan), timeout_s=60)
-        insist("not a regular file" in ended.stderr, ended.stderr)
+        insist("not a regular file" in ended.stdout + ended.stderr, ended.stderr)
     return "refused at once"
 
 

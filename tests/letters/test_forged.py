@@ -162,7 +162,7 @@ def test_letters_of_made_up_drains_are_left_alone(forged: Forged) -> None:
     forged.write([forged.forge(**each) for each in others])
 
     warnings = forged.prepared("look.json").action.warnings
-    assert [each for each in warnings if each == "152 letters of other drains are left alone"]
+    assert [each for each in warnings if each == "left alone: 152 letters of other drains"]
     assert forged.redrive() == [0]
 
 
