@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 
 from drainer.core.claims import ALL
-from drainer.core.listed import name_lost
+from drainer.core.listed import counted, name_lost
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import RangeSet
 from drainer.engine.settings import LocalSettings

@@ -269,7 +269,7 @@ def test_a_task_knows_what_the_drain_has_done_as_it_begins(
     worker, known = PythonWorker(), []
     monkeypatch.setattr(handling, "python_worker", lambda: worker)
 
-    class Looks(handling.BorrowingDrain):
+    class Looks(handling.BorrowingDrain):  # type: ignore[misc,name-defined]
         def run_on(self, _: object) -> NoReturn:
             known.append(self.totals())
             raise Interrupted("that was all")
