@@ -60,9 +60,7 @@ class LoadedHandler:
     """A handler ready for an engine, whichever form its author gave it.
 
     Attributes:
-        reference: as it was given.
         absolute_reference: the same in a form that holds from any folder: what a plan keeps.
-        target: the handler itself: an instance, or a module.
         source: what it was made of: a class, an instance or a module.
     """
 
@@ -73,9 +71,9 @@ class LoadedHandler:
         absolute_reference: str | None = None,
         source: Any = None,
     ) -> None:
-        self.reference = reference
+        self.reference = reference  # as it was given
         self.absolute_reference = absolute_reference or reference
-        self.target = target
+        self.target = target  # the handler itself: an instance, or a module
         self.source = target if source is None else source
         self.bundling = _bundling_of(reference, target)  # None when it takes them one by one
         self.handle = _one_by_one(target)

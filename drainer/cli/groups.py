@@ -40,35 +40,26 @@ class Option:
     Attributes:
         names: as in ``--buffer`` and ``-b``; without a long one it is called as its field is. Of an
             argument its metavar.
-        help: what it is for.
-        default: the text or value when nothing is given; ``...`` when something must be.
         parse: makes the value of what typer gives; None when that will do. Its metavar is shown.
         many: the type of one of them, where it may be repeated; None where it may not.
         envvar: the variable that gives its value, too; made of its name unless it is given.
         risk: why it must be typed each time, and no variable or profile gives its value.
-        panel: of the help; that of its group unless it is given.
-        resumes: whether a command to resume has to repeat it.
-        pairs: whether it is ``NAME=VALUE``, and the value may be a secret.
-        hidden_value: whether its value may hold a secret.
-        basic: whether the short help has it.
-        is_argument: whether it is an argument.
-        more: whatever else typer.Option takes.
     """
 
     names: tuple[str, ...]
-    help: str
-    default: Any = ...
+    help: str  # what it is for
+    default: Any = ...  # the text or value when nothing is given; ``...`` when something must be
     parse: Callable[[Any], Any] | None = None
     many: type | None = None
     envvar: str | None = _BY_NAME
     risk: str | None = None
-    panel: str | None = None
-    resumes: bool = False
-    pairs: bool = False
-    hidden_value: bool = False
-    basic: bool = False
-    is_argument: bool = False
-    more: Mapping[str, Any] = field(default_factory=dict)
+    panel: str | None = None  # of the help; that of its group unless it is given
+    resumes: bool = False  # whether a command to resume has to repeat it
+    pairs: bool = False  # whether it is ``NAME=VALUE``, and the value may be a secret
+    hidden_value: bool = False  # whether its value may hold a secret
+    basic: bool = False  # whether the short help has it
+    is_argument: bool = False  # whether it is an argument
+    more: Mapping[str, Any] = field(default_factory=dict)  # whatever else typer.Option takes
 
     @property
     def variable(self) -> str | None:

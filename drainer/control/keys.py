@@ -15,19 +15,14 @@ LONG = "p pauses and unpauses  + - 25% more or fewer calls in flight  s stops li
 
 
 class Keys:
-    """Turns keys into requests by ``by``; with ``refused`` into a line that says why not.
-
-    Attributes:
-        status: the latest; set by whoever gets it.
-        line: what to show below the view.
-    """
+    """Turns keys into requests by ``by``; with ``refused`` into a line that says why not."""
 
     def __init__(self, control: Control, by: str, refused: str | None = None) -> None:
         self._control = control
         self._by = by
         self._refused = refused
-        self.status: Status | None = None
-        self.line = SHORT
+        self.status: Status | None = None  # the latest; set by whoever gets it
+        self.line = SHORT  # what to show below the view
 
     def press(self, key: str) -> None:
         """From any thread; keys that mean nothing are left out."""

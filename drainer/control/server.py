@@ -38,9 +38,6 @@ class ControlServer:
 
     Args:
         give_up: ends the process, when its loop does not notice that it is to stop at once.
-
-    Attributes:
-        trouble: why there is no socket, when there is none.
     """
 
     def __init__(
@@ -49,7 +46,7 @@ class ControlServer:
         self.about = about
         self.control = control
         self.give_up = give_up
-        self.trouble: str | None = None
+        self.trouble: str | None = None  # why there is no socket, when there is none
         self._name = socket_name(plan)
         self._server: _Server | None = None
         self._changed = threading.Condition()

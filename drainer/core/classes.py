@@ -15,14 +15,13 @@ class DrainClass(JsonRecord):
 
     Attributes:
         ended: when nothing was left of it but what waits for the rest (ISO 8601); None before.
-        held: how many wait for the rest, for they stand behind some of it.
         cut: whether some of it was not looked at, for nothing more could be first: behind a
             barrier, or since too many wait.
     """
 
     where: str
     ended: str | None = None
-    held: Whole = 0
+    held: Whole = 0  # how many wait for the rest, for they stand behind some of it
     cut: bool = False
     sub_messages: Counts = field(default_factory=Counts)
 

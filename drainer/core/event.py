@@ -33,15 +33,13 @@ class Event(JsonRecord):
     """One deed.
 
     Attributes:
-        at: ISO 8601 with offset.
-        by: who did it, as "user@host".
         details: in words: the rules that it began with, each setting that changed, how it ended.
         offsets: where the group stood after it, by partition; empty where nothing moved it.
     """
 
-    at: str
+    at: str  # ISO 8601 with offset
     what: Deed
-    by: str
+    by: str  # who did it, as "user@host"
     reason: str | None = None
     details: tuple[str, ...] = ()
     offsets: Mapping[Whole, Whole | None] = field(default_factory=dict)

@@ -126,8 +126,6 @@ class Held:
             Refused.
         first: the expression of the class that this run drains; None for all that is left.
         class_maps: where classes lie, by selector, as runs of this process have seen it.
-        given_up: sub-messages, by former passes of this run.
-        pause_s: how long it takes to begin with the rest behind a class.
     """
 
     plan: OffsetPlan
@@ -145,8 +143,8 @@ class Held:
     runtime: Runtime = THIS_PROCESS
     first: str | None = None
     class_maps: dict[str, ClassMap] = field(default_factory=dict)
-    given_up: int = 0
-    pause_s: float = 0.0
+    given_up: int = 0  # sub-messages, by former passes of this run
+    pause_s: float = 0.0  # how long it takes to begin with the rest behind a class
 
 
 @dataclass(frozen=True, slots=True)

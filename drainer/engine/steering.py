@@ -39,8 +39,6 @@ class Steering:
     """What was asked of one run, and what it is at by that.
 
     Attributes:
-        settings: those of now.
-        paused: the pause that it is in.
         stopper: who ends it, and why: whoever runs it, until somebody else asks for a stop.
     """
 
@@ -49,8 +47,8 @@ class Steering:
     def __init__(self, held: Held) -> None:
         self._held = held
         self._runtime = held.runtime
-        self.settings = Settings(held.running, held.plan.failures)
-        self.paused: Paused | None = None
+        self.settings = Settings(held.running, held.plan.failures)  # those of now
+        self.paused: Paused | None = None  # the pause that it is in
         self.stopper: tuple[str, str | None] = held.runtime.user(), None
         self._unpause_s = inf  # when the pause is over
         self._events: deque[Event] = deque(maxlen=EVENTS_SHOWN)

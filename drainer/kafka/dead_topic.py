@@ -20,7 +20,6 @@ class DeadLetterTopicInfo:
     """A dead-letter topic as it is, or as it would be made.
 
     Attributes:
-        partitions: how many it has, or would be made with.
         retention_ms: after how long its letters vanish; None when they don't, or the broker does
             not say.
         hidden: whether this user may not see its configuration, so that letters may vanish.
@@ -28,7 +27,7 @@ class DeadLetterTopicInfo:
 
     name: str
     exists: bool
-    partitions: int
+    partitions: int  # how many it has, or would be made with
     retention_ms: int | None = None
     hidden: bool = False
 

@@ -162,8 +162,7 @@ class FetchThread:
     def start(self) -> None:
         """Begin to read.
 
-        Raises:
-            UsageError: when librdkafka rejects the settings.
+        Raises UsageError when librdkafka rejects the settings.
         """
         self._reader.connect()
         self._thread.start()

@@ -49,9 +49,7 @@ class TopicLook:
         ``ends`` are offsets by partition that its logs have to reach. Gives the error for a log
         that does not reach its end any more, unless this is another topic.
 
-        Raises:
-            TopicGone: when it was deleted.
-            Interrupted: when this user may not look any more.
+        Raises TopicGone when it was deleted, or Interrupted when this user may not look any more.
         """
         logs = self._bounds(ends, CHECK_S) or {}  # an error that comes again is looked into again
         for number, (_, end) in logs.items():
@@ -186,9 +184,7 @@ def cut_logs(
     known. A log that was cut below it and has grown again has the records of another leader there:
     the broker knows where each epoch ended (KIP-320).
 
-    Raises:
-        BrokerUnreachable: when no answer came.
-        Interrupted: when it can't be read.
+    Raises BrokerUnreachable when no answer came, or Interrupted when it can't be read.
     """
     log, found, left = ClientLog(settings.redact), dict[int, str](), set(ends)
     if not left:

@@ -155,11 +155,9 @@ class RangeReader:
     def poll(self) -> Iterator[Batch]:
         """The next batches; none when none came soon.
 
-        Raises:
-            RecordsDeleted: when retention takes records of a range before they were read.
-            LogCut: when a log ends before its range.
-            TopicGone: when the topic was deleted or recreated.
-            Interrupted: when it can't be read for another reason.
+        Raises RecordsDeleted when retention takes records of a range before they were read; LogCut
+        when a log ends before its range; TopicGone when the topic was deleted or recreated;
+        Interrupted when it can't be read for another reason.
         """
         asked_s = self._clock()
         # It waits for all that it is asked for: ask for no more than there can be.

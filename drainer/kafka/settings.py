@@ -88,11 +88,10 @@ class ClientSettings:
     """How every client of a drain connects. Neither ``repr`` nor an error shows a secret of it.
 
     Attributes:
-        bootstrap_servers: ``host:port``, several with commas between.
         properties: librdkafka's properties by name, without those that drainer sets itself.
     """
 
-    bootstrap_servers: str
+    bootstrap_servers: str  # ``host:port``, several with commas between
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

@@ -24,24 +24,21 @@ class Overview:
     """What lies in a dead-letter topic.
 
     Attributes:
-        topic: its name.
-        letters: how many dead letters it holds.
         redriven: how many of them a redrive is done with; the others are outstanding, and those
             that can't be redriven.
         matching: how many of those asked for, the outstanding ones or all, the filter lets
             through; the counts below are of them.
-        foreign: records that are neither dead letters of drainer's nor receipts, or damaged.
         counts: by ``error`` (its type, ``no error`` where there was none), ``reason`` and
             ``sub_key``; of each the most frequent.
         newest: the latest of them, the newest first, without payload and headers, and whether a
             redrive is done with it.
     """
 
-    topic: str
-    letters: int
+    topic: str  # its name
+    letters: int  # how many dead letters it holds
     redriven: int
     matching: int
-    foreign: int
+    foreign: int  # records that are neither dead letters of drainer's nor receipts, or damaged
     counts: Mapping[str, Mapping[str, int]]
     newest: tuple[tuple[Letter, bool], ...]
 

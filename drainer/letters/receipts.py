@@ -58,9 +58,6 @@ class Receipt(JsonRecord):
     Attributes:
         group, topic_id, drain_id: of the redrive; a copy of the topic has another id.
         host, plan: where its plan is.
-        end: of its letters in this partition.
-        ended: whether it has ended; a receipt that does not say so is followed by one that does.
-        finished: offsets that nothing is left to do of.
     """
 
     group: _Text
@@ -68,9 +65,9 @@ class Receipt(JsonRecord):
     drain_id: _Text
     host: _Text
     plan: _Text
-    end: Whole
-    ended: bool
-    finished: Ranges = ()
+    end: Whole  # of its letters in this partition
+    ended: bool  # whether it has ended; a receipt that does not say so is followed by one that does
+    finished: Ranges = ()  # offsets that nothing is left to do of
 
     def as_json(self) -> dict[str, Any]:
         return {**codec.builtins(self), "finished": encode_ranges(self.finished)}
@@ -81,13 +78,11 @@ class RedriveProgress:
     """What redrives of a group have finished, as its offsets and receipts have it.
 
     Attributes:
-        group: that keeps track of it.
-        finished: offsets by partition, those of receipts among them.
         running: a redrive that has not ended; None unless ``finished`` may lack what it did.
     """
 
-    group: str
-    finished: _Finished
+    group: str  # that keeps track of it
+    finished: _Finished  # offsets by partition, those of receipts among them
     running: Receipt | None = None
 
     def insist_ended(self, *known: str) -> None:

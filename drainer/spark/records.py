@@ -164,14 +164,13 @@ class TaskRecords:
     a thread, in order, and ``write`` waits for it.
 
     Attributes:
-        path: for people.
         status: asked, by whoever calls ``append`` or ``beat``, for what the task shows of itself.
     """
 
     def __init__(
         self, objects: Objects, name: str, streams: Streams, starts: Mapping[int, int]
     ) -> None:
-        self.path = f"{objects.uri}/{name}"
+        self.path = f"{objects.uri}/{name}"  # for people
         self.status: Callable[[], TaskStatus | None] | None = None
         self._objects = objects
         self._name = name

@@ -46,7 +46,6 @@ class SparkLook:
     Attributes:
         master: the URL of the master; a local one is this machine, and ``local-cluster`` too.
         conf: further settings of Spark by name.
-        tasks: how many of them work at once; None for as many as pay.
 
     Raises UsageError when the master is unknown or one of Spark Connect, ``conf`` breaks a law, or
     the number makes no sense.
@@ -54,7 +53,7 @@ class SparkLook:
 
     master: str = EVERY_CORE
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
-    tasks: int | None = None
+    tasks: int | None = None  # how many of them work at once; None for as many as pay
 
     def __post_init__(self) -> None:
         _check_master(self.master)
