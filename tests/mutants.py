@@ -568,8 +568,8 @@ sentinel-is-an-offset (partitions are not skipped): kafka/test_cluster.py::test_
 +            if away := [n for n in specs if n not in found]:
 drainer/store/atomic_file.py
 plan-not-synced (plan on disk): store/test_plan_file.py::test_the_plan_is_synced_before_it_takes_its_name
--            os.fsync(descriptor)
-+            pass
+-                os.fsync(descriptor)
++                pass
 """  # noqa: E501 - a line of code with its sign
 
 ENTRY = re.compile(r"^(\S+) \((.+)\): (.+)\n((?:-.*\n)+)((?:\+.*\n)*)", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Asking running drains."""
+"""Asking running drains, and finding those that were stopped or killed by their plans."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from drainer.core.codec import decode, encode
 from drainer.core.plan import OffsetPlan
 from drainer.engine.status import Status
 from drainer.errors import EXIT_USAGE, DrainerError, Interrupted, Refused, UsageError
-from drainer.store.plan_file import PlanPlace
+from drainer.ownership import read_own
+from drainer.store.plan_file import PLANS, PlanFile, PlanPlace
 
 LOOK_S = 3.0  # for the answers of all drains
 QUIET_S = 5.0  # beyond the time that a drain takes to answer
@@ -60,6 +61,26 @@ def running() -> list[Found]:
     look = partial(_look, until_s=monotonic() + LOOK_S)
     with ThreadPoolExecutor(len(places)) as threads:
         return [found for found in threads.map(look, *zip(*places, strict=True)) if found]
+
+
+def left_in(folder: Path) -> Iterator[Found]:
+    """Drains whose plan is in a folder, that are not done and that no process works on.
+
+    Neither journals nor a state elsewhere are read: they may have done a little more. Skips plans
+    that other users could have written, and what is not a plan.
+    """
+    for name in sorted(folder.glob(PLANS)):
+        with suppress(OSError, ValueError, DrainerError):
+            if not name.is_file():
+                continue
+            path = name.resolve()
+            plan = OffsetPlan.decode(read_own(path))
+            plan.check()
+            if plan.complete or PlanFile(path).is_held:
+                continue
+            engine = "process" if plan.state is None else "spark"
+            about = About(str(path), plan.topic, plan.group, plan.drain_id, engine, plan.updated)
+            yield Found(path, os.geteuid(), about, None, inf, 0, plan)
 
 
 def socket_of(plan: PlanPlace, user: int | None = None) -> tuple[Path, int]:

@@ -195,19 +195,13 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         raise trouble
 
     def server_close(self) -> None:
-        if self._is_ours():
-            with suppress(OSError):
+        with suppress(OSError):
+            if self._path.stat().st_ino == self._inode:
                 self._path.unlink()
         super().server_close()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Who hangs up in the middle is no concern of the drain's."""
-
-    def _is_ours(self) -> bool:
-        try:
-            return self._path.stat().st_ino == self._inode
-        except OSError:
-            return False
 
 
 class _Conversation(socketserver.StreamRequestHandler):
