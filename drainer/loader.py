@@ -65,11 +65,7 @@ class LoadedHandler:
     """
 
     def __init__(
-        self,
-        reference: str,
-        target: Any,
-        absolute_reference: str | None = None,
-        source: Any = None,
+        self, reference: str, target: Any, absolute_reference: str | None = None, source: Any = None
     ) -> None:
         self.reference = reference  # as it was given
         self.absolute_reference = absolute_reference or reference

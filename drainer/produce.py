@@ -46,8 +46,7 @@ class Produce(Handler):
         topic = options.get("topic", "")
         if not topic:
             raise UsageError(
-                "produce needs a topic to write to",
-                hint="Add --set topic=NAME, also to a resume.",
+                "produce needs a topic to write to", hint="Add --set topic=NAME, also to a resume."
             )
         if topic == context.topic:
             raise UsageError(

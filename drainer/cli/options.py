@@ -104,9 +104,7 @@ class What(Records):
         help="committed, committed-or-earliest, committed-or-end, earliest, OFFSET or @ISO-TIME.",
     )
     until: str = option(
-        default="end",
-        metavar="END",
-        help="Where to end (exclusive): end, OFFSET or @ISO-TIME.",
+        default="end", metavar="END", help="Where to end (exclusive): end, OFFSET or @ISO-TIME."
     )
     order: Order = option(
         default=Order.SUB_KEY,
@@ -222,14 +220,10 @@ class Failing:
         help="Delay before the second attempt; doubles each time. Default: 200ms.",
     )
     retry_max_delay_s: float | None = option(
-        default=None,
-        parse=parse_duration,
-        help="Longest delay between attempts. Default: 30s.",
+        default=None, parse=parse_duration, help="Longest delay between attempts. Default: 30s."
     )
     timeout_s: float | None = option(
-        default=None,
-        parse=parse_duration,
-        help="Time limit of one attempt; 0: none. Default: 30s.",
+        default=None, parse=parse_duration, help="Time limit of one attempt; 0: none. Default: 30s."
     )
     on_failure: OnFailure | None = option(
         basic=True,
@@ -266,9 +260,7 @@ class Failing:
         help="During a downstream outage, wait and give nothing up. Default: yes.",
     )
     max_outage_s: float | None = option(
-        default=None,
-        parse=parse_duration,
-        help="Halt when an outage lasts longer. Default: 1h.",
+        default=None, parse=parse_duration, help="Halt when an outage lasts longer. Default: 1h."
     )
     max_doubt_s: float | None = option(
         default=None,
@@ -450,8 +442,7 @@ Reason: TypeAlias = Annotated[
     ),
 ]
 NoRules: TypeAlias = Annotated[
-    bool,
-    option(default=False, envvar=None, panel=_RULES, help="Drop the plan's rules."),
+    bool, option(default=False, envvar=None, panel=_RULES, help="Drop the plan's rules.")
 ]
 Limits: TypeAlias = Annotated[
     CapCurve | None,
@@ -497,8 +488,7 @@ SameSplit: TypeAlias = Annotated[
     ),
 ]
 Yes: TypeAlias = Annotated[
-    bool,
-    option("-y", basic=True, default=False, envvar=None, panel=_TALKING, help="Don't ask."),
+    bool, option("-y", basic=True, default=False, envvar=None, panel=_TALKING, help="Don't ask.")
 ]
 Report: TypeAlias = Annotated[
     ReportFile | None,
@@ -517,6 +507,5 @@ HandlerOption: TypeAlias = Annotated[
     str, option(basic=True, panel=_WHAT, metavar="REFERENCE", help=_HANDLER)
 ]
 PlanArgument: TypeAlias = Annotated[
-    PlanPlace,
-    argument("PLAN", parse=parse_place, help="Offset plan of a drain: file or URI."),
+    PlanPlace, argument("PLAN", parse=parse_place, help="Offset plan of a drain: file or URI.")
 ]

@@ -254,8 +254,7 @@ def unpause(plan: RunningPlan, user: User, reason: Reason, terminal: Terminal) -
 def stop(
     plan: RunningPlan,
     now: Annotated[
-        bool,
-        option("--now", default=False, envvar=None, help="Don't wait for calls in flight."),
+        bool, option("--now", default=False, envvar=None, help="Don't wait for calls in flight.")
     ],
     user: User,
     reason: Reason,

@@ -277,8 +277,5 @@ def _from(start: int, known: Progress | None) -> Progress:
     partial = {offset: each for offset, each in known.partial.items() if offset >= start}
     joined = join_ranges((*below, *finished))
     return Progress(
-        start,
-        tuple((max(start, first), end) for first, end in joined),
-        partial,
-        fates=known.fates,
+        start, tuple((max(start, first), end) for first, end in joined), partial, fates=known.fates
     )

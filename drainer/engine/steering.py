@@ -94,10 +94,7 @@ class Steering:
     def shown(self, status: Status) -> Status:
         """A status with what people asked, and the deadline of now."""
         status = replace(
-            status,
-            paused=self.paused,
-            asked=tuple(self._events),
-            asked_total=self._events_total,
+            status, paused=self.paused, asked=tuple(self._events), asked_total=self._events_total
         )
         return self._deadline.judge(status, self.settings.running.deadline, self._runtime.wall())
 

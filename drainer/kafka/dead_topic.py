@@ -68,11 +68,7 @@ def look_at_dead_letter_topic(
             hint=f"Set its cleanup.policy to delete, or {otherwise}.",
         )
     return DeadLetterTopicInfo(
-        name,
-        True,
-        len(found.partitions),
-        limit(config.get("retention.ms")),
-        hidden=not config,
+        name, True, len(found.partitions), limit(config.get("retention.ms")), hidden=not config
     )
 
 

@@ -326,10 +326,7 @@ class _Client:
         )
         self.consumer = settings.consumer(conf | {"on_commit": self._answered})
         self.consumer.subscribe(
-            [lock._topic],
-            on_assign=self._assigned,
-            on_revoke=self._revoked,
-            on_lost=self._cast_out,
+            [lock._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._cast_out
         )
 
     def poll(self) -> None:

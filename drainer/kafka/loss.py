@@ -131,11 +131,7 @@ class LogCheck:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        topic: str,
-        reader: str,
-        ends: Mapping[int, tuple[int, int | None]],
+        self, cluster: Cluster, topic: str, reader: str, ends: Mapping[int, tuple[int, int | None]]
     ) -> None:
         self._cluster = cluster
         self._topic = topic

@@ -15,13 +15,7 @@ from drainer.engine.control import Control
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Resuming, Status, Summary
-from drainer.errors import (
-    EXIT_DEAD_LETTERS,
-    EXIT_DONE,
-    DrainerError,
-    PlanNotWritten,
-    PlanRefused,
-)
+from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, DrainerError, PlanNotWritten, PlanRefused
 from drainer.escape import printable
 from drainer.kafka.backlog import held_back
 from drainer.kafka.cluster import Cluster, TopicInfo

@@ -249,8 +249,7 @@ def find(folder: Path) -> SandboxState | None:
         return None
     except NotOwn as error:
         raise SandboxRefused(
-            f"{file} is not a sandbox of yours: {error}",
-            hint="Name another folder with --folder.",
+            f"{file} is not a sandbox of yours: {error}", hint="Name another folder with --folder."
         ) from None
     except (OSError, ValueError) as error:
         raise SandboxRefused(

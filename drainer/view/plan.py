@@ -116,15 +116,7 @@ def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
 def _partitions(plan: OffsetPlan) -> Table:
     to_go = {number: plan.to_go(number) for number in plan.partitions}
     return Table(
-        (
-            "partition",
-            "[start, end)",
-            "was at",
-            "committed",
-            "watermark",
-            "done above",
-            "left",
-        ),
+        ("partition", "[start, end)", "was at", "committed", "watermark", "done above", "left"),
         tuple(
             (
                 str(number),

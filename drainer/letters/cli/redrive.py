@@ -49,21 +49,16 @@ def redrive(
     mixed: Annotated[
         bool,
         option(
-            default=False,
-            envvar=None,
-            help="Allow letters of several topics, groups or handlers.",
+            default=False, envvar=None, help="Allow letters of several topics, groups or handlers."
         ),
     ],
     max_redrives: Annotated[
-        int,
-        option(default=3, min=1, help="Leave letters that were redriven this often."),
+        int, option(default=3, min=1, help="Leave letters that were redriven this often.")
     ],
     accept_repeats: Annotated[
         bool,
         option(
-            default=False,
-            envvar=None,
-            help="Go ahead though an earlier redrive has not ended.",
+            default=False, envvar=None, help="Go ahead though an earlier redrive has not ended."
         ),
     ],
     redrives: Redrives,

@@ -98,8 +98,7 @@ def _parse(text: str) -> tuple[Any, frozenset[str]]:
     except errors.RuleSyntaxError as error:
         at = len(text) if error.token is None else error.token.lexpos
         raise BadExpression(
-            f"syntax error from character {at + 1} on, {text[at : at + 30]!r}: {text}",
-            hint=EXAMPLE,
+            f"syntax error from character {at + 1} on, {text[at : at + 30]!r}: {text}", hint=EXAMPLE
         ) from None
     except errors.SymbolResolutionError as error:
         known, sign = (FUNCTIONS, "$") if error.symbol_scope else (NAMES, "")

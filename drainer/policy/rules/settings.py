@@ -185,6 +185,5 @@ def _insist_on_names(where: str, table: Mapping[str, Any], kind: type) -> None:
     unknown = sorted(set(table) - set(known))
     if unknown:
         raise UsageError(
-            f"{where} has an unknown field {unknown[0]!r}",
-            hint=f"Use {', '.join(known)}.",
+            f"{where} has an unknown field {unknown[0]!r}", hint=f"Use {', '.join(known)}."
         )
