@@ -430,17 +430,15 @@ def request_of(
     )
 
 
-Reason: TypeAlias = Annotated[
-    str | None,
-    option(
-        default=None,
-        envvar=None,
-        parse=reason_of,
-        panel=_TALKING,
-        metavar="TEXT",
-        help="Why you do this; the plan's history keeps it.",
-    ),
-]
+REASON: Any = option(
+    default=None,
+    envvar=None,
+    parse=reason_of,
+    panel=_TALKING,
+    metavar="TEXT",
+    help="Why you do this; the plan's history keeps it.",
+)
+Reason: TypeAlias = Annotated[str | None, REASON]
 NoRules: TypeAlias = Annotated[
     bool, option(default=False, envvar=None, panel=_RULES, help="Drop the plan's rules.")
 ]
@@ -487,21 +485,18 @@ SameSplit: TypeAlias = Annotated[
         help="Confirm that the changed handler splits as before.",
     ),
 ]
-Yes: TypeAlias = Annotated[
-    bool, option("-y", basic=True, default=False, envvar=None, panel=_TALKING, help="Don't ask.")
-]
-Report: TypeAlias = Annotated[
-    ReportFile | None,
-    option(
-        basic=True,
-        default=None,
-        parse=parse_report,
-        resumes=True,
-        panel=_TALKING,
-        metavar="FILE.html",
-        help="Write an HTML report with charts to this file.",
-    ),
-]
+YES: Any = option("-y", basic=True, default=False, envvar=None, panel=_TALKING, help="Don't ask.")
+Yes: TypeAlias = Annotated[bool, YES]
+REPORT: Any = option(
+    basic=True,
+    default=None,
+    parse=parse_report,
+    resumes=True,
+    panel=_TALKING,
+    metavar="FILE.html",
+    help="Write an HTML report with charts to this file.",
+)
+Report: TypeAlias = Annotated[ReportFile | None, REPORT]
 HandlerArgument: TypeAlias = Annotated[str, argument("HANDLER", help=_HANDLER)]
 HandlerOption: TypeAlias = Annotated[
     str, option(basic=True, panel=_WHAT, metavar="REFERENCE", help=_HANDLER)
