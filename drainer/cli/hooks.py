@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from drainer.cli.groups import option, options
@@ -49,18 +50,18 @@ class Oversight(Watching):
             _run(terminal, "--on-end", self.on_end, said, DRAINER_STATUS=str(said["status"]))
 
 
+@dataclass(eq=False)
 class Lateness:
     """Runs the command for a drain that will be late, once, beside it."""
 
-    def __init__(self, terminal: Terminal, command: str | None) -> None:
-        self._terminal = terminal
-        self._command = command
-        self._running: threading.Thread | None = None
+    terminal: Terminal
+    command: str | None
+    _running: threading.Thread | None = None
 
     def look(self, status: Status) -> None:
         missed = status.deadline is not None and status.deadline.missed
-        if missed and self._command is not None and self._running is None:
-            told = (self._terminal, "--on-late", self._command, status_fields(status))
+        if missed and self.command is not None and self._running is None:
+            told = (self.terminal, "--on-late", self.command, status_fields(status))
             self._running = threading.Thread(target=_run, args=told, daemon=True)
             self._running.start()
 

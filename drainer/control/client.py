@@ -28,7 +28,7 @@ from drainer.ownership import read_own
 from drainer.store.plan_file import PLANS, PlanFile, PlanPlace
 
 LOOK_S = 3.0  # for the answers of all drains
-QUIET_S = 5.0  # beyond the time that a drain takes to answer
+ANSWERED_S = ANSWER_S + 5.0  # beyond the time that a drain takes to answer
 ANSWER_MOST = 1 << 22  # bytes of an answer: some 20,000 partitions
 
 
@@ -160,14 +160,14 @@ def _none_runs(plan: PlanPlace) -> Refused:
 class _Talk:
     """One conversation with a user's process; a context manager.
 
-    Each answer has a size and a deadline: ``until_s`` for the first, ANSWER_S and QUIET_S for
-    others. So a peer that sends a byte now and then holds nobody up.
+    Each answer has a size and a deadline: ``until_s`` for the first, ANSWERED_S for others. So a
+    peer that sends a byte now and then holds nobody up.
     """
 
     def __init__(
         self, path: Path, uid: int, question: Question, until_s: float | None = None
     ) -> None:
-        self._until_s = _answered_by() if until_s is None else until_s
+        self._until_s = monotonic() + ANSWERED_S if until_s is None else until_s
         self._received = bytearray()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -203,7 +203,7 @@ class _Talk:
                     # A command to copy: another user's drain must not write it.
                     answer = replace(answer, ended={**last, "resume": None})
                 yield answer
-                self._until_s = _answered_by()
+                self._until_s = monotonic() + ANSWERED_S
         except ConnectionError:
             last = None  # hung up in the middle
         except (ValueError, OSError) as error:
@@ -234,7 +234,3 @@ class _Talk:
         if left_s <= 0:
             raise TimeoutError("timed out")
         self._socket.settimeout(left_s)
-
-
-def _answered_by() -> float:
-    return monotonic() + ANSWER_S + QUIET_S

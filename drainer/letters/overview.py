@@ -16,6 +16,7 @@ from drainer.policy.dead_letter import Letter, LetterFilter, Provenance, read_le
 from drainer.policy.exact_json import Encoding
 
 HOTTEST = 10
+_COUNTED = ("letters", "redriven", "outstanding", "matching", "foreign")
 TALLIED = 50_000  # different things that are counted at once
 
 
@@ -51,11 +52,7 @@ class Overview:
             "status": "ok",
             "exit_code": EXIT_DONE,
             "dead_letter_topic": self.topic,
-            "letters": self.letters,
-            "redriven": self.redriven,
-            "outstanding": self.outstanding,
-            "matching": self.matching,
-            "foreign": self.foreign,
+            **{name: getattr(self, name) for name in _COUNTED},
             **{f"by_{what}": counts for what, counts in self.counts.items()},
             "newest": [
                 {**letter_as_json(letter), "redriven": redriven} for letter, redriven in self.newest

@@ -134,7 +134,11 @@ def down(folder: Path | None = None, *, say: Say = quiet) -> bool:
         if found is None:
             _require_unused(folder)
             return False
-        _require_nothing_else(folder)
+        for path in folder.iterdir():
+            if not OURS.fullmatch(path.name):
+                raise SandboxRefused(
+                    f"{folder} has more than a sandbox: {path.name}", hint=f"Move {path} elsewhere."
+                )
         say(f"stopping the sandbox on {found.bootstrap_servers}")
         if found.process is not None and not found.process.end(grace_s=STOP_TIMEOUT_S):
             raise SandboxRefused(
@@ -217,14 +221,6 @@ def _write(state: SandboxState) -> None:
             f"can't write to the sandbox's folder {state.folder}: {error}",
             hint=f"Make it writable, or name another with {FOLDER_VARIABLE}.",
         ) from error
-
-
-def _require_nothing_else(folder: Path) -> None:
-    for path in folder.iterdir():
-        if not OURS.fullmatch(path.name):
-            raise SandboxRefused(
-                f"{folder} has more than a sandbox: {path.name}", hint=f"Move {path} elsewhere."
-            )
 
 
 def find(folder: Path) -> SandboxState | None:
