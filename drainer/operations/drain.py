@@ -91,15 +91,7 @@ def drain(
                 say(f"warning: {text}")
 
         def settle(failures: FailureSettings) -> FailureSettings:
-            policy = settle_policy(
-                cluster,
-                failures,
-                plan.rules,
-                topic=plan.topic,
-                group=plan.group,
-                redrives=plan.redrive is not None,
-                classes=plan.classes,
-            )
+            policy = settle_policy(cluster, replace(plan, failures=failures))
             policy.make(cluster)
             return policy.failures
 
