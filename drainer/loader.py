@@ -57,19 +57,16 @@ OWN_NAME = "drainer_handler_"  # begins the name of a module whose own name is t
 
 
 class LoadedHandler:
-    """A handler ready for an engine, whichever form its author gave it.
-
-    Attributes:
-        absolute_reference: the same in a form that holds from any folder: what a plan keeps.
-        source: what it was made of: a class, an instance or a module.
-    """
+    """A handler ready for an engine, whichever form its author gave it."""
 
     def __init__(
         self, reference: str, target: Any, absolute_reference: str | None = None, source: Any = None
     ) -> None:
         self.reference = reference  # as it was given
+        # The same in a form that holds from any folder: what a plan keeps.
         self.absolute_reference = absolute_reference or reference
         self.target = target  # the handler itself: an instance, or a module
+        # What it was made of: a class, an instance or a module.
         self.source = target if source is None else source
         self.bundling = _bundling_of(reference, target)  # None when it takes them one by one
         batch, handle = _own(target, "handle_batch"), cast(Any, getattr(target, "handle", None))

@@ -35,23 +35,20 @@ _WORDS = ((int, "N"), (float, "N"), (Path, "PATH"), (str, "TEXT"))  # for values
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Option:
-    """One option or argument as it was declared.
+    """One option or argument as it was declared."""
 
-    Attributes:
-        names: as in ``--buffer`` and ``-b``; without a long one it is called as its field is. Of an
-            argument its metavar.
-        parse: makes the value of what typer gives; None when that will do. Its metavar is shown.
-        many: the type of one of them, where it may be repeated; None where it may not.
-        envvar: the variable that gives its value, too; made of its name unless it is given.
-        risk: why it must be typed each time, and no variable or profile gives its value.
-    """
-
+    # As in ``--buffer`` and ``-b``; without a long one it is called as its field is. Of an argument
+    # its metavar.
     names: tuple[str, ...]
     help: str  # what it is for
     default: Any = ...  # the text or value when nothing is given; ``...`` when something must be
+    # Makes the value of what typer gives; None when that will do. Its metavar is shown.
     parse: Callable[[Any], Any] | None = None
+    # The type of one of them, where it may be repeated; None where it may not.
     many: type | None = None
+    # The variable that gives its value, too; made of its name unless it is given.
     envvar: str | None = _BY_NAME
+    # Why it must be typed each time, and no variable or profile gives its value.
     risk: str | None = None
     panel: str | None = None  # of the help; that of its group unless it is given
     resumes: bool = False  # whether a command to resume has to repeat it

@@ -78,16 +78,13 @@ class About(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Answer(JsonRecord):
-    """One line of an answer; what is None is not told by it.
-
-    Attributes:
-        ended: how the drain ended, as the summary's JSON; the last line.
-    """
+    """One line of an answer; what is None is not told by it."""
 
     about: About | None = None
     told: tuple[str, ...] | None = None  # what was done, in words
     status: Mapping[str, Any] | None = None  # as ``encode_status`` makes it
     age_s: float | None = None  # since the status was taken
+    # How the drain ended, as the summary's JSON; the last line.
     ended: Mapping[str, Any] | None = None
     error: str | None = None  # why nothing was done, with its ``hint`` and ``exit_code``
     hint: str | None = None

@@ -64,11 +64,7 @@ class DeadlineWatch:
 
 
 class Steering:
-    """What was asked of one run, and what it is at by that.
-
-    Attributes:
-        stopper: who ends it, and why: whoever runs it, until somebody else asks for a stop.
-    """
+    """What was asked of one run, and what it is at by that."""
 
     _drain: Lifecycle
 
@@ -77,6 +73,7 @@ class Steering:
         self._runtime = held.runtime
         self.settings = Settings(held.running, held.plan.failures)  # those of now
         self.paused: Paused | None = None  # the pause that it is in
+        # Who ends it, and why: whoever runs it, until somebody else asks for a stop.
         self.stopper: tuple[str, str | None] = held.runtime.user(), None
         self._unpause_s = inf  # when the pause is over
         self._events: deque[Event] = deque(maxlen=EVENTS_SHOWN)

@@ -17,18 +17,14 @@ _DO_WITHOUT = "redrive with --on-failure park, which writes no dead letters"
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopicInfo:
-    """A dead-letter topic as it is, or as it would be made.
-
-    Attributes:
-        retention_ms: after how long its letters vanish; None when they don't, or the broker does
-            not say.
-        hidden: whether this user may not see its configuration, so that letters may vanish.
-    """
+    """A dead-letter topic as it is, or as it would be made."""
 
     name: str
     exists: bool
     partitions: int  # how many it has, or would be made with
+    # After how long its letters vanish; None when they don't, or the broker does not say.
     retention_ms: int | None = None
+    # Whether this user may not see its configuration, so that letters may vanish.
     hidden: bool = False
 
 

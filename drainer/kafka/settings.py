@@ -85,13 +85,10 @@ class BootstrapMissing(UsageError):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClientSettings:
-    """How every client of a drain connects. Neither ``repr`` nor an error shows a secret of it.
-
-    Attributes:
-        properties: librdkafka's properties by name, without those that drainer sets itself.
-    """
+    """How every client of a drain connects. Neither ``repr`` nor an error shows a secret of it."""
 
     bootstrap_servers: str  # ``host:port``, several with commas between
+    # The properties of librdkafka by name, without those that drainer sets itself.
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

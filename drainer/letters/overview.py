@@ -22,25 +22,22 @@ TALLIED = 50_000  # different things that are counted at once
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What lies in a dead-letter topic.
-
-    Attributes:
-        redriven: how many of them a redrive is done with; the others are outstanding, and those
-            that can't be redriven.
-        matching: how many of those asked for, the outstanding ones or all, the filter lets
-            through; the counts below are of them.
-        counts: by ``error`` (its type, ``no error`` where there was none), ``reason`` and
-            ``sub_key``; of each the most frequent.
-        newest: the latest of them, the newest first, without payload and headers, and whether a
-            redrive is done with it.
-    """
+    """What lies in a dead-letter topic."""
 
     topic: str  # its name
     letters: int  # how many dead letters it holds
+    # How many of them a redrive is done with; the others are outstanding, and those that can't be
+    # redriven.
     redriven: int
+    # How many of those asked for, the outstanding ones or all, the filter lets through; the counts
+    # below are of them.
     matching: int
     foreign: int  # records that are neither dead letters of drainer's nor receipts, or damaged
+    # By ``error`` (its type, ``no error`` where there was none), ``reason`` and ``sub_key``; of
+    # each the most frequent.
     counts: Mapping[str, Mapping[str, int]]
+    # The latest of them, the newest first, without payload and headers, and whether a redrive is
+    # done with it.
     newest: tuple[tuple[Letter, bool], ...]
 
     @property

@@ -53,16 +53,13 @@ _Finished = Mapping[int, Sequence[Range]]  # by partition
 
 @dataclass(frozen=True, slots=True)
 class Receipt(JsonRecord):
-    """What a redrive says of the partition that the receipt lies in.
+    """What a redrive says of the partition that the receipt lies in."""
 
-    Attributes:
-        group, topic_id, drain_id: of the redrive; a copy of the topic has another id.
-        host, plan: where its plan is.
-    """
-
+    # group, topic_id, drain_id: of the redrive; a copy of the topic has another id.
     group: _Text
     topic_id: _Text
     drain_id: _Text
+    # host, plan: where its plan is.
     host: _Text
     plan: _Text
     end: Whole  # of its letters in this partition
@@ -75,14 +72,11 @@ class Receipt(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class RedriveProgress:
-    """What redrives of a group have finished, as its offsets and receipts have it.
-
-    Attributes:
-        running: a redrive that has not ended; None unless ``finished`` may lack what it did.
-    """
+    """What redrives of a group have finished, as its offsets and receipts have it."""
 
     group: str  # that keeps track of it
     finished: _Finished  # offsets by partition, those of receipts among them
+    # A redrive that has not ended; None unless ``finished`` may lack what it did.
     running: Receipt | None = None
 
     def insist_ended(self, *known: str) -> None:

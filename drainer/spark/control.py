@@ -99,11 +99,7 @@ class ControlChannel:
 
 
 class Loans:
-    """Lends a drain's concurrency to its tasks, as often as these look.
-
-    Attributes:
-        search: what finds the concurrency, when it is ``auto``.
-    """
+    """Lends a drain's concurrency to its tasks, as often as these look."""
 
     def __init__(
         self,
@@ -122,6 +118,7 @@ class Loans:
         self._due_s = 0.0
         self._dealt = set[str]()
         self._paused = False
+        # What finds the concurrency, when it is ``auto``.
         self.search: ConcurrencyLimit | None = None
         self._shared: SharedSearch[str] | None = None
         self.total = 0  # how many calls are made at once by all tasks, unless it is paused

@@ -39,24 +39,21 @@ Offsets = Mapping[str, Mapping[int, int]]  # by topic and partition
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read, and how. ``repr`` shows no property: it may be a secret.
-
-    Attributes:
-        start: where to start; of offsets, a negative one is the first record that is there.
-        properties: the client's, over those of the file.
-        client_config: a properties file as ``drainer run`` takes it, by a path that holds on the
-            driver and on every executor, or the name of one that was given to Spark's ``--files``.
-        group: whose committed offsets are the start; None when another start is named.
-        tasks: how many read, about, each some offsets of one partition; at least one a partition.
-    """
+    """What to read, and how. ``repr`` shows no property: it may be a secret."""
 
     topics: Mapping[str, tuple[int, ...]]  # by name which partitions, none for all
+    # Where to start; of offsets, a negative one is the first record that is there.
     start: Bound | Offsets = EARLIEST
     end: Bound | Offsets = END  # where to end; of offsets, a negative one is the end of the log
+    # The client's, over those of the file.
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # A properties file as ``drainer run`` takes it, by a path that holds on the driver and on every
+    # executor, or the name of one that was given to Spark's ``--files``.
     client_config: str | None = None
+    # Whose committed offsets are the start; None when another start is named.
     group: str | None = None
     reader: str = READER  # the name of a group that the broker sees
+    # How many read, about, each some offsets of one partition; at least one a partition.
     tasks: int = 1
     headers: bool = False  # whether rows have them when no schema says so
 

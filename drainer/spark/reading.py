@@ -58,9 +58,6 @@ class Reader:
     A wave that does not fit into the shards, for sub-messages connect lanes of several, is read
     again by joins that keep these together; the wave after it is read by the same ones first. One
     with barriers is read again in stretches: messages with barriers are one task's.
-
-    Attributes:
-        stops: partitions that are read no further, since ``split`` rejected a message.
     """
 
     def __init__(
@@ -83,6 +80,7 @@ class Reader:
         self._starved = True  # tasks waited for what was read last
         self._job: str | None = None
         self._messages = self._bytes = 0  # that were read
+        # Partitions that are read no further, since ``split`` rejected a message.
         self.stops: set[int] = set()
         self.stopped = False  # whether no other wave is begun, and no broker waited for
         self.trouble: str | None = None  # why nothing is read

@@ -120,11 +120,9 @@ class SavedPlan(ABC):
     """One plan, wherever it is kept. ``hold`` it before writing, and ``release`` it at the end.
 
     A place without locks and journals has what stands here of them.
-
-    Attributes:
-        named: URIs that a person gave or agreed to: a state is read in their buckets alone.
     """
 
+    # URIs that a person gave or agreed to: a state is read in their buckets alone.
     named: tuple[str, ...] = ()
 
     @property

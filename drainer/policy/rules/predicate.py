@@ -39,16 +39,13 @@ class BadExpression(UsageError):
 
 
 class Predicate:
-    """One expression, ready to be asked. Raises BadExpression when it can't be understood.
-
-    Attributes:
-        of_message: whether its answer is the same for all sub-messages of a message, but barriers.
-    """
+    """One expression, ready to be asked. Raises BadExpression when it can't be understood."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._rule, symbols = _parse(text)
         self._asks_of_barriers = "barrier" in symbols
+        # Whether its answer is the same for all sub-messages of a message, but barriers.
         self.of_message = symbols == {"message"}
 
     def matches(self, sub: SubMessage, facts: Facts | None = None) -> bool:
