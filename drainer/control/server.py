@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from concurrent import futures
 from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
 from typing import Self
 
@@ -32,22 +33,19 @@ BUG = "This is a bug in drainer: report it. The drain itself continues."
 TELL_S = 1.0  # to all watchers, how it ended
 
 
+@dataclass(eq=False)
 class ControlServer:
     """A context manager: answers from threads of its own while a drain runs, and never waits for
-    who asks.
+    who asks."""
 
-    Args:
-        give_up: ends the process, when its loop does not notice that it is to stop at once.
-    """
+    plan: PlanPlace
+    about: About
+    control: Control
+    give_up: Callable[[], None]  # ends the process whose loop does not notice that it is to stop
+    trouble: str | None = None  # why there is no socket, when there is none
 
-    def __init__(
-        self, plan: PlanPlace, about: About, control: Control, give_up: Callable[[], None]
-    ) -> None:
-        self.about = about
-        self.control = control
-        self.give_up = give_up
-        self.trouble: str | None = None  # why there is no socket, when there is none
-        self._name = socket_name(plan)
+    def __post_init__(self) -> None:
+        self._name = socket_name(self.plan)
         self._server: _Server | None = None
         self._changed = threading.Condition()
         self._status: Status | None = None
