@@ -57,30 +57,25 @@ OWN_NAME = "drainer_handler_"  # begins the name of a module whose own name is t
 
 
 class LoadedHandler:
-    """A handler ready for an engine, whichever form its author gave it.
-
-    Attributes:
-        reference: as it was given.
-        absolute_reference: the same in a form that holds from any folder: what a plan keeps.
-        target: the handler itself: an instance, or a module.
-        source: what it was made of: a class, an instance or a module.
-    """
+    """A handler ready for an engine, whichever form its author gave it."""
 
     def __init__(
-        self,
-        reference: str,
-        target: Any,
-        absolute_reference: str | None = None,
-        source: Any = None,
+        self, reference: str, target: Any, absolute_reference: str | None = None, source: Any = None
     ) -> None:
-        self.reference = reference
+        self.reference = reference  # as it was given
+        # The same in a form that holds from any folder: what a plan keeps.
         self.absolute_reference = absolute_reference or reference
-        self.target = target
+        self.target = target  # the handler itself: an instance, or a module
+        # What it was made of: a class, an instance or a module.
         self.source = target if source is None else source
         self.bundling = _bundling_of(reference, target)  # None when it takes them one by one
-        self.handle = _one_by_one(target)
-        self.handle_bundle = _by_bundle(target)
-        self.is_async = _is_async(_own(target, "handle_batch") or target.handle)
+        batch, handle = _own(target, "handle_batch"), cast(Any, getattr(target, "handle", None))
+        self.handle: Callable[[SubMessage], Any] = handle
+        self.handle_bundle: Callable[[Bundle], Any] = lambda bundle: handle(bundle.subs[0])
+        if batch is not None:
+            self.handle = lambda sub: batch([sub])
+            self.handle_bundle = lambda bundle: batch(bundle.subs)
+        self.is_async = _is_async(batch or handle)
         # None stands for the default split, which the engine does without calling anything.
         self.split: Callable[[Message], Iterable[SubMessage]] | None = _own(target, "split")
         self.is_outage: Callable[[BaseException], bool | None] | None = _own(target, "is_outage")
@@ -116,7 +111,8 @@ class LoadedHandler:
 
         handler.handle = cast(Any, on_the_loop if self.is_async else plainly)
         handler.handle_bundle = together
-        handler.bundling = _without_folding(self.bundling)
+        if self.bundling is not None:  # a letter is redriven as what it was, under its own name
+            handler.bundling = replace(self.bundling, coalesce=None)
         handler.split, handler.split_letter = split, split_letter
         handler.whole_messages = False  # it gets the letter's own message
         handler.left_alone = left_alone
@@ -206,11 +202,6 @@ def as_handler(source: Any, reference: str) -> LoadedHandler:
     Raises UsageError when it has no ``handle``; Refused when making an instance raises.
     """
     return LoadedHandler(reference, _instance(reference, source), source=source)
-
-
-def _without_folding(bundling: Bundling | None) -> Bundling | None:
-    # A letter is redriven as what it was, under its own name.
-    return None if bundling is None else replace(bundling, coalesce=None)
 
 
 def writes_records(handler: LoadedHandler) -> bool:
@@ -399,7 +390,9 @@ def _guard(reference: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except (Exception, SystemExit) as error:
-        where = _last_line(error)
+        *_, (frame, line) = walk_tb(error.__traceback__)
+        file = frame.f_code.co_filename
+        where = "" if "importlib" in file else f" ({file}:{line})"
         raise Refused(
             f"can't import the handler {reference}: {describe(error)}{where}",
             hint="Fix the handler. Nothing was touched.",
@@ -431,15 +424,6 @@ def _add_source(path: Path, folder: Path, package: Path, files: dict[Path, bytes
                 place /= part
                 _add_source(place.with_name(f"{part}.py"), folder, package, files)
                 _add_source(place / "__init__.py", folder, package, files)
-
-
-def _last_line(error: BaseException) -> str:
-    step = error.__traceback__
-    while step is not None and step.tb_next is not None:
-        step = step.tb_next
-    if step is None or "importlib" in step.tb_frame.f_code.co_filename:
-        return ""
-    return f" ({step.tb_frame.f_code.co_filename}:{step.tb_lineno})"
 
 
 def _find(module: ModuleType, name: str, reference: str) -> Any:
@@ -513,21 +497,3 @@ def _bundling_of(reference: str, target: Any) -> Bundling | None:
             hint="Set max_batch to 1 or more. Set batch_of to 'lanes' (many sub-keys per call) or"
             " 'lane' (one sub-key per call).",
         ) from None
-
-
-def _by_bundle(target: Any) -> Callable[[Bundle], Any]:
-    """The handler as a function of bundles."""
-    batch = _own(target, "handle_batch")
-    if batch is not None:
-        return lambda bundle: batch(bundle.subs)
-    handle = target.handle
-    return lambda bundle: handle(bundle.subs[0])
-
-
-def _one_by_one(target: Any) -> Callable[[SubMessage], Any]:
-    """The handler as a function of single sub-messages."""
-    batch = _own(target, "handle_batch")
-    if batch is None:
-        handle: Callable[[SubMessage], Any] = target.handle
-        return handle
-    return lambda sub: batch([sub])

@@ -53,14 +53,12 @@ def headers_unreadable(message: Message) -> HeadersUnreadable:
     return HeadersUnreadable(f"can't read the headers of {message}: a name is not UTF-8")
 
 
+@dataclass(eq=False, slots=True)
 class KeySums:
     """Stands for the sub-keys of a message where not all are known: their count and checksum."""
 
-    __slots__ = ("checksum", "count")
-
-    def __init__(self, count: int, checksum: int) -> None:
-        self.count = count
-        self.checksum = checksum
+    count: int
+    checksum: int
 
     def __len__(self) -> int:
         return self.count

@@ -29,15 +29,10 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class ProcessMark:
-    """One process, told apart from a later one that was given the same pid.
+    """One process, told apart from a later one that was given the same pid."""
 
-    Attributes:
-        pid: its process id.
-        started: when it started, in the system's own words; only good for comparing.
-    """
-
-    pid: int
-    started: str
+    pid: int  # its process id
+    started: str  # when it started, in the system's own words; only good for comparing
 
     @classmethod
     def of(cls, pid: int) -> ProcessMark | None:

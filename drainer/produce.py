@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 from zlib import crc32
 
@@ -46,8 +47,7 @@ class Produce(Handler):
         topic = options.get("topic", "")
         if not topic:
             raise UsageError(
-                "produce needs a topic to write to",
-                hint="Add --set topic=NAME, also to a resume.",
+                "produce needs a topic to write to", hint="Add --set topic=NAME, also to a resume."
             )
         if topic == context.topic:
             raise UsageError(
@@ -129,10 +129,8 @@ def _split_of(options: Mapping[str, str]) -> _Split:
     if by_key is None:
         return lambda message: (SubMessage(message.key, message.value),)
     key = _path("key", by_key)
-    if in_list is None:
-        return lambda message: _whole(message, key)
-    elements = _path("list", in_list)
-    return lambda message: _elements(message, elements, key)
+    elements = None if in_list is None else _path("list", in_list)
+    return partial(_of_json, key=key, path=elements)
 
 
 def _split_by(reference: str) -> _Split:
@@ -154,26 +152,21 @@ def _path(option: str, text: str) -> tuple[str, ...]:
     return names
 
 
-def _whole(message: Message, key: Sequence[str]) -> Iterator[SubMessage]:
+def _of_json(
+    message: Message, key: Sequence[str], path: Sequence[str] | None
+) -> Iterator[SubMessage]:
     if message.value is None:  # a tombstone has its own key only
         yield SubMessage(message.key, None)
         return
-    yield SubMessage(_key_at(_json(message), key), message.value)
-
-
-def _elements(message: Message, path: Sequence[str], key: Sequence[str]) -> Iterator[SubMessage]:
-    if message.value is None:
-        yield SubMessage(message.key, None)
+    body = orjson.loads(message.value)
+    if path is None:
+        yield SubMessage(_key_at(body, key), message.value)
         return
-    found = _at(_json(message), path)
+    found = _at(body, path)
     if not isinstance(found, list):
         raise TypeError(f"{'.'.join(path)!r} is not a list")
     for element in found:
         yield SubMessage(_key_at(element, key), element)
-
-
-def _json(message: Message) -> Any:
-    return orjson.loads(message.value or b"")
 
 
 def _at(value: Any, path: Sequence[str]) -> Any:

@@ -541,7 +541,7 @@ hole-at-the-end-is-not-noticed (holes): kafka/test_reading.py
 -            if offset > self.open[partition]:
 +            if False:
 recreated-topic-is-read-on (a recreated topic is another one): kafka/test_fetch.py::test_a_topic_that_is_deleted_or_recreated_meanwhile_ends_it
--        if self._log.topic_ids.get(self._topic, self._topic_id) != self._topic_id:
+-        if self._log.topic_ids.get(self.topic, self.topic_id) != self.topic_id:
 +        if False:
 drainer/kafka/commit.py
 commit-over-another (commit): kafka/test_commit.py
@@ -560,16 +560,16 @@ lock-trusted-without-a-look (lock): kafka/test_lock.py::test_a_lock_that_was_not
 +                if False:
 drainer/kafka/loss.py
 log-that-grew-again-is-believed (a cut log is noticed): kafka/test_cut_log.py
--            if end < self._ends[number][0] or epoch != self._known[number]
-+            if end < self._ends[number][0]
+-            if end < self.ends[number][0] or epoch != self._known[number]
++            if end < self.ends[number][0]
 drainer/kafka/cluster.py
 sentinel-is-an-offset (partitions are not skipped): kafka/test_cluster.py::test_an_offset_that_no_leader_gave_is_no_answer
 -            if away := [n for n in specs if n not in found or found[n].offset < least]:
 +            if away := [n for n in specs if n not in found]:
 drainer/store/atomic_file.py
 plan-not-synced (plan on disk): store/test_plan_file.py::test_the_plan_is_synced_before_it_takes_its_name
--            os.fsync(descriptor)
-+            pass
+-                os.fsync(descriptor)
++                pass
 """  # noqa: E501 - a line of code with its sign
 
 ENTRY = re.compile(r"^(\S+) \((.+)\): (.+)\n((?:-.*\n)+)((?:\+.*\n)*)", re.MULTILINE)

@@ -177,10 +177,7 @@ def _prepare(
 
 @contextmanager
 def _trial(
-    handler: Source,
-    options: Mapping[str, str] | None,
-    messages: Sequence[Message],
-    state: StateOf,
+    handler: Source, options: Mapping[str, str] | None, messages: Sequence[Message], state: StateOf
 ) -> Iterator[tuple[HandlerTrial, SampleWork, bool]]:
     """A trial whose baseline holds; a split that rejects all messages breaks a law, too."""
     try:

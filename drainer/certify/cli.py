@@ -22,9 +22,7 @@ class Checking:
     sample: int = option(default=1000, min=1, help="Number of messages to try.")
     seed: int = option(default=0, help="Seed that selects the messages.")
     handle: bool = option(
-        default=False,
-        envvar=None,
-        help="Also call handle for real, and compare `state`.",
+        default=False, envvar=None, help="Also call handle for real, and compare `state`."
     )
 
 

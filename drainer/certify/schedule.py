@@ -56,9 +56,7 @@ class SampleWork:
 
     @classmethod
     def of(
-        cls,
-        sample: Sequence[Message],
-        split: Callable[[Message], Iterable[SubMessage]] | None,
+        cls, sample: Sequence[Message], split: Callable[[Message], Iterable[SubMessage]] | None
     ) -> SampleWork:
         """Raises SplitFailed when ``split`` rejects one of them."""
         dispatcher = dispatcher_of(sample)

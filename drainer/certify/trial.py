@@ -54,14 +54,14 @@ class Ended:
         return "no error" if self.raised is None else f"an error ({self.raised})"
 
 
+@dataclass(eq=False)
 class HandlerTrial:
     """Runs schedules, each on a handler of its own; counts what it has ``handled``."""
 
-    def __init__(self, subject: Subject, sample: Sequence[Message], state: StateOf) -> None:
-        self._subject = subject
-        self._sample = sample
-        self._state = state
-        self.handled = 0
+    subject: Subject
+    sample: Sequence[Message]
+    state: StateOf
+    handled: int = 0
 
     def run(self, *parts: Sequence[Step], is_shipped: bool = False) -> Ended:
         """Handles the parts one after the other, and gives the state at the end.
@@ -74,10 +74,10 @@ class HandlerTrial:
     def run_together(self, chosen: Sequence[int]) -> Ended | None:
         """Handles some messages as a drain with one worker does that has read them all: folded,
         and in batches. None when the handler takes sub-messages one by one."""
-        return run(self._run_together([again(self._sample[position]) for position in chosen]))
+        return run(self._run_together([again(self.sample[position]) for position in chosen]))
 
     async def _run_together(self, sample: Sequence[Message]) -> Ended | None:
-        async with self._subject.opened(self._sample) as handler:
+        async with self.subject.opened(self.sample) as handler:
             if handler.bundling is None:
                 return None
             dispatcher = dispatcher_of(sample)
@@ -96,7 +96,7 @@ class HandlerTrial:
             return await self._ended(handler)
 
     async def _run(self, parts: Sequence[Sequence[Step]], *, is_shipped: bool) -> Ended:
-        async with self._subject.opened(self._sample) as handler:
+        async with self.subject.opened(self.sample) as handler:
             for part in parts:
                 subs = self._split(handler, part, is_shipped=is_shipped)
                 for step in part:
@@ -106,7 +106,7 @@ class HandlerTrial:
             return await self._ended(handler)
 
     async def _ended(self, handler: LoadedHandler) -> Ended:
-        found = self._state(handler.target)
+        found = self.state(handler.target)
         if isinstance(found, Awaitable):
             found = await found
         try:
@@ -119,7 +119,7 @@ class HandlerTrial:
     ) -> dict[Place, SubMessage]:
         subs: dict[Place, SubMessage] = {}
         for position in dict.fromkeys(position for step in part for position, _ in step):
-            message = again(self._sample[position])
+            message = again(self.sample[position])
             found = split_up(handler.split, message)
             for index, sub in enumerate(found):
                 sub.message, sub.index, sub.attempt = message, index, 1
@@ -129,7 +129,7 @@ class HandlerTrial:
         missing = next((place for step in part for place in step if place not in subs), None)
         if missing is not None:
             raise SplitFailed(
-                f"split is not deterministic: {self._sample[missing[0]]} gave fewer sub-messages"
+                f"split is not deterministic: {self.sample[missing[0]]} gave fewer sub-messages"
                 " than before",
                 hint="Make split depend on the message alone: not on time, chance or state.",
             )

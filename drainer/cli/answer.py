@@ -9,13 +9,7 @@ from enum import StrEnum
 
 import typer
 
-from drainer.errors import (
-    EXIT_INTERRUPTED,
-    EXIT_REFUSED,
-    EXIT_UNEXPECTED,
-    DrainerError,
-    Refused,
-)
+from drainer.errors import EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_UNEXPECTED, DrainerError, Refused
 from drainer.view.log import logging_as_json
 from drainer.view.terminal import Form, Terminal
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from glob import escape, glob
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -40,14 +41,11 @@ def propose(name: str, context: typer.Context, incomplete: str) -> list[str]:
     )
 
 
-def _topics(context: typer.Context, incomplete: str) -> list[str]:
+def _names(
+    ask: Callable[[Cluster], list[str]], context: typer.Context, incomplete: str
+) -> list[str]:
     with _cluster(context) as cluster:
-        return cluster.topic_names()
-
-
-def _groups(context: typer.Context, incomplete: str) -> list[str]:
-    with _cluster(context) as cluster:
-        return cluster.group_names()
+        return ask(cluster)
 
 
 def _handlers(context: typer.Context, incomplete: str) -> list[str]:
@@ -59,18 +57,14 @@ def _plans(context: typer.Context, incomplete: str) -> set[str]:
     return {*_files(incomplete, ".plan.json"), *(each.about.plan for each in client.running())}
 
 
-def _profiles(context: typer.Context, incomplete: str) -> list[str]:
-    return [path.stem for path in folder().glob("*.toml")]
-
-
 _ASKED: Mapping[str, Callable[[typer.Context, str], Iterable[str]]] = {
-    "--topic": _topics,
-    "--dead-letter-topic": _topics,
-    "--group": _groups,
+    "--topic": partial(_names, Cluster.topic_names),
+    "--dead-letter-topic": partial(_names, Cluster.topic_names),
+    "--group": partial(_names, Cluster.group_names),
     "--handler": _handlers,
     "HANDLER": _handlers,
     "PLAN": _plans,
-    "--profile": _profiles,
+    "--profile": lambda context, incomplete: [path.stem for path in folder().glob("*.toml")],
 }
 
 

@@ -19,7 +19,7 @@ from drainer import wings
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.groups import why_not_by_key
 from drainer.cli.help import options_of
-from drainer.cli.hooks import Hooks, Lateness
+from drainer.cli.hooks import Lateness, Oversight
 from drainer.control.keys import Keys
 from drainer.core.plan import OffsetPlan
 from drainer.engine.control import Control, typed
@@ -69,21 +69,19 @@ def preview_and_drain(
     prepared: Prepared,
     running: LocalSettings,
     metrics: MetricsServer | None,
+    oversight: Oversight,
     *,
     dry_run: bool,
-    yes: bool,
-    hooks: Hooks,
-    report: ReportFile | None = None,
 ) -> int:
     """Shows what was prepared, and drains it once a person said yes; gives the exit code."""
-    action, plan = prepared.action, prepared.plan
+    action, plan, report = prepared.action, prepared.plan, oversight.report
     (terminal.present if dry_run else terminal.preview)(preview_page(action))
     if dry_run:
         tell_dry_run(terminal, action, report=report)
         return EXIT_DONE
     history = History()
     page = LivePage(history)
-    late = Lateness(terminal, hooks.on_late)
+    late = Lateness(terminal, oversight.on_late)
     measure = None
     if metrics is not None:
         measure = metrics.begin(plan.topic, plan.group, plan.drain_id, page)
@@ -93,7 +91,7 @@ def preview_and_drain(
         question = f"Drain {plan.topic} for {plan.group}?"
         if plan.redrive is not None:
             question = f"Redrive these letters of {plan.topic}?"
-        insist_on_yes(terminal, question, yes=yes)
+        insist_on_yes(terminal, question, yes=oversight.yes)
         control = Control()
 
         def resuming() -> Resuming:
@@ -123,7 +121,7 @@ def preview_and_drain(
             page.end(drain_page(action, summary, history, datetime.now().astimezone()))
         show_summary(terminal, summary)
         late.wait()
-        hooks.ended(terminal, summary)
+        oversight.ended(terminal, summary)
         write_page(terminal, report, partial(drain_page, action, summary, history))
     except (Exception, KeyboardInterrupt) as error:  # which changes nothing of how it ended
         terminal.warn(f"the drain is over, but its report is incomplete: {describe(error)}")

@@ -35,40 +35,28 @@ _WORDS = ((int, "N"), (float, "N"), (Path, "PATH"), (str, "TEXT"))  # for values
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Option:
-    """One option or argument as it was declared.
+    """One option or argument as it was declared."""
 
-    Attributes:
-        names: as in ``--buffer`` and ``-b``; without a long one it is called as its field is. Of an
-            argument its metavar.
-        help: what it is for.
-        default: the text or value when nothing is given; ``...`` when something must be.
-        parse: makes the value of what typer gives; None when that will do. Its metavar is shown.
-        many: the type of one of them, where it may be repeated; None where it may not.
-        envvar: the variable that gives its value, too; made of its name unless it is given.
-        risk: why it must be typed each time, and no variable or profile gives its value.
-        panel: of the help; that of its group unless it is given.
-        resumes: whether a command to resume has to repeat it.
-        pairs: whether it is ``NAME=VALUE``, and the value may be a secret.
-        hidden_value: whether its value may hold a secret.
-        basic: whether the short help has it.
-        is_argument: whether it is an argument.
-        more: whatever else typer.Option takes.
-    """
-
+    # As in ``--buffer`` and ``-b``; without a long one it is called as its field is. Of an argument
+    # its metavar.
     names: tuple[str, ...]
-    help: str
-    default: Any = ...
+    help: str  # what it is for
+    default: Any = ...  # the text or value when nothing is given; ``...`` when something must be
+    # Makes the value of what typer gives; None when that will do. Its metavar is shown.
     parse: Callable[[Any], Any] | None = None
+    # The type of one of them, where it may be repeated; None where it may not.
     many: type | None = None
+    # The variable that gives its value, too; made of its name unless it is given.
     envvar: str | None = _BY_NAME
+    # Why it must be typed each time, and no variable or profile gives its value.
     risk: str | None = None
-    panel: str | None = None
-    resumes: bool = False
-    pairs: bool = False
-    hidden_value: bool = False
-    basic: bool = False
-    is_argument: bool = False
-    more: Mapping[str, Any] = field(default_factory=dict)
+    panel: str | None = None  # of the help; that of its group unless it is given
+    resumes: bool = False  # whether a command to resume has to repeat it
+    pairs: bool = False  # whether it is ``NAME=VALUE``, and the value may be a secret
+    hidden_value: bool = False  # whether its value may hold a secret
+    basic: bool = False  # whether the short help has it
+    is_argument: bool = False  # whether it is an argument
+    more: Mapping[str, Any] = field(default_factory=dict)  # whatever else typer.Option takes
 
     @property
     def variable(self) -> str | None:
@@ -191,36 +179,27 @@ def _as_field(declared: Option) -> Any:
     return field(default_factory=lambda: declared.value(declared.default))
 
 
-@dataclass(frozen=True, slots=True)
-class Only:
-    """Metadata of a parameter: the options that the command takes of a group."""
-
-    takes: Callable[[str], bool]
+Declared = Mapping[str, Option]  # by the names of fields or parameters
+Choice = Callable[[Declared], Declared]  # metadata of a parameter: what its command takes of them
 
 
-def only(*names: str) -> Only:
-    return Only(frozenset(names).__contains__)
+def only(*names: str) -> Choice:
+    return lambda found: {name: each for name, each in found.items() if name in names}
 
 
-def without(*names: str) -> Only:
-    return Only(lambda name: name not in names)
+def without(*names: str) -> Choice:
+    return lambda found: {name: each for name, each in found.items() if name not in names}
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """Metadata of a parameter: what this command's help calls the defaults of a group's options."""
+def defaults(others: str | None = None, **by_name: str) -> Choice:
+    """What a command's help calls the defaults of a group's options."""
 
-    by_name: Mapping[str, str]
-    others: str | None = None
-
-    def shown(self, name: str, declared: Option) -> Option:
-        if (default := self.by_name.get(name, self.others)) is None:
+    def shown(name: str, declared: Option) -> Option:
+        if (default := by_name.get(name, others)) is None:
             return declared
         return replace(declared, help=re.sub("Default: .+", f"Default: {default}.", declared.help))
 
-
-def defaults(others: str | None = None, **by_name: str) -> Defaults:
-    return Defaults(by_name, others)
+    return lambda found: {name: shown(name, each) for name, each in found.items()}
 
 
 @options("Output")
@@ -263,36 +242,29 @@ def command(
 
     Of its parameters, those of a group's type get the group; those that are ``Annotated`` with an
     ``option`` or ``argument`` get its value; one of the type Terminal gets the terminal that the
-    options of ``Talk`` ask for; ``typer.Context`` gets the context. ``Only`` leaves options out,
-    which then have their defaults. What it gives back is the exit code.
+    options of ``Talk`` ask for; ``typer.Context`` gets the context. Options that ``only`` and
+    ``without`` leave out have their defaults. What it gives back is the exit code.
     """
-    kinds = get_type_hints(function, include_extras=True)
-    kinds.pop("return", None)
-    makers: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
     spread = [
         inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     ]
-    declared: dict[str, Option] = {}
-    for name, annotation in kinds.items():
-        kind, *metadata = (
-            get_args(annotation) if hasattr(annotation, "__metadata__") else [annotation]
-        )
+    taken: dict[str, tuple[Any, Declared]] = {}  # by parameter: its kind, None for one's value
+    for name, annotation in get_type_hints(function, include_extras=True).items():
+        annotated = hasattr(annotation, "__metadata__")
+        kind, *metadata = get_args(annotation) if annotated else [annotation]
         one = next((each for each in metadata if isinstance(each, Option)), None)
-        takes = next((each.takes for each in metadata if isinstance(each, Only)), lambda _: True)
         if one is not None:
-            found, panel, hints = {name: one.of(name)}, None, {name: kind}
-            makers[name] = _one(name, found[name])
+            found, panel, hints, kind = {name: one.of(name)}, None, {name: kind}, None
         elif kind is Terminal or hasattr(kind, "__options__"):
             group: Any = Talk if kind is Terminal else kind
-            said = next((each for each in metadata if isinstance(each, Defaults)), Defaults({}))
-            found = {
-                each: said.shown(each, of) for each, of in group.__options__.items() if takes(each)
-            }
-            panel, hints = group.__panel__, get_type_hints(group)
-            makers[name] = _all_of(group, found)
+            found, panel, hints = group.__options__, group.__panel__, get_type_hints(group)
+            for choose in metadata:
+                found = choose(found)
+        elif name != "return":
+            found, panel, hints = {}, None, {}
         else:
             continue
-        declared |= found
+        taken[name] = kind, found
         spread += [each.parameter(of, hints[of], panel) for of, each in found.items()]
 
     def called(context: typer.Context, **given: Any) -> None:
@@ -305,12 +277,14 @@ def command(
             if changes(given):
                 _insist_that_it_may(given)
             arguments: dict[str, Any] = {}
-            for name, kind in kinds.items():
-                if name in makers:
-                    is_terminal = Terminal in (kind, *get_args(kind))
-                    arguments[name] = terminal if is_terminal else makers[name](given)
+            for name, (kind, found) in taken.items():
+                values = {of: each.value(given[of]) for of, each in found.items()}
+                if kind is None:
+                    arguments |= values
+                elif hasattr(kind, "__options__"):
+                    arguments[name] = kind(**values)
                 else:
-                    arguments[name] = context
+                    arguments[name] = terminal if kind is Terminal else context
             if code := function(**arguments):
                 raise typer.Exit(code)
 
@@ -318,7 +292,8 @@ def command(
     called.__module__ = function.__module__
     called.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
     called.__annotations__ = {each.name: each.annotation for each in spread}
-    called.options = declared  # type: ignore[attr-defined]
+    options = (each for _, found in taken.values() for each in found.items())
+    called.options = dict(options)  # type: ignore[attr-defined]
     return called
 
 
@@ -344,11 +319,3 @@ def why_not_by_key() -> str | None:
 
 def _is_on(variable: str) -> bool:
     return os.environ.get(variable, "").strip().lower() not in ("", "0", "no", "false")
-
-
-def _one(name: str, declared: Option) -> Callable[[Mapping[str, Any]], Any]:
-    return lambda given: declared.value(given[name])
-
-
-def _all_of(group: type[Any], declared: Mapping[str, Option]) -> Callable[[Mapping[str, Any]], Any]:
-    return lambda given: group(**{name: of.value(given[name]) for name, of in declared.items()})

@@ -9,13 +9,16 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from drainer.cli.groups import option, options
-from drainer.cli.metrics import TOKEN_VARIABLE
+from drainer.cli.metrics import TOKEN_VARIABLE, Watching
+from drainer.cli.options import REASON, REPORT, YES
 from drainer.engine.status import Status, Summary
 from drainer.escape import json_text
 from drainer.view.lines import status_fields
+from drainer.view.report.file import ReportFile
 from drainer.view.terminal import Terminal
 
 MOST_S = 60.0
@@ -28,11 +31,17 @@ def _hook(help: str) -> Any:
 
 
 @options("Monitoring")
-class Hooks:
-    """Commands for the shell; what becomes of them never changes how the drain ends."""
+class Oversight(Watching):
+    """How people oversee a drain, agree to it and give a reason for it.
+
+    What becomes of the commands for the shell never changes how the drain ends.
+    """
 
     on_end: str | None = _hook("Run at the end: DRAINER_STATUS is set, JSON summary on stdin.")
     on_late: str | None = _hook("Run when the drain will miss its deadline, JSON status on stdin.")
+    report: ReportFile | None = REPORT
+    reason: str | None = REASON
+    yes: bool = YES
 
     def ended(self, terminal: Terminal, summary: Summary) -> None:
         """Runs the command for the end, with the status of the summary in DRAINER_STATUS."""
@@ -41,18 +50,18 @@ class Hooks:
             _run(terminal, "--on-end", self.on_end, said, DRAINER_STATUS=str(said["status"]))
 
 
+@dataclass(eq=False)
 class Lateness:
     """Runs the command for a drain that will be late, once, beside it."""
 
-    def __init__(self, terminal: Terminal, command: str | None) -> None:
-        self._terminal = terminal
-        self._command = command
-        self._running: threading.Thread | None = None
+    terminal: Terminal
+    command: str | None
+    _running: threading.Thread | None = None
 
     def look(self, status: Status) -> None:
         missed = status.deadline is not None and status.deadline.missed
-        if missed and self._command is not None and self._running is None:
-            told = (self._terminal, "--on-late", self._command, status_fields(status))
+        if missed and self.command is not None and self._running is None:
+            told = (self.terminal, "--on-late", self.command, status_fields(status))
             self._running = threading.Thread(target=_run, args=told, daemon=True)
             self._running.start()
 

@@ -104,9 +104,7 @@ class What(Records):
         help="committed, committed-or-earliest, committed-or-end, earliest, OFFSET or @ISO-TIME.",
     )
     until: str = option(
-        default="end",
-        metavar="END",
-        help="Where to end (exclusive): end, OFFSET or @ISO-TIME.",
+        default="end", metavar="END", help="Where to end (exclusive): end, OFFSET or @ISO-TIME."
     )
     order: Order = option(
         default=Order.SUB_KEY,
@@ -222,14 +220,10 @@ class Failing:
         help="Delay before the second attempt; doubles each time. Default: 200ms.",
     )
     retry_max_delay_s: float | None = option(
-        default=None,
-        parse=parse_duration,
-        help="Longest delay between attempts. Default: 30s.",
+        default=None, parse=parse_duration, help="Longest delay between attempts. Default: 30s."
     )
     timeout_s: float | None = option(
-        default=None,
-        parse=parse_duration,
-        help="Time limit of one attempt; 0: none. Default: 30s.",
+        default=None, parse=parse_duration, help="Time limit of one attempt; 0: none. Default: 30s."
     )
     on_failure: OnFailure | None = option(
         basic=True,
@@ -266,9 +260,7 @@ class Failing:
         help="During a downstream outage, wait and give nothing up. Default: yes.",
     )
     max_outage_s: float | None = option(
-        default=None,
-        parse=parse_duration,
-        help="Halt when an outage lasts longer. Default: 1h.",
+        default=None, parse=parse_duration, help="Halt when an outage lasts longer. Default: 1h."
     )
     max_doubt_s: float | None = option(
         default=None,
@@ -438,20 +430,17 @@ def request_of(
     )
 
 
-Reason: TypeAlias = Annotated[
-    str | None,
-    option(
-        default=None,
-        envvar=None,
-        parse=reason_of,
-        panel=_TALKING,
-        metavar="TEXT",
-        help="Why you do this; the plan's history keeps it.",
-    ),
-]
+REASON: Any = option(
+    default=None,
+    envvar=None,
+    parse=reason_of,
+    panel=_TALKING,
+    metavar="TEXT",
+    help="Why you do this; the plan's history keeps it.",
+)
+Reason: TypeAlias = Annotated[str | None, REASON]
 NoRules: TypeAlias = Annotated[
-    bool,
-    option(default=False, envvar=None, panel=_RULES, help="Drop the plan's rules."),
+    bool, option(default=False, envvar=None, panel=_RULES, help="Drop the plan's rules.")
 ]
 Limits: TypeAlias = Annotated[
     CapCurve | None,
@@ -496,27 +485,22 @@ SameSplit: TypeAlias = Annotated[
         help="Confirm that the changed handler splits as before.",
     ),
 ]
-Yes: TypeAlias = Annotated[
-    bool,
-    option("-y", basic=True, default=False, envvar=None, panel=_TALKING, help="Don't ask."),
-]
-Report: TypeAlias = Annotated[
-    ReportFile | None,
-    option(
-        basic=True,
-        default=None,
-        parse=parse_report,
-        resumes=True,
-        panel=_TALKING,
-        metavar="FILE.html",
-        help="Write an HTML report with charts to this file.",
-    ),
-]
+YES: Any = option("-y", basic=True, default=False, envvar=None, panel=_TALKING, help="Don't ask.")
+Yes: TypeAlias = Annotated[bool, YES]
+REPORT: Any = option(
+    basic=True,
+    default=None,
+    parse=parse_report,
+    resumes=True,
+    panel=_TALKING,
+    metavar="FILE.html",
+    help="Write an HTML report with charts to this file.",
+)
+Report: TypeAlias = Annotated[ReportFile | None, REPORT]
 HandlerArgument: TypeAlias = Annotated[str, argument("HANDLER", help=_HANDLER)]
 HandlerOption: TypeAlias = Annotated[
     str, option(basic=True, panel=_WHAT, metavar="REFERENCE", help=_HANDLER)
 ]
 PlanArgument: TypeAlias = Annotated[
-    PlanPlace,
-    argument("PLAN", parse=parse_place, help="Offset plan of a drain: file or URI."),
+    PlanPlace, argument("PLAN", parse=parse_place, help="Offset plan of a drain: file or URI.")
 ]

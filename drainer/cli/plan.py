@@ -25,10 +25,7 @@ from drainer.view.terminal import Terminal
 
 Reported = Annotated[Engines, only("state")]
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Show, check, take over or undo an offset plan.",
-)
+app = typer.Typer(no_args_is_help=True, help="Show, check, take over or undo an offset plan.")
 
 
 @app.command()

@@ -11,8 +11,7 @@ from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import preview_and_drain, settle_cap
 from drainer.cli.engines import Engines
 from drainer.cli.groups import changing, defaults, only, without
-from drainer.cli.hooks import Hooks
-from drainer.cli.metrics import Watching
+from drainer.cli.hooks import Oversight
 from drainer.cli.options import (
     AcceptGap,
     DryRun,
@@ -23,11 +22,8 @@ from drainer.cli.options import (
     NoRules,
     OtherLimits,
     PlanArgument,
-    Reason,
-    Report,
     Rules,
     SameSplit,
-    Yes,
     load_limits,
 )
 from drainer.operations.resume import prepare_resume
@@ -52,11 +48,7 @@ def resume(
     how_long: Annotated[HowLong, only("deadline")],
     engines: Engines,
     limits: OtherLimits,
-    watching: Watching,
-    hooks: Hooks,
-    report: Report,
-    reason: Reason,
-    yes: Yes,
+    oversight: Oversight,
     terminal: Terminal,
 ) -> int:
     """Resume a drain that was interrupted, halted or killed.
@@ -72,8 +64,8 @@ def resume(
     - `drainer resume orders.indexer.plan.json --first "payload.customer == 42"`
     - `drainer resume orders.indexer.plan.json --engine spark -c 2000`
     """
-    with watching.serving(terminal) as metrics:
-        running = how.settings(how_long.deadline, reason)
+    with oversight.serving(terminal) as metrics:
+        running = how.settings(how_long.deadline, oversight.reason)
         # Any engine may have to be told where tasks reported.
         meant = engines if engines.may_be_spark else replace(engines, state=None)
         spark = meant.spark(plan)
@@ -84,7 +76,7 @@ def resume(
         curve = known.limits
         if limits is not None:
             curve = None if limits.strip().lower() == "none" else load_limits(limits)
-        settings = kafka.settings_by_plan(terminal, file, known, yes=yes, loads=True)
+        settings = kafka.settings_by_plan(terminal, file, known, yes=oversight.yes, loads=True)
         loaded = file.load()
         known = loaded.plan
         if kafka.client_config is not None:  # its login goes with where this resume connects
@@ -100,9 +92,6 @@ def resume(
             prepared = settle_cap(cluster, prepared, curve)
             prepared = engines.settle(prepared, spark)
             return preview_and_drain(
-                *(context, terminal, cluster, prepared, running, metrics),
+                *(context, terminal, cluster, prepared, running, metrics, oversight),
                 dry_run=dry_run,
-                yes=yes,
-                report=report,
-                hooks=hooks,
             )

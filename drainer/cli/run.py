@@ -9,8 +9,7 @@ from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import preview_and_drain, settle_cap, tell_dry_run
 from drainer.cli.engines import Engines
 from drainer.cli.groups import changing
-from drainer.cli.hooks import Hooks
-from drainer.cli.metrics import Watching
+from drainer.cli.hooks import Oversight
 from drainer.cli.options import (
     DryRun,
     Failing,
@@ -18,11 +17,8 @@ from drainer.cli.options import (
     How,
     HowLong,
     Limits,
-    Reason,
-    Report,
     Rules,
     What,
-    Yes,
     request_of,
 )
 from drainer.engine.preview import EngineName
@@ -44,11 +40,7 @@ def run(
     how_long: HowLong,
     engines: Engines,
     limits: Limits,
-    watching: Watching,
-    hooks: Hooks,
-    report: Report,
-    reason: Reason,
-    yes: Yes,
+    oversight: Oversight,
     terminal: Terminal,
 ) -> int:
     """Drain a group's backlog of a topic through a handler.
@@ -65,8 +57,8 @@ def run(
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --engine spark -c 2000`
     - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes -o json`
     """  # noqa: E501 - an example has to be on one line to be copied
-    with watching.serving(terminal) as metrics:
-        running = how.settings(how_long.deadline, reason)
+    with oversight.serving(terminal) as metrics:
+        running = how.settings(how_long.deadline, oversight.reason)
         spark = engines.spark(how.plan)
         chooses = spark is not None and engines.engine is EngineName.AUTO and how_long.is_given
         if how_long.is_given and not (dry_run or chooses):
@@ -84,16 +76,14 @@ def run(
             prepared = engines.settle(prepared, spark)
             if dry_run:
                 estimate = wings.load(wings.Hook.ESTIMATE_DRY_RUN)
-                action, found = estimate(terminal, cluster, prepared, request, question, report)
-                tell_dry_run(terminal, action, found, report=report)
+                action, found = estimate(
+                    terminal, cluster, prepared, request, question, oversight.report
+                )
+                tell_dry_run(terminal, action, found, report=oversight.report)
                 return EXIT_DONE
             if chooses:
                 choose = wings.load(wings.Hook.CHOOSE_ENGINE)
                 prepared = choose(terminal, cluster, prepared, request, question)
             return preview_and_drain(
-                *(context, terminal, cluster, prepared, running, metrics),
-                dry_run=False,
-                yes=yes,
-                report=report,
-                hooks=hooks,
+                *(context, terminal, cluster, prepared, running, metrics, oversight), dry_run=False
             )

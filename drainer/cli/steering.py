@@ -19,7 +19,6 @@ from drainer.cli.groups import Option, argument, changing, command, option
 from drainer.cli.options import Failing, First, How, HowLong, Reason, Rules, What
 from drainer.cli.values import parse_duration, parse_pairs
 from drainer.control import client
-from drainer.control.left import left_in
 from drainer.control.wire import Answer, Question, decode_status
 from drainer.core.codec import builtins
 from drainer.core.listed import listed
@@ -144,7 +143,7 @@ def ps(terminal: Terminal) -> None:
     - `drainer ps`
     - `drainer ps -o json`
     """
-    found = [*client.running(), *left_in(Path())]
+    found = [*client.running(), *client.left_in(Path())]
     terminal.data({"drains": [found_as_json(each) for each in found]})
     terminal.present(running_page(found))
 
@@ -255,8 +254,7 @@ def unpause(plan: RunningPlan, user: User, reason: Reason, terminal: Terminal) -
 def stop(
     plan: RunningPlan,
     now: Annotated[
-        bool,
-        option("--now", default=False, envvar=None, help="Don't wait for calls in flight."),
+        bool, option("--now", default=False, envvar=None, help="Don't wait for calls in flight.")
     ],
     user: User,
     reason: Reason,

@@ -132,8 +132,7 @@ def _parse(text: str, units: dict[str, float], wanted: str) -> float:
     match = _NUMBER.match(text)
     if match is None or match[2].lower() not in units:
         raise UsageError(
-            f"{text!r} is not {wanted}",
-            hint=f"Use a unit: {', '.join(filter(None, units))}.",
+            f"{text!r} is not {wanted}", hint=f"Use a unit: {', '.join(filter(None, units))}."
         )
     return float(match[1]) * units[match[2].lower()]
 

@@ -1,4 +1,4 @@
-"""Asking running drains."""
+"""Asking running drains, and finding those that were stopped or killed by their plans."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from drainer.core.codec import decode, encode
 from drainer.core.plan import OffsetPlan
 from drainer.engine.status import Status
 from drainer.errors import EXIT_USAGE, DrainerError, Interrupted, Refused, UsageError
-from drainer.store.plan_file import PlanPlace
+from drainer.ownership import read_own
+from drainer.store.plan_file import PLANS, PlanFile, PlanPlace
 
 LOOK_S = 3.0  # for the answers of all drains
-QUIET_S = 5.0  # beyond the time that a drain takes to answer
+ANSWERED_S = ANSWER_S + 5.0  # beyond the time that a drain takes to answer
 ANSWER_MOST = 1 << 22  # bytes of an answer: some 20,000 partitions
 
 
@@ -60,6 +61,26 @@ def running() -> list[Found]:
     look = partial(_look, until_s=monotonic() + LOOK_S)
     with ThreadPoolExecutor(len(places)) as threads:
         return [found for found in threads.map(look, *zip(*places, strict=True)) if found]
+
+
+def left_in(folder: Path) -> Iterator[Found]:
+    """Drains whose plan is in a folder, that are not done and that no process works on.
+
+    Neither journals nor a state elsewhere are read: they may have done a little more. Skips plans
+    that other users could have written, and what is not a plan.
+    """
+    for name in sorted(folder.glob(PLANS)):
+        with suppress(OSError, ValueError, DrainerError):
+            if not name.is_file():
+                continue
+            path = name.resolve()
+            plan = OffsetPlan.decode(read_own(path))
+            plan.check()
+            if plan.complete or PlanFile(path).is_held:
+                continue
+            engine = "process" if plan.state is None else "spark"
+            about = About(str(path), plan.topic, plan.group, plan.drain_id, engine, plan.updated)
+            yield Found(path, os.geteuid(), about, None, inf, 0, plan)
 
 
 def socket_of(plan: PlanPlace, user: int | None = None) -> tuple[Path, int]:
@@ -139,14 +160,14 @@ def _none_runs(plan: PlanPlace) -> Refused:
 class _Talk:
     """One conversation with a user's process; a context manager.
 
-    Each answer has a size and a deadline: ``until_s`` for the first, ANSWER_S and QUIET_S for
-    others. So a peer that sends a byte now and then holds nobody up.
+    Each answer has a size and a deadline: ``until_s`` for the first, ANSWERED_S for others. So a
+    peer that sends a byte now and then holds nobody up.
     """
 
     def __init__(
         self, path: Path, uid: int, question: Question, until_s: float | None = None
     ) -> None:
-        self._until_s = _answered_by() if until_s is None else until_s
+        self._until_s = monotonic() + ANSWERED_S if until_s is None else until_s
         self._received = bytearray()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -182,7 +203,7 @@ class _Talk:
                     # A command to copy: another user's drain must not write it.
                     answer = replace(answer, ended={**last, "resume": None})
                 yield answer
-                self._until_s = _answered_by()
+                self._until_s = monotonic() + ANSWERED_S
         except ConnectionError:
             last = None  # hung up in the middle
         except (ValueError, OSError) as error:
@@ -213,7 +234,3 @@ class _Talk:
         if left_s <= 0:
             raise TimeoutError("timed out")
         self._socket.settimeout(left_s)
-
-
-def _answered_by() -> float:
-    return monotonic() + ANSWER_S + QUIET_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from math import ceil
 
 from drainer.engine.control import Change, Control, Pause, Request, Stop, Unpause
@@ -14,20 +15,15 @@ SHORT = "p pause  + - concurrency  s stop  ? help"
 LONG = "p pauses and unpauses  + - 25% more or fewer calls in flight  s stops like Ctrl-C"
 
 
+@dataclass(eq=False)
 class Keys:
-    """Turns keys into requests by ``by``; with ``refused`` into a line that says why not.
+    """Turns keys into requests by ``by``; with ``refused`` into a line that says why not."""
 
-    Attributes:
-        status: the latest; set by whoever gets it.
-        line: what to show below the view.
-    """
-
-    def __init__(self, control: Control, by: str, refused: str | None = None) -> None:
-        self._control = control
-        self._by = by
-        self._refused = refused
-        self.status: Status | None = None
-        self.line = SHORT
+    control: Control
+    by: str
+    refused: str | None = None
+    status: Status | None = None  # the latest; set by whoever gets it
+    line: str = SHORT  # what to show below the view
 
     def press(self, key: str) -> None:
         """From any thread; keys that mean nothing are left out."""
@@ -40,10 +36,10 @@ class Keys:
         }
         if key == "?":
             self.line = SHORT if self.line == LONG else LONG
-        elif key in requests and self._refused is not None:
-            self.line = self._refused
+        elif key in requests and self.refused is not None:
+            self.line = self.refused
         elif key in requests and status is not None:
-            self._control.ask(requests[key](status), self._by).add_done_callback(self._answered)
+            self.control.ask(requests[key](status), self.by).add_done_callback(self._answered)
 
     def _answered(self, answer: Future[tuple[str, ...]]) -> None:
         error = answer.exception()  # in words: what is asked for ends in no other one

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from concurrent import futures
 from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
 from typing import Self
 
@@ -32,25 +33,19 @@ BUG = "This is a bug in drainer: report it. The drain itself continues."
 TELL_S = 1.0  # to all watchers, how it ended
 
 
+@dataclass(eq=False)
 class ControlServer:
     """A context manager: answers from threads of its own while a drain runs, and never waits for
-    who asks.
+    who asks."""
 
-    Args:
-        give_up: ends the process, when its loop does not notice that it is to stop at once.
+    plan: PlanPlace
+    about: About
+    control: Control
+    give_up: Callable[[], None]  # ends the process whose loop does not notice that it is to stop
+    trouble: str | None = None  # why there is no socket, when there is none
 
-    Attributes:
-        trouble: why there is no socket, when there is none.
-    """
-
-    def __init__(
-        self, plan: PlanPlace, about: About, control: Control, give_up: Callable[[], None]
-    ) -> None:
-        self.about = about
-        self.control = control
-        self.give_up = give_up
-        self.trouble: str | None = None
-        self._name = socket_name(plan)
+    def __post_init__(self) -> None:
+        self._name = socket_name(self.plan)
         self._server: _Server | None = None
         self._changed = threading.Condition()
         self._status: Status | None = None
@@ -198,19 +193,13 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         raise trouble
 
     def server_close(self) -> None:
-        if self._is_ours():
-            with suppress(OSError):
+        with suppress(OSError):
+            if self._path.stat().st_ino == self._inode:
                 self._path.unlink()
         super().server_close()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Who hangs up in the middle is no concern of the drain's."""
-
-    def _is_ours(self) -> bool:
-        try:
-            return self._path.stat().st_ino == self._inode
-        except OSError:
-            return False
 
 
 class _Conversation(socketserver.StreamRequestHandler):

@@ -78,22 +78,15 @@ class About(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Answer(JsonRecord):
-    """One line of an answer; what is None is not told by it.
-
-    Attributes:
-        told: what was done, in words.
-        status: as ``encode_status`` makes it.
-        age_s: since the status was taken.
-        ended: how the drain ended, as the summary's JSON; the last line.
-        error: why nothing was done, with its ``hint`` and ``exit_code``.
-    """
+    """One line of an answer; what is None is not told by it."""
 
     about: About | None = None
-    told: tuple[str, ...] | None = None
-    status: Mapping[str, Any] | None = None
-    age_s: float | None = None
+    told: tuple[str, ...] | None = None  # what was done, in words
+    status: Mapping[str, Any] | None = None  # as ``encode_status`` makes it
+    age_s: float | None = None  # since the status was taken
+    # How the drain ended, as the summary's JSON; the last line.
     ended: Mapping[str, Any] | None = None
-    error: str | None = None
+    error: str | None = None  # why nothing was done, with its ``hint`` and ``exit_code``
     hint: str | None = None
     exit_code: int = 0
 

@@ -11,18 +11,14 @@ from drainer.core.progress import Counts
 
 @dataclass(frozen=True, slots=True)
 class DrainClass(JsonRecord):
-    """What an expression selects, with the account of its sub-messages in all passes that ended.
-
-    Attributes:
-        ended: when nothing was left of it but what waits for the rest (ISO 8601); None before.
-        held: how many wait for the rest, for they stand behind some of it.
-        cut: whether some of it was not looked at, for nothing more could be first: behind a
-            barrier, or since too many wait.
-    """
+    """What an expression selects, with the account of its sub-messages in all passes that ended."""
 
     where: str
+    # When nothing was left of it but what waits for the rest (ISO 8601); None before.
     ended: str | None = None
-    held: Whole = 0
+    held: Whole = 0  # how many wait for the rest, for they stand behind some of it
+    # Whether some of it was not looked at, for nothing more could be first: behind a barrier, or
+    # since too many wait.
     cut: bool = False
     sub_messages: Counts = field(default_factory=Counts)
 

@@ -30,20 +30,15 @@ class Deed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event(JsonRecord):
-    """One deed.
+    """One deed."""
 
-    Attributes:
-        at: ISO 8601 with offset.
-        by: who did it, as "user@host".
-        details: in words: the rules that it began with, each setting that changed, how it ended.
-        offsets: where the group stood after it, by partition; empty where nothing moved it.
-    """
-
-    at: str
+    at: str  # ISO 8601 with offset
     what: Deed
-    by: str
+    by: str  # who did it, as "user@host"
     reason: str | None = None
+    # In words: the rules that it began with, each setting that changed, how it ended.
     details: tuple[str, ...] = ()
+    # Where the group stood after it, by partition; empty where nothing moved it.
     offsets: Mapping[Whole, Whole | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

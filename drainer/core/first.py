@@ -73,11 +73,6 @@ class FirstDispatcher(Dispatcher):
     """The dispatcher of one class: of each message it takes in what matches.
 
     The plan's progress of "all" stays as it is, and so does the group's offset.
-
-    Attributes:
-        beside: sub-messages that do not match, and are not finished, by partition.
-        cut: partitions that it does not look at to their ends, for a barrier stands there.
-        found: where messages with a match lie, finished or not.
     """
 
     def __init__(
@@ -115,9 +110,12 @@ class FirstDispatcher(Dispatcher):
             ledger.tells_fates = True  # for whoever finishes the rest of a message
         self._selection, self.evaluates = Selection(where), True
         self._waits, self._lanes_of = LaneFilter(filter_bits), lanes_of(order)
+        # Where messages with a match lie, finished or not.
         self.found = ClassMap({n: (each.watermark, each.end) for n, each in self.ledgers.items()})
+        # Sub-messages that do not match, and are not finished, by partition.
         self.beside = Counter[int]()
         self._ends = {number: part.end for number, part in plan.partitions.items()}
+        # Partitions that it does not look at to their ends, for a barrier stands there.
         self.cut: set[int] = set()
         self._fates = {number: each.fates for number, each in own.items()}
         self._rejected = {
@@ -277,8 +275,5 @@ def _from(start: int, known: Progress | None) -> Progress:
     partial = {offset: each for offset, each in known.partial.items() if offset >= start}
     joined = join_ranges((*below, *finished))
     return Progress(
-        start,
-        tuple((max(start, first), end) for first, end in joined),
-        partial,
-        fates=known.fates,
+        start, tuple((max(start, first), end) for first, end in joined), partial, fates=known.fates
     )

@@ -76,19 +76,16 @@ class PartialMessage:
 
 
 class Load:
-    """What the ledgers of one drain hold, kept as it changes: a task on Spark has thousands.
-
-    Attributes:
-        pending_bytes: an estimate of the memory that delivered and unfinished messages take.
-        resting: messages of which nothing else is left to do in this run.
-        resting_subs: sub-messages that stay pending in this run.
-        purge_bytes: finished ones inside one queue that are not worth purging yet.
-    """
+    """What the ledgers of one drain hold, kept as it changes: a task on Spark has thousands."""
 
     __slots__ = ("pending_bytes", "purge_bytes", "resting", "resting_subs")
 
     def __init__(self, ledgers: int = 1) -> None:
+        # An estimate of the memory that delivered and unfinished messages take.
+        # Messages of which nothing else is left to do in this run.
+        # Sub-messages that stay pending in this run.
         self.pending_bytes = self.resting = self.resting_subs = 0
+        # Finished ones inside one queue that are not worth purging yet.
         self.purge_bytes = PURGE_BYTES_MIN // max(1, ledgers)
 
 

@@ -265,9 +265,7 @@ class OffsetPlan(JsonRecord):
             for selector, claim in others.items()
         }
         return replace(
-            self,
-            claims={ALL: known, **emptied},
-            classes=replace(self.classes, each=classes),
+            self, claims={ALL: known, **emptied}, classes=replace(self.classes, each=classes)
         )
 
     def class_counts(self, where: str) -> Counts:

@@ -112,12 +112,7 @@ class Counts(JsonRecord):
         return all(count >= 0 for count in _numbers(self))
 
     def and_here(
-        self,
-        read: int,
-        done: int,
-        otherwise: Mapping[Outcome, int],
-        pending: int,
-        unsplit: int = 0,
+        self, read: int, done: int, otherwise: Mapping[Outcome, int], pending: int, unsplit: int = 0
     ) -> Counts:
         """What these of former runs are with those of this one."""
         skipped, failed, dead = otherwise.values()  # as in ``OTHERWISE``: it is asked often

@@ -21,10 +21,7 @@ def demo(
     messages: Annotated[
         int,
         option(
-            default=MESSAGES,
-            envvar="DRAINER_DEMO_MESSAGES",
-            min=1,
-            help="Messages in the backlog.",
+            default=MESSAGES, envvar="DRAINER_DEMO_MESSAGES", min=1, help="Messages in the backlog."
         ),
     ],
     concurrency: Annotated[

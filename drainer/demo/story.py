@@ -10,13 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from drainer.core.order import Order
-from drainer.demo.emergency import (
-    CUSTOMER,
-    UPDATES_PER_MESSAGE,
-    Index,
-    Reindex,
-    values,
-)
+from drainer.demo.emergency import CUSTOMER, UPDATES_PER_MESSAGE, Index, Reindex, values
 from drainer.demo.fill import create_topic, fill
 from drainer.engine.loop import hurried_interpreter
 from drainer.engine.settings import LocalSettings

@@ -135,19 +135,14 @@ class Asked:
 
 
 class Control:
-    """Requests to one drain, from any thread; its lifecycle takes them, once it has begun.
-
-    Attributes:
-        changed: how this run's own settings that are others than at its beginning are typed, by
-            field: what a resume has to say.
-        steering: of the command, once a run of it has begun.
-        stopped: the last request to come to rest.
-    """
+    """Requests to one drain, from any thread; its lifecycle takes them, once it has begun."""
 
     def __init__(self) -> None:
+        # How this run's own settings that are others than at its beginning are typed, by field:
+        # what a resume has to say.
         self.changed: Mapping[str, str | None] = {}
-        self.steering: Steering | None = None
-        self.stopped: Signalled | None = None
+        self.steering: Steering | None = None  # of the command, once a run of it has begun
+        self.stopped: Signalled | None = None  # the last request to come to rest
         self._requests: SimpleQueue[Asked] = SimpleQueue()
         self._lock = Lock()
         self._begun = self._over = False

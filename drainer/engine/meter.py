@@ -14,14 +14,7 @@ from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts
 from drainer.core.remainder import Remainder
 from drainer.engine.latencies import Latencies
-from drainer.engine.status import (
-    NO_LOAD,
-    CapStatus,
-    Load,
-    PartitionStatus,
-    RuleStatus,
-    Status,
-)
+from drainer.engine.status import NO_LOAD, CapStatus, Load, PartitionStatus, RuleStatus, Status
 from drainer.policy.rate_cap import Cap, RateLimiter
 
 HOTTEST = 5

@@ -113,22 +113,7 @@ class PlanStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A drain that was found safe, with its plan and its group held: what every engine needs.
-
-    Attributes:
-        read_committed: gives the group's offsets; it may raise DrainerError.
-        observe: called with the status about twice a second.
-        say: called with a line on what is waited for while there is no status yet.
-        give_up: called, from another thread, when a second signal asks to stop at once and the
-            handler blocks the event loop: nothing but ending the process helps. What finished is
-            in the journal.
-        settle: checks other failure settings and makes what they need; it may block, and raises
-            Refused.
-        first: the expression of the class that this run drains; None for all that is left.
-        class_maps: where classes lie, by selector, as runs of this process have seen it.
-        given_up: sub-messages, by former passes of this run.
-        pause_s: how long it takes to begin with the rest behind a class.
-    """
+    """A drain that was found safe, with its plan and its group held: what every engine needs."""
 
     plan: OffsetPlan
     file: PlanStore
@@ -136,17 +121,25 @@ class Held:
     running: LocalSettings
     committer: Committer
     lock: Lock
+    # Gives the group's offsets; it may raise DrainerError.
     read_committed: Callable[[], Mapping[int, int | None]]
+    # Called with the status about twice a second.
     observe: Callable[[Status], None] = lambda status: None
+    # Called with a line on what is waited for while there is no status yet.
     say: Callable[[str], None] = lambda text: None
+    # Called, from another thread, when a second signal asks to stop at once and the handler blocks
+    # the event loop: nothing but ending the process helps. What finished is in the journal.
     give_up: Callable[[], None] = lambda: None
     control: Control = field(default_factory=Control)
+    # Checks other failure settings and makes what they need; it may block, and raises Refused.
     settle: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
     runtime: Runtime = THIS_PROCESS
+    # The expression of the class that this run drains; None for all that is left.
     first: str | None = None
+    # Where classes lie, by selector, as runs of this process have seen it.
     class_maps: dict[str, ClassMap] = field(default_factory=dict)
-    given_up: int = 0
-    pause_s: float = 0.0
+    given_up: int = 0  # sub-messages, by former passes of this run
+    pause_s: float = 0.0  # how long it takes to begin with the rest behind a class
 
 
 @dataclass(frozen=True, slots=True)

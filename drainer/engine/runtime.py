@@ -58,34 +58,28 @@ def processor_s(threads: bool) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """All that a drain asks of its process and its machine, but for the disk.
+    """All that a drain asks of its process and its machine, but for the disk."""
 
-    Attributes:
-        monotonic: seconds since whenever, for intervals.
-        uptime: the same, and it goes on while the machine is suspended: for leases.
-        wall: the time now, with a zone.
-        interpreter: sets Python up for a drain, while its block lasts.
-        stop_signals: reports, on the loop, that a person or a supervisor asks to stop.
-        thread, event, lock, queue: as those of ``threading`` and ``queue``.
-        random: makes what retries draw their pauses from.
-        user: gives the name of whom it runs for, as "user@host".
-        processor, thread_time: give the processor time that was spent; the first, also the time
-            that was waited for it.
-    """
-
-    monotonic: Callable[[], float] = time.monotonic
+    monotonic: Callable[[], float] = time.monotonic  # seconds since whenever, for intervals
+    # The same, and it goes on while the machine is suspended: for leases.
     uptime: Callable[[], float] = uptime_s
-    wall: Callable[[], datetime] = _utc_now
+    wall: Callable[[], datetime] = _utc_now  # the time now, with a zone
     new_event_loop: Callable[[], asyncio.AbstractEventLoop] = new_event_loop
+    # Sets Python up for a drain, while its block lasts.
     interpreter: Callable[[], AbstractContextManager[None]] = hurried_interpreter
+    # Reports, on the loop, that a person or a supervisor asks to stop.
     stop_signals: StopSignals = stop_signals
     blocking_call: BlockingCall = blocking_call
+    # thread, event, lock, queue: as those of ``threading`` and ``queue``.
     thread: Callable[..., threading.Thread] = threading.Thread
     event: Callable[[], threading.Event] = threading.Event
     lock: Callable[[], threading.Lock] = threading.Lock
     queue: Callable[[], SimpleQueue[Any]] = SimpleQueue
-    random: Callable[[], Random] = Random
+    random: Callable[[], Random] = Random  # makes what retries draw their pauses from
+    # Gives the name of whom it runs for, as "user@host".
     user: Callable[[], str] = lambda: user_at_host(os.geteuid())
+    # processor, thread_time: give the processor time that was spent; the first, also the time that
+    # was waited for it.
     processor: Callable[[bool], tuple[float, float]] = processor_s
     thread_time: Callable[[], float] = time.thread_time
 

@@ -15,13 +15,7 @@ from drainer.core.parked import NONE_PARKED, ParkedLanes
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Range
 from drainer.core.transaction import HeldBack
-from drainer.errors import (
-    EXIT_DEAD_LETTERS,
-    EXIT_DONE,
-    EXIT_UNRESUMABLE,
-    DrainerError,
-    Unresumable,
-)
+from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, EXIT_UNRESUMABLE, DrainerError, Unresumable
 from drainer.escape import command
 from drainer.policy.rules.rule_filter import RuleFilter
 

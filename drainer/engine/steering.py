@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,8 @@ from drainer.engine.control import (
     between_passes,
     over,
 )
-from drainer.engine.deadline import DeadlineWatch
 from drainer.engine.ports import Held
-from drainer.engine.status import Paused, Status
+from drainer.engine.status import DeadlineStatus, Paused, Status
 from drainer.errors import DrainerError, Refused, Signalled
 from drainer.loader import describe
 from drainer.policy.concurrency import Concurrency
@@ -33,24 +32,48 @@ if TYPE_CHECKING:
     from drainer.engine.lifecycle import Lifecycle
 
 EVENTS_SHOWN = 5
+SURE_AFTER_S = 5.0  # no warning of a deadline comes before: the first speed is that of a start
+SURE_FOR_S = 2.0  # for so long it must look late
+
+
+class DeadlineWatch:
+    """Adds to each status of a run, one after the other, whether it will make its deadline."""
+
+    def __init__(self) -> None:
+        self._late_since_s: float | None = None
+
+    def judge(self, status: Status, deadline: datetime | None, now: datetime) -> Status:
+        """The status with the deadline's, if there is one."""
+        if deadline is None:
+            self._late_since_s = None
+            return status
+        left_s = (deadline - now).total_seconds()
+        eta_s = 0.0 if all(part.complete for part in status.partitions) else status.eta_s
+        if eta_s is None and left_s <= 0:
+            eta_s = 0.0
+        found = DeadlineStatus(deadline, left_s, None if eta_s is None else left_s - eta_s)
+        if not found.late:
+            self._late_since_s = None
+        else:
+            if self._late_since_s is None:
+                self._late_since_s = status.elapsed_s
+            for_s = status.elapsed_s - self._late_since_s
+            sure = status.elapsed_s >= SURE_AFTER_S and for_s >= SURE_FOR_S
+            found = replace(found, missed=sure or left_s <= 0)
+        return replace(status, deadline=found)
 
 
 class Steering:
-    """What was asked of one run, and what it is at by that.
-
-    Attributes:
-        settings: those of now.
-        paused: the pause that it is in.
-        stopper: who ends it, and why: whoever runs it, until somebody else asks for a stop.
-    """
+    """What was asked of one run, and what it is at by that."""
 
     _drain: Lifecycle
 
     def __init__(self, held: Held) -> None:
         self._held = held
         self._runtime = held.runtime
-        self.settings = Settings(held.running, held.plan.failures)
-        self.paused: Paused | None = None
+        self.settings = Settings(held.running, held.plan.failures)  # those of now
+        self.paused: Paused | None = None  # the pause that it is in
+        # Who ends it, and why: whoever runs it, until somebody else asks for a stop.
         self.stopper: tuple[str, str | None] = held.runtime.user(), None
         self._unpause_s = inf  # when the pause is over
         self._events: deque[Event] = deque(maxlen=EVENTS_SHOWN)
@@ -96,10 +119,7 @@ class Steering:
     def shown(self, status: Status) -> Status:
         """A status with what people asked, and the deadline of now."""
         status = replace(
-            status,
-            paused=self.paused,
-            asked=tuple(self._events),
-            asked_total=self._events_total,
+            status, paused=self.paused, asked=tuple(self._events), asked_total=self._events_total
         )
         return self._deadline.judge(status, self.settings.running.deadline, self._runtime.wall())
 

@@ -10,12 +10,7 @@ from queue import Empty
 from typing import Any
 
 from drainer.engine.loop import spawn
-from drainer.engine.workers import (
-    LeaseOver,
-    Workers,
-    insist_on_done,
-    watch_interval_s,
-)
+from drainer.engine.workers import LeaseOver, Workers, insist_on_done, watch_interval_s
 from drainer.errors import DrainerError
 from drainer.message import SubMessage
 

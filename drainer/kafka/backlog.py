@@ -121,14 +121,12 @@ def freeze(
     not refused for want of a committed offset, nor for a start below it. A ``new_group`` can have
     none.
 
-    Raises:
-        TopicMissing: when the topic or a partition does not exist.
-        OffsetMissing: when it shall start at a committed offset that there is not.
-        Refused: when records before the start are gone, the topic is not the one that the group
-            read, the range lies outside of the log, the group would move backwards, a partition
-            has no leader now, or brokers may be wrong about a time.
-        UsageError: when one offset shall be that of several partitions, or it shall start at the
-            committed offset of no group.
+    Raises TopicMissing when the topic or a partition does not exist; OffsetMissing when it shall
+    start at a committed offset that there is not; Refused when records before the start are gone,
+    the topic is not the one that the group read, the range lies outside of the log, the group would
+    move backwards, a partition has no leader now, or brokers may be wrong about a time; UsageError
+    when one offset shall be that of several partitions, or it shall start at the committed offset
+    of no group.
     """
     isolation = cluster.settings.isolation
     if to_look and from_ == COMMITTED:

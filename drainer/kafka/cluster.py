@@ -273,11 +273,7 @@ class Cluster(Connection):
         )
 
     def alter_committed(
-        self,
-        group: str,
-        topic: str,
-        offsets: Mapping[int, int],
-        timeout_s: float | None = None,
+        self, group: str, topic: str, offsets: Mapping[int, int], timeout_s: float | None = None
     ) -> None:
         """Commit without membership, forwards or backwards.
 

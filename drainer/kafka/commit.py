@@ -106,10 +106,8 @@ class Committer:
     def check(self, topic_id: str) -> None:
         """Make sure that the topic still is what this drain was planned for.
 
-        Raises:
-            TopicGone: when the topic was deleted, or deleted and recreated.
-            LogCut: when a log lost records of the backlog, handled or not.
-            CommitDelayed, Interrupted: as ``commit`` does.
+        Raises TopicGone when the topic was deleted, or deleted and recreated; LogCut when a log
+        lost records of the backlog, handled or not; CommitDelayed, Interrupted as ``commit`` does.
         """
         with self._raised_as_running():
             found = self.cluster.topic(self.topic)

@@ -43,20 +43,17 @@ class Connection:
     """One client for questions, which it asks again until time is up; a context manager.
 
     A coordinator that loads or moves and a broken connection are no errors: they pass.
-
-    Attributes:
-        timeout_s: how long an answer is waited for, unless a question says otherwise. A cluster
-            that is merely slow gets longer.
-        admin: the client, for the questions that only one module asks.
-        cluster_id: the cluster's id, as it was when this connected.
     """
 
     def __init__(self, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
         self.settings = settings
+        # How long an answer is waited for, unless a question says otherwise. A cluster that is
+        # merely slow gets longer.
         self.timeout_s = timeout_s
-        self.cluster_id = ""
+        self.cluster_id = ""  # the cluster's id, as it was when this connected
         self._log = ClientLog(settings.redact)
         self._retired: deque[AdminClient] = deque(maxlen=RETIRED_KEPT)
+        # The client, for the questions that only one module asks.
         self.admin = settings.admin(self._log)
 
     @classmethod
@@ -101,10 +98,8 @@ class Connection:
         ``what`` completes "this user may not ..."; ``attempt`` is given the seconds that it may
         take, and raises KafkaException. ``needs`` is the right that it takes, and on what.
 
-        Raises:
-            BrokerUnreachable: when time is up.
-            RightMissing: when the user has not the right.
-            Refused: with any other answer, which is its ``__cause__``.
+        Raises BrokerUnreachable when time is up; RightMissing when the user has not the right;
+        Refused with any other answer, which is its ``__cause__``.
         """
         patience_s = slow_s = self.timeout_s if timeout_s is None else timeout_s
         if timeout_s is None and self.cluster_id:

@@ -17,19 +17,14 @@ _DO_WITHOUT = "redrive with --on-failure park, which writes no dead letters"
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopicInfo:
-    """A dead-letter topic as it is, or as it would be made.
-
-    Attributes:
-        partitions: how many it has, or would be made with.
-        retention_ms: after how long its letters vanish; None when they don't, or the broker does
-            not say.
-        hidden: whether this user may not see its configuration, so that letters may vanish.
-    """
+    """A dead-letter topic as it is, or as it would be made."""
 
     name: str
     exists: bool
-    partitions: int
+    partitions: int  # how many it has, or would be made with
+    # After how long its letters vanish; None when they don't, or the broker does not say.
     retention_ms: int | None = None
+    # Whether this user may not see its configuration, so that letters may vanish.
     hidden: bool = False
 
 
@@ -69,11 +64,7 @@ def look_at_dead_letter_topic(
             hint=f"Set its cleanup.policy to delete, or {otherwise}.",
         )
     return DeadLetterTopicInfo(
-        name,
-        True,
-        len(found.partitions),
-        limit(config.get("retention.ms")),
-        hidden=not config,
+        name, True, len(found.partitions), limit(config.get("retention.ms")), hidden=not config
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from math import inf
 
 from drainer.engine.runtime import THIS_PROCESS, Runtime
@@ -68,26 +69,12 @@ class BatchQueue:
         return sum(self._put.values()) - sum(self._taken.values())
 
 
+@dataclass(eq=False)
 class FetchThread:
     """Reads the backlog's partitions in a thread of its own, and queues batches for the drain.
 
     It never joins the group, and never commits. ``next_batch`` and the properties are for one other
     thread, the drain's.
-
-    Args:
-        settings: how to connect.
-        group: the drained group, for the broker's quotas and rights only.
-        topic: its name.
-        topic_id: its id.
-        ranges: by partition, the offsets ``[start, end)`` to read.
-        queue_bytes: what may wait in the queue; one batch is always let in. Of several partitions,
-            half of that waits, and up to as much again of those that are passed over.
-        prefetch_bytes: what the client may hold beside the queue.
-        partition_load: the bytes that the drain holds of a partition.
-        load_bytes: how many bytes the drain may hold of all of them.
-        notify: called from the thread when nothing of a partition was queued and now is, and when
-            it ends. The drain then takes until there is nothing, or remembers to come back.
-        pace: what holds the reading to a cap.
 
     No partition starves another: each has a share of the queue and of ``load_bytes``, and one that
     holds more is paused until it has half. What was read ahead of it is read again then, which is
@@ -95,44 +82,40 @@ class FetchThread:
     DRY_S: what the drain holds of it may be parked. The last partition is never paused.
     """
 
-    def __init__(
-        self,
-        settings: ClientSettings,
-        group: str,
-        topic: str,
-        topic_id: str,
-        ranges: Mapping[int, tuple[int, int]],
-        *,
-        queue_bytes: int,
-        prefetch_bytes: int,
-        partition_load: Callable[[int], int],
-        load_bytes: int,
-        notify: Callable[[], None],
-        pace: RateLimiter | None = None,
-        runtime: Runtime = THIS_PROCESS,
-    ) -> None:
-        self._clock = runtime.monotonic
-        self._ranges = ranges
-        self._queue_bytes = max(2, queue_bytes)  # one batch is always let in
-        self._load = partition_load
-        self._load_bytes = load_bytes
-        self._notify = notify
-        self._queue = BatchQueue(ranges)
-        self._room = runtime.event()
+    settings: ClientSettings
+    group: str  # the drained one, for the broker's quotas and rights only
+    topic: str
+    topic_id: str
+    ranges: Mapping[int, tuple[int, int]]  # by partition, the offsets [start, end) to read
+    _: KW_ONLY
+    # What may wait in the queue; one batch is always let in. Of several partitions, half of that
+    # waits, and up to as much again of those that are passed over.
+    queue_bytes: int
+    prefetch_bytes: int  # what the client may hold beside the queue
+    partition_load: Callable[[int], int]  # the bytes that the drain holds of a partition
+    load_bytes: int  # how many bytes the drain may hold of all of them
+    # Called from the thread when nothing of a partition was queued and now is, and when it ends.
+    # The drain then takes until there is nothing, or remembers to come back.
+    notify: Callable[[], None]
+    pace: RateLimiter | None = None  # what holds the reading to a cap
+    runtime: Runtime = THIS_PROCESS
+
+    def __post_init__(self) -> None:
+        self._clock = self.runtime.monotonic
+        self._queue_bytes = max(2, self.queue_bytes)  # one batch is always let in
+        self._queue = BatchQueue(self.ranges)
+        self._room = self.runtime.event()
         self._stopping = False
         self._ended = False
         self._balanced_s = 0.0
         self._gone: RecordsDeleted | None = None  # reported when what was read before is taken
-        self._thread = runtime.thread(target=self._run, name="drainer-fetch", daemon=True)
+        self._thread = self.runtime.thread(target=self._run, name="drainer-fetch", daemon=True)
         self._reader = RangeReader(
-            settings,
-            topic,
-            topic_id,
-            group,
-            prefetch_bytes=prefetch_bytes,
+            *(self.settings, self.topic, self.topic_id, self.group),
+            prefetch_bytes=self.prefetch_bytes,
             batch_bytes=self._queue_bytes // BATCHES_IN_QUEUE,
-            pace=pace,
-            clock=runtime.monotonic,
+            pace=self.pace,
+            clock=self._clock,
         )
         self.failure: DrainerError | None = None
 
@@ -162,8 +145,7 @@ class FetchThread:
     def start(self) -> None:
         """Begin to read.
 
-        Raises:
-            UsageError: when librdkafka rejects the settings.
+        Raises UsageError when librdkafka rejects the settings.
         """
         self._reader.connect()
         self._thread.start()
@@ -173,8 +155,8 @@ class FetchThread:
 
         Doesn't block. The partitions take turns.
         """
-        limit = self._share_of(self._load_bytes)
-        batch = self._queue.take(lambda partition: self._load(partition) > limit)
+        limit = self._share_of(self.load_bytes)
+        batch = self._queue.take(lambda partition: self.partition_load(partition) > limit)
         if batch is not None and not self._room.is_set():
             self._room.set()
         return batch
@@ -205,11 +187,11 @@ class FetchThread:
             self._reader.close()
         finally:
             self._ended = True
-            self._notify()
+            self.notify()
 
     def _read(self) -> None:
         reader = self._reader
-        reader.assign(self._ranges)
+        reader.assign(self.ranges)
         while reader.open and not self._stopping:
             self._balance()
             if not self._has_room():
@@ -218,7 +200,7 @@ class FetchThread:
                 continue
             for batch in reader.poll():
                 if self._queue.put(batch):
-                    self._notify()
+                    self.notify()
 
     def _wait_for_room(self) -> None:
         self._room.clear()
@@ -226,13 +208,13 @@ class FetchThread:
             self._room.wait(ROOM_WAIT_S)
 
     def _wait_until_taken(self) -> None:
-        while not self._stopping and any(map(self._queue.holds, self._ranges)):
+        while not self._stopping and any(map(self._queue.holds, self.ranges)):
             self._room.clear()
             self._room.wait(ROOM_WAIT_S)
 
     def _has_room(self) -> bool:
         # What waits of paused partitions does not keep the others out.
-        if len(self._ranges) == 1:
+        if len(self.ranges) == 1:
             return self.queued_bytes < self._queue_bytes
         held = sum(self._queue.bytes_of(partition) for partition in self._reader.paused)
         return self.queued_bytes - held < self._queue_bytes // 2
@@ -245,9 +227,12 @@ class FetchThread:
         over: list[int] = []
         under = list(reader.paused)
         if len(reader.open) > 1:
-            load = self._share_of(self._load_bytes)
+            load = self._share_of(self.load_bytes)
             queued = self._share_of(self._queue_bytes // 2)
-            used = {p: max(self._load(p) / load, queue.bytes_of(p) / queued) for p in reader.open}
+            used = {
+                p: max(self.partition_load(p) / load, queue.bytes_of(p) / queued)
+                for p in reader.open
+            }
             over = [p for p in used if used[p] > 1 and p not in reader.paused]
             reader.paused.update({p: now for p in reader.paused if queue.holds(p)})
             under = [
@@ -262,5 +247,5 @@ class FetchThread:
 
     def _share_of(self, size: int) -> float:
         # More than an equal part, for the partitions are not equally busy, but never all of it.
-        count = sum(1 for p in self._ranges if p in self._reader.open or self._queue.holds(p))
+        count = sum(1 for p in self.ranges if p in self._reader.open or self._queue.holds(p))
         return inf if count < 2 else max(1.0, 2 * size / (count + 1))

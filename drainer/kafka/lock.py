@@ -71,14 +71,6 @@ class GroupLock:
             over at once.
         session_s: how long others are to be kept out, at least, when this process falls silent; 0
             when all calls are its own.
-
-    Attributes:
-        confirmed_s: when the last question was sent that the coordinator answered as to its
-            member, by ``uptime_s``: it lets no other one in for a session from then on.
-        lost: why the lock is not held any more; None while it is, or may come back.
-        stays: whether a release leaves the place taken until the session is over, for calls that
-            other processes make for this drain may go on for a while.
-        sure_until_s: until when calls may begin, by ``uptime_s``.
     """
 
     def __init__(
@@ -93,8 +85,14 @@ class GroupLock:
     ) -> None:
         self.client_id = f"drainer-{drain_id}@{socket.gethostname()}"
         self.instance_id = f"drainer-{uuid.uuid5(uuid.NAMESPACE_URL, self.client_id)}"
+        # Why the lock is not held any more; None while it is, or may come back.
         self.lost: LockLost | None = None
+        # Until when calls may begin, by ``uptime_s``.
+        # When the last question was sent that the coordinator answered as to its member, by
+        # ``uptime_s``: it lets no other one in for a session from then on.
         self.confirmed_s = self.sure_until_s = float("-inf")
+        # Whether a release leaves the place taken until the session is over, for calls that other
+        # processes make for this drain may go on for a while.
         self.stays = False
         self._cluster = cluster
         self._group = group
@@ -301,17 +299,14 @@ class GroupLock:
 
 
 class _Client:
-    """One client in the lock group, for the lock's thread.
-
-    Attributes:
-        was_cast_out: whether the coordinator took its place away; whoever notices clears it.
-        asked_s: when the question was sent that has no answer yet; None without one.
-        confirmed_s: when the last one was sent that was answered as to a member.
-    """
+    """One client in the lock group, for the lock's thread."""
 
     def __init__(self, lock: GroupLock) -> None:
+        # Whether the coordinator took its place away; whoever notices clears it.
         self.in_group = self.was_cast_out = False
+        # When the question was sent that has no answer yet; None without one.
         self.asked_s: float | None = None
+        # When the last one was sent that was answered as to a member.
         self.last_s = self.confirmed_s = float("-inf")
         settings = lock._cluster.settings
         conf = settings.conf(
@@ -326,10 +321,7 @@ class _Client:
         )
         self.consumer = settings.consumer(conf | {"on_commit": self._answered})
         self.consumer.subscribe(
-            [lock._topic],
-            on_assign=self._assigned,
-            on_revoke=self._revoked,
-            on_lost=self._cast_out,
+            [lock._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._cast_out
         )
 
     def poll(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -32,16 +33,16 @@ _CUT_HINT = (
 )
 
 
+@dataclass(eq=False)
 class TopicLook:
     """Looks at what became of a topic that is read, by the client that reads it.
 
     Whether this is still the same topic, the client says by itself, with what it reads next.
     """
 
-    def __init__(self, consumer: Consumer, settings: ClientSettings, topic: str) -> None:
-        self._consumer = consumer
-        self._settings = settings
-        self._topic = topic
+    consumer: Consumer
+    settings: ClientSettings
+    topic: str
 
     def check(self, ends: Mapping[int, int]) -> LogCut | None:
         """Make sure that the topic is there, as far as the cluster says so now.
@@ -49,15 +50,13 @@ class TopicLook:
         ``ends`` are offsets by partition that its logs have to reach. Gives the error for a log
         that does not reach its end any more, unless this is another topic.
 
-        Raises:
-            TopicGone: when it was deleted.
-            Interrupted: when this user may not look any more.
+        Raises TopicGone when it was deleted, or Interrupted when this user may not look any more.
         """
         logs = self._bounds(ends, CHECK_S) or {}  # an error that comes again is looked into again
         for number, (_, end) in logs.items():
             if end < ends[number]:
                 return LogCut(
-                    f"{self._topic}/{number} lost records: its log ends at {end}, below"
+                    f"{self.topic}/{number} lost records: its log ends at {end}, below"
                     f" {ends[number]}, as after an unclean leader election",
                     hint=_CUT_HINT,
                 )
@@ -65,7 +64,7 @@ class TopicLook:
 
     def out_of_range(self, number: int, position: int, said: str) -> DrainerError:
         """The error for an offset that a partition does not hold any more, or never did."""
-        place = f"{self._topic}/{number}"
+        place = f"{self.topic}/{number}"
         until_s = time.monotonic() + TIMEOUT_S
         try:
             while (logs := self._bounds([number], TIMEOUT_S)) is None:
@@ -102,67 +101,60 @@ class TopicLook:
                 time.sleep(ASK_AGAIN_S)  # a broker that came back may not know it yet
                 if self._is_missing(timeout_s):
                     raise TopicGone(
-                        f"topic {self._topic} was deleted during the read",
+                        f"topic {self.topic} was deleted during the read",
                         hint="Its records are gone. Start a new drain with another --plan.",
                     )
             found = {
-                n: self._consumer.get_watermark_offsets(TopicPartition(self._topic, n), timeout_s)
+                n: self.consumer.get_watermark_offsets(TopicPartition(self.topic, n), timeout_s)
                 for n in numbers
             }
             return found if all(min(bounds) >= 0 for bounds in found.values()) else None
         except KafkaException as error:
             if error.args[0].code() in PASSING_TO_READERS | NO_TOPIC:
                 return None
-            raise unreadable(self._settings, self._topic, error.args[0]) from None
+            raise unreadable(self.settings, self.topic, error.args[0]) from None
 
     def _is_missing(self, timeout_s: float) -> bool:
-        answer = self._consumer.list_topics(self._topic, timeout_s).topics[self._topic].error
+        answer = self.consumer.list_topics(self.topic, timeout_s).topics[self.topic].error
         if answer is None or answer.code() in NO_TOPIC:
             return answer is not None
         raise KafkaException(answer)
 
 
+@dataclass(eq=False)
 class LogCheck:
     """Checks that logs still hold the records that a drain was planned for.
 
     A leader never cuts its own log. So while a partition's epoch stays as it was, its end is all
     there is to look at; after an election, brokers report where the records of the old epoch end.
-
-    Args:
-        ends: by partition, the end of the backlog, and the leader's epoch when it was planned.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        topic: str,
-        reader: str,
-        ends: Mapping[int, tuple[int, int | None]],
-    ) -> None:
-        self._cluster = cluster
-        self._topic = topic
-        self._reader = reader
-        self._ends = ends
-        self._known = {number: epoch for number, (_, epoch) in ends.items()}
+    cluster: Cluster
+    topic: str
+    reader: str
+    ends: Mapping[int, tuple[int, int | None]]  # of the backlog, with the leader's epoch then
+
+    def __post_init__(self) -> None:
+        self._known = {number: epoch for number, (_, epoch) in self.ends.items()}
 
     def check(self, timeout_s: float | None = None) -> None:
         """Raises LogCut when records below an end are lost, or others have come in their place.
 
         Raises BrokerUnreachable when no answer came, and Refused as the cluster does.
         """
-        found = self._cluster.log_ends(self._topic, self._ends, timeout_s)
+        found = self.cluster.log_ends(self.topic, self.ends, timeout_s)
         suspects = {
-            number: self._ends[number]
+            number: self.ends[number]
             for number, (end, epoch) in found.items()
-            if end < self._ends[number][0] or epoch != self._known[number]
+            if end < self.ends[number][0] or epoch != self._known[number]
         }
-        starts = self._cluster.log_starts(self._topic, suspects, timeout_s)
+        starts = self.cluster.log_starts(self.topic, suspects, timeout_s)
         # Where retention took all of them, nothing is left to compare.
         suspects = {n: end for n, end in suspects.items() if starts[n] <= end[0]}
-        settings = self._cluster.settings
-        for number, said in cut_logs(settings, self._topic, self._reader, suspects).items():
+        settings = self.cluster.settings
+        for number, said in cut_logs(settings, self.topic, self.reader, suspects).items():
             raise LogCut(
-                f"{self._topic}/{number} lost records below {self._ends[number][0]}, the end of the"
+                f"{self.topic}/{number} lost records below {self.ends[number][0]}, the end of the"
                 f" backlog, as after an unclean leader election ({said})",
                 hint=_CUT_HINT,
             )
@@ -186,9 +178,7 @@ def cut_logs(
     known. A log that was cut below it and has grown again has the records of another leader there:
     the broker knows where each epoch ended (KIP-320).
 
-    Raises:
-        BrokerUnreachable: when no answer came.
-        Interrupted: when it can't be read.
+    Raises BrokerUnreachable when no answer came, or Interrupted when it can't be read.
     """
     log, found, left = ClientLog(settings.redact), dict[int, str](), set(ends)
     if not left:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass
 from itertools import groupby
 from math import ceil
 from typing import Self
@@ -38,40 +39,25 @@ _PARTITION = confluent_kafka.Message.partition
 _Record = confluent_kafka.Message
 
 
+@dataclass(eq=False)
 class RangeReader:
     """A consumer that reads what it is assigned, joins no group, and commits nothing.
 
     A context manager, for one thread; ``open``, ``starved_since_s`` and ``trouble`` are for any.
-
-    Args:
-        settings: how to connect.
-        topic: its name.
-        topic_id: its id; another one under this name is not read.
-        reader: the name of a group that the broker sees, for its quotas and rights.
-        prefetch_bytes: what the client may hold beside a batch.
-        batch_bytes: what a batch should have at most; one record is read in any case.
-        pace: holds the reading to a cap.
-        clock: monotonic, in seconds.
     """
 
-    def __init__(
-        self,
-        settings: ClientSettings,
-        topic: str,
-        topic_id: str,
-        reader: str,
-        *,
-        prefetch_bytes: int,
-        batch_bytes: int,
-        pace: RateLimiter | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._settings = settings
-        self._topic = topic
-        self._topic_id = topic_id
-        self._batch_bytes = batch_bytes
-        self._pace = pace
-        self._clock = clock
+    settings: ClientSettings
+    topic: str
+    topic_id: str  # another topic of this name is not read
+    reader: str  # the name of a group that the broker sees, for its quotas and rights
+    _: KW_ONLY
+    prefetch_bytes: int  # what the client may hold beside a batch
+    batch_bytes: int  # what a batch should have at most; one record is read in any case
+    pace: RateLimiter | None = None  # holds the reading to a cap
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        settings, ahead_bytes = self.settings, self.prefetch_bytes
         self._log = ClientLog(settings.redact)
         self._origins: dict[int, Origin] = {}
         self._ends: dict[int, int] = {}
@@ -82,12 +68,11 @@ class RangeReader:
         self.open: dict[int, int] = {}  # the next offset of each partition that is not at its end
         self.paused: dict[int, float] = {}  # since when; the caller may set it to later
         self.starved_since_s: float | None = None  # None while records flow
-        ahead_bytes = prefetch_bytes
-        if pace is not None:
-            ahead_bytes = min(prefetch_bytes, ceil(AHEAD_S * pace.bytes_per_s))
+        if self.pace is not None:
+            ahead_bytes = min(ahead_bytes, ceil(AHEAD_S * self.pace.bytes_per_s))
         self._conf = settings.fetch_conf(
             self._log,
-            reader,
+            self.reader,
             ahead_bytes,
             max_poll_interval_ms=POLL_INTERVAL_MS,
             # librdkafka goes on reading when a topic is recreated, but for this line of its log.
@@ -103,8 +88,8 @@ class RangeReader:
 
     def connect(self) -> None:
         """Make the client. Raises UsageError when librdkafka rejects the settings."""
-        self._consumer = self._settings.consumer(self._conf)
-        self._look = TopicLook(self._consumer, self._settings, self._topic)
+        self._consumer = self.settings.consumer(self._conf)
+        self._look = TopicLook(self._consumer, self.settings, self.topic)
 
     def close(self) -> None:
         """Let the client go."""
@@ -119,13 +104,13 @@ class RangeReader:
             return None
         if said := self._log.trouble_since(since_s):
             return said
-        if self._said is None and self._clock() - since_s > SILENCE_S:
+        if self._said is None and self.clock() - since_s > SILENCE_S:
             return "the broker does not answer"
         return self._said
 
     def assign(self, ranges: Mapping[int, tuple[int, int]]) -> None:
         """Read these offsets ``[start, end)`` by partition, and nothing else from now on."""
-        self._origins = {n: Origin(self._topic, self._topic_id, n) for n in ranges}
+        self._origins = {n: Origin(self.topic, self.topic_id, n) for n in ranges}
         self._ends = {number: end for number, (_, end) in ranges.items()}
         self.open = {number: start for number, (start, end) in ranges.items() if start < end}
         with self._readable():
@@ -143,7 +128,7 @@ class RangeReader:
         """Pass these over; what was read ahead of them is read again later."""
         with self._readable():
             self._consumer.pause([self._place(number) for number in partitions])
-        self.paused.update(dict.fromkeys(partitions, self._clock()))
+        self.paused.update(dict.fromkeys(partitions, self.clock()))
 
     def resume(self, partitions: Sequence[int]) -> None:
         """Read on."""
@@ -155,25 +140,23 @@ class RangeReader:
     def poll(self) -> Iterator[Batch]:
         """The next batches; none when none came soon.
 
-        Raises:
-            RecordsDeleted: when retention takes records of a range before they were read.
-            LogCut: when a log ends before its range.
-            TopicGone: when the topic was deleted or recreated.
-            Interrupted: when it can't be read for another reason.
+        Raises RecordsDeleted when retention takes records of a range before they were read; LogCut
+        when a log ends before its range; TopicGone when the topic was deleted or recreated;
+        Interrupted when it can't be read for another reason.
         """
-        asked_s = self._clock()
+        asked_s = self.clock()
         # It waits for all that it is asked for: ask for no more than there can be.
         left = sum(self._ends[number] - offset for number, offset in self.open.items())
         most = min(self._batch_messages, left)
-        if self._pace is not None:
-            most = min(most, self._pace.allowed(asked_s))
+        if self.pace is not None:
+            most = min(most, self.pace.allowed(asked_s))
             if not most:
-                self._wait_for_pace(self._pace, asked_s)
+                self._wait_for_pace(self.pace, asked_s)
                 return
         with self._readable():
             records = self._consumer.consume(most, CONSUME_S)
-        if self._log.topic_ids.get(self._topic, self._topic_id) != self._topic_id:
-            raise recreated(self._topic)
+        if self._log.topic_ids.get(self.topic, self.topic_id) != self.topic_id:
+            raise recreated(self.topic)
         if records:
             self.starved_since_s = self._said = None
             taken = size = 0
@@ -195,11 +178,11 @@ class RangeReader:
     def insist_on_news(self, silence_s: float) -> None:
         """Raises BrokerUnreachable when nothing has come for so long."""
         since_s = self.starved_since_s
-        if since_s is None or self._clock() - since_s <= silence_s:
+        if since_s is None or self.clock() - since_s <= silence_s:
             return
         number, offset = min(self.open.items())
         raise BrokerUnreachable(
-            f"can't read {self._topic}/{number}: no record from offset {offset} on in"
+            f"can't read {self.topic}/{number}: no record from offset {offset} on in"
             f" {silence_s:.3g} s, but expected records up to {self._ends[number]}:"
             f" {self.trouble or 'the log may be truncated'}",
             hint="Check that the partition's leader is up, then try again.",
@@ -208,13 +191,13 @@ class RangeReader:
     def _look_into_silence(self, since_s: float) -> None:
         if rejected := rejected_login(self._log.since(since_s)):
             answer = KafkaError(KafkaError._AUTHENTICATION, rejected.text)
-            raise unreadable(self._settings, self._topic, answer)
+            raise unreadable(self.settings, self.topic, answer)
         # When its topic is deleted, librdkafka goes quiet (issue 4836).
-        if self._clock() - max(since_s, self._checked_s) < SILENCE_CHECK_S:
+        if self.clock() - max(since_s, self._checked_s) < SILENCE_CHECK_S:
             return
         if not self._log.since(since_s):  # otherwise it is known why
             self._cut = self._look.check({number: self._ends[number] for number in self.open})
-        self._checked_s = self._clock()
+        self._checked_s = self.clock()
 
     def _wait_for_pace(self, pace: RateLimiter, now_s: float) -> None:
         self.starved_since_s = None
@@ -222,9 +205,9 @@ class RangeReader:
         time.sleep(min(pace.next_s(now_s, some), PACE_WAIT_MOST_S))
 
     def _learn(self, taken: int, size: int) -> None:
-        if self._pace is not None:
-            self._pace.came(self._clock(), taken, size - RECORD_BYTES * taken)
-        fitting = self._batch_bytes * taken // size
+        if self.pace is not None:
+            self.pace.came(self.clock(), taken, size - RECORD_BYTES * taken)
+        fitting = self.batch_bytes * taken // size
         self._batch_messages = max(1, min(BATCH_MESSAGES, 2 * self._batch_messages, fitting))
 
     def _batches(self, records: Sequence[_Record]) -> Iterator[Batch]:
@@ -276,27 +259,27 @@ class RangeReader:
                 reached = {partition: self._advance(partition, offset)}
                 yield Batch(self._origins[partition], (), reached, 0)
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
-            said = self._settings.redact(answer.str())
+            said = self.settings.redact(answer.str())
             raise self._look.out_of_range(partition, self.open[partition], said)
         elif code in NO_TOPIC:
             self._look.check({})
             self._said = answer.str()  # it is there: not all brokers know it yet
         elif code in PASSING_TO_READERS:
-            self._said = self._settings.redact(answer.str())
+            self._said = self.settings.redact(answer.str())
         else:
-            raise unreadable(self._settings, f"{self._topic}/{partition}", answer)
+            raise unreadable(self.settings, f"{self.topic}/{partition}", answer)
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
         try:
             yield
         except KafkaException as error:
-            raise unreadable(self._settings, self._topic, error.args[0]) from None
+            raise unreadable(self.settings, self.topic, error.args[0]) from None
 
     def _place(
         self, partition: int, offset: int = confluent_kafka.OFFSET_INVALID
     ) -> TopicPartition:
-        return TopicPartition(self._topic, partition, offset)
+        return TopicPartition(self.topic, partition, offset)
 
 
 def _place_of(record: _Record) -> tuple[int, int]:

@@ -76,9 +76,8 @@ def sample_backlog(cluster: Cluster, backlog: Backlog, most: int, seed: int = 0)
     For that a window is a number of offsets and not of messages: where a log has holes, it gives
     fewer. Fewer come, too, when there are not as many, or they are huge.
 
-    Raises:
-        BrokerUnreachable: when nothing arrives for a while.
-        Refused: when the topic may not be read, or its log changes while it is.
+    Raises BrokerUnreachable when nothing arrives for a while; Refused when the topic may not be
+    read, or its log changes while it is.
     """
     ranges = {number: (part.start, part.end) for number, part in backlog.partitions.items()}
     windows = windows_over(ranges, most, seed)

@@ -85,14 +85,10 @@ class BootstrapMissing(UsageError):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClientSettings:
-    """How every client of a drain connects. Neither ``repr`` nor an error shows a secret of it.
+    """How every client of a drain connects. Neither ``repr`` nor an error shows a secret of it."""
 
-    Attributes:
-        bootstrap_servers: ``host:port``, several with commas between.
-        properties: librdkafka's properties by name, without those that drainer sets itself.
-    """
-
-    bootstrap_servers: str
+    bootstrap_servers: str  # ``host:port``, several with commas between
+    # The properties of librdkafka by name, without those that drainer sets itself.
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -289,10 +285,7 @@ def _insist_on_text(text: str, place: str, allowed: str = "") -> None:
 
 def _insist_on_allowed(name: str, value: str) -> None:
     if name in _OF_CODE:
-        raise UsageError(
-            f"{name} {_OF_CODE[name]}: drainer refuses that",
-            hint="Remove it.",
-        )
+        raise UsageError(f"{name} {_OF_CODE[name]}: drainer refuses that", hint="Remove it.")
     if _IN_A_COMMAND.fullmatch(name) and not _NO_COMMAND.fullmatch(value):
         raise UsageError(
             f"{name} is part of a shell command, and {value!r} has other characters than letters,"
@@ -300,9 +293,6 @@ def _insist_on_allowed(name: str, value: str) -> None:
             hint="Use a principal or file name without other characters.",
         )
     if name in OWNED:
-        raise UsageError(
-            f"you can't set {name}: {OWNED[name]}",
-            hint="Remove it.",
-        )
+        raise UsageError(f"you can't set {name}: {OWNED[name]}", hint="Remove it.")
     if name == ISOLATION and value not in ISOLATIONS:
         raise UsageError(f'{name} is "{value}"', hint=f"Use {' or '.join(ISOLATIONS)}.")

@@ -57,10 +57,8 @@ def read_spans(
     ``reader`` is the name of a group that the broker sees; it has no members. Holds about
     ``prefetch_bytes`` and a batch in memory, whatever the spans hold.
 
-    Raises:
-        BrokerUnreachable: when nothing arrives for a while.
-        Refused: when it can't be read, or its log or the topic changes while it is.
-        UsageError: when librdkafka rejects the settings.
+    Raises BrokerUnreachable when nothing arrives for a while; Refused when it can't be read, or its
+    log or the topic changes while it is; UsageError when librdkafka rejects the settings.
     """
     waiting = [span for span in spans if span.start < span.end]
     if not waiting:
@@ -112,11 +110,9 @@ def read_range(
     ``end`` is an error, not an end. Holds about ``prefetch_bytes`` and a batch. ``reader`` is the
     name of a group that the broker sees; it has no members. ``pace`` holds it to a cap.
 
-    Raises:
-        BrokerUnreachable: when no broker answers, or nothing arrives for ``silence_s``.
-        TopicMissing: when there is no topic of this name.
-        UsageError: when librdkafka rejects the settings.
-        RecordsDeleted, LogCut, TopicGone, Interrupted: as ``RangeReader.poll``.
+    Raises BrokerUnreachable when no broker answers, or nothing arrives for ``silence_s``;
+    TopicMissing when there is no topic of this name; UsageError when librdkafka rejects the
+    settings; RecordsDeleted, LogCut, TopicGone, Interrupted as ``RangeReader.poll``.
     """
     if start >= end:
         return

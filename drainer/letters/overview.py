@@ -16,33 +16,28 @@ from drainer.policy.dead_letter import Letter, LetterFilter, Provenance, read_le
 from drainer.policy.exact_json import Encoding
 
 HOTTEST = 10
+_COUNTED = ("letters", "redriven", "outstanding", "matching", "foreign")
 TALLIED = 50_000  # different things that are counted at once
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What lies in a dead-letter topic.
+    """What lies in a dead-letter topic."""
 
-    Attributes:
-        topic: its name.
-        letters: how many dead letters it holds.
-        redriven: how many of them a redrive is done with; the others are outstanding, and those
-            that can't be redriven.
-        matching: how many of those asked for, the outstanding ones or all, the filter lets
-            through; the counts below are of them.
-        foreign: records that are neither dead letters of drainer's nor receipts, or damaged.
-        counts: by ``error`` (its type, ``no error`` where there was none), ``reason`` and
-            ``sub_key``; of each the most frequent.
-        newest: the latest of them, the newest first, without payload and headers, and whether a
-            redrive is done with it.
-    """
-
-    topic: str
-    letters: int
+    topic: str  # its name
+    letters: int  # how many dead letters it holds
+    # How many of them a redrive is done with; the others are outstanding, and those that can't be
+    # redriven.
     redriven: int
+    # How many of those asked for, the outstanding ones or all, the filter lets through; the counts
+    # below are of them.
     matching: int
-    foreign: int
+    foreign: int  # records that are neither dead letters of drainer's nor receipts, or damaged
+    # By ``error`` (its type, ``no error`` where there was none), ``reason`` and ``sub_key``; of
+    # each the most frequent.
     counts: Mapping[str, Mapping[str, int]]
+    # The latest of them, the newest first, without payload and headers, and whether a redrive is
+    # done with it.
     newest: tuple[tuple[Letter, bool], ...]
 
     @property
@@ -54,11 +49,7 @@ class Overview:
             "status": "ok",
             "exit_code": EXIT_DONE,
             "dead_letter_topic": self.topic,
-            "letters": self.letters,
-            "redriven": self.redriven,
-            "outstanding": self.outstanding,
-            "matching": self.matching,
-            "foreign": self.foreign,
+            **{name: getattr(self, name) for name in _COUNTED},
             **{f"by_{what}": counts for what, counts in self.counts.items()},
             "newest": [
                 {**letter_as_json(letter), "redriven": redriven} for letter, redriven in self.newest

@@ -25,10 +25,8 @@ def read_letters(
     Those of a partition come in their order; the partitions are mixed. Holds a few batches in
     memory, whatever the topic holds.
 
-    Raises:
-        TopicMissing: when there is none of this name.
-        BrokerUnreachable: when no answer came.
-        Refused: when it can't be read.
+    Raises TopicMissing when there is none of this name; BrokerUnreachable when no answer came;
+    Refused when it can't be read.
     """
     found = cluster.topic(topic)
     if spans is None:

@@ -53,24 +53,18 @@ _Finished = Mapping[int, Sequence[Range]]  # by partition
 
 @dataclass(frozen=True, slots=True)
 class Receipt(JsonRecord):
-    """What a redrive says of the partition that the receipt lies in.
+    """What a redrive says of the partition that the receipt lies in."""
 
-    Attributes:
-        group, topic_id, drain_id: of the redrive; a copy of the topic has another id.
-        host, plan: where its plan is.
-        end: of its letters in this partition.
-        ended: whether it has ended; a receipt that does not say so is followed by one that does.
-        finished: offsets that nothing is left to do of.
-    """
-
+    # group, topic_id, drain_id: of the redrive; a copy of the topic has another id.
     group: _Text
     topic_id: _Text
     drain_id: _Text
+    # host, plan: where its plan is.
     host: _Text
     plan: _Text
-    end: Whole
-    ended: bool
-    finished: Ranges = ()
+    end: Whole  # of its letters in this partition
+    ended: bool  # whether it has ended; a receipt that does not say so is followed by one that does
+    finished: Ranges = ()  # offsets that nothing is left to do of
 
     def as_json(self) -> dict[str, Any]:
         return {**codec.builtins(self), "finished": encode_ranges(self.finished)}
@@ -78,16 +72,11 @@ class Receipt(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class RedriveProgress:
-    """What redrives of a group have finished, as its offsets and receipts have it.
+    """What redrives of a group have finished, as its offsets and receipts have it."""
 
-    Attributes:
-        group: that keeps track of it.
-        finished: offsets by partition, those of receipts among them.
-        running: a redrive that has not ended; None unless ``finished`` may lack what it did.
-    """
-
-    group: str
-    finished: _Finished
+    group: str  # that keeps track of it
+    finished: _Finished  # offsets by partition, those of receipts among them
+    # A redrive that has not ended; None unless ``finished`` may lack what it did.
     running: Receipt | None = None
 
     def insist_ended(self, *known: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, cast
 
@@ -21,18 +22,20 @@ _FAMILIES: dict[str, Any] = {
 }
 
 
+@dataclass(eq=False)
 class StatusCollector(Collector):
     """Holds the latest status, which the drain hands in; scrapes read it in their own threads.
 
     Nothing is counted here and nothing of the drain is touched: a status is frozen.
     """
 
-    def __init__(
-        self, topic: str, group: str, drain_id: str, clock: Callable[[], float] = monotonic
-    ) -> None:
-        self._who = (topic, group)
-        self._drain_id = drain_id
-        self._clock = clock
+    topic: str
+    group: str
+    drain_id: str
+    clock: Callable[[], float] = monotonic
+
+    def __post_init__(self) -> None:
+        self._who = (self.topic, self.group)
         self._status: Status | None = None
         self._summary: Summary | None = None
         self._updated_s = 0.0
@@ -40,7 +43,7 @@ class StatusCollector(Collector):
 
     def update(self, status: Status) -> None:
         """Takes a newer status."""
-        self._status, self._updated_s = status, self._clock()
+        self._status, self._updated_s = status, self.clock()
 
     def end(self, summary: Summary) -> None:
         """Takes how it ended; the last status stays."""
@@ -48,14 +51,14 @@ class StatusCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         status, summary = self._status, self._summary
-        yield self._family(n.INFO, [((self._drain_id, __version__), 1)])
+        yield self._family(n.INFO, [((self.drain_id, __version__), 1)])
         state = _state(status, summary)
         yield self._family(n.STATE, [((each,), each == state) for each in n.STATES])
         if summary is not None:
             yield self._family(n.EXIT_CODE, [((), summary.exit_code)])
         if status is None:
             return
-        age_s = 0 if summary else self._clock() - self._updated_s
+        age_s = 0 if summary else self.clock() - self._updated_s
         yield self._family(n.STATUS_AGE, [((), age_s)])
         for metric in n.OF_STATUS:
             yield self._family(metric, metric.rows(status))

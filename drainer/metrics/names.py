@@ -101,11 +101,7 @@ OF_STATUS = (
     _gauge(
         "eta_seconds", "eta_s", "Until the end at the current rate; absent while nothing moves."
     ),
-    _gauge(
-        "deadline_seconds",
-        "deadline.left_s",
-        "Until --deadline; negative once it has passed.",
-    ),
+    _gauge("deadline_seconds", "deadline.left_s", "Until --deadline; negative once it has passed."),
     _gauge(
         "deadline_margin_seconds",
         "deadline.margin_s",

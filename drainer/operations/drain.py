@@ -15,13 +15,7 @@ from drainer.engine.control import Control
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Resuming, Status, Summary
-from drainer.errors import (
-    EXIT_DEAD_LETTERS,
-    EXIT_DONE,
-    DrainerError,
-    PlanNotWritten,
-    PlanRefused,
-)
+from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, DrainerError, PlanNotWritten, PlanRefused
 from drainer.escape import printable
 from drainer.kafka.backlog import held_back
 from drainer.kafka.cluster import Cluster, TopicInfo
@@ -97,15 +91,7 @@ def drain(
                 say(f"warning: {text}")
 
         def settle(failures: FailureSettings) -> FailureSettings:
-            policy = settle_policy(
-                cluster,
-                failures,
-                plan.rules,
-                topic=plan.topic,
-                group=plan.group,
-                redrives=plan.redrive is not None,
-                classes=plan.classes,
-            )
+            policy = settle_policy(cluster, replace(plan, failures=failures))
             policy.make(cluster)
             return policy.failures
 

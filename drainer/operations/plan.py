@@ -149,8 +149,7 @@ def take_plan(
         target.write(plan.noting(_event(Deed.TAKEN, reason)))
     except PlanNotWritten as error:
         raise PlanRefused(
-            str(error),
-            hint=f"Write it elsewhere: {command('plan take', file.path)} --to FILE",
+            str(error), hint=f"Write it elsewhere: {command('plan take', file.path)} --to FILE"
         ) from error
     finally:
         target.release()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from drainer.core.classes import Classes
 from drainer.core.plan import OffsetPlan
 from drainer.engine.ports import Told
 from drainer.engine.runtime import THIS_PROCESS, Runtime
@@ -27,6 +27,9 @@ from drainer.policy.failures import AfterDead, FailureSettings
 from drainer.policy.redrive import Redriven
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.settings import RuleSettings
+
+if TYPE_CHECKING:
+    from drainer.operations.start import Request
 
 DAY_MS = 24 * 60 * 60 * 1000
 
@@ -75,24 +78,17 @@ class Policy:
             make_dead_letter_topic(cluster, self.topic.name, self.topic.partitions)
 
 
-def settle_policy(
-    cluster: Cluster,
-    failures: FailureSettings,
-    rules: RuleSettings,
-    *,
-    topic: str,
-    group: str,
-    redrives: bool,
-    classes: Classes,
-) -> Policy:
+def settle_policy(cluster: Cluster, terms: OffsetPlan | Request) -> Policy:
     """Checks the rules, and whether dead letters can be written if there may be any.
 
     It makes nothing. The dead letters of a redrive go where they came from.
 
     Raises Refused when they can't be written; UsageError when an expression can't be understood.
     """
+    failures, rules, topic = terms.failures, terms.rules, terms.topic
+    redrives = terms.redrive is not None
     RuleFilter(rules)
-    if classes.next is not None and rules.max_per_key is not None:
+    if terms.classes.next is not None and rules.max_per_key is not None:
         raise UsageError(
             "--max-per-key counts in backlog order, which --first and --only change",
             hint="Remove one of them.",
@@ -100,7 +96,7 @@ def settle_policy(
     if not failures.writes_letters:
         # A topic that was named before is kept: letters are in it.
         return Policy(failures, rules, None)
-    name = failures.dead_letter_topic or default_dead_letter_topic(topic, group)
+    name = failures.dead_letter_topic or default_dead_letter_topic(topic, terms.group)
     if redrives and name == topic and failures.after_dead is AfterDead.PARK:
         raise Refused(
             "--after-dead park can't keep the order of redriven letters: a letter that dies again"

@@ -72,15 +72,8 @@ def prepare_resume(
     if plan.redrive is not None:
         handler = handler.redriving(plan.redrive)
         failures = replace(failures, dead_letter_topic=failures.dead_letter_topic or plan.topic)
-    policy = settle_policy(
-        cluster,
-        failures,
-        rules,
-        topic=plan.topic,
-        group=plan.group,
-        redrives=plan.redrive is not None,
-        classes=classes,
-    )
+    terms = replace(plan, failures=failures, rules=rules, classes=classes)
+    policy = settle_policy(cluster, terms)
     parked = plan.parked if failures.after_dead is AfterDead.PARK else ()
     committed = group_offsets(cluster, looked_at)
     # What the group was found at is what the drain goes on from.
@@ -88,15 +81,13 @@ def prepare_resume(
         n: replace(part, committed=committed.get(n)) for n, part in plan.partitions.items()
     }
     begun = replace(
-        plan,
+        terms,
         partitions=partitions,
         bootstrap_servers=cluster.settings.bootstrap_servers,
         generation=loaded.last_generation,
         handler_code=handler.code,
         failures=policy.failures,
         parked=parked,
-        rules=rules,
-        classes=classes,
         state=None,  # this process has no tasks, and the plan has what others reported
     )
     who, words = runtime.user(), rules.in_words

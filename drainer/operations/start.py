@@ -132,15 +132,7 @@ def prepare(
         parse_until(request.until),
         new_group=new_group,
     )
-    policy = settle_policy(
-        cluster,
-        request.failures,
-        request.rules,
-        topic=request.topic,
-        group=request.group,
-        redrives=redrives,
-        classes=request.classes,
-    )
+    policy = settle_policy(cluster, request)
     warnings = [*backlog.remarks, *_leap_warning(backlog)]
     if cluster.group(lock_group(request.group)).members:
         warnings.append("another drain of this group seems to run; this one would wait")

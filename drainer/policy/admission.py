@@ -52,16 +52,13 @@ class Retries:
     """Sub-messages that wait for their next attempt, by when they are due; each holds its lane.
 
     Of those due at once, the one that came first is the first.
-
-    Attributes:
-        begun: how many attempts have come of it.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, SubMessage, bool, bool]] = []
         self._ties = count()
         self._waiting: dict[SubMessage, int] = {}  # by the tie of the entry that holds
-        self.begun = 0
+        self.begun = 0  # how many attempts have come of it
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -28,20 +28,15 @@ class Window:
 
 
 class Breaker:
-    """Closed while most calls succeed. Open, it lets one sub-message at a time through: a probe.
-
-    Attributes:
-        open_since_s: when it opened; None while it is closed.
-        own_since_s: since when it is open for errors that look like the messages' own; None if
-            it is not, or a probe has failed otherwise since.
-        turn: rises when it opens and when it closes.
-    """
+    """Closed while most calls succeed. Open, it lets one sub-message at a time through: a probe."""
 
     def __init__(self) -> None:
-        self.open_since_s: float | None = None
+        self.open_since_s: float | None = None  # when it opened; None while it is closed
         self.opened = 0
+        # Since when it is open for errors that look like the messages' own; None if it is not, or a
+        # probe has failed otherwise since.
         self.own_since_s: float | None = None
-        self.turn = 0
+        self.turn = 0  # rises when it opens and when it closes
         self.prefers_tried = False  # for the next probe: probes take turns with untried ones
         self._probe: SubMessage | None = None
         self._probe_at_s = 0.0

@@ -121,23 +121,17 @@ class _Trial:
 
 
 class ConcurrencyLimit:
-    """The limit that a drain should run with, from what it measures.
-
-    Attributes:
-        limit: the one for now.
-        settled: the one that was found last, None until one was.
-        searching: whether it is being looked for.
-    """
+    """The limit that a drain should run with, from what it measures."""
 
     look_s = 0.1
 
     def __init__(self, first: int, most: int, least: int = 1) -> None:
         self.most = most
         self.least = least
-        self.limit = max(least, min(first, most))
-        self.settled: int | None = None
+        self.limit = max(least, min(first, most))  # the one for now
+        self.settled: int | None = None  # the one that was found last, None until one was
         self._settled_worth = 0.0
-        self.searching = True
+        self.searching = True  # whether it is being looked for
         self._bound = True  # whether it is the limit that binds
         self._why = "beginning"
         self._step = FIRST_STEP

@@ -80,51 +80,48 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Provenance(JsonRecord):
-    """What a dead letter tells of its sub-message: its first header, as JSON.
+    """What a dead letter tells of its sub-message: its first header, as JSON."""
 
-    Attributes:
-        topic, topic_id, message_partition, message_offset: where the message was read from when it
-            was drained first.
-        index: the place of the sub-message in its message.
-        group: whose drain gave it up first.
-        handler: the reference of the handler that it was given up by first.
-        kind: ``sub-message``, ``barrier``, ``message`` for a whole one that ``split`` rejected, or
-            the name of a class of the handler's own.
-        sub_key: its repr; that of the tuple of all of them when there are ``several``.
-        sub_key_exact: whether the repr gives the sub-key back exactly.
-        payload_encoding: how the payload was written.
-        whole: whether the payload was the message's value itself.
-        attempts: how often the handler was asked, in all redrives before too.
-        reason: one word for why it was given up.
-        error_type, error_text: of the last error, cut to a sane length; None when there was none.
-        drain_id: the drain or redrive that gave it up.
-        time: when it did, ISO 8601.
-        redrives: how often it had been redriven before.
-        message_headers: how many headers of the message follow; any others are somebody else's.
-    """
-
+    # topic, topic_id, message_partition, message_offset: where the message was read from when it
+    # was drained first.
     topic: _Text
     topic_id: _Text
     message_partition: Whole
     message_offset: Whole
+    # The place of the sub-message in its message.
     index: Whole
+    # Whose drain gave it up first.
     group: _Name
+    # The reference of the handler that it was given up by first.
     handler: _Name
+    # ``sub-message``, ``barrier``, ``message`` for a whole one that ``split`` rejected, or the name
+    # of a class of the handler's own.
     kind: _Text
+    # Its repr; that of the tuple of all of them when there are ``several``.
     sub_key: str
     several: bool
+    # Whether the repr gives the sub-key back exactly.
     sub_key_exact: bool
+    # How the payload was written.
     payload_encoding: Encoding
+    # Whether the payload was the message's value itself.
     whole: bool
+    # How often the handler was asked, in all redrives before too.
     attempts: Whole
+    # One word for why it was given up.
     reason: _Text
+    # error_type, error_text: of the last error, cut to a sane length; None when there was none.
     error_type: _Text | None
     error_text: _Text | None
+    # The drain or redrive that gave it up.
     drain_id: _Text
+    # When it did, ISO 8601.
     time: _Text
+    # How often it had been redriven before.
     redrives: Whole
     message_key: bytes | None
     timestamp: Milliseconds | None
+    # How many headers of the message follow; any others are somebody else's.
     message_headers: Whole
 
     def as_header(self) -> Header:
@@ -133,22 +130,18 @@ class Provenance(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Letter(Provenance):
-    """A dead letter that was read back.
+    """A dead letter that was read back."""
 
-    Attributes:
-        partition, offset: its place in the dead-letter topic.
-        key: the sub-key; its repr when that is not exact, None when there are several.
-        keys: all sub-keys when there are several; else None.
-        payload: what the handler was given; its repr when that is the encoding, None when it was
-            left out.
-        headers: of the message.
-    """
-
+    # partition, offset: its place in the dead-letter topic.
     partition: int
     offset: int
+    # The sub-key; its repr when that is not exact, None when there are several.
     key: Any
+    # All sub-keys when there are several; else None.
     keys: tuple[Hashable, ...] | None
+    # What the handler was given; its repr when that is the encoding, None when it was left out.
     payload: Any
+    # Of the message.
     headers: tuple[Header, ...]
 
     @property
@@ -229,19 +222,16 @@ class Letter(Provenance):
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Which dead letters are meant: those that fit each kind of text that is given.
+    """Which dead letters are meant: those that fit each kind of text that is given."""
 
-    Attributes:
-        reasons: words that the reason is one of.
-        sub_keys: texts that one of its sub-keys is, as ``key_text`` has it.
-        errors: texts that ``Type: text`` of its error contains; upper and lower case are one.
-        sources: each of them is the topic that it comes from, or the group or the handler whose
-            drain gave it up first.
-    """
-
+    # Words that the reason is one of.
     reasons: tuple[str, ...] = ()
+    # Texts that one of its sub-keys is, as ``key_text`` has it.
     sub_keys: tuple[str, ...] = ()
+    # Texts that ``Type: text`` of its error contains; upper and lower case are one.
     errors: tuple[str, ...] = ()
+    # Each of them is the topic that it comes from, or the group or the handler whose drain gave it
+    # up first.
     sources: tuple[str, ...] = ()
 
     def matches(self, letter: Letter) -> bool:

@@ -42,13 +42,10 @@ class Broker:
     thread that started it, to be exact.
 
     Args:
-        folder: where everything of it is: data, settings, log; made when missing.
-        ports: where it listens.
+        folder: where everything of it is; made when missing.
         properties: further server properties; they have the last word.
         jmx_login: a file with one line, ``user password``, which only its owner may read: then the
             metrics are for whoever knows that, otherwise for anyone on this machine.
-        die_with_parent: don't outlive this process, even if it is killed.
-        say: told what goes on, a line at a time.
     """
 
     def __init__(
@@ -62,6 +59,11 @@ class Broker:
         say: Say = quiet,
     ) -> None:
         self.folder = folder.resolve()
+        self.log = self.folder / "broker.log"  # the broker's own
+        self._data = self.folder / "data"
+        self._settings = self.folder / SETTINGS
+        self._output = self.folder / "broker.out"  # what Java says before or without a log
+        self._scratch = self.folder / "tmp"
         self.ports = ports
         self.properties = dict(properties or {})
         self.jmx_login = jmx_login
@@ -78,11 +80,6 @@ class Broker:
         return f"{HOST}:{self.ports.client}"
 
     @property
-    def log(self) -> Path:
-        """The broker's own log."""
-        return self.folder / "broker.log"
-
-    @property
     def running(self) -> bool:
         """Whether its process runs, paused or not."""
         return self.mark is not None and self.mark.alive()
@@ -90,8 +87,7 @@ class Broker:
     def launch(self) -> None:
         """Start its process without waiting for an answer; ``mark`` says which one it is.
 
-        Raises:
-            SandboxRefused: when Java, the jars, a port or the disk is missing.
+        Raises SandboxRefused when Java, the jars, a port or the disk is missing.
         """
         java = find_java()
         path = self.classpath()
@@ -115,8 +111,7 @@ class Broker:
     def wait_ready(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until it answers a client's first question.
 
-        Raises:
-            SandboxRefused: when it ends instead, or gives no answer in time; then it still runs.
+        Raises SandboxRefused when it ends instead, or gives no answer in time; then it still runs.
         """
         deadline = time.monotonic() + timeout_s
         while not answers(self.ports.client):
@@ -132,28 +127,11 @@ class Broker:
         if self.mark is not None:
             self.mark.kill()
         if self._process is not None:
-            # Otherwise it stays in the process table as a zombie for as long as this process runs.
-            self._process.poll()
+            self._process.poll()  # or it stays a zombie for as long as this process runs
 
     def classpath(self) -> str:
         """Return what its Java runs; fetch the jars first if they are missing."""
         return classpath(kafka_jars(say=self._say))
-
-    @property
-    def _data(self) -> Path:
-        return self.folder / "data"
-
-    @property
-    def _settings(self) -> Path:
-        return self.folder / SETTINGS
-
-    @property
-    def _output(self) -> Path:
-        return self.folder / "broker.out"  # what Java says before there is a log, or without one
-
-    @property
-    def _scratch(self) -> Path:
-        return self.folder / "tmp"
 
     def _write_settings(self) -> None:
         self._scratch.mkdir(parents=True, exist_ok=True)
@@ -253,10 +231,7 @@ def is_broker_of(folder: Path, process: ProcessMark) -> bool:
 
 
 def server_properties(data: Path, ports: BrokerPorts, extra: Mapping[str, str]) -> str:
-    """Write the properties of a broker that keeps its partitions in ``data``.
-
-    ``extra`` has the last word.
-    """
+    """The properties of a broker with its partitions in ``data``; ``extra`` has the last word."""
     client, controller = f"PLAIN://{HOST}:{ports.client}", f"{HOST}:{ports.controller}"
     properties = {
         "process.roles": "broker,controller",

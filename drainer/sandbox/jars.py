@@ -55,9 +55,8 @@ def kafka_jars(*, cache: Path | None = None, say: Say = quiet) -> tuple[Path, ..
     The fetch (45 jars, 43 MB, half a minute) goes into a folder beside the cache that takes its
     name once it is whole. Of several processes at once, one fetches and the others wait for it.
 
-    Raises:
-        SandboxRefused: when there is no Java to fetch with, when the network or the disk fails, or
-            when a jar is not the one that was published.
+    Raises SandboxRefused when there is no Java to fetch with, when the network or the disk fails,
+    or when a jar is not the one that was published.
     """
     cache = cache or default_cache()
     if not (jars := _listed(cache)):

@@ -20,17 +20,11 @@ _EPHEMERAL_FROM = 32_768  # where nothing says otherwise: macOS starts higher st
 
 @dataclass(frozen=True, slots=True)
 class BrokerPorts:
-    """The ports of one broker.
+    """The ports of one broker."""
 
-    Attributes:
-        client: PLAINTEXT, for clients.
-        controller: for the broker's own controller.
-        jmx: for those who read the broker's metrics; None when nobody can.
-    """
-
-    client: int
-    controller: int
-    jmx: int | None = None
+    client: int  # PLAINTEXT
+    controller: int  # the broker's own
+    jmx: int | None = None  # for those who read its metrics; None when nobody can
 
     @classmethod
     def free(cls, *, jmx: bool = False) -> BrokerPorts:

@@ -37,17 +37,11 @@ OURS = re.compile(  # what drainer, Kafka and a Java that crashed leave in the f
 
 @dataclass(frozen=True, slots=True)
 class SandboxState:
-    """A sandbox as it was found.
+    """A sandbox as it was found."""
 
-    Attributes:
-        folder: where all of it is; ``down`` removes it whole.
-        ports: where its broker listens.
-        process: the broker's process; None if it never came so far.
-    """
-
-    folder: Path
+    folder: Path  # ``down`` removes it whole
     ports: BrokerPorts
-    process: ProcessMark | None = None
+    process: ProcessMark | None = None  # the broker's; None if it never came so far
 
     @property
     def bootstrap_servers(self) -> str:
@@ -106,10 +100,8 @@ def up(
     The leftovers of a dead broker are started again, with its data and on its ports. A new one has
     with ``jmx`` metrics behind a login.
 
-    Raises:
-        SandboxRefused: when the folder holds something else, or a sandbox without the metrics that
-            were asked for, or when the broker does not start; what it leaves in the folder then is
-            its log, and ``down`` removes it.
+    Raises SandboxRefused when the folder holds something else, or a sandbox without the metrics
+    that were asked for, or when the broker does not start; its log is left then, for ``down``.
     """
     folder = _resolved(folder)
     with _locked():
@@ -134,8 +126,7 @@ def up(
 def down(folder: Path | None = None, *, say: Say = quiet) -> bool:
     """Stop the sandbox and remove its folder; False when there was none.
 
-    Raises:
-        SandboxRefused: when the folder is not a sandbox's, or can't be removed.
+    Raises SandboxRefused when the folder is not a sandbox's, or can't be removed.
     """
     folder = _resolved(folder)
     with _locked():
@@ -143,7 +134,11 @@ def down(folder: Path | None = None, *, say: Say = quiet) -> bool:
         if found is None:
             _require_unused(folder)
             return False
-        _require_nothing_else(folder)
+        for path in folder.iterdir():
+            if not OURS.fullmatch(path.name):
+                raise SandboxRefused(
+                    f"{folder} has more than a sandbox: {path.name}", hint=f"Move {path} elsewhere."
+                )
         say(f"stopping the sandbox on {found.bootstrap_servers}")
         if found.process is not None and not found.process.end(grace_s=STOP_TIMEOUT_S):
             raise SandboxRefused(
@@ -169,13 +164,8 @@ def _start(state: SandboxState, say: Say, die_with_parent: bool) -> SandboxState
     _write(state)
     if state.jmx_login is not None:
         _write_login(state.jmx_login)
-    broker = Broker(
-        state.folder,
-        state.ports,
-        jmx_login=state.jmx_login,
-        die_with_parent=die_with_parent,
-        say=say,
-    )
+    place, login = (state.folder, state.ports), state.jmx_login
+    broker = Broker(*place, jmx_login=login, die_with_parent=die_with_parent, say=say)
     try:
         broker.launch()
         # Before it answers: if this process is killed meanwhile, `down` must know the broker.
@@ -233,14 +223,6 @@ def _write(state: SandboxState) -> None:
         ) from error
 
 
-def _require_nothing_else(folder: Path) -> None:
-    for path in folder.iterdir():
-        if not OURS.fullmatch(path.name):
-            raise SandboxRefused(
-                f"{folder} has more than a sandbox: {path.name}", hint=f"Move {path} elsewhere."
-            )
-
-
 def find(folder: Path) -> SandboxState | None:
     """What sandbox there is; None when there is none. Raises SandboxRefused as ``down``, and when
     somebody else could have written what is there."""
@@ -263,8 +245,7 @@ def find(folder: Path) -> SandboxState | None:
         return None
     except NotOwn as error:
         raise SandboxRefused(
-            f"{file} is not a sandbox of yours: {error}",
-            hint="Name another folder with --folder.",
+            f"{file} is not a sandbox of yours: {error}", hint="Name another folder with --folder."
         ) from None
     except (OSError, ValueError) as error:
         raise SandboxRefused(

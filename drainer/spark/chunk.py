@@ -18,14 +18,7 @@ from drainer.core.payloads import Payloads
 from drainer.core.progress import checksum_keys
 from drainer.errors import Refused, SplitFailed
 from drainer.loader import LoadedHandler, describe
-from drainer.message import (
-    HeadersUnreadable,
-    KeySums,
-    Message,
-    Origin,
-    ShippedMessage,
-    SubMessage,
-)
+from drainer.message import HeadersUnreadable, KeySums, Message, Origin, ShippedMessage, SubMessage
 from drainer.policy.rules.settings import RuleSettings
 
 # A chunk is full when it has one of these. A message's value counts by the sub-messages that are

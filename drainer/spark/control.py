@@ -25,9 +25,6 @@ class ControlChannel:
     as the lock on the group is confirmed: see ``Lease``.
 
     ``confirmed_s`` gives when that was, by ``clock``.
-
-    Attributes:
-        totals: what all tasks did; the next beat has it.
     """
 
     state: State
@@ -38,7 +35,7 @@ class ControlChannel:
 
     def __post_init__(self) -> None:
         self._control = Control()
-        self.totals = Totals()
+        self.totals = Totals()  # what all tasks did; the next beat has it
         self._writing = threading.Lock()  # one after the other: beat n + 1 says that n is there
         self._ended = threading.Event()
 
@@ -102,12 +99,7 @@ class ControlChannel:
 
 
 class Loans:
-    """Lends a drain's concurrency to its tasks, as often as these look.
-
-    Attributes:
-        search: what finds the concurrency, when it is ``auto``.
-        total: how many calls are made at once by all tasks, unless it is paused.
-    """
+    """Lends a drain's concurrency to its tasks, as often as these look."""
 
     def __init__(
         self,
@@ -126,9 +118,10 @@ class Loans:
         self._due_s = 0.0
         self._dealt = set[str]()
         self._paused = False
+        # What finds the concurrency, when it is ``auto``.
         self.search: ConcurrencyLimit | None = None
         self._shared: SharedSearch[str] | None = None
-        self.total = 0
+        self.total = 0  # how many calls are made at once by all tasks, unless it is paused
         self.use(concurrency)
 
     def use(self, concurrency: Concurrency) -> None:

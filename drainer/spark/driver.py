@@ -322,9 +322,7 @@ class SparkDrain:
         resting = asyncio.create_task(self._work.rest())
         forced = asyncio.create_task(self._life.forced.wait())
         await asyncio.wait(
-            (resting, forced),
-            timeout=grace_s + LEAVE_S,
-            return_when=asyncio.FIRST_COMPLETED,
+            (resting, forced), timeout=grace_s + LEAVE_S, return_when=asyncio.FIRST_COMPLETED
         )
         forced.cancel()
         at_rest = resting.done()

@@ -93,12 +93,7 @@ _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
         "Spark's JVM did not start",
         "Read its output above. Check that JAVA_HOME is Java 17 or later, and check --spark-conf.",
     ),
-    (
-        "No space left on device",
-        SparkBroke,
-        "Spark: {}",
-        "Set spark.local.dir to a larger disk.",
-    ),
+    ("No space left on device", SparkBroke, "Spark: {}", "Set spark.local.dir to a larger disk."),
     (
         "SparkContext was shut down|SPARK_JOB_CANCELLED",
         Interrupted,

@@ -36,15 +36,6 @@ class Fence:
     A Python worker has one for as long as its handler is open; for an engine in a task it is the
     lock. Beyond its lease no call begins, also in a process that stood still in the meantime; a
     call that goes on beyond the cut ends the whole process.
-
-    Attributes:
-        lost: why the task is to end: LockLost when a newer driver or attempt has taken over,
-            Interrupted when the driver asks for a stop.
-        trouble: why the last look was not answered.
-        calls: how many calls are in the handler.
-        lent: how many the driver lends, by the last look.
-        totals: what all tasks did, by the last look.
-        failures: other settings than the task began with, by the last look.
     """
 
     state: State
@@ -56,11 +47,14 @@ class Fence:
     end_process: Callable[[], object] = _exit
 
     def __post_init__(self) -> None:
+        # Why the task is to end: LockLost when a newer driver or attempt has taken over,
+        # Interrupted when the driver asks for a stop.
         self.lost: DrainerError | None = None
-        self.trouble: str | None = None
-        self.calls: Callable[[], int] = _no_calls
-        self.lent = Lent()
-        self.totals = Totals()
+        self.trouble: str | None = None  # why the last look was not answered
+        self.calls: Callable[[], int] = _no_calls  # how many calls are in the handler
+        self.lent = Lent()  # how many the driver lends, by the last look
+        self.totals = Totals()  # what all tasks did, by the last look
+        # Other settings than the task began with, by the last look.
         self.failures: FailureSettings | None = None
         self._lease = Lease(self.times)
         self._attempt: Attempt | None = None

@@ -58,15 +58,12 @@ class Lease:
     have stood still between its look at the clock and the write. But beat n + 2 was only begun when
     n + 1 was there: whoever saw n at a time, and sees n + 2 now, knows that the driver was sure of
     its lock at some moment after that time. The first beat that is seen tells nothing.
-
-    Attributes:
-        sure_until_s: calls begin only before that.
     """
 
     def __init__(self, times: LeaseTimes) -> None:
         self._times = times
         self._seen: deque[tuple[float, int]] = deque()  # when the look began, and the beat
-        self.sure_until_s = float("-inf")
+        self.sure_until_s = float("-inf")  # calls begin only before that
 
     @property
     def cut_at_s(self) -> float:

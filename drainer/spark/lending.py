@@ -46,14 +46,11 @@ class _Borrower:
 
 
 class Lender(Generic[Task]):
-    """Lends ``total`` calls at once to tasks; it may change at any time.
-
-    Attributes:
-        number: of the grants; rises when one changes. Tasks say which they obey.
-    """
+    """Lends ``total`` calls at once to tasks; it may change at any time."""
 
     def __init__(self, total: int) -> None:
         self.total = total
+        # Of the grants; rises when one changes. Tasks say which they obey.
         self.number = 0
         self._tasks: dict[Task, _Borrower] = {}
         self._over = Borrowed()  # what tasks and attempts did that have ended

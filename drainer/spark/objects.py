@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, unquote
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
 from drainer.ownership import NotOwn, insist_own, read_own
-from drainer.store.atomic_file import NEW, new_beside, open_new
+from drainer.store.atomic_file import NEW, new_beside, write_new
 from drainer.store.remote import STORES, is_folder, split
 from drainer.wings import Extra, insist_on
 
@@ -179,17 +179,7 @@ class Folder(Objects):
         new = new_beside(Path(last)).name
         try:
             with self._opened(above, make=not beside) as folder:
-                try:
-                    file = open_new(new, folder)
-                    try:
-                        _write_all(file, data)
-                    finally:
-                        os.close(file)
-                    place(new, last, folder)
-                except OSError:
-                    with suppress(OSError):
-                        os.unlink(new, dir_fd=folder)
-                    raise
+                write_new(new, data, lambda: place(new, last, folder), folder)
         except FileExistsError:
             raise
         except OSError as error:
@@ -291,14 +281,6 @@ def _open_folder(path: str, above: int | None, *, make: bool) -> int:
         os.close(opened)
         raise
     return opened
-
-
-def _write_all(file: int, data: bytes) -> None:
-    while data:
-        written = os.write(file, data)
-        if not written:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        data = data[written:]
 
 
 def out_of_reach(reason: str, uri: str) -> StateLost:

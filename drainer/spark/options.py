@@ -39,30 +39,23 @@ Offsets = Mapping[str, Mapping[int, int]]  # by topic and partition
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read, and how. ``repr`` shows no property: it may be a secret.
+    """What to read, and how. ``repr`` shows no property: it may be a secret."""
 
-    Attributes:
-        topics: by name which partitions, none for all.
-        start: where to start; of offsets, a negative one is the first record that is there.
-        end: where to end; of offsets, a negative one is the end of the log.
-        properties: the client's, over those of the file.
-        client_config: a properties file as ``drainer run`` takes it, by a path that holds on the
-            driver and on every executor, or the name of one that was given to Spark's ``--files``.
-        group: whose committed offsets are the start; None when another start is named.
-        reader: the name of a group that the broker sees.
-        tasks: how many read, about, each some offsets of one partition; at least one a partition.
-        headers: whether rows have them when no schema says so.
-    """
-
-    topics: Mapping[str, tuple[int, ...]]
+    topics: Mapping[str, tuple[int, ...]]  # by name which partitions, none for all
+    # Where to start; of offsets, a negative one is the first record that is there.
     start: Bound | Offsets = EARLIEST
-    end: Bound | Offsets = END
+    end: Bound | Offsets = END  # where to end; of offsets, a negative one is the end of the log
+    # The client's, over those of the file.
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # A properties file as ``drainer run`` takes it, by a path that holds on the driver and on every
+    # executor, or the name of one that was given to Spark's ``--files``.
     client_config: str | None = None
+    # Whose committed offsets are the start; None when another start is named.
     group: str | None = None
-    reader: str = READER
+    reader: str = READER  # the name of a group that the broker sees
+    # How many read, about, each some offsets of one partition; at least one a partition.
     tasks: int = 1
-    headers: bool = False
+    headers: bool = False  # whether rows have them when no schema says so
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -148,11 +141,10 @@ def cut_evenly(ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:
 def plan_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
     """What is to be read, by partition, from now on the same whatever happens to the topics.
 
-    Raises:
-        TopicMissing: when a topic or a partition does not exist.
-        OffsetMissing: when it shall start at a committed offset that there is not.
-        Refused: when the range lies outside of the log, or can't be read.
-        UsageError: when offsets are named for other partitions than those that are read.
+    Raises TopicMissing when a topic or a partition does not exist; OffsetMissing when it shall
+    start at a committed offset that there is not; Refused when the range lies outside of the log,
+    or can't be read; UsageError when offsets are named for other partitions than those that are
+    read.
     """
     start = options.start if isinstance(options.start, Bound) else EARLIEST
     end = options.end if isinstance(options.end, Bound) else END

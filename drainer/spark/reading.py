@@ -58,20 +58,13 @@ class Reader:
     A wave that does not fit into the shards, for sub-messages connect lanes of several, is read
     again by joins that keep these together; the wave after it is read by the same ones first. One
     with barriers is read again in stretches: messages with barriers are one task's.
-
-    Attributes:
-        joined: places that the plan has joins of.
-        failures: as they are now.
-        stops: partitions that are read no further, since ``split`` rejected a message.
-        stopped: whether no other wave is begun, and no broker waited for.
-        trouble: why nothing is read.
     """
 
     def __init__(
         self, plan: OffsetPlan, watermarks: Mapping[int, int], terms: Terms, jobs: Jobs
     ) -> None:
         self._plan = plan
-        self.failures = plan.failures
+        self.failures = plan.failures  # as they are now
         self._terms = terms
         self._jobs = jobs
         lefts = {n: (watermarks[n], part.end) for n, part in plan.partitions.items()}
@@ -80,16 +73,17 @@ class Reader:
         self._largest = 0, 0  # of these: its least place, and how many it has
         self._joins, self._streams = NO_JOINS, Streams(terms.shards)  # by them
         self._joins_made = max(plan.joins, default=0)
-        self.joined = 0
+        self.joined = 0  # places that the plan has joins of
         self._stretches: deque[tuple[Mapping[int, Range], Streams, Joins]] = deque()  # to be read
         self._next: asyncio.Task[PreparedWave] | None = None  # until somebody has what it read
         self._ahead = False  # it is read while something else has its slots first
         self._starved = True  # tasks waited for what was read last
         self._job: str | None = None
         self._messages = self._bytes = 0  # that were read
+        # Partitions that are read no further, since ``split`` rejected a message.
         self.stops: set[int] = set()
-        self.stopped = False
-        self.trouble: str | None = None
+        self.stopped = False  # whether no other wave is begun, and no broker waited for
+        self.trouble: str | None = None  # why nothing is read
 
     @property
     def reads(self) -> bool:

@@ -162,16 +162,13 @@ class TaskRecords:
 
     Each ``append`` is an object. In a folder it is there on return; to an object store it goes from
     a thread, in order, and ``write`` waits for it.
-
-    Attributes:
-        path: for people.
-        status: asked, by whoever calls ``append`` or ``beat``, for what the task shows of itself.
     """
 
     def __init__(
         self, objects: Objects, name: str, streams: Streams, starts: Mapping[int, int]
     ) -> None:
-        self.path = f"{objects.uri}/{name}"
+        self.path = f"{objects.uri}/{name}"  # for people
+        # Asked, by whoever calls ``append`` or ``beat``, for what the task shows of itself.
         self.status: Callable[[], TaskStatus | None] | None = None
         self._objects = objects
         self._name = name

@@ -28,13 +28,7 @@ from pyspark.sql import SparkSession
 from drainer.errors import DrainerError, Refused
 from drainer.secret import hides
 from drainer.spark.failure import spark_failures
-from drainer.spark.settings import (
-    SparkLook,
-    SparkSettings,
-    check_conf,
-    is_local,
-    java_for_spark,
-)
+from drainer.spark.settings import SparkLook, SparkSettings, check_conf, is_local, java_for_spark
 from drainer.spark.slots import GROW_TO, READERS, Slots
 
 LOCAL = "local[2]"

@@ -43,18 +43,15 @@ _REMOTE = re.compile(r"(spark|k8s)://.+|yarn")
 class SparkLook:
     """Where something runs on Spark. ``repr`` shows nothing of ``conf``, which may have secrets.
 
-    Attributes:
-        master: the URL of the master; a local one is this machine, and ``local-cluster`` too.
-        conf: further settings of Spark by name.
-        tasks: how many of them work at once; None for as many as pay.
-
     Raises UsageError when the master is unknown or one of Spark Connect, ``conf`` breaks a law, or
     the number makes no sense.
     """
 
+    # The URL of the master; a local one is this machine, and ``local-cluster`` too.
     master: str = EVERY_CORE
+    # Further settings of Spark by name.
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
-    tasks: int | None = None
+    tasks: int | None = None  # how many of them work at once; None for as many as pay
 
     def __post_init__(self) -> None:
         _check_master(self.master)

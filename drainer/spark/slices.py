@@ -16,13 +16,7 @@ from drainer.core.claims import ALL, Claims, Elsewhere, Places, place_of
 from drainer.core.identity import identify, identify_or_reject
 from drainer.core.joins import JOINS_MOST, Components, Joins
 from drainer.core.order import LANE_OF, Order
-from drainer.core.progress import (
-    Partial,
-    Progress,
-    Range,
-    RangeSet,
-    ranges_of,
-)
+from drainer.core.progress import Partial, Progress, Range, RangeSet, ranges_of
 from drainer.kafka.spans import read_range
 from drainer.loader import PAST, split_failed, split_or_reject
 from drainer.message import Barrier, KeySums, Message, Origin, SubMessage, Unsplit
@@ -274,10 +268,7 @@ class _SliceReader:
         return len(self._components) > JOINED_MOST
 
     def _done(
-        self,
-        message: Message,
-        subs: Sequence[SubMessage],
-        keys: Sequence[Hashable] | KeySums,
+        self, message: Message, subs: Sequence[SubMessage], keys: Sequence[Hashable] | KeySums
     ) -> int:
         done = 0
         known = self._partial.get(message.offset)

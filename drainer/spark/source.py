@@ -120,8 +120,7 @@ class PushingSource(DrainerSource):
 class SourceReader(DataSourceReader):
     """Reads ranges in tasks.
 
-    Raises:
-        UsageError: when the schema has columns that a topic has not, or has with another type.
+    Raises UsageError when the schema has columns that a topic has not, or has with another type.
     """
 
     def __init__(

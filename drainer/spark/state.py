@@ -214,8 +214,7 @@ class State:
         self.insist_on_epoch(attempt.epoch)
         if not self._create(f"{attempt.name}/{BEGUN}", this_process()):
             raise StateRefused(
-                f"{attempt} has begun before",
-                hint="This is a bug in drainer: report it.",
+                f"{attempt} has begun before", hint="This is a bug in drainer: report it."
             )
         self._begun_s[attempt] = uptime_s()
         return TaskRecords(self.objects, self._name(attempt.name), streams, starts)

@@ -98,9 +98,5 @@ METRICS = (
         ("state",),
     ),
     _gauge("stragglers", "straggling", "On Spark: tasks that the others wait for."),
-    _gauge(
-        "task_quiet_seconds_max",
-        "quiet_s",
-        "On Spark: longest silence of a running task.",
-    ),
+    _gauge("task_quiet_seconds_max", "quiet_s", "On Spark: longest silence of a running task."),
 )

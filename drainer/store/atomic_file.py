@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
+from errno import ENOSPC
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from zlib import crc32
@@ -36,18 +39,34 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises OSError, with the old one in place.
     """
     new = new_beside(path)
+    write_new(new, data, partial(new.replace, path), synced=True)
+
+
+def write_new(
+    new: Path | str,
+    data: bytes,
+    place: Callable[[], object],
+    dir_fd: int | None = None,
+    *,
+    synced: bool = False,
+) -> None:
+    """Writes a new file, and puts it where it belongs. Raises OSError, without the new one."""
     try:
-        descriptor = open_new(new)
+        descriptor = open_new(new, dir_fd)
         try:
             while data:
-                data = data[os.write(descriptor, data) :]
-            os.fsync(descriptor)
+                written = os.write(descriptor, data)
+                if not written:
+                    raise OSError(ENOSPC, os.strerror(ENOSPC))
+                data = data[written:]
+            if synced:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        new.replace(path)
+        place()
     except OSError:
         with suppress(OSError):
-            new.unlink()
+            os.unlink(new, dir_fd=dir_fd)
         raise
 
 

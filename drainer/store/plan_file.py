@@ -120,11 +120,9 @@ class SavedPlan(ABC):
     """One plan, wherever it is kept. ``hold`` it before writing, and ``release`` it at the end.
 
     A place without locks and journals has what stands here of them.
-
-    Attributes:
-        named: URIs that a person gave or agreed to: a state is read in their buckets alone.
     """
 
+    # URIs that a person gave or agreed to: a state is read in their buckets alone.
     named: tuple[str, ...] = ()
 
     @property
@@ -323,7 +321,6 @@ class PlanFile(SavedPlan):
         return os.path.exists(self._path)  # noqa: PTH110 - Path's raises where it can't look
 
     def check_writable(self) -> str:
-        """Says that it can be written; raises PlanRefused when it can't."""
         folder = self._path.absolute().parent
         if not (os.access(folder, os.W_OK | os.X_OK) and folder.is_dir()):
             raise PlanRefused(
@@ -333,11 +330,8 @@ class PlanFile(SavedPlan):
         return f"{folder} is writable"
 
     def hold(self) -> None:
-        """Keeps other processes of this machine off the plan, until ``release`` or death.
-
-        Raises PlanRefused when another process holds it, its folder can't be written, or new files
-        there would not be this user's own, so that no resume would take them.
-        """
+        """Raises PlanRefused when another process of this machine holds it, its folder can't be
+        written, or new files there would not be this user's own: no resume would take them."""
         try:
             insist_new_files_own(self._path.parent)
             self._lock.acquire(blocking=False)
@@ -388,7 +382,6 @@ class PlanFile(SavedPlan):
         return False
 
     def insist_free(self) -> None:
-        """Raises PlanRefused when another process holds the plan; leaves it as it was."""
         if Path(self._lock.lock_file).exists():
             self.hold()
             self.release()
@@ -403,11 +396,8 @@ class PlanFile(SavedPlan):
             self._lock.release()
 
     def write(self, plan: OffsetPlan) -> None:
-        """Writes the plan so that a crash leaves the old or the new one; drops folded journals.
-
-        Raises PlanNotWritten, with the old plan in place, when the disk or folder won't take it,
-        and PlanGone when the folder went with the plan.
-        """
+        """Drops folded journals, too. Raises PlanNotWritten when the disk or folder won't take it,
+        and PlanGone when the folder went with the plan."""
         try:
             write_to_last(self._path, plan.encode())
         except OSError as error:
@@ -443,24 +433,15 @@ class PlanFile(SavedPlan):
         )
 
     def append(self, record: Record) -> None:
-        """Adds what finished to the journal.
-
-        Raises PlanNotWritten when the disk is full, or was when the journal should have begun.
-        """
+        """Raises PlanNotWritten when the disk is full, or was when the journal should begin."""
         if self._journal is None:
             raise self._not_begun or RuntimeError("the journal was not started")
         self._journal.append(record)
 
     def remove_journals(self) -> None:
-        """Drops the journals of a plan that needs none any more."""
         self._remove_journals()
 
     def set_aside(self, plan: OffsetPlan) -> Path:
-        """Renames a finished drain's plan, so that a new one can have its name.
-
-        ``plan`` is what it says with its journal, which is folded in. Raises PlanRefused when the
-        folder won't have it.
-        """
         stem = self._path.name.removesuffix(".json")
         aside = self._path.with_name(f"{stem}.{plan.drain_id}.json")
         try:

@@ -63,7 +63,8 @@ def lay_out(item: Item, whole: bool = False) -> Iterator[RenderableType]:
 def pieces(field: Field) -> Pieces:
     """The label, the value and the note of a field."""
     label = (f"  {field.label:<13} ", Tone.QUIET)
-    return [label, (field.value, field.tone), _note(field.note)]
+    note = (f"  ({field.note})" if field.note else "", Tone.QUIET)
+    return [label, (field.value, field.tone), note]
 
 
 def is_urgent(item: Item) -> bool:
@@ -75,10 +76,6 @@ def is_urgent(item: Item) -> bool:
             cells = (cell for row in item.rows for cell in row)
             return any(isinstance(cell, Cell) and cell.tone is Tone.BAD for cell in cells)
     return False
-
-
-def _note(text: str) -> tuple[str, str]:
-    return (f"  ({text})" if text else "", Tone.QUIET)
 
 
 def _table(found: Table, shown: int) -> Iterator[RenderableType]:

@@ -161,28 +161,22 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All that a command found.
+    """All that a command found."""
 
-    Attributes:
-        subject: what the headline is about.
-        headline: the answer, in one line; its tone is the verdict.
-        details: what belongs right below it.
-        ways_on: the commands to go on with, each with what it does and what to know of it.
-        times: when it began and ended, or when it was looked at, in the zone to tell it in.
-        data: the same for programs, as the command's ``-o json`` prints it.
-        event: the name of this page in a log, with ``data``; without one it is told in lines.
-    """
-
-    headline: Line
+    headline: Line  # the answer, in one line; its tone is the verdict
     sections: tuple[Section, ...]
-    subject: str = ""
-    details: tuple[Line, ...] = ()
+    subject: str = ""  # what the headline is about
+    details: tuple[Line, ...] = ()  # what belongs right below it
     warnings: tuple[str, ...] = ()
     cause: DrainerError | None = None
     hints: tuple[str, ...] = ()
+    # The commands to go on with, each with what it does and what to know of it.
     ways_on: tuple[Field, ...] = ()
+    # When it began and ended, or when it was looked at, in the zone to tell it in.
     times: tuple[datetime, ...] = ()
+    # The same for programs, as the command's ``-o json`` prints it.
     data: Mapping[str, object] = field(default_factory=dict)
+    # The name of this page in a log, with ``data``; without one it is told in lines.
     event: str = ""
 
     @property

@@ -11,10 +11,9 @@ from drainer.core.plan import OffsetPlan
 from drainer.errors import DrainerError
 from drainer.escape import command
 from drainer.view import figures
-from drainer.view.history import events
 from drainer.view.page import BAD, OK, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import rule_lines, task_fields
-from drainer.view.summary import account, parked_field
+from drainer.view.summary import account, events, parked_field
 from drainer.view.terminal import Terminal
 
 
@@ -117,15 +116,7 @@ def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
 def _partitions(plan: OffsetPlan) -> Table:
     to_go = {number: plan.to_go(number) for number in plan.partitions}
     return Table(
-        (
-            "partition",
-            "[start, end)",
-            "was at",
-            "committed",
-            "watermark",
-            "done above",
-            "left",
-        ),
+        ("partition", "[start, end)", "was at", "committed", "watermark", "done above", "left"),
         tuple(
             (
                 str(number),

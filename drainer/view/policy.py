@@ -118,10 +118,7 @@ def rule_fields(rules: RuleSettings) -> Iterator[Field]:
 
 def rule_lines(rules: RuleStatus | RuleAccount) -> Iterator[Field]:
     """What came of the rules so far, and what the handler skipped."""
-    for label, counts in (
-        ("skipped by", rules.skipped_by),
-        ("skipped for", rules.skipped_for),
-    ):
+    for label, counts in (("skipped by", rules.skipped_by), ("skipped for", rules.skipped_for)):
         most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         if most:
             each = [f"{figures.count(number)} by {_name(name)}" for name, number in most]

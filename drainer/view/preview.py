@@ -42,11 +42,9 @@ def preview_page(action: Preview) -> Page:
 
 
 def _verb(action: Preview) -> str:
-    if action.plan.redrive is not None:
-        return (
-            "Resume the redrive of dead letters of" if action.resumes else "Redrive dead letters of"
-        )
-    return "Resume the drain of" if action.resumes else "Drain"
+    if action.plan.redrive is None:
+        return "Resume the drain of" if action.resumes else "Drain"
+    return "Resume the redrive of dead letters of" if action.resumes else "Redrive dead letters of"
 
 
 def settings(action: Preview) -> Iterator[Item]:

@@ -6,12 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from drainer.core.event import Event, clock
-from drainer.engine.status import (
-    DeadlineStatus,
-    FailureStatus,
-    PartitionStatus,
-    Status,
-)
+from drainer.engine.status import DeadlineStatus, FailureStatus, PartitionStatus, Status
 from drainer.view import figures
 from drainer.view.limit import advice, limit
 from drainer.view.page import BAD, OK, STOPPED, Field, Line, Tone

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from drainer.core.event import clock
+from drainer.core.event import Event, clock
 from drainer.core.listed import name_lost
 from drainer.core.parked import ParkedLanes
 from drainer.core.progress import Counts, count
@@ -19,7 +19,6 @@ from drainer.policy.redrive import NOT_MATCHED
 from drainer.store.plan_file import PlanPlace, absolute, parse_place
 from drainer.view import figures
 from drainer.view.course import deepest_lanes, plots, troubles
-from drainer.view.history import events
 from drainer.view.page import (
     BAD,
     OK,
@@ -43,6 +42,7 @@ from drainer.view.progress import blocking_warning, deadline_words, failure_word
 from drainer.view.terminal import Terminal
 
 ERRORS_SHOWN = 5
+OFFSETS_SHOWN = 4  # partitions of an event
 PARKED_WIDTH = 60  # characters of a key
 _LEFT = {NOT_MATCHED: "did not match the filter"}
 
@@ -257,6 +257,24 @@ def _undelivered(summary: Summary) -> Iterator[Field]:
         lines = few([str(each) for each in summary.held], ERRORS_SHOWN)
         behind = f"{held} behind an open transaction"
         yield Field("held back", behind, "not part of this drain", lines=lines)
+
+
+def events(history: Sequence[Event]) -> Table | None:
+    """A row for each thing that was done with a drain, the first one first."""
+    columns = (Column("when"), Column("what"), Column("by"), Column("details", wide=True))
+    rows = tuple(map(_event_row, history))
+    return Table(columns, rows, shown=len(rows)) if rows else None
+
+
+def _event_row(event: Event) -> tuple[str, ...]:
+    when = datetime.fromisoformat(event.at).astimezone()
+    told = [*event.details]
+    if event.offsets:
+        stands = (f"{number}:{figures.offset(at)}" for number, at in event.offsets.items())
+        told.append(f"group at {' '.join(few(tuple(stands), OFFSETS_SHOWN))}")
+    if event.reason is not None:
+        told.append(f"reason: {event.reason}")
+    return f"{when:%Y-%m-%d %H:%M:%S}", event.what, event.by, "; ".join(told)
 
 
 def _headline(summary: Summary) -> Line:

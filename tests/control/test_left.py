@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.messages import plan_of
-from drainer.control.left import left_in
+from drainer.control.client import left_in
 from drainer.core.claims import ALL
 from drainer.core.event import Deed, Event
 from drainer.core.plan import OffsetPlan

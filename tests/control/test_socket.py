@@ -19,7 +19,7 @@ import pytest
 from drainer.control import client, place
 from drainer.control.client import Found
 from drainer.control.place import folders, make_folder, socket_name
-from drainer.control.server import ANSWER_S, ControlServer
+from drainer.control.server import ControlServer
 from drainer.control.wire import About, Answer, Question, decode_status, encode_status
 from drainer.core.codec import encode
 from drainer.core.event import Deed, Event
@@ -180,7 +180,7 @@ def test_one_deadline_holds_for_a_whole_answer(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "LOOK_S", 0.2)
-    monkeypatch.setattr(client, "QUIET_S", 0.2 - ANSWER_S)
+    monkeypatch.setattr(client, "ANSWERED_S", 0.2)
     with answering(folder / socket_name(PLAN), byte_by_byte()):
         [found] = here(folder)
         assert state_of(found) == "silent"

@@ -20,8 +20,7 @@ from drainer.letters.view import letter_page, overview_page
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(
-    no_args_is_help=True,
-    help="List and show dead letters, which a drain gave up on.",
+    no_args_is_help=True, help="List and show dead letters, which a drain gave up on."
 )
 
 
@@ -30,13 +29,9 @@ app = typer.Typer(
 def list_(
     where: LetterTopic,
     letters: Letters,
-    all_: Annotated[
-        bool,
-        option(default=False, help="List redriven letters too."),
-    ],
+    all_: Annotated[bool, option(default=False, help="List redriven letters too.")],
     limit: Annotated[
-        int,
-        option(default=20, min=0, help="Letters to list, newest first. The count covers all."),
+        int, option(default=20, min=0, help="Letters to list, newest first. The count covers all.")
     ],
     redrives: Annotated[Redrives, without("plan")],
     kafka: Kafka,
@@ -66,8 +61,7 @@ def list_(
 @command
 def show(
     place: Annotated[
-        str,
-        argument("PARTITION:OFFSET", help="Place of the letter, as `dead list` prints it."),
+        str, argument("PARTITION:OFFSET", help="Place of the letter, as `dead list` prints it.")
     ],
     where: LetterTopic,
     kafka: Kafka,

@@ -11,21 +11,8 @@ from drainer.cli.connecting import Kafka, connect
 from drainer.cli.draining import preview_and_drain, settle_cap
 from drainer.cli.engines import Engines
 from drainer.cli.groups import changing, defaults, option, without
-from drainer.cli.hooks import Hooks
-from drainer.cli.metrics import Watching
-from drainer.cli.options import (
-    NEW_DRAIN,
-    DryRun,
-    Failing,
-    First,
-    HandlerOption,
-    How,
-    Limits,
-    Reason,
-    Report,
-    Rules,
-    Yes,
-)
+from drainer.cli.hooks import Oversight
+from drainer.cli.options import NEW_DRAIN, DryRun, Failing, First, HandlerOption, How, Limits, Rules
 from drainer.core.classes import Classes
 from drainer.letters.cli.options import Letters, LetterTopic, Redrives
 from drainer.letters.redrive import default_group, prepare_redrive
@@ -49,21 +36,16 @@ def redrive(
     mixed: Annotated[
         bool,
         option(
-            default=False,
-            envvar=None,
-            help="Allow letters of several topics, groups or handlers.",
+            default=False, envvar=None, help="Allow letters of several topics, groups or handlers."
         ),
     ],
     max_redrives: Annotated[
-        int,
-        option(default=3, min=1, help="Leave letters that were redriven this often."),
+        int, option(default=3, min=1, help="Leave letters that were redriven this often.")
     ],
     accept_repeats: Annotated[
         bool,
         option(
-            default=False,
-            envvar=None,
-            help="Go ahead though an earlier redrive has not ended.",
+            default=False, envvar=None, help="Go ahead though an earlier redrive has not ended."
         ),
     ],
     redrives: Redrives,
@@ -73,11 +55,7 @@ def redrive(
     rules: Rules,
     engines: Engines,
     limits: Limits,
-    watching: Watching,
-    hooks: Annotated[Hooks, without("on_late")],
-    report: Report,
-    reason: Reason,
-    yes: Yes,
+    oversight: Annotated[Oversight, without("on_late")],
     terminal: Terminal,
 ) -> int:
     """Run dead letters through a handler again, in lane order.
@@ -93,8 +71,8 @@ def redrive(
     - `drainer redrive --dead-letter-topic orders.indexer.dead --handler my_handlers.py:Reindex -b localhost:9092`
     - `drainer redrive --dead-letter-topic orders.indexer.dead --handler my_handlers.py:Reindex -b localhost:9092 --error timeout --yes`
     """  # noqa: E501 - an example has to be on one line to be copied
-    with watching.serving(terminal) as metrics:
-        running = how.settings(reason=reason)
+    with oversight.serving(terminal) as metrics:
+        running = how.settings(reason=oversight.reason)
         spark = engines.spark(redrives.plan)
         settings = kafka.settings()
         request = Request(
@@ -115,9 +93,6 @@ def redrive(
             prepared = settle_cap(cluster, prepared, limits)
             prepared = engines.settle(prepared, spark)
             return preview_and_drain(
-                *(context, terminal, cluster, prepared, running, metrics),
+                *(context, terminal, cluster, prepared, running, metrics, oversight),
                 dry_run=dry_run,
-                yes=yes,
-                report=report,
-                hooks=hooks,
             )

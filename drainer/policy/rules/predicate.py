@@ -39,16 +39,13 @@ class BadExpression(UsageError):
 
 
 class Predicate:
-    """One expression, ready to be asked. Raises BadExpression when it can't be understood.
-
-    Attributes:
-        of_message: whether its answer is the same for all sub-messages of a message, but barriers.
-    """
+    """One expression, ready to be asked. Raises BadExpression when it can't be understood."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._rule, symbols = _parse(text)
         self._asks_of_barriers = "barrier" in symbols
+        # Whether its answer is the same for all sub-messages of a message, but barriers.
         self.of_message = symbols == {"message"}
 
     def matches(self, sub: SubMessage, facts: Facts | None = None) -> bool:
@@ -98,8 +95,7 @@ def _parse(text: str) -> tuple[Any, frozenset[str]]:
     except errors.RuleSyntaxError as error:
         at = len(text) if error.token is None else error.token.lexpos
         raise BadExpression(
-            f"syntax error from character {at + 1} on, {text[at : at + 30]!r}: {text}",
-            hint=EXAMPLE,
+            f"syntax error from character {at + 1} on, {text[at : at + 30]!r}: {text}", hint=EXAMPLE
         ) from None
     except errors.SymbolResolutionError as error:
         known, sign = (FUNCTIONS, "$") if error.symbol_scope else (NAMES, "")

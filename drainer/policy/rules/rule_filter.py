@@ -43,14 +43,11 @@ def limit_text(key: Hashable) -> str:
 
 
 class KeyLimit:
-    """Lets ``most`` sub-messages of each sub-key pass.
-
-    Attributes:
-        counts: how many have passed, by ``limit_text``, in earlier runs too.
-    """
+    """Lets ``most`` sub-messages of each sub-key pass."""
 
     def __init__(self, most: int, counts: Mapping[str, int] | None = None) -> None:
         self.most = most
+        # How many have passed, by ``limit_text``, in earlier runs too.
         self.counts = dict(counts or {})
         self._news: set[str] = set()
 

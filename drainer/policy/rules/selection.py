@@ -10,14 +10,11 @@ from drainer.policy.rules.predicate import CannotTell, Predicate
 
 
 class Selection:
-    """Raises BadExpression when the expression can't be understood.
-
-    Attributes:
-        of_message: whether it is the same for all sub-messages of a message.
-    """
+    """Raises BadExpression when the expression can't be understood."""
 
     def __init__(self, where: str) -> None:
         self._predicate = Predicate(where)
+        # Whether it is the same for all sub-messages of a message.
         self.of_message = self._predicate.of_message
 
     def bits(self, subs: Sequence[SubMessage]) -> int:

@@ -94,21 +94,18 @@ class RuleSettings(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class RuleAccount(JsonRecord):
-    """What was taken out of a backlog on purpose, over all runs, and what the limit remembers.
+    """What was taken out of a backlog on purpose, over all runs, and what the limit remembers."""
 
-    Attributes:
-        skipped_by: sub-messages skipped, by the rule's name.
-        asked_below: by partition; all that was delivered below this offset has been asked about,
-            and what is still pending of it is to be handled.
-        counts: how many have passed of each sub-key (``limit_text``).
-        asked_by: by claim, what ``asked_below`` is for its sub-messages alone, where that is more.
-        skipped_for: sub-messages that the handler skipped, by the reason that it gave.
-    """
-
+    # Sub-messages skipped, by the rule's name.
     skipped_by: Mapping[str, Whole] = field(default_factory=dict)
+    # By partition; all that was delivered below this offset has been asked about, and what is still
+    # pending of it is to be handled.
     asked_below: Mapping[Whole, Whole] = field(default_factory=dict)
+    # How many have passed of each sub-key (``limit_text``).
     counts: Mapping[str, Whole] = field(default_factory=dict)
+    # By claim, what ``asked_below`` is for its sub-messages alone, where that is more.
     asked_by: Mapping[str, Mapping[Whole, Whole]] = field(default_factory=dict)
+    # Sub-messages that the handler skipped, by the reason that it gave.
     skipped_for: Mapping[str, Whole] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -185,6 +182,5 @@ def _insist_on_names(where: str, table: Mapping[str, Any], kind: type) -> None:
     unknown = sorted(set(table) - set(known))
     if unknown:
         raise UsageError(
-            f"{where} has an unknown field {unknown[0]!r}",
-            hint=f"Use {', '.join(known)}.",
+            f"{where} has an unknown field {unknown[0]!r}", hint=f"Use {', '.join(known)}."
         )

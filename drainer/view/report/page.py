@@ -69,9 +69,5 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
-        "counted": figures.counted,
-        "runs": _runs,
-        "draw": draw,
-    }
+    made.filters |= {"counted": figures.counted, "runs": _runs, "draw": draw}
     return made
