@@ -115,16 +115,16 @@ class ClientSettings:
         for name, value in [*_of_file(config_file, read), *options]:
             _insist_on_allowed(name, value)
             properties[name] = value
-        servers = bootstrap or properties.get(BOOTSTRAP, "")
-        properties.pop(BOOTSTRAP, None)
-        if not servers.strip():
+        in_file = properties.pop(BOOTSTRAP, "")
+        servers = (bootstrap or in_file).strip()
+        if not servers:
             raise BootstrapMissing(
                 "no bootstrap servers are given",
                 hint=f"Name them with -b HOST:PORT, {BOOTSTRAP_VARIABLE}, or {BOOTSTRAP}=... in"
                 " the properties file.",
             )
         _insist_on_text(servers, "the list of bootstrap servers")
-        settings = cls(servers.strip(), properties)
+        settings = cls(servers, properties)
         settings._validate()
         return settings
 

@@ -27,6 +27,7 @@ from drainer.metrics.collector import StatusCollector
 SILENT_S = 60.0  # a drain whose loop does nothing else for so long is not healthy
 CONNECTIONS_MOST = 8  # each takes a descriptor and a thread from the drain
 CONNECTION_S = 10.0  # from accept to close, however slowly the other end writes or reads
+_HEALTH = "/healthz", "/readyz"  # for probes, which have no token
 HTML, TEXT = "text/html; charset=utf-8", "text/plain; charset=utf-8"
 _POLICY = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data:;"
@@ -72,7 +73,7 @@ class MetricsServer:
                 hint="Use --metrics 0 for any free port. For HOST, give an address of this machine,"
                 " or 0.0.0.0 for all.",
             ) from error
-        self._token = os.fsencode(token)
+        self._token = os.fsencode(token.strip())
         own: tuple[str, ...] = "localhost", host, self._server.server_name, socket.gethostname()
         self._names = {name.lower() for name in own}
         self.page_url = f"http://{_address(host, self._server.server_port)}/"
@@ -122,12 +123,13 @@ class MetricsServer:
         return () if environ["REQUEST_METHOD"] == "HEAD" else (body.encode(),)
 
     def _refusal(self, environ: dict[str, Any]) -> Answer | None:
-        if self._token and environ["PATH_INFO"] not in ("/healthz", "/readyz"):
-            if compare_digest(_token_of(environ.get("HTTP_AUTHORIZATION", "")), self._token):
+        if self._token:
+            said = _token_of(environ.get("HTTP_AUTHORIZATION", ""))
+            if environ["PATH_INFO"] in _HEALTH or compare_digest(said, self._token):
                 return None
             login = {"WWW-Authenticate": 'Basic realm="drainer", charset="UTF-8"'}
-            said = "use the token, as a bearer token or as the password\n"
-            return HTTPStatus.UNAUTHORIZED, said, TEXT, login
+            hint = "use the token, as a bearer token or as the password\n"
+            return HTTPStatus.UNAUTHORIZED, hint, TEXT, login
         if "HTTP_HOST" in environ and not self._is_own(environ["HTTP_HOST"]):
             said = "not a name of this machine: use its address, or set a token\n"
             return HTTPStatus.MISDIRECTED_REQUEST, said, TEXT, {}

@@ -235,4 +235,10 @@ def test_with_a_token_only_who_has_it_reads(guarded: MetricsServer) -> None:
         code, body, _ = ask(guarded, "metrics", Authorization=said, Host="drains.example")
         assert code == 200
         assert "orders" in body
-    assert ask(guarded, "healthz")[0] == ask(guarded, "readyz")[0] == 200, "probes have no token"
+    for path in ("healthz", "readyz"):
+        assert ask(guarded, path, Host="drains.example")[0] == 200, "probes have no token"
+
+
+def test_a_token_may_end_in_a_line_end_as_a_mounted_secret_does() -> None:
+    with contextlib.closing(MetricsServer("127.0.0.1", 0, f"{TOKEN}\n")) as server:
+        assert ask(server, "metrics", Authorization=f"Bearer {TOKEN}")[0] == 200
