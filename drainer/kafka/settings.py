@@ -267,7 +267,7 @@ def _pair(text: str, place: str) -> tuple[str, str]:
         raise UsageError(
             f"{place} is not name=value", hint="Write it as security.protocol=SASL_SSL."
         )
-    name, value = name.strip(), value.strip()
+    name, value = name.strip().removeprefix("topic."), value.strip()  # as librdkafka takes it
     _insist_on_text(name, place)
     _insist_on_text(value, place, allowed="\r\n" if name.endswith(".pem") else "")
     return name, value

@@ -125,12 +125,12 @@ class MetricsServer:
 
     def _refusal(self, environ: dict[str, Any]) -> Answer | None:
         if self._token:
-            said = _token_of(environ.get("HTTP_AUTHORIZATION", ""))
-            if environ["PATH_INFO"] in _HEALTH or compare_digest(said, self._token):
+            given = _token_of(environ.get("HTTP_AUTHORIZATION", ""))
+            if environ["PATH_INFO"] in _HEALTH or compare_digest(given, self._token):
                 return None
             login = {"WWW-Authenticate": 'Basic realm="drainer", charset="UTF-8"'}
-            hint = "use the token, as a bearer token or as the password\n"
-            return HTTPStatus.UNAUTHORIZED, hint, TEXT, login
+            said = "use the token, as a bearer token or as the password\n"
+            return HTTPStatus.UNAUTHORIZED, said, TEXT, login
         if "HTTP_HOST" in environ and not self._is_own(environ["HTTP_HOST"]):
             said = "not a name of this machine: use its address, or set a token\n"
             return HTTPStatus.MISDIRECTED_REQUEST, said, TEXT, {}
