@@ -49,7 +49,7 @@ _OWNED_FOR = {
     "topic properties belong beside the others": "default.topic.config",
     "--buffer sets the memory for fetching": """
         queued.min.messages queued.max.messages.kbytes fetch.max.bytes fetch.message.max.bytes
-        max.partition.fetch.bytes receive.message.max.bytes""",
+        max.partition.fetch.bytes""",
 }
 OWNED = {name: why for why, names in _OWNED_FOR.items() for name in names.split()}
 
