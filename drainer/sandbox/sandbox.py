@@ -245,7 +245,8 @@ def find(folder: Path) -> SandboxState | None:
         return None
     except NotOwn as error:
         raise SandboxRefused(
-            f"{folder} is not a sandbox of yours: {error}", hint="Name another folder with --folder."
+            f"{folder} is not a sandbox of yours: {error}",
+            hint="Name another folder with --folder.",
         ) from None
     except (OSError, ValueError) as error:
         raise SandboxRefused(
