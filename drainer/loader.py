@@ -402,28 +402,29 @@ def _guard(reference: str, load: Callable[[], Any]) -> Any:
 def _add_source(path: Path, folder: Path, package: Path, files: dict[Path, bytes]) -> None:
     """Adds a file and all that it imports from the folder where imports of it begin, or of an
     installed one from its package."""
-    if path in files or not path.is_file():
-        return
-    if files and str(path).startswith(_NOT_OF_HANDLERS) and package not in path.parents:
-        return
-    files[path] = path.read_bytes()
-    try:
-        steps = list(ast.walk(ast.parse(files[path])))
-    except (SyntaxError, ValueError):  # an extension module
-        return
-    for step in steps:
-        above, names = folder, list[str]()
-        if isinstance(step, ast.Import):
-            names = [each.name for each in step.names]
-        elif isinstance(step, ast.ImportFrom):
-            names = [f"{step.module or ''}.{each.name}" for each in step.names]
-            above = [folder, *path.parents][: step.level + 1][-1]
-        for name in names:
-            place = above
-            for part in filter(None, name.split(".")):
-                place /= part
-                _add_source(place.with_name(f"{part}.py"), folder, package, files)
-                _add_source(place / "__init__.py", folder, package, files)
+    left = [path]
+    while left:
+        path = left.pop()
+        is_installed = str(path).startswith(_NOT_OF_HANDLERS) and package not in path.parents
+        try:
+            if path in files or (files and is_installed) or not path.is_file():
+                continue
+            files[path] = path.read_bytes()
+            steps = list(ast.walk(ast.parse(files[path])))
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            continue  # not for this user to read, or an extension module
+        for step in steps:
+            above, names = folder, list[str]()
+            if isinstance(step, ast.Import):
+                names = [each.name for each in step.names]
+            elif isinstance(step, ast.ImportFrom):
+                names = [f"{step.module or ''}.{each.name}" for each in step.names]
+                above = [folder, *path.parents][: step.level + 1][-1]
+            for name in names:
+                place = above
+                for part in filter(None, name.split(".")):
+                    place /= part
+                    left += [place.with_name(f"{part}.py"), place / "__init__.py"]
 
 
 def _find(module: ModuleType, name: str, reference: str) -> Any:

@@ -16,7 +16,8 @@ from typing import BinaryIO
 
 from drainer.errors import Refused
 
-ACL_USER, ACL_GROUP, ACL_WRITE, ACL_HEADER_BYTES = 0x02, 0x08, 0x02, 4  # Linux's posix_acl_xattr.h
+# Linux's posix_acl_xattr.h
+ACL_USER, ACL_OWN_GROUP, ACL_GROUP, ACL_WRITE, ACL_HEADER_BYTES = 0x02, 0x04, 0x08, 0x02, 4
 
 
 class NotOwn(Refused):
@@ -90,27 +91,30 @@ def _not_own(descriptor: int) -> str:
         return f"is writable by everyone (mode {mode:04o})"
     if not mode & stat.S_IWGRP:  # with an access list these bits are the most that it gives
         return ""
-    if not _is_private(status.st_gid, status.st_uid):
-        return f"is writable by group {_group(status.st_gid)} (mode {mode:04o})"
-    return _writer_listed(descriptor, status.st_uid)
+    listed = _access_list(descriptor)
+    where = ", as its access list says" if listed else f" (mode {mode:04o})"
+    for tag, permissions, number in listed or [(ACL_OWN_GROUP, ACL_WRITE, 0)]:
+        if not permissions & ACL_WRITE:
+            continue
+        if tag == ACL_USER and number not in (0, status.st_uid):
+            return f"is writable by user {_user(number)}{where}"
+        group = status.st_gid if tag == ACL_OWN_GROUP else number
+        if tag in (ACL_OWN_GROUP, ACL_GROUP) and not _is_private(group, status.st_uid):
+            return f"is writable by group {_group(group)}{where}"
+    return ""
 
 
-def _writer_listed(descriptor: int, owner: int) -> str:
-    """Who else may write by a POSIX access list, which Linux alone has."""
+def _access_list(descriptor: int) -> list[tuple[int, int, int]]:
+    """Tag, permissions and id of each entry of a POSIX access list, which Linux alone has."""
     if sys.platform != "linux":
-        return ""
+        return []
     try:
         found = os.getxattr(descriptor, "system.posix_acl_access")
     except OSError as error:
         if error.errno in (errno.ENODATA, errno.EOPNOTSUPP):
-            return ""
+            return []
         raise
-    for tag, permissions, number in struct.iter_unpack("<HHI", found[ACL_HEADER_BYTES:]):
-        if permissions & ACL_WRITE and tag == ACL_USER and number not in (0, owner):
-            return f"is writable by user {_user(number)}, as its access list says"
-        if permissions & ACL_WRITE and tag == ACL_GROUP and not _is_private(number, owner):
-            return f"is writable by group {_group(number)}, as its access list says"
-    return ""
+    return list(struct.iter_unpack("<HHI", found[ACL_HEADER_BYTES:]))
 
 
 def _is_private(gid: int, uid: int) -> bool:

@@ -33,6 +33,18 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
+def set_access_list(path: Path, *entries: tuple[int, int, int]) -> None:
+    """Tag, permissions and id of each, beside the owner's and everybody's."""
+    listed = sorted([(0x01, 6, NO_ID), *entries, (0x20, 4, NO_ID)])
+    packed = b"".join(struct.pack("<HHI", *each) for each in listed)
+    try:
+        os.setxattr(path, "system.posix_acl_access", struct.pack("<I", 2) + packed)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        pytest.skip("this file system has no access lists")
+
+
 @pytest.mark.parametrize("mode", [0o666, 0o602, 0o646])
 def test_a_file_that_anybody_can_write_is_refused(path: Path, mode: int) -> None:
     path.chmod(mode)
@@ -80,22 +92,25 @@ def test_who_may_write_by_an_access_list_counts(
     path: Path, tag: int, permissions: int, who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pwd, "getpwall", lambda: [pwd.getpwuid(0)])
-    entries = [
-        (0x01, 6, NO_ID),
-        (tag, permissions, SOMEBODY),
-        (0x04, 4, NO_ID),
-        (0x10, 7, NO_ID),
-        (0x20, 4, NO_ID),
-    ]
-    packed = b"".join(struct.pack("<HHI", *each) for each in sorted(entries))
-    try:
-        os.setxattr(path, "system.posix_acl_access", struct.pack("<I", 2) + packed)
-    except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:
-            raise
-        pytest.skip("this file system has no access lists")
+    set_access_list(path, (tag, permissions, SOMEBODY), (0x04, 4, NO_ID), (0x10, 7, NO_ID))
     if who:
         assert f"is writable by {who}, as its access list says" in refused(path)
+    else:
+        assert read_own(path) == b"content"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these access lists")
+@pytest.mark.parametrize(("permissions", "refuses"), [(4, False), (6, True)])
+@for_root
+def test_with_an_access_list_the_group_has_what_that_gives_it(
+    path: Path, permissions: int, refuses: bool
+) -> None:
+    """The mode then shows the most that the list gives to anybody, here to root."""
+    os.chown(path, 0, SOMEBODY)
+    set_access_list(path, (0x02, 6, 0), (0x04, permissions, NO_ID), (0x10, 6, NO_ID))
+    assert path.stat().st_mode & 0o777 == 0o664
+    if refuses:
+        assert "is writable by group nogroup (gid 65534), as its access list says" in refused(path)
     else:
         assert read_own(path) == b"content"
 

@@ -21,7 +21,7 @@ DEFAULT = "default"  # the profile that is taken unless another is named
 
 def folder() -> Path:
     """Where profiles lie by their names."""
-    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111
     return Path(base) / "drainer"
 
 
@@ -40,7 +40,7 @@ def read_profile(name: str | None) -> Profile:
     path = path_of(name or DEFAULT)
     try:
         return Profile(path, tomllib.loads(read_own(path).decode()))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         if name is None:
             return Profile(path, {})
         raise UsageError(

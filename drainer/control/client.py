@@ -30,6 +30,7 @@ from drainer.store.plan_file import PLANS, PlanFile, PlanPlace
 LOOK_S = 3.0  # for the answers of all drains
 ANSWERED_S = ANSWER_S + 5.0  # beyond the time that a drain takes to answer
 ANSWER_MOST = 1 << 22  # bytes of an answer: some 20,000 partitions
+ANSWERS_MOST = 1 << 26  # of all drains together
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,8 @@ def running() -> list[Found]:
     places = list(sockets())
     if not places:
         return []
-    look = partial(_look, until_s=monotonic() + LOOK_S)
+    most = min(ANSWER_MOST, ANSWERS_MOST // len(places))
+    look = partial(_look, until_s=monotonic() + LOOK_S, most=most)
     with ThreadPoolExecutor(len(places)) as threads:
         return [found for found in threads.map(look, *zip(*places, strict=True)) if found]
 
@@ -117,10 +119,10 @@ def watch(plan: PlanPlace, question: Question, user: int | None = None) -> Itera
         yield from talk.lines()
 
 
-def _look(path: Path, uid: int, until_s: float) -> Found | None:
+def _look(path: Path, uid: int, until_s: float, most: int) -> Found | None:
     """None of a drain that is gone."""
     try:
-        with _Talk(path, uid, Question("status"), until_s) as talk:
+        with _Talk(path, uid, Question("status"), until_s, most) as talk:
             answer = next(talk.lines())
         if answer.about is None:
             raise ValueError("it does not say what it is")
@@ -165,9 +167,15 @@ class _Talk:
     """
 
     def __init__(
-        self, path: Path, uid: int, question: Question, until_s: float | None = None
+        self,
+        path: Path,
+        uid: int,
+        question: Question,
+        until_s: float | None = None,
+        most: int | None = None,
     ) -> None:
         self._until_s = monotonic() + ANSWERED_S if until_s is None else until_s
+        self._most = ANSWER_MOST if most is None else most
         self._received = bytearray()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -219,8 +227,8 @@ class _Talk:
     def _line(self) -> bytes:
         """The next line, empty at the end. Raises OSError or ValueError."""
         while b"\n" not in self._received:
-            if len(self._received) > ANSWER_MOST:
-                raise ValueError(f"it has more than {ANSWER_MOST:,} bytes")
+            if len(self._received) > self._most:
+                raise ValueError(f"it has more than {self._most:,} bytes")
             self._wait_no_longer()
             data = self._socket.recv(1 << 16)
             if not data:

@@ -213,5 +213,7 @@ def unreadable(settings: ClientSettings, place: str, answer: KafkaError) -> Inte
         hint = f"{granting('READ', 'topic ' + place.partition('/')[0])}."
     elif answer.code() in REJECTED:
         hint = "Check the login (sasl.*) in the properties."
+    elif answer.code() == KafkaError._BAD_COMPRESSION:
+        hint = "If it is a zstd batch of over 30 MB, add -X receive.message.max.bytes=1000000000."
     said = settings.redact(answer.str())
     return Interrupted(f"can't read {place}: {said}", hint=hint)

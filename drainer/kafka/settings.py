@@ -49,7 +49,7 @@ _OWNED_FOR = {
     "topic properties belong beside the others": "default.topic.config",
     "--buffer sets the memory for fetching": """
         queued.min.messages queued.max.messages.kbytes fetch.max.bytes fetch.message.max.bytes
-        max.partition.fetch.bytes receive.message.max.bytes""",
+        max.partition.fetch.bytes""",
 }
 OWNED = {name: why for why, names in _OWNED_FOR.items() for name in names.split()}
 
@@ -115,16 +115,16 @@ class ClientSettings:
         for name, value in [*_of_file(config_file, read), *options]:
             _insist_on_allowed(name, value)
             properties[name] = value
-        servers = bootstrap or properties.get(BOOTSTRAP, "")
-        properties.pop(BOOTSTRAP, None)
-        if not servers.strip():
+        in_file = properties.pop(BOOTSTRAP, "")
+        servers = (bootstrap or in_file).strip()
+        if not servers:
             raise BootstrapMissing(
                 "no bootstrap servers are given",
                 hint=f"Name them with -b HOST:PORT, {BOOTSTRAP_VARIABLE}, or {BOOTSTRAP}=... in"
                 " the properties file.",
             )
         _insist_on_text(servers, "the list of bootstrap servers")
-        settings = cls(servers.strip(), properties)
+        settings = cls(servers, properties)
         settings._validate()
         return settings
 
@@ -267,7 +267,7 @@ def _pair(text: str, place: str) -> tuple[str, str]:
         raise UsageError(
             f"{place} is not name=value", hint="Write it as security.protocol=SASL_SSL."
         )
-    name, value = name.strip(), value.strip()
+    name, value = name.strip().removeprefix("topic."), value.strip()  # as librdkafka takes it
     _insist_on_text(name, place)
     _insist_on_text(value, place, allowed="\r\n" if name.endswith(".pem") else "")
     return name, value

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from secrets import token_urlsafe
 from socketserver import ThreadingMixIn
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -26,7 +26,9 @@ from drainer.metrics.collector import StatusCollector
 
 SILENT_S = 60.0  # a drain whose loop does nothing else for so long is not healthy
 CONNECTIONS_MOST = 8  # each takes a descriptor and a thread from the drain
+CROWDED_S = 0.01  # from one of too many connections to the next
 CONNECTION_S = 10.0  # from accept to close, however slowly the other end writes or reads
+_HEALTH = "/healthz", "/readyz"  # for probes, which have no token
 HTML, TEXT = "text/html; charset=utf-8", "text/plain; charset=utf-8"
 _POLICY = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data:;"
@@ -47,7 +49,7 @@ class MetricsServer:
     Answers at addresses, ``localhost`` and the names of ``host`` and of this machine: a web page
     whose own name leads here (DNS rebinding) gets 421. With a ``token``, the page and the metrics
     need it, as a bearer token or as the password of basic authentication; any name will do then.
-    Closes connections beyond CONNECTIONS_MOST, and any after CONNECTION_S.
+    Closes the oldest connection beyond CONNECTIONS_MOST, and any after CONNECTION_S.
 
     Raises Refused when the port can't be had.
     """
@@ -72,7 +74,7 @@ class MetricsServer:
                 hint="Use --metrics 0 for any free port. For HOST, give an address of this machine,"
                 " or 0.0.0.0 for all.",
             ) from error
-        self._token = os.fsencode(token)
+        self._token = os.fsencode(token.strip())
         own: tuple[str, ...] = "localhost", host, self._server.server_name, socket.gethostname()
         self._names = {name.lower() for name in own}
         self.page_url = f"http://{_address(host, self._server.server_port)}/"
@@ -122,8 +124,9 @@ class MetricsServer:
         return () if environ["REQUEST_METHOD"] == "HEAD" else (body.encode(),)
 
     def _refusal(self, environ: dict[str, Any]) -> Answer | None:
-        if self._token and environ["PATH_INFO"] not in ("/healthz", "/readyz"):
-            if compare_digest(_token_of(environ.get("HTTP_AUTHORIZATION", "")), self._token):
+        if self._token:
+            given = _token_of(environ.get("HTTP_AUTHORIZATION", ""))
+            if environ["PATH_INFO"] in _HEALTH or compare_digest(given, self._token):
                 return None
             login = {"WWW-Authenticate": 'Basic realm="drainer", charset="UTF-8"'}
             said = "use the token, as a bearer token or as the password\n"
@@ -180,18 +183,23 @@ def _token_of(authorization: str) -> bytes:
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, *args: Any) -> None:
-        self._open: dict[socket.socket, float] = {}  # since when
+        self._open: dict[socket.socket, float] = {}  # since when; the oldest first
         self._lock = threading.Lock()  # no descriptor is closed, and taken again, under a shutdown
         super().__init__(*args)
 
     def verify_request(self, request: Any, client_address: object) -> bool:
-        """Admits a connection, or closes it at once."""
+        """Admits a connection. The oldest of too many makes room, so that no slow client keeps a
+        probe or Prometheus out; at a pace that costs the drain little, however many come."""
         with self._lock:
-            if len(self._open) >= CONNECTIONS_MOST:
-                return False
+            crowded = len(self._open) >= CONNECTIONS_MOST
+            if crowded:
+                self._end(next(iter(self._open)))
             self._open[request] = monotonic()
+        if crowded:
+            sleep(CROWDED_S)
         return True
 
     def service_actions(self) -> None:
@@ -199,8 +207,12 @@ class _Server(ThreadingMixIn, WSGIServer):
         late = monotonic() - CONNECTION_S
         with self._lock:
             for request in [each for each, since_s in self._open.items() if since_s <= late]:
-                with suppress(OSError):
-                    request.shutdown(socket.SHUT_RDWR)
+                self._end(request)
+
+    def _end(self, request: socket.socket) -> None:
+        del self._open[request]
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:

@@ -214,7 +214,7 @@ def _require_unused(folder: Path) -> None:
 def _write(state: SandboxState) -> None:
     file = state.folder / STATE_FILE
     try:
-        state.folder.mkdir(parents=True, exist_ok=True)
+        state.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(file, encode(_StateFile(FORMAT, state.ports, state.process)))
     except OSError as error:
         raise SandboxRefused(
@@ -225,13 +225,13 @@ def _write(state: SandboxState) -> None:
 
 def find(folder: Path) -> SandboxState | None:
     """What sandbox there is; None when there is none. Raises SandboxRefused as ``down``, and when
-    somebody else could have written what is there."""
+    somebody else could write there."""
     file = folder / STATE_FILE
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            data = read_own(STATE_FILE, dir_fd=opened)
             insist_own(folder, opened)
+            data = read_own(STATE_FILE, dir_fd=opened)
         finally:
             os.close(opened)
         found = decode(data, _StateFile)
@@ -245,7 +245,8 @@ def find(folder: Path) -> SandboxState | None:
         return None
     except NotOwn as error:
         raise SandboxRefused(
-            f"{file} is not a sandbox of yours: {error}", hint="Name another folder with --folder."
+            f"{folder} is not a sandbox of yours: {error}",
+            hint="Name another folder with --folder.",
         ) from None
     except (OSError, ValueError) as error:
         raise SandboxRefused(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import shutil
 import stat
 from abc import ABC, abstractmethod
@@ -240,7 +241,8 @@ class Folder(Objects):
         except NotOwn as error:
             raise StateRefused(
                 f"the state at {self.uri} says what is done, but {error}",
-                hint="Name a folder of your own with --state.",
+                hint="Name a folder of your own with --state. To resume from this one, check it and"
+                f" make it yours: chmod -R go-w {shlex.quote(self.uri)}",
             ) from None
 
     @contextmanager

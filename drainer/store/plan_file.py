@@ -71,13 +71,14 @@ def absolute(place: PlanPlace) -> PlanPlace:
 
 def plan_at(place: PlanPlace, state: str | None = None) -> SavedPlan:
     """The plan at a place, whether there is one or not; ``state`` is where a person says that its
-    tasks report.
+    tasks report. Where a link to a plan is, it is that plan, with the files beside it.
 
     Raises UsageError or StateRefused when a URI is no good; ExtraMissing.
     """
     file: SavedPlan
     if isinstance(place, Path):
-        file = PlanFile(place)
+        is_link = place.is_symlink() and os.path.exists(place)  # noqa: PTH110
+        file = PlanFile(place.resolve() if is_link else place)
     else:
         wings.insist_on(wings.Extra.SPARK, f"a plan at {place}")
         file = wings.load(wings.Hook.STORED_PLAN)(place)

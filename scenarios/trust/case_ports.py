@@ -82,10 +82,11 @@ def slow_clients(stage: Stage) -> str:
             time.sleep(0.1)
             open_ = max(open_, len(list(Path(f"/proc/{running.process.pid}/fd").iterdir())))
         insist(open_ < DESCRIPTORS // 2, f"{open_} of {DESCRIPTORS} descriptors are taken")
+        insist(asked(f"{url}healthz")[0] == 200, "a probe gets no answer, and may have it ended")
         (stage.folder / "go").touch()
         code = running.ends()
         insist(code == 0, f"exit {code}: {running.stderr}")
-    return f"the drain has {open_} descriptors open meanwhile, and ends with 0"
+    return f"{open_} descriptors are open meanwhile, a probe is answered, and it ends with 0"
 
 
 def asked(url: str, **headers: str) -> tuple[int, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from drainer.cli.help import SHORT_OF
+from drainer.cli.profile import read_profile
 
 HANDLER = ("--topic", "t", "--group", "g", "--handler", "nothing:Nothing")
 
@@ -224,3 +226,22 @@ def test_a_weak_secret_masks_nothing_and_is_refused(home: Path, weak: str) -> No
     env = {"DRAINER_METRICS_TOKEN": weak}
     _, err = drainer("run", *HANDLER, "--metrics", "0", env=env, code=2)
     assert "error: DRAINER_METRICS_TOKEN must be a secret" in err
+
+
+@pytest.mark.parametrize("home", ["/dev/null", None])
+def test_without_a_home_there_is_no_profile(
+    home: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of daemons, and of a container's user without an entry."""
+
+    def no_entry(uid: int) -> pwd.struct_passwd:
+        raise KeyError(uid)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", no_entry)
+    if home is None:
+        monkeypatch.delenv("HOME", raising=False)
+    else:
+        monkeypatch.setenv("HOME", home)
+    assert read_profile(None).values == {}

@@ -198,6 +198,18 @@ def test_an_answer_has_a_greatest_size(folder: Path, monkeypatch: pytest.MonkeyP
         client.ask(PLAN, Question("pause"))
 
 
+def test_the_answers_of_all_drains_share_a_size(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user may make hundreds of sockets that root's ps reads at once."""
+    answer = an_answer({}, {})
+    monkeypatch.setattr(client, "ANSWERS_MOST", len(answer))
+    with answering(folder / "one.sock", [answer]):
+        assert list(map(state_of, here(folder))) == ["draining"]
+        with answering(folder / "two.sock", repeat(b" " * 1000)):
+            assert list(map(state_of, here(folder))) == ["draining", "silent"]
+
+
 def test_a_link_to_the_socket_of_another_drain_is_not_followed(
     server: ControlServer, folder: Path
 ) -> None:

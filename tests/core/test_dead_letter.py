@@ -246,6 +246,18 @@ def test_a_damaged_letter_is_reported_with_its_place(fields: dict[str, object]) 
         read_letter(Message(DEAD, 17, written.key, written.value, 1, [(name, header), *rest]))
 
 
+def test_a_letter_of_another_python_is_whole() -> None:
+    """Which characters ``repr`` shows as they are depends on Python's version."""
+    written = Sample("\N{FOX FACE} ü \x85").letter()
+    (name, told), *rest = written.headers
+    header = orjson.loads(told or b"") | {"sub_key": ascii("\N{FOX FACE} ü \x85")}
+    assert header != orjson.loads(told or b"")
+    letter = read_letter(
+        Message(DEAD, 17, written.key, written.value, 1, [(name, orjson.dumps(header)), *rest])
+    )
+    assert letter.key == "\N{FOX FACE} ü \x85"
+
+
 @given(mutated_letters())
 def test_whatever_stands_in_a_record_it_is_a_letter_or_left_alone(message: Message) -> None:
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from confluent_kafka import Producer
 
 from drainer.errors import Interrupted, TopicGone
 from drainer.kafka import reader as reader_module
@@ -195,6 +196,30 @@ def test_a_frozen_broker_is_reported_and_waited_for(
             own_broker.resume()
         reader.read()
     assert reader.offsets() == list(range(3000))
+
+
+def test_a_zstd_batch_beyond_a_limit_of_the_client_ends_it_with_the_way_out(
+    broker: Broker, topic_name: str
+) -> None:
+    Topic(broker.bootstrap_servers, topic_name)
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "compression.type": "zstd",
+            "message.max.bytes": 10 * MIB,
+        }
+    )
+    producer.produce(topic_name, bytes(8 * MIB))
+    assert producer.flush(10) == 0
+    small = ClientSettings.load(
+        broker.bootstrap_servers, None, [f"receive.message.max.bytes={2 * MIB}"]
+    )
+    with (
+        Reader(small, topic_name, {0: (0, 1)}) as refused,
+        pytest.raises(Interrupted, match=r"can't read .* Decompression") as raised,
+    ):
+        refused.read()
+    assert "-X receive.message.max.bytes=" in (raised.value.hint or "")
 
 
 def test_a_login_that_is_not_accepted_ends_it(broker: Broker, topic_name: str) -> None:

@@ -116,6 +116,16 @@ def test_control_characters_are_refused_with_their_place(
         ClientSettings.load("a:1\0,b:2")
 
 
+def test_a_topic_property_has_one_name() -> None:
+    with pytest.raises(UsageError, match=r"can't set auto\.offset\.reset: a drain never jumps"):
+        ClientSettings.load("a:1", None, ["topic.auto.offset.reset=earliest"])
+    assert ClientSettings.load("a:1", None, ["topic.acks=0"]).properties == {"acks": "0"}
+
+
+def test_bootstrap_servers_may_end_in_a_line_end_as_a_mounted_secret_does() -> None:
+    assert ClientSettings.load("a:1\n").bootstrap_servers == "a:1"
+
+
 def test_a_certificate_and_a_file_of_windows_have_line_ends(properties: Path) -> None:
     pem = "-----BEGIN CERTIFICATE-----\r\nMIIB\n-----END CERTIFICATE-----"
     settings = ClientSettings.load("a:1", None, [f"ssl.ca.pem={pem}"])

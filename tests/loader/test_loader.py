@@ -592,6 +592,17 @@ def test_a_module_of_a_package_is_found_by_its_own_imports() -> None:
     assert len(set(found)) == 3
 
 
+def test_imports_that_can_not_be_looked_at_or_parsed_stop_nothing() -> None:
+    """The handler may do without them, and a chain of imports may be long."""
+    write("deep.py", f"x = {'-' * 200_000}1")
+    for number in range(1200):
+        write(f"m{number}.py", f"import m{number + 1}")
+    write("mine.py", f"{dedent(CLASS)}\nif not Reindex:\n    import deep, m0, {'n' * 300}")
+    known = code_of("mine.py:Reindex")
+    write("m1200.py", "x = 2")
+    assert code_of("mine.py:Reindex") != known
+
+
 def test_another_python_is_no_change_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     write("parent.py", CLASS)
     write("mine.py", "import abc, parent\nclass Reindex(parent.Reindex, abc.ABC): ...")

@@ -178,6 +178,15 @@ def test_a_sandbox_of_another_user_is_left_alone(folder: Path, theirs: str) -> N
     assert sandbox.down(folder)
 
 
+def test_no_broker_is_started_where_others_can_write(folder: Path) -> None:
+    """``down`` would refuse to end it."""
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(SandboxRefused, match=r"not a sandbox of yours: .* is writable by everyone"):
+        _up(folder)
+    assert not list(folder.iterdir())
+
+
 def test_down_removes_nothing_that_is_not_a_sandbox_s(folder: Path) -> None:
     _leave(folder, process=None)
     (folder / "thesis.tex").write_text("years of work")

@@ -27,7 +27,7 @@ from drainer.core.progress import Progress
 from drainer.errors import PlanGone, PlanNotWritten, PlanRefused
 from drainer.ownership import read_own
 from drainer.store import atomic_file, plan_file
-from drainer.store.plan_file import PlanFile, default_path
+from drainer.store.plan_file import PlanFile, default_path, plan_at
 from privileges import without_privileges
 
 LATER = replace(with_progress(PLAN, p0=progress(160)), generation=8)
@@ -190,6 +190,23 @@ def test_a_link_in_the_way_is_not_followed(file: PlanFile, monkeypatch: pytest.M
     assert precious.read_text() == "mine"
     assert not journal.is_symlink()
     assert mode_of(journal) == 0o600
+
+
+def test_a_link_to_a_plan_is_that_plan_with_its_journal_and_lock(file: PlanFile) -> None:
+    begun(file)
+    link = file.path.parent / "elsewhere" / "mine.plan.json"
+    link.parent.mkdir()
+    link.symlink_to(file.path)
+    linked = plan_at(link)
+    assert linked.load() == file.load()
+    assert linked.load().records == 1
+    file.hold()
+    with pytest.raises(PlanRefused, match="another drainer process uses"):
+        linked.hold()
+    file.release()
+    linked.write(LATER)
+    assert file.load().written == LATER
+    assert link.is_symlink()
 
 
 def test_the_plan_is_synced_before_it_takes_its_name(
