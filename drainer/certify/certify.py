@@ -49,7 +49,7 @@ def certify(
     certificate = split_report(subject, messages)
     handled = 0
     if state is None:
-        found = _unchecked("handle was not called: there is no state function")
+        found = _unchecked("handle was not called: add --handle, or state=… in a test")
     elif certificate.broken:
         found = _unchecked("not checked: split breaks a law")
     else:

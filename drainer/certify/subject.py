@@ -33,15 +33,17 @@ def message(
     partition: int = 0,
     topic: str = TOPIC,
     timestamp: int | None = None,
-    headers: Sequence[tuple[str, bytes | None]] = (),
+    headers: Iterable[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None] = (),
 ) -> Message:
     """A message as ``split`` receives it.
 
     ``value`` is bytes, text (which is encoded in UTF-8), None, or anything else that JSON can hold.
+    ``headers`` are pairs, or a mapping; their text is encoded too.
     """
     origin = Origin(topic, TOPIC_ID, partition)
-    encoded = key.encode() if isinstance(key, str) else key
-    return Message(origin, offset, encoded, _encoded(value), timestamp, headers)
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    encoded = [(name, _encoded(each)) for name, each in pairs]
+    return Message(origin, offset, _encoded(key), _encoded(value), timestamp, encoded)
 
 
 def messages(values: Iterable[Value], key: bytes | str | None = None) -> list[Message]:

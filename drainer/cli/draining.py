@@ -124,7 +124,8 @@ def preview_and_drain(
         oversight.ended(terminal, summary)
         write_page(terminal, report, partial(drain_page, action, summary, history))
     except (Exception, KeyboardInterrupt) as error:  # which changes nothing of how it ended
-        terminal.warn(f"the drain is over, but its report is incomplete: {describe(error)}")
+        why = "interrupted" if isinstance(error, KeyboardInterrupt) else describe(error)
+        terminal.warn(f"the drain is over, but its report is incomplete: {why}")
     return summary.exit_code
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -38,8 +40,8 @@ class _TwoLengths:
 
     @contextmanager
     def _short(self: Any, ctx: Any) -> Iterator[int]:
-        basic = {name for name, each in options_of(self).items() if each.basic}
-        is_short = bool(basic) and len(self.params) > SHORT_OF and ALL not in ctx.meta
+        basic = {} if ALL in ctx.meta else _basic(self)
+        is_short = bool(basic)
         params = [each for each in self.get_params(ctx) if isinstance(each, _SHOWN)]
         before = [(each, dict(vars(each))) for each in params]
         left_out = 0
@@ -51,6 +53,8 @@ class _TwoLengths:
                 vars(each)["rich_help_panel"] = None
             elif each.opts == [ALL]:
                 each.hidden = ALL not in ctx.meta
+            if isinstance(each, TyperArgument) and each.metavar:  # typer would add braces
+                vars(each)["_usage_display_name"] = partial(str, each.metavar)
             vars(each)["show_envvar"] = ALL in ctx.meta
             vars(each)["_get_number_range_help_str"] = lambda: None  # how Python would say it
             if isinstance(each, TyperArgument) or each.is_flag:
@@ -91,14 +95,25 @@ def in_our_words(error: Any) -> UsageError:
     context, param = error.ctx, getattr(error, "param", None)
     text, _, near = error.message.rstrip(".?").partition(". Did you mean ")
     text = text.removeprefix("Value error, ")
+    text = re.sub(r"^Got unexpected extra arguments?(?:\(s\))? \((.*)\)$", r"unexpected: \1", text)
     text = f"{text[:1].lower()}{text[1:]}"
     if param is not None:
         by = {"ENVIRONMENT": f" in {param.envvar}", "DEFAULT_MAP": " in the profile"}
         source = context.get_parameter_source(param.name)
         text = f"{_word(param)}{by.get(source.name, '')}: {text}"
     near = near or " or ".join(getattr(error, "possibilities", None) or ())
-    hint = f"Did you mean {near}?" if near else f"See `{context.command_path} --help`."
+    hint = f"Did you mean {near}?" if near else f"See `{context.command_path} {_page(error)}`."
+    root = context.find_root()
+    named = getattr(error, "option_name", None)
+    if context is not root and any(named in each.opts for each in root.command.params):
+        hint = f"Put it before the command: `{root.command_path} {named} …`."
     return UsageError(text, hint=hint)
+
+
+def _page(error: Any) -> str:
+    """The help that has the option of an error."""
+    basic, param = _basic(error.ctx.command), getattr(error, "param", None)
+    return ALL if basic and param is not None and param.name not in basic else "--help"
 
 
 def _missing(context: Any, params: list[Any]) -> UsageError:
@@ -123,6 +138,12 @@ def _missing(context: Any, params: list[Any]) -> UsageError:
 def _word(param: Any) -> str:
     """How a parameter is named where it is typed."""
     return min(param.opts, key=len) if isinstance(param, TyperOption) else param.metavar
+
+
+def _basic(command: Any) -> Mapping[str, Option]:
+    """The options of its short help; none when that has them all."""
+    basic = {name: each for name, each in options_of(command).items() if each.basic}
+    return basic if len(command.params) > SHORT_OF else {}
 
 
 def options_of(command: Any) -> Mapping[str, Option]:

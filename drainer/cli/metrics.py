@@ -54,7 +54,7 @@ class Watching:
         help="After the end, serve metrics this long for the last scrape.",
     )
     log_format: LogFormat = option(
-        default=LogFormat.TEXT, resumes=True, help="json: one object per line, and no questions."
+        default=LogFormat.TEXT, resumes=True, help="json: one object per line; needs --yes."
     )
 
     @contextmanager

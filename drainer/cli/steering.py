@@ -83,7 +83,12 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
     """``name=value`` texts as JSON values, by field. Raises UsageError."""
     values: dict[str, Any] = {}
     given = list(texts)
-    pairs = parse_pairs(given)
+    try:
+        pairs = parse_pairs(given)
+    except UsageError:
+        raise UsageError(
+            "an option to set must be NAME=VALUE", hint="Write it as concurrency=50."
+        ) from None
     if len(pairs) < len(given):
         raise UsageError("an option is set twice", hint="Set each option once.")
     for name, text in pairs.items():

@@ -121,9 +121,7 @@ def parse_pairs(texts: Iterable[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             # It is not shown: it may be a secret.
-            raise UsageError(
-                "takes name=value, but got something else", hint="Write it as index=orders."
-            )
+            raise UsageError("must be NAME=VALUE", hint="Write it as index=orders.")
         pairs[name.strip()] = value
     return pairs
 

@@ -154,15 +154,15 @@ class Failures:
         if self._breaker.open:
             _, most_s, option, what = self._patience
             return (
-                f"{what}: drainer tries one sub-message at a time, for up to"
-                f" {round_duration(most_s)} ({option}): {self._outage}. If only these messages are"
-                " bad, `drainer set PLAN breaker=off` gives them up"
+                f"{what} ({self._outage}): drainer tries one sub-message at a time, for up to"
+                f" {round_duration(most_s)} ({option}). If only these messages are bad, `drainer"
+                " set PLAN breaker=off` gives them up"
             )
         if self._policy.doubts and self._nothing_else_runs:
             return (
-                f"{counted(len(self._policy.doubts), 'sub-message')} failed, and nothing has"
-                " succeeded since to show whether the downstream is away: drainer tries again for"
-                f" {round_duration(self._settings.max_doubt_s)} (--max-doubt): {self._last_kind}"
+                f"{counted(len(self._policy.doubts), 'sub-message')} failed ({self._last_kind}),"
+                " and nothing has succeeded since to show whether the downstream is away: drainer"
+                f" tries again for {round_duration(self._settings.max_doubt_s)} (--max-doubt)"
             )
         return None if self._sink is None else self._sink.trouble
 

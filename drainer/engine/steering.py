@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from drainer.core.event import Deed, Event
-from drainer.core.listed import counted
+from drainer.core.listed import counted, round_duration
 from drainer.engine.control import (
     Asked,
     Change,
@@ -162,7 +162,7 @@ class Steering:
             self._unpause_s = self._runtime.monotonic() + for_s
             ends = self._runtime.wall() + timedelta(seconds=for_s)
             until = ends.isoformat(timespec="milliseconds")
-        details = () if for_s is None else (f"for {for_s:g}s",)
+        details = () if for_s is None else (f"for {round_duration(for_s)}",)
         self.paused = Paused(self._event(Deed.PAUSED, asked, details), until)
         self._drain.hold_back()  # from this answer on
         self._note(self.paused.event)

@@ -205,7 +205,7 @@ class Hosts(Engines):
         default=None,
         parse=read_login,
         metavar="FILE",
-        help="File with `user password` for JMX.",
+        help="File with one line for JMX: `user password`.",
     )
     shared_cluster: bool = option(
         basic=True,
@@ -301,7 +301,7 @@ def compare(
     report: Report,
     terminal: Terminal,
 ) -> None:
-    """Show several results side by side, each combination of what was swept.
+    """Show several results side by side, for each combination of settings.
 
     Examples:
 
@@ -318,7 +318,7 @@ def compare(
 def cleanup(kafka: Kafka, yes: Yes, terminal: Terminal) -> None:
     """Remove test topics that a killed `drainer limits` left behind.
 
-    It removes only topics with such a name that nothing writes to now.
+    It removes only topics that have the name of a test topic and that nothing writes to.
 
     Examples:
 

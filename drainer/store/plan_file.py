@@ -59,10 +59,20 @@ def default_path(topic: str, group: str) -> Path:
 
 
 def parse_place(text: str) -> PlanPlace:
-    """A path, ``file://`` before it or not, or the URI of an object."""
-    if text.startswith("file://"):
-        return Path(unquote(urlsplit(text).path))
-    return text if "://" in text else Path(text)
+    """A path, ``file://`` before it or not, or the URI of an object.
+
+    Raises UsageError when a path does not name a file, as ``.`` and an empty text don't.
+    """
+    is_file = text.startswith("file://")
+    if "://" in text and not is_file:
+        return text
+    path = Path(unquote(urlsplit(text).path) if is_file else text)
+    if not path.name:
+        raise UsageError(
+            f"{text!r} is not the name of a file",
+            hint="Name the plan, such as TOPIC.GROUP.plan.json.",
+        )
+    return path
 
 
 def absolute(place: PlanPlace) -> PlanPlace:

@@ -94,10 +94,11 @@ def status_line(status: Status) -> str:
     words = [
         figures.duration(status.elapsed_s),
         figures.percent(share_finished(status.partitions)),
-        f"eta {figures.duration(status.eta_s)}",
     ]
-    if status.stopping is None:
-        words.append(f"limited by {limit(status)}")
+    if not all(part.complete for part in status.partitions):
+        words.append(f"eta {figures.duration(status.eta_s)}")
+        if status.stopping is None:
+            words.append(f"limited by {limit(status)}")
     for each in facts(status):
         note = f" ({each.note})" if each.note else ""
         words.append(f"{each.label} {each.value}{note}")

@@ -145,7 +145,12 @@ def test_a_value_that_makes_no_sense_is_a_usage_error(words: str, named: str) ->
         ("set", "missing PLAN, NAME=VALUE...", "Add PLAN NAME=VALUE..."),
         ("run --tpoic t", "no such option: --tpoic", "Did you mean --topic"),
         ("run --topic", "option '--topic' requires an argument", "`drainer run --help`"),
-        ("run --order no", "--order: 'no' is not one of", "`drainer run --help`"),
+        ("run --order no", "--order: 'no' is not one of", "`drainer run --help-all`"),
+        ("ps -o no", "-o: 'no' is not one of", "`drainer ps --help`"),
+        ("ps folder", "unexpected: folder", "`drainer ps --help`"),
+        ("run --profile p", "no such option: --profile", "the command: `drainer --profile …`"),
+        ("plan show .", "'.' is not the name of a file", "TOPIC.GROUP.plan.json"),
+        ("run --topic t --group g --handler count -b b:1 --plan=", "--plan '' is not", "Name the"),
         ("dead lst", "no such command 'lst'", "Did you mean 'list'?"),
         ("dance", "no such command 'dance'", "`drainer --help`"),
         ("--loud run", "no such option: --loud", "`drainer --help`"),
@@ -161,6 +166,13 @@ def test_what_is_wrong_with_the_words_is_told_as_every_error(
     assert first.startswith(f"error: {error}")
     assert second.startswith("hint: ")
     assert hint in second
+
+
+@pytest.mark.parametrize("usage", ["set [OPTIONS] PLAN NAME=VALUE...", "watch [OPTIONS] [PLAN]"])
+def test_the_usage_has_arguments_as_errors_name_them(usage: str) -> None:
+    name = usage.partition(" ")[0]
+    found = CliRunner().invoke(app, [name, "--help"], prog_name="drainer", env={"COLUMNS": "200"})
+    assert f"Usage: drainer {usage} " in found.stdout
 
 
 def test_a_wrong_value_is_told_with_the_variable_that_has_it() -> None:

@@ -92,6 +92,7 @@ def test_what_makes_no_sense_is_a_usage_error(
         ("max_failure=2%", "there is no option max_failure", "Did you mean max-failures?"),
         ("group=other", "group can't change while a drain runs", "Set one of "),
         ("xyz=1", "there is no option xyz", "Set one of "),
+        ("concurrency", "an option to set must be NAME=VALUE", "Write it as concurrency=50."),
     ],
 )
 def test_an_option_that_can_not_be_set_is_told_from_one_that_there_is_not(
@@ -115,7 +116,7 @@ def test_pairs_are_names_and_values_and_what_is_none_is_not_shown() -> None:
     for text in ("", "hush", "=1", " =1"):
         with pytest.raises(UsageError) as caught:
             parse_pairs(["fine=1", text])
-        assert str(caught.value) == "takes name=value, but got something else"
+        assert str(caught.value) == "must be NAME=VALUE"
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_the_checks_of_split_call_no_handle_and_touch_no_group(
         "✓ split gives the same again, here, in other processes and at other times" in outcome.out
     )
     assert (
-        "- different sub-keys commute: handle was not called: there is no state function"
+        "- different sub-keys commute: handle was not called: add --handle, or state=… in a test"
         in outcome.out
     )
     assert f"{2 * COUNT} sub-messages" in outcome.out

@@ -53,7 +53,7 @@ def test_what_makes_no_sense_on_spark_is_a_usage_error(command: Command, topic: 
         ("--master", "yarn", "a place to record what is done"),
         ("--master", "sc://h", "Spark Connect"),
         ("--spark-conf", "spark.speculation=true", "twice"),
-        ("--spark-conf", "hidden", "takes name=value"),
+        ("--spark-conf", "hidden", "must be NAME=VALUE"),
         ("--wave", "2 pages", "not a size"),
         ("--archive", "none.zip", "does not exist"),
     ):

@@ -509,6 +509,7 @@ def test_only_unclear_failures_left_that_nothing_speaks_against_are_an_outage() 
     assert "--max-outage" in str(run.halted)
     assert any("breaker=off" in each for each in run.troubles)
     assert any("for up to 1h (--max-outage)" in each for each in run.troubles)
+    assert all("RuntimeError" in each.partition(": drainer")[0] for each in run.troubles)
 
 
 def test_a_few_unclear_failures_at_the_end_beside_calls_that_end_well_are_given_up() -> None:

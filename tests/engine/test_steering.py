@@ -132,6 +132,7 @@ def test_a_pause_may_end_by_itself(tmp_path: Path) -> None:
     summary = drained(rehearsal, handler, lambda person: person.asks(Pause(0.2)))
     assert summary.exit_code == 0
     assert [each.what for each in summary.history] == [Deed.PAUSED, Deed.UNPAUSED, Deed.ENDED]
+    assert summary.history[0].details == ("for 200ms",)
 
 
 @both_kinds

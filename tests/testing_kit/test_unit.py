@@ -82,6 +82,7 @@ def test_a_message_is_made_of_nothing_or_of_what_is_named() -> None:
     assert (empty.topic, empty.partition, empty.offset) == ("orders", 0, 0)
     assert (empty.key, empty.value, empty.timestamp) == (None, None, None)
     assert (made.offset, made.value, made.headers) == (7, b"[1]", [("trace", b"t")])
+    assert testing.message(headers={"trace": "t"}).headers == made.headers
 
 
 def test_options_are_text_as_the_command_line_gives_them() -> None:

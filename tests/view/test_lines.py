@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from drainer.engine.status import FailureStatus
 from drainer.view.lines import LineView, start_line, status_line
 from drainer.view.live import LiveView, progress_view
@@ -46,8 +48,16 @@ def test_the_line() -> None:
     assert "  concurrency 310 (auto, trying more)  " in line
     assert "  in trouble  committed " in line
     assert "concurrency auto, 2,000 at most, plan" in start_line(status)
-    assert "eta unknown" in status_line(samples.status(0, eta_s=None))
+    assert "eta unknown" in status_line(samples.status(eta_s=None))
     assert status_line(samples.status(200)).endswith("+192 more")
+
+
+def test_the_line_of_a_drain_that_is_done_neither_estimates_nor_says_what_limits_it() -> None:
+    status = samples.status(eta_s=None)
+    done = tuple(replace(each, watermark=each.end) for each in status.partitions)
+    line = status_line(replace(status, partitions=done))
+    assert "eta" not in line
+    assert "limited by" not in line
 
 
 def test_trouble_and_stopping_are_told_at_once_and_only_once() -> None:

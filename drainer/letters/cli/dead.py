@@ -40,7 +40,7 @@ def list_(
     """Count a topic's outstanding dead letters and list the newest.
 
     This reads the whole topic and touches nothing. A redriven letter stays in the topic. The
-    redrive's group and receipts tell which letters are outstanding. A letter that dies again is a
+    redrive's group and receipts show which letters are outstanding. A letter that dies again is a
     new letter.
 
     Example: `drainer dead list --dead-letter-topic orders.indexer.dead -b localhost:9092`

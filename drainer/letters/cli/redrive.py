@@ -40,7 +40,7 @@ def redrive(
         ),
     ],
     max_redrives: Annotated[
-        int, option(default=3, min=1, help="Leave letters that were redriven this often.")
+        int, option(default=3, min=1, help="Leave letters that were redriven this many times.")
     ],
     accept_repeats: Annotated[
         bool,
