@@ -196,6 +196,7 @@ def test_ps_lists_what_was_killed_or_stopped_in_this_folder_and_how_to_resume_it
         command.wait_for(running, "done", 19)
         is_in_state(command, topic, "draining")
         if topic is killed:
+            is_written(command.plan(topic))  # ps does not read the journal
             running.kill()
     steer(command, stopped, "stop", "--now")
     running.ends(4)
@@ -211,6 +212,16 @@ def test_ps_lists_what_was_killed_or_stopped_in_this_folder_and_how_to_resume_it
         command.gate.touch()
         command(*resume.split()[1:], "--yes", *command.options(gate=command.gate))
         assert listed(command, topic) is None
+
+
+def is_written(plan: Path) -> None:
+    """Returns once the plan has all that was done before."""
+
+    def generation() -> int:
+        return int(json.loads(plan.read_text())["generation"])
+
+    enough = generation() + 2  # the next one may have begun already
+    eventually(lambda: generation() >= enough, f"{plan} is written")
 
 
 # --- set

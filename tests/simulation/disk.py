@@ -127,7 +127,8 @@ class Disk:
         self._step(f"disk rename {name} to {new}")
         self._change({new: self.files[name], name: None})
 
-    def unlink(self, name: str) -> None:
+    def unlink(self, path: Path | str, dir_fd: int | None = None) -> None:
+        name = _name(path)
         self._step(f"disk remove {name}")
         if name not in self.files:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", name)
