@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,10 @@ def test_a_message_becomes_elements_of_a_list_or_itself() -> None:
         assert subs(None, **options) == [(b"key", None)]  # a tombstone has its own key only
 
 
-def test_the_split_of_another_handler_can_be_had(tmp_path: Path) -> None:
+def test_the_split_of_another_handler_can_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "mine.py").write_text(
         "import drainer\n"
         "def split(message):\n"
