@@ -354,8 +354,8 @@ a-state-in-a-sticky-folder-is-anybody-s (trusted files): store/test_objects.py
 +        if not status.st_mode & stat.S_ISVTX:
 drainer/loader.py
 a-neighbour-is-not-code (trusted files): loader/test_loader.py
--            names = [f"{step.module or ''}.{each.name}" for each in step.names]
-+            names = []
+-                names = [f"{step.module or ''}.{each.name}" for each in step.names]
++                names = []
 drainer/cli/answer.py
 silence-means-yes (confirmation): cli_units/test_answer.py
 -    if answer is None:

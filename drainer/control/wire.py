@@ -7,9 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
-from drainer.core.codec import JsonRecord, builtins
+from drainer.core.codec import JsonRecord, builtins, convert
 from drainer.engine.control import Change, Pause, Request, Stop, Unpause
 from drainer.engine.status import Metric, Shown, Status
 from drainer.errors import UsageError
@@ -121,11 +119,8 @@ def encode_status(status: Status) -> dict[str, Any]:
 def decode_status(body: Mapping[str, Any]) -> Status:
     """Raises ValueError."""
     engine = body.get("engine")
-    try:
-        plain = msgspec.convert({**body, "engine": None}, Status, str_keys=True, dec_hook=_parse)
-        told = None if engine is None else msgspec.convert(engine, EngineTold)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from None
+    plain = convert({**body, "engine": None}, Status, _parse)
+    told = None if engine is None else convert(engine, EngineTold)
     return replace(plain, engine=told)
 
 

@@ -62,6 +62,7 @@ _OF_CODE = {
 }
 _IN_A_COMMAND = re.compile(r"sasl\.kerberos\.(principal|keytab)")
 _NO_COMMAND = re.compile(r"[\w.@/:+-]*", re.ASCII)
+_NAMED_TOPIC = ("topic.metadata.", "topic.blacklist")  # the whole names of properties
 
 # What a shared file may say of producers, and what drainer's own must not do: lose a record, write
 # it twice, or out of order.
@@ -267,7 +268,9 @@ def _pair(text: str, place: str) -> tuple[str, str]:
         raise UsageError(
             f"{place} is not name=value", hint="Write it as security.protocol=SASL_SSL."
         )
-    name, value = name.strip().removeprefix("topic."), value.strip()  # as librdkafka takes it
+    name, value = name.strip(), value.strip()
+    if not name.startswith(_NAMED_TOPIC):
+        name = name.removeprefix("topic.")  # as librdkafka takes it
     _insist_on_text(name, place)
     _insist_on_text(value, place, allowed="\r\n" if name.endswith(".pem") else "")
     return name, value

@@ -120,6 +120,9 @@ def test_a_topic_property_has_one_name() -> None:
     with pytest.raises(UsageError, match=r"can't set auto\.offset\.reset: a drain never jumps"):
         ClientSettings.load("a:1", None, ["topic.auto.offset.reset=earliest"])
     assert ClientSettings.load("a:1", None, ["topic.acks=0"]).properties == {"acks": "0"}
+    refresh = ["topic.metadata.refresh.interval.ms=9000"]  # that is its name
+    settings = ClientSettings.load("a:1", None, refresh)
+    settings.consumer({**settings.properties, "group.id": "g"}).close()
 
 
 def test_bootstrap_servers_may_end_in_a_line_end_as_a_mounted_secret_does() -> None:

@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 
 import msgspec
 
+from drainer.core.codec import convert
 from drainer.errors import DrainerError, Interrupted
 from drainer.limits.search.reading import Report
 from drainer.limits.search.trial import Point
@@ -188,7 +189,7 @@ class TrafficCoordinator:
             if "failure" in said:
                 self.lost = self.lost or error_of(said["failure"])
                 return
-            self._take(task, msgspec.convert(said, Report))
+            self._take(task, convert(said, Report))
 
 
 def _set_patience(reached: socket.socket, option: int, seconds: int) -> None:
