@@ -687,6 +687,7 @@ def test_a_socket_that_is_removed_comes_again(
 # --- Spark
 
 
+@pytest.mark.long
 def test_on_spark_a_drain_is_changed_paused_and_stopped_the_same_way(
     command: Command, make_topic: MakeTopic, cluster: Cluster
 ) -> None:

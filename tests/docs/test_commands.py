@@ -32,7 +32,7 @@ from drainer.errors import Refused
 COMMAND: Any = get_command(app)
 ENDS_A_COMMAND = ("|", ">", "<", "&", "&&")
 TUTORIAL = "docs/tutorial.md"
-QUICK = ("README.md", "docs/howto/tonight.md")  # the others are long
+QUICK = ("README.md",)  # the others are long
 # Options of other programs that pages name, and those that typer adds.
 OTHERS = {
     "--help",

@@ -77,6 +77,7 @@ def test_the_pages_can_be_read_in_an_afternoon() -> None:
     assert sum(len(page.read_text().split()) for page in pages) <= WORDS_MOST
 
 
+@pytest.mark.long
 def test_the_site_is_made_without_a_warning_or_the_network(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
