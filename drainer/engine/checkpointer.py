@@ -262,24 +262,22 @@ class Checkpointer:
         """Writes the journal when it is due, for a loop that is kept from calling in time."""
         if now_s < self._due_s:
             return
+        interval_s = self._journal_interval_s
+        self._due_s = now_s + interval_s
         try:
-            self._keep_up(now_s)
+            self.note()
         except DrainerError as error:
             self._failed(error)
+            return
+        written_s = self._runtime.monotonic()
+        self._took_s.append(written_s - now_s)
+        pause_s = min(min(self._took_s) / JOURNAL_SHARE, JOURNAL_SLOWEST_S)
+        self._due_s = written_s + max(interval_s, pause_s)
 
     async def _keep_journal(self) -> None:
         while True:  # after a failure too: what finishes while the drain stops is still written
             self.keep_up(self._runtime.monotonic())
             await asyncio.sleep(self._due_s - self._runtime.monotonic())
-
-    def _keep_up(self, now_s: float) -> None:
-        interval_s = self._journal_interval_s
-        self._due_s = now_s + interval_s
-        self.note()
-        written_s = self._runtime.monotonic()
-        self._took_s.append(written_s - now_s)
-        pause_s = min(min(self._took_s) / JOURNAL_SHARE, JOURNAL_SLOWEST_S)
-        self._due_s = written_s + max(interval_s, pause_s)
 
     async def _keep_plan(self) -> None:
         while True:

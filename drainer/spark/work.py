@@ -74,7 +74,6 @@ class WaveRunner:
     totals: Callable[[], Totals]
 
     def __post_init__(self) -> None:
-        self._end_drain = self.end
         self._schedule = Schedule()
         self._waves: dict[int, PreparedWave] = {}  # of which something is to be handled
         self._waves_read = 0
@@ -102,7 +101,7 @@ class WaveRunner:
 
     def _end(self, cause: BaseException | None) -> None:
         self.reader.stop()
-        self._end_drain(cause)
+        self.end(cause)
 
     async def run(self) -> None:
         """Until nothing is left, or something has ended the drain.
