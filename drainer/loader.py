@@ -42,8 +42,9 @@ from drainer.errors import DrainerError, Refused, SplitFailed, UsageError
 from drainer.handler import Context, Fatal, Handler, Retry, Skip
 from drainer.mask import error_text
 from drainer.message import Message, SubMessage, Unsplit
+from drainer.model.redrive import RedriveSettings
 from drainer.policy.dead_letter import text_of
-from drainer.policy.redrive import Redriven, RedriveSettings, Split, selects
+from drainer.policy.redrive import Redriven, Split, selects, split_letter
 
 ENTRY_POINTS = "drainer.handlers"
 _NOT_OF_HANDLERS = (
@@ -90,10 +91,10 @@ class LoadedHandler:
         handle, handle_bundle = self.handle, self.handle_bundle
         left_alone: Counter[str] = Counter()
         own = None if self.split is None else partial(split_or_reject, self.split)
-        split_letter = partial(redrive.split, split=own)
+        split_own = partial(split_letter, redrive, split=own)
 
         def split(message: Message) -> Iterator[SubMessage]:
-            for sub in split_letter(message):
+            for sub in split_own(message):
                 if not selects(sub):
                     left_alone[sub.payload] += 1
                 yield sub
@@ -113,7 +114,7 @@ class LoadedHandler:
         handler.handle_bundle = together
         if self.bundling is not None:  # a letter is redriven as what it was, under its own name
             handler.bundling = replace(self.bundling, coalesce=None)
-        handler.split, handler.split_letter = split, split_letter
+        handler.split, handler.split_letter = split, split_own
         handler.whole_messages = False  # it gets the letter's own message
         handler.left_alone = left_alone
         handler.selects = selects

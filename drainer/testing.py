@@ -31,13 +31,13 @@ from drainer.core.identity import identify
 from drainer.engine.failures import judged
 from drainer.engine.ports import Told
 from drainer.engine.runtime import UNSIGNALLED
-from drainer.engine.settings import LocalSettings
 from drainer.engine.workers import Work, insist_on_done
 from drainer.handler import Context, Fatal, Retry, Skip
 from drainer.loader import LoadedHandler, split_or_reject
 from drainer.message import Message, SubMessage, Unsplit
+from drainer.model.failures import FailureSettings, Limit, OnFailure
+from drainer.model.settings import LocalSettings
 from drainer.operations.in_memory import drain_of
-from drainer.policy.failures import FailureSettings, Limit, OnFailure
 
 __all__ = [
     "Certificate",

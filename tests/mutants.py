@@ -287,6 +287,7 @@ outage-at-the-end-is-doubt (failure policy, what is left): engine/test_outage.py
 -        return len(new) > 1 and self._ended - min(new) < HEALTHY * len(new)
 +            return bool(new)
 +        return False
+drainer/model/failures.py
 one-more-than-max-failures (failure policy, --max-failures): core/test_failures.py
 -            return given_up > self.count
 +            return given_up > self.count + 1

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from drainer.core.codec import builtins
 from drainer.errors import EXIT_DONE, EXIT_FOUND
+from drainer.model.codec import builtins
 
 
 class Level(Enum):

@@ -26,14 +26,14 @@ from drainer.engine.control import Control, typed
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.engine.runtime import THIS_PROCESS
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Resuming, Status
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
 from drainer.loader import describe
+from drainer.model.rate_cap import CapCurve
+from drainer.model.settings import LocalSettings
 from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, nothing_to_drain
-from drainer.policy.rate_cap import CapCurve
 from drainer.store.plan_file import PlanPlace
 from drainer.view.live import ProgressView, progress_view
 from drainer.view.now import LivePage

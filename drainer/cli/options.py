@@ -26,16 +26,16 @@ from drainer.cli.values import (
 from drainer.core.classes import Classes
 from drainer.core.order import Order
 from drainer.engine.control import reason_of
-from drainer.engine.settings import LocalSettings
 from drainer.errors import UsageError
 from drainer.loader import load_handler
+from drainer.model.concurrency import Concurrency
+from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.model.rate_cap import CapCurve
+from drainer.model.rules import RuleSettings, SkipRule
+from drainer.model.settings import LocalSettings
 from drainer.operations.start import Request
-from drainer.policy.concurrency import Concurrency
-from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
-from drainer.policy.rate_cap import CapCurve
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.selection import Selection
-from drainer.policy.rules.settings import RuleSettings, SkipRule
 from drainer.store.plan_file import PlanPlace, parse_place
 from drainer.view.report.file import ReportFile
 

@@ -26,8 +26,8 @@ from drainer.cli.options import (
     SameSplit,
     load_limits,
 )
+from drainer.model.rules import RuleSettings
 from drainer.operations.resume import prepare_resume
-from drainer.policy.rules.settings import RuleSettings
 from drainer.store.plan_file import plan_at
 from drainer.view.terminal import Terminal
 

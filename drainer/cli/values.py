@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from drainer.errors import UsageError
-from drainer.policy.concurrency import Concurrency
+from drainer.model.concurrency import Concurrency
 
 _SIZES = {
     **{"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9},

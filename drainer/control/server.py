@@ -16,12 +16,12 @@ from typing import Self
 
 from drainer.control.place import LENGTH_MOST, folders, make_folder, socket_name
 from drainer.control.wire import LINE_MOST, About, Answer, Question, encode_status
-from drainer.core.codec import decode, encode
 from drainer.engine.control import Control, Stop, reason_of
 from drainer.engine.signals import BLOCKED_S
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Refused
 from drainer.loader import describe
+from drainer.model.codec import decode, encode
 from drainer.ownership import user_at_host
 from drainer.store.plan_file import PlanPlace
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
-from drainer.core.codec import JsonRecord, builtins, convert
 from drainer.engine.control import Change, Pause, Request, Stop, Unpause
 from drainer.engine.status import Metric, Shown, Status
 from drainer.errors import UsageError
+from drainer.model.codec import JsonRecord, builtins, convert
 from drainer.view.figures import sub_key
 
 LINE_MOST = 1 << 20  # bytes of a question

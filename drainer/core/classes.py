@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from drainer.core.codec import JsonRecord, Whole
 from drainer.core.progress import Counts
+from drainer.model.codec import JsonRecord, Whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from drainer.core.progress import DONE, Counts, Outcome, Progress
 from drainer.core.remainder import Remainder, Sample
 from drainer.errors import Halted
 from drainer.message import Barrier, Message, ShippedMessage, SubMessage, Unsplit, partition_of
+from drainer.model.rules import RuleAccount, RuleSettings
 from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
-from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
 # What the objects of one message and one sub-message take in memory beside the record's bytes, and
 # beside sub-keys and payloads (CPython 3.11, measured with tracemalloc).

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from drainer.core.codec import JsonRecord, Whole
+from drainer.model.codec import JsonRecord, Whole
 
 
 def clock(at: str) -> str:

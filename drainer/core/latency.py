@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from drainer.core.codec import JsonRecord
+from drainer.model.codec import JsonRecord
 
 PERCENTILES = 101  # p0, p1, … p100
 DIGITS = 6  # microseconds

@@ -14,7 +14,6 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from drainer.core.claims import ALL
-from drainer.core.codec import JsonRecord, Whole
 from drainer.core.progress import (
     OTHERWISE,
     Counts,
@@ -28,7 +27,8 @@ from drainer.core.progress import (
     join_ranges,
     subtract,
 )
-from drainer.policy.rules.settings import RuleAccount
+from drainer.model.codec import JsonRecord, Whole
+from drainer.model.rules import RuleAccount
 
 if TYPE_CHECKING:
     from drainer.core.plan import OffsetPlan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from drainer.core.codec import JsonRecord, Whole
 from drainer.mask import mask_text, masking
+from drainer.model.codec import JsonRecord, Whole
 
 NAMED_MOST = 1_000  # by a plan; the others are counted
 SHOWN_MOST = 20

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from drainer.core import codec
 from drainer.core.claims import (
     ALL,
     Claims,
@@ -22,7 +21,6 @@ from drainer.core.claims import (
     joins_of,
 )
 from drainer.core.classes import Classes
-from drainer.core.codec import JsonRecord, Whole
 from drainer.core.event import Deed, Event
 from drainer.core.joins import Joins
 from drainer.core.latency import Latency
@@ -40,11 +38,13 @@ from drainer.core.progress import (
     subtract,
 )
 from drainer.errors import PlanRefused, UsageError
-from drainer.policy.failures import FailureSettings
-from drainer.policy.rate_cap import CapCurve
-from drainer.policy.redrive import RedriveSettings
+from drainer.model import codec
+from drainer.model.codec import JsonRecord, Whole
+from drainer.model.failures import FailureSettings
+from drainer.model.rate_cap import CapCurve
+from drainer.model.redrive import RedriveSettings
+from drainer.model.rules import RuleAccount, RuleSettings
 from drainer.policy.rules.predicate import Predicate
-from drainer.policy.rules.settings import RuleAccount, RuleSettings
 
 FORMAT = "drainer-plan/5"
 EVENTS_FIRST, EVENTS_LAST = 100, 900  # of a history

@@ -11,9 +11,9 @@ from itertools import pairwise
 from operator import add, attrgetter, sub
 from typing import TYPE_CHECKING, Any
 
-from drainer.core.codec import JsonRecord, Whole
 from drainer.errors import SplitFailed
 from drainer.message import KeySums, Message, NoKeys
+from drainer.model.codec import JsonRecord, Whole
 
 Range = tuple[int, int]  # offsets [first, last + 1)
 Fates = Mapping["Outcome", tuple[Range, ...]]  # messages with a sub-message that ended so

@@ -13,7 +13,6 @@ from drainer.core.order import Order
 from drainer.demo.emergency import CUSTOMER, UPDATES_PER_MESSAGE, Index, Reindex, values
 from drainer.demo.fill import create_topic, fill
 from drainer.engine.loop import hurried_interpreter
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import EXIT_INTERRUPTED, DrainerError
 from drainer.insight.forecast.simulate import simulate
@@ -21,6 +20,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.message import Message, Origin, SubMessage
+from drainer.model.settings import LocalSettings
 from drainer.operations.drain import drain
 from drainer.operations.examine import examine, insist
 from drainer.operations.resume import prepare_resume

@@ -29,8 +29,8 @@ from drainer.errors import (
     PlanNotWritten,
     StateLost,
 )
-from drainer.policy.failures import FailureSettings
-from drainer.policy.rules.settings import RuleAccount
+from drainer.model.failures import FailureSettings
+from drainer.model.rules import RuleAccount
 
 COMMIT_TRIES = 10  # for the last commit, when a broker is slow to answer
 COMMIT_PAUSE_S = 1.0

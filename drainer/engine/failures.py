@@ -33,17 +33,15 @@ from drainer.escape import printable
 from drainer.handler import Fatal, GiveUp, Retry, Skip
 from drainer.loader import PAST, describe, described, split_failed
 from drainer.message import SubMessage, Unsplit
+from drainer.model.failures import AfterDead, FailureSettings, OnFailure
 from drainer.policy.admission import Admission, Rate, Retries
 from drainer.policy.failures import (
     HANDLER,
     IN_DOUBT,
     OTHERS_SUCCEED,
     UNSPLIT,
-    AfterDead,
     Decision,
     FailurePolicy,
-    FailureSettings,
-    OnFailure,
     Totals,
 )
 from drainer.policy.fault import Fault, as_retry, fault_of

@@ -39,7 +39,8 @@ from drainer.engine.watchdog import Watchdog
 from drainer.errors import HandleFailed, RecordsDeleted, ThreadsOverdue, both
 from drainer.handler import Context
 from drainer.loader import describe
-from drainer.policy.concurrency import Concurrency
+from drainer.model.concurrency import Concurrency
+from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.failures import Totals
 from drainer.policy.rules.rule_filter import RuleFilter
 
@@ -247,7 +248,7 @@ class LocalDrain:
         if concurrency.is_auto:
             _, most = self._first_and_most(concurrency)
             self._limiter = Limiter(
-                concurrency.search(self._meter.concurrency, most),
+                ConcurrencyLimit(self._meter.concurrency, most),
                 partial(work_done, self.dispatcher, self._failures),
                 lambda: self._workers.idle,
                 self.limit,

@@ -15,7 +15,8 @@ from drainer.core.progress import Counts
 from drainer.core.remainder import Remainder
 from drainer.engine.latencies import Latencies
 from drainer.engine.status import NO_LOAD, CapStatus, Load, PartitionStatus, RuleStatus, Status
-from drainer.policy.rate_cap import Cap, RateLimiter
+from drainer.model.rate_cap import Cap
+from drainer.policy.rate_cap import RateLimiter
 
 HOTTEST = 5
 WINDOW_S = 5.0  # what "now" means for the rate

@@ -13,13 +13,13 @@ from drainer.core.plan import OffsetPlan
 from drainer.engine.control import Control
 from drainer.engine.pump import Batch
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
 from drainer.errors import DrainerError
 from drainer.handler import Writer
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
-from drainer.policy.failures import FailureSettings
+from drainer.model.failures import FailureSettings
+from drainer.model.settings import LocalSettings
 from drainer.policy.rate_cap import RateLimiter
 
 Told = Callable[[DrainerError | None], None]

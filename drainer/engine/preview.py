@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from drainer.core.bundles import Bundling
-from drainer.core.codec import JsonRecord, builtins
 from drainer.core.plan import OffsetPlan
 from drainer.core.transaction import HeldBack
-from drainer.policy.concurrency import Concurrency
-from drainer.policy.rate_cap import Cap
+from drainer.model.codec import JsonRecord, builtins
+from drainer.model.concurrency import Concurrency
+from drainer.model.rate_cap import Cap
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from drainer.core.codec import JsonRecord, Whole, builtins
 from drainer.core.event import Event, clock
 from drainer.core.latency import Latency
 from drainer.core.parked import NONE_PARKED, ParkedLanes
@@ -17,6 +16,7 @@ from drainer.core.progress import Counts, Range
 from drainer.core.transaction import HeldBack
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, EXIT_UNRESUMABLE, DrainerError, Unresumable
 from drainer.escape import command
+from drainer.model.codec import JsonRecord, Whole, builtins
 from drainer.policy.rules.rule_filter import RuleFilter
 
 

@@ -26,7 +26,7 @@ from drainer.engine.ports import Held
 from drainer.engine.status import DeadlineStatus, Paused, Status
 from drainer.errors import DrainerError, Refused, Signalled
 from drainer.loader import describe
-from drainer.policy.concurrency import Concurrency
+from drainer.model.concurrency import Concurrency
 
 if TYPE_CHECKING:
     from drainer.engine.lifecycle import Lifecycle

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import count
 
 from drainer.core.bundles import Bundling
-from drainer.engine.settings import LocalSettings
 from drainer.loader import LoadedHandler
 from drainer.message import Message, Origin, SubMessage
+from drainer.model.settings import LocalSettings
 from drainer.operations.in_memory import drain_of
 
 SUB_MESSAGES = 30_000

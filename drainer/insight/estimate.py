@@ -7,11 +7,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from drainer.core.codec import builtins
 from drainer.core.order import Order
 from drainer.engine.loop import hurried_interpreter
 from drainer.engine.preview import PROCESS, SPARK, EngineName
-from drainer.engine.settings import LocalSettings
 from drainer.insight.first import FirstForecast, forecast_first
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import SIMULATED_MOST, Forecast, Setting, forecast
@@ -21,8 +19,10 @@ from drainer.insight.measurement import Measured, Say, Teller
 from drainer.kafka.backlog import Backlog
 from drainer.loader import writes_records
 from drainer.mask import key_repr, masking
+from drainer.model.codec import builtins
+from drainer.model.concurrency import Concurrency
+from drainer.model.settings import LocalSettings
 from drainer.operations.start import Request
-from drainer.policy.concurrency import Concurrency
 
 TABLE = (0.1, 0.2, 0.5, 1, 2, 5, 10)  # of the concurrency that is asked for
 TABLE_MOST = 30_000  # sub-messages that are simulated for each of these, and for other orders

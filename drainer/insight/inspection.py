@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from drainer.core.codec import builtins
 from drainer.core.transaction import HeldBack
 from drainer.engine.status import RuleStatus
 from drainer.errors import EXIT_DONE, UsageError
@@ -30,7 +29,8 @@ from drainer.kafka.cluster import Cluster, GroupInfo, Replicas
 from drainer.kafka.sample import sample_backlog
 from drainer.kafka.spans import Span, read_spans
 from drainer.loader import LoadedHandler
-from drainer.policy.rules.settings import RuleSettings
+from drainer.model.codec import builtins
+from drainer.model.rules import RuleSettings
 
 SAMPLE_MESSAGES, SAMPLE_MOST = 20_000, 500_000  # a sample lies in memory, half a KiB a message
 AGE_BINS = 10

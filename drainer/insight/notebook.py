@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from drainer.cli.connecting import connect
 from drainer.engine.preview import EngineName
-from drainer.engine.settings import LocalSettings
 from drainer.insight.estimate import Estimate, Question, make_estimate, most_at_once
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.on_spark import Cores
@@ -23,6 +22,7 @@ from drainer.insight.survey import Survey
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
 from drainer.kafka.backlog import Backlog
+from drainer.model.settings import LocalSettings
 from drainer.operations.start import Request
 from drainer.spark.api import (
     AnyHandler,

@@ -15,7 +15,7 @@ from drainer.kafka.backlog import Backlog
 from drainer.kafka.record import KafkaMessage
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import read_range
-from drainer.policy.rules.settings import RuleSettings
+from drainer.model.rules import RuleSettings
 from drainer.spark.failure import carrying, spark_failures
 from drainer.spark.options import OffsetRange, cut_evenly, ranges_of
 from drainer.spark.session import context_on, interruptible

@@ -21,8 +21,8 @@ from drainer.insight.sketch import Amounts, Heavy, Share, Spread
 from drainer.loader import LoadedHandler, split_up
 from drainer.mask import mask_text
 from drainer.message import Barrier, Message, SubMessage
+from drainer.model.rules import RuleSettings
 from drainer.policy.rules.rule_filter import RuleFilter
-from drainer.policy.rules.settings import RuleSettings
 
 SHOWN = 10
 NO_KEY = "no key"

@@ -12,7 +12,8 @@ from typing import Any
 from drainer.errors import EXIT_DONE, NotADeadLetter
 from drainer.letters.receipts import read_receipt
 from drainer.message import Message
-from drainer.policy.dead_letter import Letter, LetterFilter, Provenance, read_letter
+from drainer.model.redrive import LetterFilter
+from drainer.policy.dead_letter import Letter, Provenance, read_letter
 from drainer.policy.exact_json import Encoding
 
 HOTTEST = 10
@@ -82,7 +83,7 @@ def overview_of(
         letters += 1
         done = is_redriven and letter.why_not_redriven is None  # others are only passed over
         redriven += done
-        if (done and not all_) or not wanted.matches(letter):
+        if (done and not all_) or not letter.matches(wanted):
             continue
         matching += 1
         letter = letter.masked()

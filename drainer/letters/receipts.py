@@ -17,9 +17,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from drainer.core import codec
 from drainer.core.claims import ALL
-from drainer.core.codec import JsonRecord, Whole
 from drainer.core.identity import identify_or_reject
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Range, Ranges, encode_ranges, intersect, join_ranges
@@ -31,6 +29,8 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.writer import TopicWriter
 from drainer.letters.reading import read_letters
 from drainer.message import Message
+from drainer.model import codec
+from drainer.model.codec import JsonRecord, Whole
 from drainer.operations.engine import HeldDrain
 from drainer.policy.dead_letter import FORMAT as LETTER
 from drainer.policy.dead_letter import RECEIPT

@@ -13,15 +13,16 @@ from drainer.core.claims import ALL
 from drainer.core.listed import counted, name_lost
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import RangeSet
-from drainer.engine.settings import LocalSettings
 from drainer.errors import Refused, RightMissing
 from drainer.kafka.cluster import Cluster
 from drainer.letters.reading import read_letters
 from drainer.letters.receipts import ONLY_HERE, finished_in, redrive_progress, taking_in
+from drainer.model.redrive import RedriveSettings
+from drainer.model.settings import LocalSettings
 from drainer.operations.examine import same_records
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.policy.dead_letter import From, default_dead_letter_topic
-from drainer.policy.redrive import Redriven, RedriveSettings
+from drainer.policy.redrive import Redriven, split_letter
 from drainer.store.plan_file import default_path
 
 SHOWN = 3  # origins in an error
@@ -131,7 +132,7 @@ def _origins(
     for message in read_letters(cluster, plan.topic, since=plan.watermarks):
         if message.partition not in finished or message.offset in finished[message.partition]:
             continue
-        for sub in redrive.split(message):
+        for sub in split_letter(redrive, message):
             if isinstance(sub, Redriven):
                 origin = sub.letter.from_
                 few = origin in origins or len(origins) < ORIGINS_MOST

@@ -11,8 +11,8 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.sample import sample_backlog
 from drainer.limits.file import LimitsFile
 from drainer.limits.search.boundary import cap_curve
+from drainer.model.rate_cap import CapCurve
 from drainer.operations.start import Prepared
-from drainer.policy.rate_cap import CapCurve
 
 SAMPLED = 2_000  # messages, to know their mean size
 

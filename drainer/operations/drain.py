@@ -13,7 +13,6 @@ from drainer.control.wire import About
 from drainer.core.plan import OffsetPlan
 from drainer.engine.control import Control
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Resuming, Status, Summary
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, DrainerError, PlanNotWritten, PlanRefused
 from drainer.escape import printable
@@ -21,6 +20,8 @@ from drainer.kafka.backlog import held_back
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.commit import Committer
 from drainer.kafka.lock import GroupLock
+from drainer.model.failures import FailureSettings
+from drainer.model.settings import LocalSettings
 from drainer.operations.engine import HeldDrain
 from drainer.operations.examine import added_partitions
 from drainer.operations.group import check_inactive, holding
@@ -28,7 +29,6 @@ from drainer.operations.passes import in_passes
 from drainer.operations.policy import settle_policy
 from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
-from drainer.policy.failures import FailureSettings
 from drainer.store.plan_file import PlanPlace, SavedPlan, absolute
 
 # Makes sure that no task of a former driver does anything any more, and gives what removes all that

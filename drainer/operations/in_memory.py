@@ -19,11 +19,11 @@ from drainer.engine.local import LocalDrain
 from drainer.engine.ports import DeadLetters, Held, NoCommitter, Ports
 from drainer.engine.pump import Batch
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.engine.settings import LocalSettings
 from drainer.errors import DrainerError
 from drainer.loader import LoadedHandler
 from drainer.message import Message
-from drainer.policy.failures import FailureSettings
+from drainer.model.failures import FailureSettings
+from drainer.model.settings import LocalSettings
 from drainer.store.plan_file import PlanFile
 
 

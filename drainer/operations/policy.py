@@ -22,11 +22,11 @@ from drainer.kafka.dead_topic import (
 )
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage, Unsplit
+from drainer.model.failures import AfterDead, FailureSettings
+from drainer.model.rules import RuleSettings
 from drainer.policy.dead_letter import dead_letter, default_dead_letter_topic
-from drainer.policy.failures import AfterDead, FailureSettings
 from drainer.policy.redrive import Redriven
 from drainer.policy.rules.rule_filter import RuleFilter
-from drainer.policy.rules.settings import RuleSettings
 
 if TYPE_CHECKING:
     from drainer.operations.start import Request

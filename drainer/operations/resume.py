@@ -14,18 +14,18 @@ from drainer.core.progress import Range
 from drainer.core.transaction import describe_held
 from drainer.engine.preview import PartitionAction
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.engine.settings import LocalSettings
 from drainer.errors import PlanRefused
 from drainer.kafka.backlog import held_back
 from drainer.kafka.cluster import Cluster
 from drainer.loader import LoadedHandler, load_handler
 from drainer.mask import mask_text
+from drainer.model.failures import AfterDead, FailureSettings
+from drainer.model.rules import RuleSettings
+from drainer.model.settings import LocalSettings
 from drainer.operations.examine import changes, examine, group_offsets, insist
 from drainer.operations.policy import settle_policy
 from drainer.operations.start import Prepared, resumed, safe
-from drainer.policy.failures import AfterDead, FailureSettings
 from drainer.policy.rules.selection import Selection
-from drainer.policy.rules.settings import RuleSettings
 from drainer.store.plan_file import LoadedPlan, SavedPlan
 
 

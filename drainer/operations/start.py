@@ -16,7 +16,6 @@ from drainer.core.progress import Counts, Progress
 from drainer.core.transaction import HeldBack
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import PartitionResult, Summary
 from drainer.errors import EXIT_DONE, PlanRefused
 from drainer.escape import command
@@ -31,14 +30,15 @@ from drainer.kafka.backlog import (
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.lock import lock_group
 from drainer.loader import LoadedHandler
+from drainer.model.concurrency import Concurrency
+from drainer.model.failures import FailureSettings
+from drainer.model.rate_cap import CapCurve
+from drainer.model.redrive import RedriveSettings
+from drainer.model.rules import RuleSettings
+from drainer.model.settings import LocalSettings
 from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.group import check_inactive
 from drainer.operations.policy import Policy, settle_policy
-from drainer.policy.concurrency import Concurrency
-from drainer.policy.failures import FailureSettings
-from drainer.policy.rate_cap import CapCurve
-from drainer.policy.redrive import RedriveSettings
-from drainer.policy.rules.settings import RuleSettings
 from drainer.store.plan_file import (
     LoadedPlan,
     PlanPlace,

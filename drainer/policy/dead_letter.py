@@ -8,14 +8,15 @@ from typing import Annotated, Any, cast
 
 from msgspec import Meta
 
-from drainer.core import codec
-from drainer.core.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
 from drainer.core.identity import is_sub_key
 from drainer.core.naming import name_of
 from drainer.errors import NotADeadLetter, OtherFormat
 from drainer.escape import encodable
 from drainer.mask import MASKED, key_repr, mask_text, masking
 from drainer.message import Barrier, HeadersUnreadable, Message, Origin, SubMessage, Unsplit
+from drainer.model import codec
+from drainer.model.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
+from drainer.model.redrive import LetterFilter
 from drainer.policy.exact_json import (
     Encoding,
     as_literal,
@@ -172,6 +173,16 @@ class Letter(Provenance):
         keys = (self.key,) if self.keys is None else self.keys
         return tuple(key_text(key) for key in keys) if self.sub_key_exact else (self.key,)
 
+    def matches(self, wanted: LetterFilter) -> bool:
+        """Whether it fits each kind of text that the filter has."""
+        error = self.error.casefold()
+        return (
+            (not wanted.reasons or self.reason in wanted.reasons)
+            and set(wanted.sources) <= set(self.from_)
+            and (not wanted.sub_keys or any(key in wanted.sub_keys for key in self.key_texts))
+            and (not wanted.errors or any(text.casefold() in error for text in wanted.errors))
+        )
+
     @property
     def why_not_redriven(self) -> str | None:
         """Why the sub-message can't be recreated from this letter alone; None when it can."""
@@ -217,30 +228,6 @@ class Letter(Provenance):
         origin = Origin(self.topic, self.topic_id, self.message_partition)
         return Message(
             origin, self.message_offset, self.message_key, value, self.timestamp, self.headers
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class LetterFilter:
-    """Which dead letters are meant: those that fit each kind of text that is given."""
-
-    # Words that the reason is one of.
-    reasons: tuple[str, ...] = ()
-    # Texts that one of its sub-keys is, as ``key_text`` has it.
-    sub_keys: tuple[str, ...] = ()
-    # Texts that ``Type: text`` of its error contains; upper and lower case are one.
-    errors: tuple[str, ...] = ()
-    # Each of them is the topic that it comes from, or the group or the handler whose drain gave it
-    # up first.
-    sources: tuple[str, ...] = ()
-
-    def matches(self, letter: Letter) -> bool:
-        error = letter.error.casefold()
-        return (
-            (not self.reasons or letter.reason in self.reasons)
-            and set(self.sources) <= set(letter.from_)
-            and (not self.sub_keys or any(key in self.sub_keys for key in letter.key_texts))
-            and (not self.errors or any(text.casefold() in error for text in self.errors))
         )
 
 

@@ -3,63 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 
-from drainer.core.codec import JsonRecord, Whole
 from drainer.core.identity import identify_or_reject
 from drainer.core.order import keys_of
 from drainer.errors import NotADeadLetter, OtherFormat
 from drainer.message import Barrier, Message, SubMessage, Unsplit
-from drainer.policy.dead_letter import TYPE_CHARACTERS, Letter, LetterFilter, read_letter
+from drainer.model.redrive import RedriveSettings
+from drainer.policy.dead_letter import TYPE_CHARACTERS, Letter, read_letter
 
 NOT_MATCHED = "not asked for"  # by the filters of this redrive
 Split = Callable[[Message], Iterable[SubMessage]]  # gives a message that it rejects as Unsplit
 
 
-@dataclass(frozen=True, slots=True)
-class RedriveSettings(JsonRecord):
-    """Which dead letters of a topic go to the handler again; the others stay pending.
+def split_letter(
+    settings: RedriveSettings, message: Message, split: Split | None = None
+) -> Iterator[SubMessage]:
+    """The one sub-message of a dead letter, or what the handler's ``split`` gives of a whole
+    message; of anything else, one that is left alone.
 
-    One that was redriven ``max_redrives`` times already does not: it would go round in circles.
-    What no redrive could give the handler is skipped.
+    The sub-keys are the same whatever the settings. Without ``split`` a whole message is one
+    sub-message.
     """
-
-    letters: LetterFilter = field(default_factory=LetterFilter)
-    max_redrives: Whole = 3
-
-    def split(self, message: Message, split: Split | None = None) -> Iterator[SubMessage]:
-        """The one sub-message of a dead letter, or what the handler's ``split`` gives of a whole
-        message; of anything else, one that is left alone.
-
-        The sub-keys are the same whatever the settings. Without ``split`` a whole message is one
-        sub-message.
-        """
-        try:
-            letter = read_letter(message)
-        except OtherFormat:
-            yield LeftAlone(message.offset, "another version of drainer wrote it")
-            return
-        except NotADeadLetter:
-            damaged = "no dead letter of drainer's, or a damaged one"
-            yield LeftAlone(message.offset, damaged, for_good=True)
-            return
-        if (never := letter.why_not_redriven) is not None:
-            yield LeftAlone(message.offset, never[:TYPE_CHARACTERS], for_good=True)
-            return
-        why = None
-        if not self.letters.matches(letter):
-            why = NOT_MATCHED
-        elif letter.redrives >= self.max_redrives:
-            why = f"already redriven {self.max_redrives} times or more"
-        for sub in _parts_of(letter, split):
-            if why is None:
-                yield sub
-            elif isinstance(sub, Redriven):
-                # The next run may mean it: a claim that had it has to find it where it was.
-                yield LeftAlone(sub.key, why, sub)
-            else:
-                yield LeftAlone(message.offset, why)
+    try:
+        letter = read_letter(message)
+    except OtherFormat:
+        yield LeftAlone(message.offset, "another version of drainer wrote it")
+        return
+    except NotADeadLetter:
+        damaged = "no dead letter of drainer's, or a damaged one"
+        yield LeftAlone(message.offset, damaged, for_good=True)
+        return
+    if (never := letter.why_not_redriven) is not None:
+        yield LeftAlone(message.offset, never[:TYPE_CHARACTERS], for_good=True)
+        return
+    why = None
+    if not letter.matches(settings.letters):
+        why = NOT_MATCHED
+    elif letter.redrives >= settings.max_redrives:
+        why = f"already redriven {settings.max_redrives} times or more"
+    for sub in _parts_of(letter, split):
+        if why is None:
+            yield sub
+        elif isinstance(sub, Redriven):
+            # The next run may mean it: a claim that had it has to find it where it was.
+            yield LeftAlone(sub.key, why, sub)
+        else:
+            yield LeftAlone(message.offset, why)
 
 
 class LeftAlone(SubMessage):

@@ -13,10 +13,10 @@ from pathlib import Path
 from filelock import FileLock
 from platformdirs import user_cache_path, user_state_path
 
-from drainer.core.codec import decode, encode
 from drainer.errors import SandboxRefused
 from drainer.escape import command
 from drainer.java import find_java
+from drainer.model.codec import decode, encode
 from drainer.ownership import NotOwn, insist_own, read_own
 from drainer.process import ProcessMark
 from drainer.sandbox.broker import Broker, is_broker_of

@@ -28,7 +28,7 @@ from drainer.core.progress import (
     subtract,
 )
 from drainer.errors import account_wrong
-from drainer.policy.rules.settings import RuleAccount, asked_beyond, greater
+from drainer.model.rules import RuleAccount, asked_beyond, greater
 from drainer.spark.records import Head
 from drainer.store.remote import kept
 

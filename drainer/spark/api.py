@@ -20,19 +20,19 @@ from drainer.cli.engines import Engines
 from drainer.cli.options import NEW_DRAIN
 from drainer.core.order import Order
 from drainer.engine.runtime import THIS_PROCESS
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Summary
 from drainer.errors import DrainerError, PlanRefused, Refused
 from drainer.handler import Handler
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler, as_handler, load_handler
+from drainer.model.concurrency import Concurrency
+from drainer.model.failures import FailureSettings
+from drainer.model.rules import RuleSettings
+from drainer.model.settings import LocalSettings
 from drainer.operations.drain import drain as run_drain
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, nothing_to_drain, prepare
-from drainer.policy.concurrency import Concurrency
-from drainer.policy.failures import FailureSettings
-from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.engine_choice import settle_on_spark, spark_settings
 from drainer.spark.session import interruptible
 from drainer.spark.settings import WAVE_BYTES, check_conf

@@ -8,7 +8,7 @@ from dataclasses import replace
 from drainer.engine.limiter import work_done
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports
-from drainer.policy.failures import FailureSettings
+from drainer.model.failures import FailureSettings
 from drainer.spark.lending import Borrowed
 from drainer.spark.state import Lent
 

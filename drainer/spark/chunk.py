@@ -19,7 +19,7 @@ from drainer.core.progress import checksum_keys
 from drainer.errors import Refused, SplitFailed
 from drainer.loader import LoadedHandler, describe
 from drainer.message import HeadersUnreadable, KeySums, Message, Origin, ShippedMessage, SubMessage
-from drainer.policy.rules.settings import RuleSettings
+from drainer.model.rules import RuleSettings
 
 # A chunk is full when it has one of these. A message's value counts by the sub-messages that are
 # in the chunk; payloads as they are in memory, for split may make much of a small value.

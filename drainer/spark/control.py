@@ -11,9 +11,10 @@ from time import monotonic
 from drainer.blocking import blocking_call
 from drainer.engine.runtime import uptime_s
 from drainer.errors import DrainerError, PlanRefused
-from drainer.policy.concurrency import Concurrency
+from drainer.model.concurrency import Concurrency
+from drainer.model.failures import FailureSettings
 from drainer.policy.concurrency_limit import ConcurrencyLimit
-from drainer.policy.failures import FailureSettings, Totals
+from drainer.policy.failures import Totals
 from drainer.spark.lease import LeaseTimes, may_beat
 from drainer.spark.lending import Borrowed, Lender, SharedSearch
 from drainer.spark.state import Control, Lent, State
@@ -128,7 +129,7 @@ class Loans:
         """Lends that many from now on; a search goes on from what is lent."""
         most = concurrency.most_for(threads=self._threads)
         first = min(self.total or concurrency.first, most) if concurrency.is_auto else most
-        self.search = concurrency.search(first, most) if concurrency.is_auto else None
+        self.search = ConcurrencyLimit(first, most) if concurrency.is_auto else None
         self.total = first
         self._begin_anew()
 

@@ -22,11 +22,11 @@ from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.limiter import auto_status
 from drainer.engine.loop import event_loop, spawn
 from drainer.engine.outcome import given_up_before, not_closed
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import CapStatus, FailureStatus, Status, Summary
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled, both
+from drainer.model.concurrency import Concurrency
+from drainer.model.settings import LocalSettings
 from drainer.operations.engine import HeldDrain
-from drainer.policy.concurrency import Concurrency
 from drainer.policy.failures import Totals
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.control import ControlChannel, Loans

@@ -13,7 +13,8 @@ from typing import NoReturn
 
 from drainer.engine.runtime import uptime_s
 from drainer.errors import DrainerError, Interrupted, LockLost, StateLost
-from drainer.policy.failures import FailureSettings, Totals
+from drainer.model.failures import FailureSettings
+from drainer.policy.failures import Totals
 from drainer.spark.lease import Lease, LeaseTimes
 from drainer.spark.state import Attempt, Control, Lent, State
 

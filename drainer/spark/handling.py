@@ -20,10 +20,10 @@ from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress
 from drainer.engine.ports import Held, NoCommitter, Ports
 from drainer.engine.runtime import UNSIGNALLED
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Interrupted, LanesParked, LockLost
 from drainer.message import Origin, ShippedMessage, partition_of, shard_of, stream_of
+from drainer.model.settings import LocalSettings
 from drainer.operations.policy import letter_writers
 from drainer.policy.failures import Totals
 from drainer.spark.borrower import BorrowingDrain

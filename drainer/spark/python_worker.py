@@ -23,8 +23,9 @@ from drainer.handler import Context
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
 from drainer.loader import LoadedHandler, describe
-from drainer.policy.rate_cap import CapCurve, RateLimiter
-from drainer.policy.redrive import RedriveSettings
+from drainer.model.rate_cap import CapCurve
+from drainer.model.redrive import RedriveSettings
+from drainer.policy.rate_cap import RateLimiter
 from drainer.spark.fence import Fence
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.shipping import Shipped

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from drainer.core.claims import ALL, Claims
-from drainer.core.codec import Whole
 from drainer.core.latency import Latency
 from drainer.core.merge import Record, TaskRecord
 from drainer.core.plan import OffsetPlan
@@ -33,7 +32,8 @@ from drainer.core.progress import (
 from drainer.engine.status import NO_LOAD, FailureStatus, Load
 from drainer.errors import DrainerError, StateLost
 from drainer.message import partition_of
-from drainer.policy.rules.settings import RuleAccount
+from drainer.model.codec import Whole
+from drainer.model.rules import RuleAccount
 from drainer.spark.lending import Borrowed
 from drainer.spark.objects import Objects
 from drainer.spark.streams import Streams

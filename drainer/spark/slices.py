@@ -20,10 +20,10 @@ from drainer.core.progress import Partial, Progress, Range, RangeSet, ranges_of
 from drainer.kafka.spans import read_range
 from drainer.loader import PAST, split_failed, split_or_reject
 from drainer.message import Barrier, KeySums, Message, Origin, SubMessage, Unsplit
-from drainer.policy.failures import FailureSettings, OnFailure
+from drainer.model.failures import FailureSettings, OnFailure
+from drainer.model.rules import RuleSettings
 from drainer.policy.rate_cap import RateLimiter
 from drainer.policy.redrive import selects
-from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.chunk import ChunkWriter, Row, why_whole
 from drainer.spark.failure import carrying
 from drainer.spark.python_worker import HandlerSpec, python_worker

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from drainer.core.codec import Whole
 from drainer.core.merge import StateReference, TaskRecord, Told, merged
 from drainer.core.plan import OffsetPlan
 from drainer.engine.runtime import uptime_s
@@ -36,7 +35,9 @@ from drainer.errors import (
     StateLost,
     StateRefused,
 )
-from drainer.policy.failures import FailureSettings, Totals
+from drainer.model.codec import Whole
+from drainer.model.failures import FailureSettings
+from drainer.policy.failures import Totals
 from drainer.spark.lease import LeaseTimes, Process, is_dead, this_process
 from drainer.spark.objects import Objects
 from drainer.spark.records import ENDED, Head, TaskRecords, decode_head, decode_record

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from drainer.core.codec import builtins
 from drainer.engine.status import Metric, Row, Status
+from drainer.model.codec import builtins
 from drainer.view import figures
 
 STATES = HANDLING, READING, WAITING, ENDED = "handling", "reading", "waiting", "ended"  # of a task

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from drainer.core.claims import Claim, Claims
 from drainer.core.progress import Progress
 from drainer.message import partition_of, shard_of, stream_of
-from drainer.policy.rules.settings import RuleAccount
+from drainer.model.rules import RuleAccount
 
 
 @dataclass(frozen=True, slots=True)

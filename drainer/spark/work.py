@@ -20,10 +20,10 @@ from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
 from drainer.engine.outcome import lanes_parked, left_alone
 from drainer.engine.pump import PARKED_MOST, RESTING_MOST
-from drainer.engine.settings import LocalSettings
 from drainer.errors import DrainerError, Halted, LockLost, StateLost
 from drainer.message import stream_of
-from drainer.policy.concurrency import Concurrency
+from drainer.model.concurrency import Concurrency
+from drainer.model.settings import LocalSettings
 from drainer.policy.failures import Totals
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.control import Loans

@@ -12,7 +12,7 @@ from drainer.core import listed
 from drainer.core.latency import Latency
 from drainer.engine.status import CapStatus
 from drainer.mask import key_repr
-from drainer.policy.rate_cap import Cap
+from drainer.model.rate_cap import Cap
 
 UNKNOWN = "unknown"
 

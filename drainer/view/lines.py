@@ -7,8 +7,8 @@ from dataclasses import replace
 from heapq import nsmallest
 from typing import Self
 
-from drainer.core.codec import builtins
 from drainer.engine.status import Status
+from drainer.model.codec import builtins
 from drainer.view import figures
 from drainer.view.limit import limit, limit_of
 from drainer.view.progress import asked_words, facts, share_finished, warnings

@@ -9,9 +9,9 @@ from drainer.core.classes import Classes
 from drainer.core.event import clock
 from drainer.core.plan import OffsetPlan
 from drainer.engine.status import RuleStatus
-from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
-from drainer.policy.redrive import RedriveSettings
-from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
+from drainer.model.failures import AfterDead, FailureSettings, OnFailure
+from drainer.model.redrive import RedriveSettings
+from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
 from drainer.view import figures
 from drainer.view.page import Field, Tone, few
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from drainer.core.bundles import BatchOf, Bundling
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.escape import command
-from drainer.policy.concurrency import Concurrency
-from drainer.policy.rate_cap import Cap
+from drainer.model.concurrency import Concurrency
+from drainer.model.rate_cap import Cap
 from drainer.view import figures
 from drainer.view.page import OK, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import task_fields

@@ -18,11 +18,11 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from drainer.control.wire import Question
-from drainer.core.codec import encode
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.reading import read_letters
 from drainer.letters.receipts import Receipt
+from drainer.model.codec import encode
 from drainer.policy.dead_letter import RECEIPT
 from drainer.store.plan_file import PlanFile
 from scenarios.trust.case import TRY_S, NotHeld, Stage, case, insist

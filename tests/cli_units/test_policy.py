@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from drainer.cli.groups import command
 from drainer.cli.options import NEW_DRAIN, Failing
-from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
 
 OPTIONS = {
     "retries": ("7", 7),

@@ -9,7 +9,7 @@ import pytest
 
 from drainer.cli.options import Rules
 from drainer.errors import UsageError
-from drainer.policy.rules.settings import RuleSettings
+from drainer.model.rules import RuleSettings
 
 FILES = {
     "good.toml": 'max_per_key = 7\n[[skip]]\nname = "mails"\nwhen = "key == \'m\'"\n',

@@ -19,7 +19,7 @@ from drainer.cli.values import (
     parse_size,
 )
 from drainer.errors import UsageError
-from drainer.policy.concurrency import Concurrency
+from drainer.model.concurrency import Concurrency
 
 NOW = datetime(2026, 11, 20, 18, 0, 0, tzinfo=UTC)
 MIB = 1024**2

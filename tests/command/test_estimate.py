@@ -15,10 +15,10 @@ from command.record import every_place
 from drainer.cli.engines import Engines
 from drainer.cli.options import HowLong
 from drainer.engine.preview import EngineName
-from drainer.engine.settings import LocalSettings
 from drainer.insight.cli.estimate import ask
 from drainer.insight.forecast.on_spark import Cores
 from drainer.kafka.cluster import Cluster
+from drainer.model.settings import LocalSettings
 from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from drainer.limits.search.boundary import Boundary, Limits, LimitSettings
 from drainer.limits.search.trial import End
-from drainer.policy.rate_cap import CapCurve, CapPoint
+from drainer.model.rate_cap import CapCurve, CapPoint
 
 RATES = {100: 5_000.0, 1_000: 2_500.0, 10_000: 400.0}
 

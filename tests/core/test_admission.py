@@ -17,9 +17,10 @@ from hypothesis.stateful import (
 )
 
 from drainer.message import SubMessage
+from drainer.model.failures import FailureSettings
 from drainer.policy.admission import BURST_S, Admission, Rate, Retries
 from drainer.policy.breaker import PROBE_FIRST_S, Breaker
-from drainer.policy.failures import FailurePolicy, FailureSettings
+from drainer.policy.failures import FailurePolicy
 from drainer.policy.fault import Fault
 
 from .messages import deliver, one_partition

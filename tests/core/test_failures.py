@@ -12,18 +12,20 @@ from hypothesis import strategies as st
 
 from drainer.handler import Retry
 from drainer.message import SubMessage
-from drainer.policy.failures import (
+from drainer.model.failures import (
     JITTER,
-    NOTHING_SUCCEEDED,
-    OTHERS_SUCCEED,
-    OWN_ERROR,
     SHARE_JUDGED_FROM,
     AfterDead,
-    Decision,
-    FailurePolicy,
     FailureSettings,
     Limit,
     OnFailure,
+)
+from drainer.policy.failures import (
+    NOTHING_SUCCEEDED,
+    OTHERS_SUCCEED,
+    OWN_ERROR,
+    Decision,
+    FailurePolicy,
 )
 from drainer.policy.fault import Fault
 

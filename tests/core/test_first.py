@@ -19,8 +19,8 @@ from drainer.core.progress import Counts, Outcome
 from drainer.errors import PlanRefused
 from drainer.insight.first import Dealing
 from drainer.message import Unsplit
-from drainer.policy.dead_letter import LetterFilter
-from drainer.policy.redrive import LeftAlone, Redriven, RedriveSettings
+from drainer.model.redrive import LetterFilter, RedriveSettings
+from drainer.policy.redrive import LeftAlone, Redriven, split_letter
 from drainer.policy.rules.selection import Selection
 
 WHERE = "key =~ 'c.*'"
@@ -159,7 +159,10 @@ def test_a_letter_is_judged_as_what_it_was_whether_it_is_redriven_or_not(where: 
     """Else a redrive of others would take one for finished that none has handled."""
     letter = as_record(Sample(key="a", payload={"customer": 7}).letter(), 0)
     some = RedriveSettings(LetterFilter(sub_keys=("b",)))
-    redriven, left_alone = list(RedriveSettings().split(letter)), list(some.split(letter))
+    redriven, left_alone = (
+        list(split_letter(RedriveSettings(), letter)),
+        list(split_letter(some, letter)),
+    )
     assert (type(redriven[0]), type(left_alone[0])) == (Redriven, LeftAlone)
     selection = Selection(where)
     assert selection.bits(redriven) == selection.bits(left_alone) == int("8" not in where)

@@ -47,8 +47,8 @@ from drainer.core.progress import (
 )
 from drainer.errors import DrainerError
 from drainer.message import KeySums, Message, Origin, ShippedMessage, SubMessage, stream_of
+from drainer.model.rules import RuleAccount, RuleSettings
 from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter
-from drainer.policy.rules.settings import RuleAccount, RuleSettings
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.objects import Objects
 from drainer.spark.records import Head, TaskRecords, decode_head, decode_record

@@ -24,8 +24,8 @@ from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.progress import ENDS, OTHERWISE, Counts, Outcome, Progress
 from drainer.message import Message, SubMessage, Unsplit
+from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
 from drainer.policy.rules.rule_filter import RuleFilter
-from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
 
 from .messages import (
     Place,

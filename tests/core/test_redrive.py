@@ -17,10 +17,10 @@ from drainer.errors import SplitFailed
 from drainer.handler import Fatal, Handler
 from drainer.loader import as_handler, split_or_reject
 from drainer.message import Barrier, Message, SubMessage, Unsplit
-from drainer.policy.dead_letter import LetterFilter
-from drainer.policy.redrive import LeftAlone, Redriven, RedriveSettings, selects
+from drainer.model.redrive import LetterFilter, RedriveSettings
+from drainer.model.rules import LIMIT, RuleAccount, RuleSettings
+from drainer.policy.redrive import LeftAlone, Redriven, selects, split_letter
 from drainer.policy.rules.rule_filter import RuleFilter
-from drainer.policy.rules.settings import LIMIT, RuleAccount, RuleSettings
 
 from .letters import DEAD, Sample, as_record, mutated_letters
 
@@ -28,7 +28,7 @@ ALL = RedriveSettings()
 
 
 def split(settings: RedriveSettings, message: Message) -> SubMessage:
-    (sub,) = settings.split(message)
+    (sub,) = split_letter(settings, message)
     return sub
 
 
@@ -133,7 +133,7 @@ def test_what_no_run_can_redrive_is_skipped_at_once_and_what_is_not_meant_is_pen
     some = RedriveSettings(LetterFilter(("no such reason",)))
     lost = Sample().letter().without_payload()
     for record in (Message(DEAD, 0, b"", b""), as_record(lost, 1), as_record(Sample().letter(), 2)):
-        dispatcher.deliver(record, list(some.split(record)))
+        dispatcher.deliver(record, list(split_letter(some, record)))
 
     messages, subs = dispatcher.counts()
     assert messages == subs
@@ -162,7 +162,7 @@ def test_a_limit_on_letters_counts_none_of_them_again_after_a_stop() -> None:
         )
         for offset in range(3):
             message = as_record(Sample().letter(), offset)
-            dispatcher.deliver(message, list(ALL.split(message)))
+            dispatcher.deliver(message, list(split_letter(ALL, message)))
         return dispatcher
 
     stopped = delivered(None)

@@ -21,8 +21,8 @@ from drainer.engine.latencies import Latencies
 from drainer.engine.meter import Meter, time_left
 from drainer.engine.status import Status
 from drainer.message import Barrier, SubMessage
+from drainer.model.rules import RuleSettings, SkipRule
 from drainer.policy.rules.rule_filter import RuleFilter
-from drainer.policy.rules.settings import RuleSettings, SkipRule
 from drainer.view.progress import share_finished
 
 WHERE = "key =~ 'c.*'"

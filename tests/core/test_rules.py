@@ -15,11 +15,11 @@ from drainer.core.ledger import Ledger
 from drainer.core.progress import Counts, Progress
 from drainer.errors import Halted, UsageError
 from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import rule_filter
 from drainer.policy.rules.predicate import BadExpression
 from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter, limit_text
-from drainer.policy.rules.settings import LIMIT, RuleAccount, RuleSettings, SkipRule
 
 from .messages import message_at, take, take_all, written_and_read
 

@@ -19,7 +19,7 @@ from drainer.insight.sketch import Heavy, ratio
 from drainer.insight.survey import NO_KEY, NO_RULES, Contents, Skew, Survey
 from drainer.loader import as_handler
 from drainer.message import Barrier, Message, Origin, SubMessage
-from drainer.policy.rules.settings import RuleSettings, SkipRule
+from drainer.model.rules import RuleSettings, SkipRule
 
 ORIGIN = Origin("orders", "id", 0)
 Window = Sequence[Sequence[Hashable]]  # of messages, each a list of the sub-keys it splits into

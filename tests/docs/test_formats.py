@@ -33,11 +33,11 @@ from drainer.engine.status import (
     Summary,
 )
 from drainer.letters.receipts import Receipt
+from drainer.model.rate_cap import CapCurve, CapPoint
+from drainer.model.redrive import RedriveSettings
+from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
 from drainer.policy.dead_letter import FORMAT as LETTER_FORMAT
 from drainer.policy.dead_letter import RECEIPT
-from drainer.policy.rate_cap import CapCurve, CapPoint
-from drainer.policy.redrive import RedriveSettings
-from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
 from drainer.store.journal import JournalHead, record_body
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/formats.md").read_text()

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from drainer.message import Message, Origin, SubMessage
+from drainer.model.rules import RuleSettings
 from drainer.policy.rules.predicate import FUNCTIONS, NAMES, CannotTell, Predicate
 from drainer.policy.rules.rule_filter import LIMITED_KEYS_MOST, RuleFilter
-from drainer.policy.rules.settings import RuleSettings
 
 TEXT = (Path(__file__).parents[2] / "docs/reference/rules.md").read_text()
 PAYLOAD = json.loads(re.findall(r"```json\n(.+?)```", TEXT, re.DOTALL)[0])

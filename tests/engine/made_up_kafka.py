@@ -26,16 +26,16 @@ from drainer.core.progress import Progress
 from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, OffsetMoved
 from drainer.handler import Handler
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.model.failures import FailureSettings, OnFailure
+from drainer.model.rules import RuleSettings
+from drainer.model.settings import LocalSettings
 from drainer.operations.engine import InProcess
 from drainer.operations.passes import in_passes
-from drainer.policy.failures import FailureSettings, OnFailure
-from drainer.policy.rules.settings import RuleSettings
 from drainer.store.plan_file import PlanFile
 
 TOPIC, TOPIC_ID = "orders", "topic-id"

@@ -20,12 +20,12 @@ from made_up_kafka import (
 )
 
 from drainer.engine.local import LocalDrain
-from drainer.engine.settings import LocalSettings
 from drainer.handler import Handler
 from drainer.message import Message, SubMessage
-from drainer.policy.concurrency import Concurrency
+from drainer.model.concurrency import Concurrency
+from drainer.model.failures import FailureSettings
+from drainer.model.settings import LocalSettings
 from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
-from drainer.policy.failures import FailureSettings
 
 MOST = 40
 AUTO = LocalSettings(concurrency=Concurrency.auto(MOST), plan_interval_s=0.02)

@@ -15,11 +15,11 @@ from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, in_lanes, log_of
 from drainer.core.progress import Counts
 from drainer.engine import pump
 from drainer.engine.outcome import concluded
-from drainer.engine.settings import LocalSettings
 from drainer.errors import AccountWrong
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
-from drainer.policy.failures import FailureSettings, OnFailure
+from drainer.model.failures import FailureSettings, OnFailure
+from drainer.model.settings import LocalSettings
 
 QUICK = FailureSettings(retry_delay_s=0.001, retry_max_delay_s=0.004, max_doubt_s=0)
 

@@ -8,7 +8,7 @@ import pytest
 from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, log_of
 
 from drainer.handler import Handler
-from drainer.policy.rules.settings import RuleSettings, SkipRule
+from drainer.model.rules import RuleSettings, SkipRule
 
 ALL = RuleSettings((SkipRule("all", when="index >= 0"),))
 

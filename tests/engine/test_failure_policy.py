@@ -25,7 +25,6 @@ from made_up_kafka import (
 )
 
 from core.messages import Place
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import DOUBLED_MOST
 from drainer.errors import (
     DeadLetterDoubled,
@@ -36,7 +35,9 @@ from drainer.errors import (
 )
 from drainer.handler import Fatal, Retry, Skip
 from drainer.message import Message, SubMessage, Unsplit
-from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure, Totals
+from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.model.settings import LocalSettings
+from drainer.policy.failures import Totals
 
 QUICK = FailureSettings(retries=2, retry_delay_s=0.001, retry_max_delay_s=0.004)
 

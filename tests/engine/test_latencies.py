@@ -9,9 +9,9 @@ import pytest
 from made_up_kafka import OnTheLoop, Rehearsal, log_of
 
 from drainer.engine.latencies import EACH_MOST, RECENT_S, Latencies
-from drainer.engine.settings import LocalSettings
 from drainer.message import SubMessage
-from drainer.policy.failures import FailureSettings
+from drainer.model.failures import FailureSettings
+from drainer.model.settings import LocalSettings
 
 
 def near(seconds: float) -> object:

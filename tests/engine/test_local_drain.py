@@ -13,9 +13,9 @@ from made_up_kafka import Kind, OnTheLoop, OnThreads, Rehearsal, Spec, both_kind
 
 from drainer.core.merge import Record
 from drainer.engine import coroutines, lifecycle
-from drainer.engine.settings import LocalSettings
 from drainer.handler import Context
 from drainer.message import SubMessage
+from drainer.model.settings import LocalSettings
 from drainer.store.plan_file import PlanFile
 
 MANY = log_of(*([f"k{n % 7}", f"k{n % 11}"] for n in range(500)))

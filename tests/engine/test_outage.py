@@ -15,8 +15,9 @@ from virtual_drain import Bad, VirtualDrain, given_up_by
 
 from drainer.errors import Halted
 from drainer.handler import GiveUp, Retry, Skip
+from drainer.model.failures import FailureSettings, Limit, OnFailure
 from drainer.policy.breaker import FAILURES_OWN, PROBE_MOST_S
-from drainer.policy.failures import FailureSettings, Limit, OnFailure, Totals
+from drainer.policy.failures import Totals
 
 POLICY = FailureSettings(retries=3, on_failure=OnFailure.DEAD_LETTER)
 

@@ -12,10 +12,10 @@ from made_up_kafka import Log, OnTheLoop, Rehearsal, log_of
 
 from drainer.core.event import Deed
 from drainer.engine.control import Pause, Stop
-from drainer.engine.settings import LocalSettings
 from drainer.errors import EXIT_CLASS_WAITS, EXIT_DONE, EXIT_HALTED, EXIT_INTERRUPTED, Refused
 from drainer.message import SubMessage
-from drainer.policy.failures import FailureSettings, OnFailure
+from drainer.model.failures import FailureSettings, OnFailure
+from drainer.model.settings import LocalSettings
 
 FIRST = "key =~ 'c.*'"
 IN_TURN = {0: log_of(*([f"c{n}"] if n % 2 else [f"x{n}"] for n in range(40)))}

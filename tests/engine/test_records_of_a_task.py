@@ -37,9 +37,9 @@ from drainer.errors import EXIT_INTERRUPTED
 from drainer.handler import Handler
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
+from drainer.model.concurrency import Concurrency
+from drainer.model.failures import FailureSettings
 from drainer.policy.admission import BURST_S
-from drainer.policy.concurrency import Concurrency
-from drainer.policy.failures import FailureSettings
 from drainer.spark.borrower import BorrowingDrain
 from drainer.spark.control import ControlChannel, Loans
 from drainer.spark.fence import Fence

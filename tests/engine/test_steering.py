@@ -25,15 +25,15 @@ from made_up_kafka import (
     in_lanes,
 )
 
-from drainer.core.codec import builtins
 from drainer.core.event import Deed
 from drainer.engine.control import Change, Pause, Request, Stop, Unpause
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Summary
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.message import SubMessage
-from drainer.policy.concurrency import Concurrency
-from drainer.policy.failures import FailureSettings, OnFailure
+from drainer.model.codec import builtins
+from drainer.model.concurrency import Concurrency
+from drainer.model.failures import FailureSettings, OnFailure
+from drainer.model.settings import LocalSettings
 from kafka.topic import eventually
 
 ANA = "ana@db1"

@@ -36,10 +36,10 @@ from drainer.engine import checkpointer, lifecycle
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.local import LocalDrain
 from drainer.engine.runtime import THIS_PROCESS
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status
 from drainer.errors import CommitDelayed, LockLost
 from drainer.message import SubMessage
+from drainer.model.settings import LocalSettings
 from drainer.store.plan_file import PlanFile
 from view.samples import plan
 

@@ -12,9 +12,9 @@ from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, in_lanes
 
 import drainer
 from drainer.engine import watchdog
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Summary
 from drainer.message import SubMessage
+from drainer.model.settings import LocalSettings
 
 
 def drained(handler: OnTheLoop | OnThreads, folder: Path, count: int) -> Summary:

@@ -19,7 +19,8 @@ from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.status import FailureStatus
 from drainer.errors import DrainerError
 from drainer.message import SubMessage
-from drainer.policy.failures import FailureSettings, OnFailure, Totals
+from drainer.model.failures import FailureSettings, OnFailure
+from drainer.policy.failures import Totals
 
 EVENTS_MOST = 300_000  # of the loop: a run that takes more has hung
 

@@ -14,9 +14,9 @@ from drainer.kafka.dead_topic import (
 )
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.reading import read_letters
+from drainer.model.failures import FailureSettings
+from drainer.model.rules import RuleSettings
 from drainer.operations.policy import Policy
-from drainer.policy.failures import FailureSettings
-from drainer.policy.rules.settings import RuleSettings
 from kafka.sender import sending
 from kafka.topic import Topic, eventually
 from scenarios.brokers import Broker

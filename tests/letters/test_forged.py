@@ -14,8 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.letters import Sample, as_record, mutated_letters
-from drainer.core import codec
-from drainer.engine.settings import LocalSettings
 from drainer.errors import NotADeadLetter
 from drainer.kafka.cluster import Cluster
 from drainer.letters.reading import read_letters
@@ -23,6 +21,10 @@ from drainer.letters.receipts import RECEIPT_BYTES_MOST, read_receipt
 from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
+from drainer.model import codec
+from drainer.model.failures import FailureSettings, Limit, OnFailure
+from drainer.model.redrive import RedriveSettings
+from drainer.model.settings import LocalSettings
 from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, Request
 from drainer.policy.dead_letter import (
@@ -32,8 +34,6 @@ from drainer.policy.dead_letter import (
     default_dead_letter_topic,
     read_letter,
 )
-from drainer.policy.failures import FailureSettings, Limit, OnFailure
-from drainer.policy.redrive import RedriveSettings
 from kafka.topic import Topic
 
 HANDLER = """

@@ -18,8 +18,9 @@ from drainer.kafka.settings import ClientSettings
 from drainer.letters.overview import overview_of
 from drainer.letters.reading import find_letter, read_letters
 from drainer.message import HeadersUnreadable, Message
-from drainer.policy.dead_letter import LetterFilter, read_letter
-from drainer.policy.redrive import Redriven, RedriveSettings
+from drainer.model.redrive import LetterFilter, RedriveSettings
+from drainer.policy.dead_letter import read_letter
+from drainer.policy.redrive import Redriven, split_letter
 from kafka.raw import produce_with_header
 from kafka.topic import Topic
 from scenarios.brokers import Broker
@@ -102,7 +103,7 @@ def test_no_record_breaks_the_list_or_the_redrive_of_the_others(
         produce_as_they_are(bootstrap, topic_name, [*records, as_record(Sample().letter())])
         read = list(read_letters(cluster, topic_name))
         found = overview_of(topic_name, ((each, False) for each in read), LetterFilter(), 1000)
-        subs = [sub for message in read for sub in RedriveSettings().split(message)]
+        subs = [sub for message in read for sub in split_letter(RedriveSettings(), message)]
         orjson.dumps(found.as_json())
         assert found.letters >= sum(isinstance(sub, Redriven) for sub in subs) >= 1
 

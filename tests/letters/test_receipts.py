@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.letters import Sample, as_record
-from drainer.core import codec
 from drainer.core.claims import ALL
 from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Progress, Ranges, ranges_of
@@ -24,6 +23,7 @@ from drainer.letters.receipts import (
     taking_in,
 )
 from drainer.message import Message, Origin
+from drainer.model import codec
 from drainer.policy.dead_letter import RECEIPT, DeadLetter
 from view import samples
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from core.letters import Sample
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Summary
 from drainer.errors import NotADeadLetter, PlanRefused, Refused
 from drainer.kafka.cluster import Cluster
@@ -19,12 +18,12 @@ from drainer.letters.reading import find_letter
 from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
+from drainer.model.failures import AfterDead, FailureSettings, OnFailure
+from drainer.model.redrive import LetterFilter, RedriveSettings
+from drainer.model.settings import LocalSettings
 from drainer.operations.drain import drain
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request
-from drainer.policy.dead_letter import LetterFilter
-from drainer.policy.failures import AfterDead, FailureSettings, OnFailure
-from drainer.policy.redrive import RedriveSettings
 from drainer.store.plan_file import PlanFile
 from kafka.sender import write_letters
 from kafka.topic import Topic, eventually, settle

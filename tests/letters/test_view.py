@@ -9,7 +9,8 @@ from drainer.letters.overview import Overview, overview_of
 from drainer.letters.receipts import RedriveProgress
 from drainer.letters.view import letter_page, overview_page
 from drainer.message import Barrier, SubMessage
-from drainer.policy.dead_letter import LetterFilter, read_letter
+from drainer.model.redrive import LetterFilter
+from drainer.policy.dead_letter import read_letter
 from view import samples
 
 NONE = RedriveProgress("drainer.redrive.orders.dead", {})

@@ -11,12 +11,12 @@ import pytest
 from drainer.core.claims import ALL
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Summary
 from drainer.handler import Handler
 from drainer.handlers import Count
 from drainer.kafka.cluster import Cluster
 from drainer.loader import LoadedHandler
+from drainer.model.settings import LocalSettings
 from drainer.operations.drain import drain
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, prepare

@@ -9,7 +9,6 @@ import pytest
 from drainer.control import client
 from drainer.control.wire import Question
 from drainer.engine import checkpointer
-from drainer.engine.settings import LocalSettings
 from drainer.errors import (
     CommitDelayed,
     LockHeld,
@@ -23,8 +22,9 @@ from drainer.kafka.commit import Committer
 from drainer.kafka.lock import GroupLock
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
+from drainer.model.failures import FailureSettings, OnFailure
+from drainer.model.settings import LocalSettings
 from drainer.operations.resume import prepare_resume
-from drainer.policy.failures import FailureSettings, OnFailure
 from drainer.store.plan_file import PlanFile
 from operations.conftest import MESSAGES, REFERENCE, Story
 

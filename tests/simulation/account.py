@@ -12,8 +12,8 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import ENDS, Counts, Outcome, Progress, Range
 from drainer.message import SubMessage
+from drainer.model.failures import JITTER, AfterDead, FailureSettings, OnFailure
 from drainer.policy.admission import BURST_S
-from drainer.policy.failures import JITTER, AfterDead, FailureSettings, OnFailure
 from simulation.backlog import Act, Backlog, Script
 from simulation.world import World
 

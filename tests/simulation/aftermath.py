@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from core.messages import Place
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Outcome
-from drainer.engine.settings import JOURNAL_INTERVAL_S
 from drainer.engine.status import CLASS_DONE, Summary
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
@@ -27,6 +26,7 @@ from drainer.errors import (
     Refused,
     Signalled,
 )
+from drainer.model.settings import JOURNAL_INTERVAL_S
 from drainer.store.plan_file import PlanFile
 from simulation.account import INSTANT_S
 from simulation.world import EPOCH_S

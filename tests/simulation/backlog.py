@@ -11,7 +11,7 @@ from random import Random
 
 from core.messages import Place, sub_of
 from drainer.message import Message, SubMessage
-from drainer.policy.rules.settings import RuleSettings, SkipRule
+from drainer.model.rules import RuleSettings, SkipRule
 
 TOPIC, TOPIC_ID, GROUP = "orders", "0pBNPmLQTQ6kMBJIlPOBWg", "billing"
 ORDERS = ["sub-key"] * 6 + ["key", "key", "partition", "none"]

@@ -20,9 +20,9 @@ from drainer.engine.runtime import Runtime
 from drainer.kafka import producer
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, SubMessage
+from drainer.model.concurrency import FIRST, Concurrency
 from drainer.operations.engine import InProcess
 from drainer.policy import breaker
-from drainer.policy.concurrency import FIRST, Concurrency
 from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
 from drainer.store import atomic_file, journal, plan_file
 from simulation.account import Account

@@ -14,7 +14,6 @@ from drainer.core.order import Order
 from drainer.core.payloads import LANE_BYTES, SMALL_BYTES
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Outcome
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.errors import (
     DrainerError,
@@ -27,10 +26,11 @@ from drainer.errors import (
 )
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
+from drainer.model.failures import AfterDead, Limit
+from drainer.model.settings import LocalSettings
 from drainer.operations.drain import drain
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Request, prepare
-from drainer.policy.failures import AfterDead, Limit
 from drainer.store.plan_file import PlanFile
 from simulation.account import Account
 from simulation.aftermath import SLOW_DISK_S, Aftermath

@@ -14,21 +14,20 @@ import orjson
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.demo.fill import create_topic, fill
-from drainer.engine.settings import LocalSettings
 from drainer.engine.status import Status, Summary
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.redrive import prepare_redrive
 from drainer.loader import load_handler
+from drainer.model.concurrency import Concurrency
+from drainer.model.failures import FailureSettings, OnFailure
+from drainer.model.redrive import LetterFilter, RedriveSettings
+from drainer.model.rules import RuleSettings
+from drainer.model.settings import LocalSettings
 from drainer.operations.drain import drain
 from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Request, prepare
-from drainer.policy.concurrency import Concurrency
-from drainer.policy.dead_letter import LetterFilter
-from drainer.policy.failures import FailureSettings, OnFailure
-from drainer.policy.redrive import RedriveSettings
-from drainer.policy.rules.settings import RuleSettings
 from drainer.spark.settings import OnSpark, SparkSettings
 from drainer.store.plan_file import PlanFile
 

@@ -28,7 +28,8 @@ from drainer.message import (
     partition_of,
     stream_of,
 )
-from drainer.policy.redrive import Redriven, RedriveSettings
+from drainer.model.redrive import RedriveSettings
+from drainer.policy.redrive import Redriven, split_letter
 from drainer.spark import chunk
 from drainer.spark.chunk import ChunkWriter, Row, decode
 
@@ -174,9 +175,9 @@ def test_what_goes_into_a_chunk_comes_out(
 @settings(max_examples=50)
 @given(mutated_letters())
 def test_a_dead_letter_comes_out_as_what_it_was(record: Message) -> None:
-    [sub] = RedriveSettings().split(record)
+    [sub] = split_letter(RedriveSettings(), record)
     row = rows_of([(record, [sub])])[0]
-    [found] = RedriveSettings().split(record)
+    [found] = split_letter(RedriveSettings(), record)
 
     [came] = next(decode(row[4], record.origin)).subs
 

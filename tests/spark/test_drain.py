@@ -11,7 +11,7 @@ from pyspark import SparkContext
 
 from drainer.core.order import Order
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED
-from drainer.policy.failures import FailureSettings, OnFailure
+from drainer.model.failures import FailureSettings, OnFailure
 from kafka.sender import letters_in
 from spark.story import Op, Story
 

@@ -11,16 +11,16 @@ import pytest
 from drainer.cli.engines import Engines
 from drainer.core.plan import OffsetPlan
 from drainer.engine.preview import EngineName
-from drainer.engine.settings import LocalSettings
 from drainer.errors import Refused, UsageError
 from drainer.handler import Handler
 from drainer.insight.canary import send_canary
 from drainer.kafka.cluster import Cluster
 from drainer.loader import as_handler
 from drainer.message import Message, SubMessage
+from drainer.model.rules import RuleSettings, SkipRule
+from drainer.model.settings import LocalSettings
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
-from drainer.policy.rules.settings import RuleSettings, SkipRule
 from drainer.spark import settings
 from drainer.spark.settings import OnSpark, SparkSettings
 from drainer.store.plan_file import PlanFile

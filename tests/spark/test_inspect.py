@@ -19,7 +19,7 @@ from drainer.kafka.backlog import Backlog
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
-from drainer.policy.rules.settings import RuleSettings, SkipRule
+from drainer.model.rules import RuleSettings, SkipRule
 from kafka.reader import numbered
 from kafka.topic import PASSWORD, USER, Topic
 from scenarios.brokers import Broker

@@ -11,7 +11,7 @@ import pytest
 from drainer.core.order import Order
 from drainer.errors import EXIT_HALTED, Refused
 from drainer.kafka.settings import ClientSettings
-from drainer.policy.failures import FailureSettings, Limit, OnFailure
+from drainer.model.failures import FailureSettings, Limit, OnFailure
 from drainer.spark.state import State
 from spark.story import HANDLER, Op, Story
 from spark.trouble import When

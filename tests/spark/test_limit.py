@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from drainer.errors import EXIT_INTERRUPTED
-from drainer.policy.rules.settings import LIMIT, RuleSettings
+from drainer.model.rules import LIMIT, RuleSettings
 from spark.story import Op, Place, Story
 from spark.test_drain import messages
 from spark.trouble import Trouble, interrupt, kill, states

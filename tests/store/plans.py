@@ -16,10 +16,9 @@ from drainer.core.latency import Latency
 from drainer.core.parked import ParkedLane, ParkedLanes
 from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
-from drainer.policy.dead_letter import LetterFilter
-from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
-from drainer.policy.redrive import RedriveSettings
-from drainer.policy.rules.settings import RuleAccount, RuleSettings, SkipRule
+from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.model.redrive import LetterFilter, RedriveSettings
+from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
 
 START, END = 100, 200
 

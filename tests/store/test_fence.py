@@ -23,12 +23,13 @@ from stores import DRAIN, STREAMS, Failing, bucket, folder
 
 from drainer.core.merge import Record
 from drainer.engine.runtime import uptime_s
-from drainer.engine.settings import LocalSettings
 from drainer.errors import Interrupted, LockLost, PlanRefused, StateLost
 from drainer.handler import Handler
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage
-from drainer.policy.failures import FailureSettings, Totals
+from drainer.model.failures import FailureSettings
+from drainer.model.settings import LocalSettings
+from drainer.policy.failures import Totals
 from drainer.spark import handling
 from drainer.spark.control import ControlChannel
 from drainer.spark.driver import SparkDrain

@@ -20,8 +20,8 @@ from drainer.core.joins import Joins
 from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Counts, Partial, Progress
 from drainer.errors import PlanRefused
-from drainer.policy.failures import FailureSettings, Limit
-from drainer.policy.rules.settings import RuleAccount, RuleSettings
+from drainer.model.failures import FailureSettings, Limit
+from drainer.model.rules import RuleAccount, RuleSettings
 
 ENCODED = PLAN.encode()
 JOINS = st.dictionaries(st.integers(0, 2**32 - 1), st.integers(0, 99), max_size=3).map(Joins)

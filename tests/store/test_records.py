@@ -17,7 +17,7 @@ from drainer.core.merge import Record, TaskRecord
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress
 from drainer.errors import PlanNotWritten, StateLost
-from drainer.policy.rules.settings import RuleAccount
+from drainer.model.rules import RuleAccount
 from drainer.spark import records as records_module
 from drainer.spark.records import TaskRecords, TaskStatus
 from drainer.spark.state import Attempt, State

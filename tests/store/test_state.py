@@ -23,7 +23,7 @@ from drainer.core.merge import Record, TaskRecord, Told
 from drainer.core.progress import Counts, Outcome, Partial, Progress
 from drainer.engine.runtime import uptime_s
 from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
-from drainer.policy.rules.settings import RuleAccount
+from drainer.model.rules import RuleAccount
 from drainer.spark import state as state_module
 from drainer.spark.lease import is_dead, this_process
 from drainer.spark.objects import Objects

@@ -20,7 +20,7 @@ from drainer.engine.status import (
     Status,
     Summary,
 )
-from drainer.policy.concurrency import Concurrency
+from drainer.model.concurrency import Concurrency
 from drainer.spark.status import SparkStatus
 from drainer.view.terminal import Form, Terminal
 

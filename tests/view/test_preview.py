@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drainer.engine.preview import PartitionAction
 from drainer.engine.status import RuleStatus
-from drainer.policy.rules.settings import RuleSettings, SkipRule
+from drainer.model.rules import RuleSettings, SkipRule
 from drainer.view.page import SHOWN
 from drainer.view.policy import rule_fields, rule_lines
 from drainer.view.preview import preview_page

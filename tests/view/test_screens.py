@@ -33,11 +33,10 @@ from drainer.errors import Halted
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
 from drainer.letters.view import letter_page, overview_page
-from drainer.policy.concurrency import Concurrency
-from drainer.policy.dead_letter import LetterFilter
-from drainer.policy.failures import AfterDead, FailureSettings, Limit, OnFailure
-from drainer.policy.redrive import RedriveSettings
-from drainer.policy.rules.settings import LIMIT, RuleAccount, RuleSettings, SkipRule
+from drainer.model.concurrency import Concurrency
+from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.model.redrive import LetterFilter, RedriveSettings
+from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule
 from drainer.testing import Certificate
 from drainer.view.live import frame
 from drainer.view.page import Page

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 
 from drainer.control.wire import Answer, decode_status, encode_status
-from drainer.core.codec import decode, encode
 from drainer.core.event import Deed, Event
 from drainer.core.latency import Latency
 from drainer.engine.status import (
@@ -19,6 +18,7 @@ from drainer.engine.status import (
     RuleStatus,
     Status,
 )
+from drainer.model.codec import decode, encode
 from drainer.spark.status import SparkStatus
 from drainer.view.lines import status_line
 from drainer.view.live import lay_out

@@ -27,7 +27,6 @@ from drainer.cli.options import (
     request_of,
 )
 from drainer.engine.preview import PROCESS, SPARK, EngineChoice, EngineName, Preview
-from drainer.engine.settings import LocalSettings
 from drainer.errors import EXIT_DONE, Refused, UsageError
 from drainer.insight.canary import send_canary
 from drainer.insight.estimate import (
@@ -42,6 +41,7 @@ from drainer.insight.measurement import backlog_of, look_at
 from drainer.insight.view.estimate import canary_page, estimate_page, show_moves
 from drainer.kafka.backlog import Backlog, remaining
 from drainer.kafka.cluster import Cluster
+from drainer.model.settings import LocalSettings
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.spark.settings import EVERY_CORE, SparkLook

@@ -10,12 +10,12 @@ from drainer.cli.connecting import Kafka, connect
 from drainer.cli.engines import Engines
 from drainer.cli.groups import command, only, option, options, without
 from drainer.cli.options import Limits, Report, Rules, What
-from drainer.core.codec import builtins
 from drainer.engine.preview import EngineName
 from drainer.insight.inspection import SAMPLE_MESSAGES, SAMPLE_MOST, InspectRequest, SurveyAll
 from drainer.insight.inspection import inspect as look_at
 from drainer.insight.view.inspect import inspection_page
 from drainer.loader import load_handler
+from drainer.model.codec import builtins
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
 from drainer.view import figures

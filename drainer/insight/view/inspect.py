@@ -11,7 +11,7 @@ from drainer.insight.kind import UNKNOWN
 from drainer.insight.retention import ARRIVALS_S, Expiry
 from drainer.insight.sketch import DISTINCT_EXACT, Share
 from drainer.insight.survey import NO_RULES
-from drainer.policy.rules.settings import RuleSettings
+from drainer.model.rules import RuleSettings
 from drainer.view import figures
 from drainer.view.page import (
     Cell,

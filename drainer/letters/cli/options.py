@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from drainer.cli.groups import option, options
-from drainer.policy.dead_letter import LetterFilter
+from drainer.model.redrive import LetterFilter
 
 _WHICH = "Which dead letters"
 

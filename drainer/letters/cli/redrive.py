@@ -17,9 +17,9 @@ from drainer.core.classes import Classes
 from drainer.letters.cli.options import Letters, LetterTopic, Redrives
 from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.loader import load_handler
+from drainer.model.failures import OnFailure
+from drainer.model.redrive import RedriveSettings
 from drainer.operations.start import Request
-from drainer.policy.failures import OnFailure
-from drainer.policy.redrive import RedriveSettings
 from drainer.view.terminal import Terminal
 
 DEAD_AGAIN = replace(NEW_DRAIN, on_failure=OnFailure.DEAD_LETTER)

@@ -23,7 +23,7 @@ from drainer.limits.search.trial import (
     Trial,
     Verdict,
 )
-from drainer.policy.rate_cap import CapCurve, CapPoint
+from drainer.model.rate_cap import CapCurve, CapPoint
 
 FORMAT = 4
 TRIALS_MOST = 20  # of one search, unless said otherwise

@@ -23,10 +23,10 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 
 import msgspec
 
-from drainer.core.codec import convert
 from drainer.errors import DrainerError, Interrupted
 from drainer.limits.search.reading import Report
 from drainer.limits.search.trial import Point
+from drainer.model.codec import convert
 from drainer.spark.failure import error_of
 
 REPEAT_S = 0.2  # between two orders

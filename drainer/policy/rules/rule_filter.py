@@ -12,17 +12,10 @@ from drainer.core.joins import Joins
 from drainer.core.order import Order, keys_of
 from drainer.core.progress import Outcome
 from drainer.message import Barrier, Message, SubMessage
+from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule, asked_beyond, greater
 from drainer.policy.dead_letter import key_text
 from drainer.policy.redrive import LeftAlone, Redriven
 from drainer.policy.rules.predicate import BadExpression, CannotTell, Facts, Predicate
-from drainer.policy.rules.settings import (
-    LIMIT,
-    RuleAccount,
-    RuleSettings,
-    SkipRule,
-    asked_beyond,
-    greater,
-)
 
 REASONS_MOST = 50  # told apart
 OTHER_REASONS = "other reasons"

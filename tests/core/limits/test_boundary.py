@@ -22,7 +22,7 @@ from drainer.limits.search.boundary import (
     from_json,
 )
 from drainer.limits.search.trial import End, Found, Point, Signals, Trial, Verdict
-from drainer.policy.rate_cap import CapPoint
+from drainer.model.rate_cap import CapPoint
 
 PACE = 100.0
 SIGNALS = Signals(30.0, 995.0, 3.0, 0.0, 0.0, 0.4, 0.0, 0.3, 5.0)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from drainer.core.codec import JsonRecord
-from drainer.policy.concurrency import Concurrency
+from drainer.model.codec import JsonRecord
+from drainer.model.concurrency import Concurrency
 
 JOURNAL_INTERVAL_S = 0.05
 

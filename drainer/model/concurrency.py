@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drainer.policy.concurrency_limit import ConcurrencyLimit
-
 FIRST = 20  # where a drain that finds its own begins
 MOST = 2_000  # how far it goes with an async handler
 MOST_THREADS = 200  # and with a plain one: each is a thread
@@ -42,10 +40,6 @@ class Concurrency:
     def most_for(self, *, threads: bool) -> int:
         """The most with a handler of this kind."""
         return self.most_threads if threads else self.most
-
-    def search(self, first: int, most: int) -> ConcurrencyLimit:
-        """What finds it between one and ``most``."""
-        return ConcurrencyLimit(first, most)
 
     def __str__(self) -> str:
         """As it is typed."""

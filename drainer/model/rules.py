@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from drainer.core.codec import JsonRecord, Whole
 from drainer.errors import UsageError
+from drainer.model.codec import JsonRecord, Whole
 
 LIMIT = "max-per-key"  # the name of the rule that --max-per-key is
 
