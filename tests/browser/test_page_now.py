@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.sync_api import Browser, Page
 
+from builders import a_status
 from drainer.engine.history import History
 from drainer.engine.status import DeadlineStatus, Status
 from drainer.metrics.server import MetricsServer
 from drainer.view.now import LivePage
-from view import samples
 from view.samples import EVIL
 
 pytestmark = pytest.mark.long
@@ -33,9 +32,7 @@ def server() -> Iterator[MetricsServer]:
 def running(elapsed_s: float, margin_s: float) -> Status:
     deadline = DeadlineStatus(AT, 3600.0, margin_s, missed=margin_s < 0)
     hottest = ((EVIL, 12_345),)
-    return replace(
-        samples.status(3), elapsed_s=elapsed_s, deadline=deadline, hottest=hottest, topic=EVIL
-    )
+    return a_status(3, elapsed_s=elapsed_s, deadline=deadline, hottest=hottest, topic=EVIL)
 
 
 def opened(browser: Browser, url: str, width: int) -> tuple[Page, list[str]]:

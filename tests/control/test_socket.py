@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from builders import a_status, a_summary, changed
 from drainer.control import client, place
 from drainer.control.client import Found
 from drainer.control.place import folders, make_folder, socket_name
@@ -88,8 +89,8 @@ def answering(path: Path, sent: Iterable[bytes]) -> Iterator[None]:
 def test_a_status_is_shown_there_as_it_is_here(server: ControlServer, folder: Path) -> None:
     odd = (("\ud800", 5), (b"\x00k", 4), (float("nan"), 3), (10**30, 2), (("a", 1), 1))
     deadline = DeadlineStatus(samples.ENDED, 60.0, -5.0, missed=True)
-    rich = replace(
-        samples.status(3),
+    rich = a_status(
+        3,
         hottest=odd,
         paused=Paused(EVENT, samples.ENDED.isoformat()),
         asked=(EVENT,),
@@ -97,11 +98,11 @@ def test_a_status_is_shown_there_as_it_is_here(server: ControlServer, folder: Pa
         deadline=deadline,
         auto=samples.AUTO,
     )
-    for status in (samples.status(), rich, replace(rich, engine=samples.on_spark(7))):
+    for status in (a_status(), rich, changed(rich, engine=samples.on_spark(7))):
         server.observe(status)
         [found] = here(folder)
         assert found.status is not None
-        shown = replace(status, hottest=tuple((Shown(repr(k)), n) for k, n in status.hottest))
+        shown = changed(status, hottest=tuple((Shown(repr(k)), n) for k, n in status.hottest))
         assert lay_out(found.status, 200, 60) == lay_out(shown, 200, 60)
         assert found.pid == os.getpid()
         assert found_as_json(found)["state"] == state_of(found)
@@ -112,7 +113,7 @@ def test_a_status_is_shown_there_as_it_is_here(server: ControlServer, folder: Pa
 def test_who_says_nothing_or_nonsense_is_listed_and_holds_up_nobody(
     server: ControlServer, folder: Path
 ) -> None:
-    server.observe(samples.status())
+    server.observe(a_status())
     answers = [b"", b"{}\n", b"nonsense\n", b'{"about": 5}\n', b'{"status": {"topic": 1}}\n']
     stop, odd = threading.Event(), list[socket.socket]()
 
@@ -143,7 +144,7 @@ def test_who_says_nothing_or_nonsense_is_listed_and_holds_up_nobody(
 
 
 def an_answer(about: dict[str, str], part: dict[str, int]) -> bytes:
-    answer = json.loads(encode(Answer(about=ABOUT, status=encode_status(samples.status()))))
+    answer = json.loads(encode(Answer(about=ABOUT, status=encode_status(a_status()))))
     answer["about"] |= about
     answer["status"]["partitions"][0] |= part
     return json.dumps(answer).encode() + b"\n"
@@ -243,7 +244,7 @@ def test_root_finds_another_user_s_drain_and_steers_it_by_name_alone(theirs: Pat
     with ExitStack() as stack:
         with without_privileges():
             server = stack.enter_context(other_users_server(plan))
-        server.observe(samples.status())
+        server.observe(a_status())
         [found] = here(theirs)
         assert (found.uid, found_as_json(found)["user"]) == (NOBODY, "nobody")
         assert "nobody" in str(running_page([found]))
@@ -276,9 +277,9 @@ def test_another_user_s_drain_hands_root_no_command_to_copy(theirs: Path) -> Non
         with without_privileges():
             server = stack.enter_context(other_users_server(PLAN))
         answers = client.watch(PLAN, Question("watch"), NOBODY)
-        server.observe(samples.status())
+        server.observe(a_status())
         next(answers)
-        server.end(replace(samples.summary(), plan="x; rm -rf ~", status="halted", exit_code=5))
+        server.end(a_summary(plan="x; rm -rf ~", status="halted", exit_code=5))
         server.__exit__()
         [ended] = [each.ended for each in answers if each.ended]
     assert (ended["status"], ended["resume"]) == ("halted", None)
@@ -314,7 +315,7 @@ def test_a_socket_that_is_removed_comes_again(server: ControlServer, folder: Pat
     name = socket_name(PLAN)
     (folder / name).unlink()
     eventually((folder / name).exists, "it is there again")
-    server.observe(samples.status())
+    server.observe(a_status())
     assert here(folder)
     shutil.rmtree(folder.parent)  # the session is over
     eventually(lambda: any((each / name).exists() for each in folders()), "in the next folder")
@@ -354,10 +355,10 @@ def test_a_stop_is_kept_for_a_drain_that_is_still_starting(server: ControlServer
 
 def test_watchers_hear_how_it_ended_and_those_who_come_later_that_none_runs() -> None:
     with ControlServer(PLAN, ABOUT, Control(), lambda: None) as server:
-        server.observe(samples.status())
+        server.observe(a_status())
         answers = client.watch(PLAN, Question("watch"))
         assert next(answers).status is not None
-        server.end(samples.summary())
+        server.end(a_summary())
     assert [each.ended for each in answers if each.ended][-1]["status"] == "done"
     with pytest.raises(Refused, match="none of your drains"):
         client.ask(PLAN, Question("pause"))

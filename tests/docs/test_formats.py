@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from builders import a_cap, a_summary
 from core.letters import Sample
 from core.messages import plan_of
 from drainer.core.claims import ALL
@@ -24,13 +25,10 @@ from drainer.core.progress import Counts, Outcome, Progress
 from drainer.core.transaction import HeldBack
 from drainer.engine.status import (
     AutoStatus,
-    CapStatus,
     ClassStatus,
     DeadlineStatus,
     FailureStatus,
-    PartitionResult,
     RuleStatus,
-    Summary,
 )
 from drainer.letters.receipts import Receipt
 from drainer.model.rate_cap import CapCurve, CapPoint
@@ -57,16 +55,8 @@ FULL_PLAN = plan_of(
     history=(EVENT,),
     classes=Classes((DrainClass("payload.customer == 42"),)),
 )
-CAP = CapStatus(1.0, 1.0, 1.0, 1.0, binds=False)
-FULL_SUMMARY = Summary(
-    "done",
-    0,
-    1.0,
-    Counts(),
-    Counts(),
-    {0: PartitionResult(0, 1, 1, 1)},
-    "plan.json",
-    1.0,
+CAP = a_cap()
+FULL_SUMMARY = a_summary(
     failures=FailureStatus(),
     parked=PARKED,
     left_alone={"not asked for": 1},

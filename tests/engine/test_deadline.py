@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from builders import a_status
 from drainer.engine.status import DeadlineStatus
 from drainer.engine.steering import SURE_AFTER_S, SURE_FOR_S, DeadlineWatch
-from view import samples
 
 NOW = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
 
@@ -18,7 +17,7 @@ def watched(left_s: float, *moments: tuple[float, float | None]) -> list[Deadlin
     """What is added to statuses that are so old and have so long to go, in seconds."""
     watch, deadline = DeadlineWatch(), NOW + timedelta(seconds=left_s)
     seen = [
-        watch.judge(replace(samples.status(), elapsed_s=elapsed_s, eta_s=eta_s), deadline, NOW)
+        watch.judge(a_status(elapsed_s=elapsed_s, eta_s=eta_s), deadline, NOW)
         for elapsed_s, eta_s in moments
     ]
     return [status.deadline for status in seen if status.deadline is not None]

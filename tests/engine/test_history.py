@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from builders import a_status
 from drainer.core.progress import Counts
 from drainer.engine.history import (
     HOTTEST_MOST,
@@ -17,11 +18,10 @@ from drainer.engine.history import (
     rates,
 )
 from drainer.engine.status import RuleStatus, Status
-from view.samples import status
 
 
 def at(elapsed_s: float, done: int = 0, **changes: object) -> Status:
-    found = replace(status(), elapsed_s=elapsed_s, sub_messages=Counts(done, done))
+    found = a_status(elapsed_s=elapsed_s, sub_messages=Counts(done, done))
     return replace(found, **changes)  # type: ignore[arg-type]
 
 

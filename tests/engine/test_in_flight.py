@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from made_up_kafka import OnThreads, Rehearsal, in_lanes
 
+from builders import a_status
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.history import History, rates
 from drainer.engine.latencies import Latencies
@@ -16,7 +16,6 @@ from drainer.engine.meter import MEAN_S, Meter
 from drainer.engine.status import Load
 from drainer.message import SubMessage
 from drainer.model.settings import LocalSettings
-from view.samples import status
 
 LOOK_S = MEAN_S / 8
 
@@ -75,7 +74,7 @@ def test_the_load_of_the_processor_is_that_of_the_last_seconds() -> None:
 def test_the_course_tells_the_average_of_a_stretch_also_when_it_is_thinned_out(kept: int) -> None:
     history = History(kept)
     for n in range(401):
-        history.add(replace(status(), elapsed_s=n / 2, running=200 if n % 2 else 100))
+        history.add(a_status(elapsed_s=n / 2, running=200 if n % 2 else 100))
     found = history.evenly(10)
     means = rates(found, [each.running_s for each in found])
     assert len(means) <= 10

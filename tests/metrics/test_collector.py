@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from builders import a_status, a_summary, changed
 from drainer.core.latency import Latency
 from drainer.engine.status import (
     DeadlineStatus,
@@ -17,10 +17,10 @@ from drainer.engine.status import (
 from drainer.metrics.collector import StatusCollector
 from drainer.metrics.names import METRICS, STATES
 from drainer.spark.status import METRICS as SPARKS
-from view.samples import on_spark, status, summary
+from view.samples import on_spark
 
 LATENCY = Latency.of(1_000, 0.02, [n / 1_000 for n in range(101)])
-BUSY = status(
+BUSY = a_status(
     partitions=2,
     latency=LATENCY,
     latency_recent=LATENCY,
@@ -73,7 +73,7 @@ class Scraped:
 def test_a_scrape_has_every_metric_that_is_named_and_no_other() -> None:
     scraped = Scraped()
     scraped.collector.update(BUSY)
-    scraped.collector.end(summary())
+    scraped.collector.end(a_summary())
 
     found = {family.name: family for family in text_string_to_metric_families(scraped.text)}
 
@@ -90,7 +90,7 @@ def test_a_scrape_has_every_metric_that_is_named_and_no_other() -> None:
 def test_each_rule_has_a_series_of_its_own_whatever_its_name() -> None:
     scraped = Scraped()
     rules = ["r-\udcff", "x" * 100 + "1", "x" * 100 + "2"]
-    scraped.collector.update(replace(BUSY, rules=RuleStatus(dict.fromkeys(rules, 1))))
+    scraped.collector.update(changed(BUSY, rules=RuleStatus(dict.fromkeys(rules, 1))))
     assert 'rule="r-\\\\udcff"' in scraped.text
     assert len(set(scraped.labels("drainer_sub_messages_ruled_out_total", "rule"))) == 3
 
@@ -138,11 +138,11 @@ def test_each_state_is_told_and_no_text_of_an_error() -> None:
     assert scraped.value("drainer_in_flight") is None
     scraped.collector.update(BUSY)
     assert state() == ["running"]
-    scraped.collector.update(replace(BUSY, trouble="secret trouble", stopping="secret reason"))
+    scraped.collector.update(changed(BUSY, trouble="secret trouble", stopping="secret reason"))
     assert state() == ["stopping"]
     assert scraped.value("drainer_trouble") == 1
     assert "secret" not in scraped.text
-    scraped.collector.end(summary(status="halted", exit_code=5))
+    scraped.collector.end(a_summary(status="halted", exit_code=5))
     assert state() == ["halted"]
     assert scraped.value("drainer_exit_code") == 5
     assert scraped.value("drainer_in_flight") == BUSY.running
@@ -152,7 +152,7 @@ def test_what_only_rises_never_falls() -> None:
     scraped = Scraped()
     name = "drainer_handler_latency_seconds"
     for latency in (LATENCY, Latency.of(999, 0.0199, LATENCY.percentiles_s)):
-        scraped.collector.update(replace(BUSY, latency=latency))
+        scraped.collector.update(changed(BUSY, latency=latency))
         assert (scraped.value(f"{name}_count"), scraped.value(f"{name}_sum")) == (1_000, 20.0)
 
 

@@ -15,12 +15,12 @@ from email.message import Message
 
 import pytest
 
+from builders import a_status, a_summary
 from drainer.engine.history import History
 from drainer.errors import Refused
 from drainer.metrics.server import CONNECTIONS_MOST, MetricsServer
 from drainer.view.now import LivePage
 from kafka.topic import eventually
-from view.samples import status, summary
 
 
 @pytest.fixture
@@ -47,9 +47,9 @@ def test_it_answers_before_during_and_after_the_drain(server: MetricsServer) -> 
 
     update = server.begin("orders", "reindexer", "d-1")
     assert 'state="starting",topic="orders"} 1.0' in scrape(server)
-    update(status())
+    update(a_status())
     assert 'state="running",topic="orders"} 1.0' in scrape(server)
-    server.end(summary())
+    server.end(a_summary())
     assert 'state="done",topic="orders"} 1.0' in scrape(server)
 
 
@@ -157,8 +157,8 @@ def test_a_page_and_two_answers_for_who_looks_after_processes(
 
     page = LivePage(History())
     update = server.begin("orders", "reindexer", "d-1", page)
-    update(status())
-    page.add(status())
+    update(a_status())
+    page.add(a_status())
     assert ask(server, "readyz")[:2] == (200, "draining\n")
     code, body, headers = ask(server, "")
     assert code == 200
@@ -174,7 +174,7 @@ def test_a_page_and_two_answers_for_who_looks_after_processes(
     assert ask(server, "../etc/passwd")[0] == 404
     monkeypatch.setattr("drainer.metrics.server.SILENT_S", 0.0)
     assert ask(server, "healthz")[0] == 503
-    server.end(summary())
+    server.end(a_summary())
     assert ask(server, "healthz")[0] == 200
 
 
@@ -191,7 +191,7 @@ def test_it_answers_to_addresses_and_to_its_own_names(server: MetricsServer, hos
     "host", ["evil.example", "localhost.evil.example:9464", "[::1", "", "127.0.0.1.evil.example"]
 )
 def test_a_page_whose_own_name_leads_here_reads_nothing(server: MetricsServer, host: str) -> None:
-    server.begin("orders", "reindexer", "d-1", lambda nonce: "hottest sub-keys")(status())
+    server.begin("orders", "reindexer", "d-1", lambda nonce: "hottest sub-keys")(a_status())
     for path in ("", "metrics", "healthz", "readyz"):
         code, body, _ = ask(server, path, Host=host)
         assert code == 421
@@ -213,7 +213,7 @@ def basic(login: str) -> str:
 
 
 def test_with_a_token_only_who_has_it_reads(guarded: MetricsServer) -> None:
-    guarded.begin("orders", "reindexer", "d-1", lambda nonce: "hottest sub-keys")(status())
+    guarded.begin("orders", "reindexer", "d-1", lambda nonce: "hottest sub-keys")(a_status())
     wrong = [
         "",
         "Bearer",

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from builders import a_status, changed
 from core.messages import plan_of
 from drainer.core.progress import Counts, Progress
 from drainer.engine.status import Load, Status
@@ -26,7 +27,7 @@ from view import samples
 
 
 def on_spark(count: int) -> Status:
-    return samples.status(engine=samples.on_spark(count))
+    return a_status(engine=samples.on_spark(count))
 
 
 def frame(status: Status) -> list[str]:
@@ -50,15 +51,15 @@ def test_an_address_stays_whole() -> None:
 def test_what_binds_is_said_in_spark_s_words() -> None:
     late = replace(on_spark(8), running=100)
     assert limit(late) == "the slowest tasks: the wave waits for 7.0 on worker-1"
-    calm = samples.status(engine=replace(samples.on_spark(8), stragglers=()))
+    calm = a_status(engine=replace(samples.on_spark(8), stragglers=()))
     assert limit(calm) == "the handler: every worker is busy"
-    full = limit(replace(calm, processor=Load(0.97)))
+    full = limit(changed(calm, processor=Load(0.97)))
     assert full == "the processor: each task uses 97% of a core"
-    assert limit(replace(calm, running=0, lanes=0, lanes_ready=0)).startswith("reading")
-    assert limit(replace(calm, running=100)).startswith("the executors")
-    assert limit(replace(calm, running=100, lanes_ready=3)).startswith("order")
+    assert limit(changed(calm, running=0, lanes=0, lanes_ready=0)).startswith("reading")
+    assert limit(changed(calm, running=100)).startswith("the executors")
+    assert limit(changed(calm, running=100, lanes_ready=3)).startswith("order")
     names = tuple(f"7.{task}" for task in range(8))
-    slow = replace(late, engine=replace(samples.on_spark(8), stragglers=names))
+    slow = changed(late, engine=replace(samples.on_spark(8), stragglers=names))
     assert limit(slow).endswith("waits for 7.0, 7.1, 7.2, 5 more")
 
 

@@ -15,10 +15,6 @@ from drainer.core.progress import Counts, Partial, Progress
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.status import (
     AutoStatus,
-    PartitionResult,
-    PartitionStatus,
-    Status,
-    Summary,
 )
 from drainer.model.concurrency import Concurrency
 from drainer.spark.status import SparkStatus
@@ -45,44 +41,6 @@ def terminal(
         form, quiet=quiet, debug=debug, stdin=io.StringIO(), stdout=out, stderr=err, width=width
     )
     return made, out, err
-
-
-def status(partitions: int = 1, **changes: object) -> Status:
-    """A moment in the middle of a drain of 3,000,000 messages."""
-    each = 3_000_000 // max(1, partitions)
-    parts = tuple(
-        PartitionStatus(
-            partition=n,
-            start=1_000,
-            end=1_000 + each,
-            position=1_000 + each // 2,
-            watermark=1_000 + each * 40 // 100 + n,
-            committed=1_000 + each * 39 // 100 + n,
-            messages_finished=each * 41 // 100,
-        )
-        for n in range(partitions)
-    )
-    fields: dict[str, object] = {
-        "topic": "orders",
-        "group": "reindexer",
-        "elapsed_s": 200.0,
-        "messages": Counts(1_250_000, 1_229_997, 3, 0, 20_000),
-        "sub_messages": Counts(61_700_000, 61_499_997, 3, 0, 200_000),
-        "rate_now": 89_123.4,
-        "rate_average": 88_000.2,
-        "eta_s": 1_540.0,
-        "running": 996,
-        "concurrency": 1_000,
-        "lanes": 15_000,
-        "lanes_ready": 14_000,
-        "hottest": (("doc-17", 12_345), ("tenant[4]/document/8c1f-77aa-0001", 310), (b"\x00k", 7)),
-        "buffered_bytes": 191 << 20,
-        "buffer_bytes": 256 << 20,
-        "plan_path": "orders.reindexer.plan",
-        "plan_age_s": 0.4,
-        "partitions": parts,
-    }
-    return Status(**(fields | changes))  # type: ignore[arg-type]
 
 
 def on_spark(count: int) -> SparkStatus:
@@ -125,23 +83,6 @@ def action(count: int = 1, **changes: object) -> Preview:
         ),
     }
     return Preview(**(fields | changes))  # type: ignore[arg-type]
-
-
-def summary(partitions: int = 1, **changes: object) -> Summary:
-    """A drain that ended well."""
-    fields: dict[str, object] = {
-        "status": "done",
-        "exit_code": 0,
-        "elapsed_s": 3_725.0,
-        "messages": Counts(3_000_000, 3_000_000, 0, 0, 0),
-        "sub_messages": Counts(150_000_000, 149_999_000, 0, 1_000, 0),
-        "partitions": {
-            n: PartitionResult(1_000, 9_000 + n, 9_000 + n, 9_000 + n) for n in range(partitions)
-        },
-        "plan": "orders.reindexer.plan",
-        "sub_messages_per_s": 40_268.4,
-    }
-    return Summary(**(fields | changes))  # type: ignore[arg-type]
 
 
 def plan(partitions: int = 1) -> OffsetPlan:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from builders import a_status, changed
 from core.letters import Sample, as_record, there_and_back
 from drainer.certify.view import certificate_page
 from drainer.engine.history import History
@@ -50,7 +51,7 @@ FORGED = "✓ Redriven 5 letters"
 MARKUP = "<script>document.title = 'pwned'</script>"
 EVIL = f"x{MARKUP}\n{FORGED}\r\x1b[2J\x9b1m\u202e\u200b\u2066\ud800"
 ANSI_OF_RICH = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
-RUNNING = dataclasses.replace(RUNS, engine=samples.on_spark(3))
+RUNNING = changed(RUNS, engine=samples.on_spark(3))
 # What the program looks up by, and reads back: another text there is another case, or none.
 CODES = {"status", "engine", "order", "bound", "state", "verdict", "kind", "claims"}
 
@@ -97,7 +98,7 @@ def run_lines(terminal: Terminal, found: Any) -> None:
 def history() -> History:
     made = History()
     for second in range(3):
-        made.add(hostile(samples.status(elapsed_s=float(second), trouble="away")))
+        made.add(hostile(a_status(elapsed_s=float(second), trouble="away")))
     return made
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from builders import a_status, changed
 from drainer.engine.status import FailureStatus
 from drainer.view.lines import LineView, start_line, status_line
 from drainer.view.live import LiveView, progress_view
@@ -14,7 +15,7 @@ def test_a_line_each_five_seconds_and_one_at_the_end_but_none_twice() -> None:
     terminal, out, err = samples.terminal(width=40)
     with LineView(terminal) as view:
         for half_seconds in range(25):
-            view.update(samples.status(elapsed_s=half_seconds / 2))
+            view.update(a_status(elapsed_s=half_seconds / 2))
     starts = [line.split("  ")[0] for line in err.getvalue().splitlines()]
     assert starts[0].startswith("draining orders for group reindexer: ~3,000,000 messages")
     assert starts[1:] == ["5.0s", "10s", "12s"]
@@ -22,15 +23,15 @@ def test_a_line_each_five_seconds_and_one_at_the_end_but_none_twice() -> None:
 
     terminal, _, err = samples.terminal()
     with LineView(terminal) as view:
-        view.update(samples.status(elapsed_s=0))
-        view.update(samples.status(elapsed_s=5))
+        view.update(a_status(elapsed_s=0))
+        view.update(a_status(elapsed_s=5))
     with LineView(terminal):  # a drain that never began
         pass
     assert len(err.getvalue().splitlines()) == 2
 
 
 def test_the_line() -> None:
-    assert status_line(samples.status()) == (
+    assert status_line(a_status()) == (
         "3m 20s  41.0%  eta 25m 40s  limited by the handler: every worker is busy"
         "  messages 1,230,000 of ~3,000,000 done"
         "  sub-messages 61,499,997 done, 3 dead  speed 89,123 sub-messages/s (average 88,000)"
@@ -39,7 +40,7 @@ def test_the_line() -> None:
         "  buffer 191 MiB of 256 MiB  committed 0:1171000"
     )
     failures = FailureStatus(failures=1_234, retries=1_000, parked_lanes=2, failed_sub_messages=600)
-    status = samples.status(auto=samples.AUTO, failures=failures, trouble="a long story")
+    status = a_status(auto=samples.AUTO, failures=failures, trouble="a long story")
     line = status_line(status)
     assert (
         "  failures 1,234 failed attempts on 600 sub-messages, 1,000 retries, 2 x parked lane  "
@@ -48,14 +49,14 @@ def test_the_line() -> None:
     assert "  concurrency 310 (auto, trying more)  " in line
     assert "  in trouble  committed " in line
     assert "concurrency auto, 2,000 at most, plan" in start_line(status)
-    assert "eta unknown" in status_line(samples.status(eta_s=None))
-    assert status_line(samples.status(200)).endswith("+192 more")
+    assert "eta unknown" in status_line(a_status(eta_s=None))
+    assert status_line(a_status(200)).endswith("+192 more")
 
 
 def test_the_line_of_a_drain_that_is_done_neither_estimates_nor_says_what_limits_it() -> None:
-    status = samples.status(eta_s=None)
+    status = a_status(eta_s=None)
     done = tuple(replace(each, watermark=each.end) for each in status.partitions)
-    line = status_line(replace(status, partitions=done))
+    line = status_line(changed(status, partitions=done))
     assert "eta" not in line
     assert "limited by" not in line
 
@@ -63,12 +64,12 @@ def test_the_line_of_a_drain_that_is_done_neither_estimates_nor_says_what_limits
 def test_trouble_and_stopping_are_told_at_once_and_only_once() -> None:
     terminal, _, err = samples.terminal()
     with LineView(terminal) as view:
-        view.update(samples.status(elapsed_s=0))
+        view.update(a_status(elapsed_s=0))
         for tenth in range(10):
-            view.update(samples.status(elapsed_s=tenth / 10, trouble="no broker [b1] answers"))
-        view.update(samples.status(elapsed_s=2))
-        view.update(samples.status(elapsed_s=3, stopping="Ctrl-C"))
-        view.update(samples.status(elapsed_s=4, stopping="Ctrl-C", blocked_by="reindex.py:7"))
+            view.update(a_status(elapsed_s=tenth / 10, trouble="no broker [b1] answers"))
+        view.update(a_status(elapsed_s=2))
+        view.update(a_status(elapsed_s=3, stopping="Ctrl-C"))
+        view.update(a_status(elapsed_s=4, stopping="Ctrl-C", blocked_by="reindex.py:7"))
     lines = err.getvalue().splitlines()
     assert lines[1:4] == [
         "warning: trouble: no broker [b1] answers",

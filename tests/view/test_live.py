@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from builders import a_cap, a_status, changed
 from drainer.core.progress import Counts
 from drainer.engine.status import (
-    CapStatus,
     ClassStatus,
     DeadlineStatus,
     FailureStatus,
@@ -52,7 +52,7 @@ def test_a_frame_fits_its_screen(size: tuple[int, int], partitions: int) -> None
     width, height = size
     err = samples.Screen()
     long = {"trouble": "no broker answers " * 20, "stopping": "x" * 200, "topic": "t" * 249}
-    status = samples.status(partitions, **long, **UNHAPPY)
+    status = a_status(partitions, **long, **UNHAPPY)
     words = words_of(status, min(width, 110), height)
     assert len(words) < height
     assert re.search(r"  \S+( \S+)? so far$", words[0])
@@ -64,17 +64,17 @@ def test_a_frame_fits_its_screen(size: tuple[int, int], partitions: int) -> None
 def test_a_line_that_is_cut_ends_in_an_ellipsis() -> None:
     terminal, err = on_screen()
     with LiveView(terminal) as view:
-        view.update(samples.status(trouble="no broker answers " * 20))
+        view.update(a_status(trouble="no broker answers " * 20))
     lines = ANSI.sub("", err.getvalue()).splitlines()
     assert any(line.startswith("! trouble: no broker") and line[79:] == "…" for line in lines)
 
 
 def test_many_partitions_collapse_to_the_worst() -> None:
-    status = samples.status(200)
+    status = a_status(200)
     parts = list(status.partitions)
     parts[150] = replace(parts[150], messages_finished=0, watermark=1_000)
     parts[7] = replace(parts[7], watermark=parts[7].end)
-    text = words_of(replace(status, partitions=tuple(parts)))
+    text = words_of(changed(status, partitions=tuple(parts)))
     numbers = [line.split()[0] for line in text[-5:-1]]
     assert "150" in numbers
     assert "7" not in numbers
@@ -82,11 +82,11 @@ def test_many_partitions_collapse_to_the_worst() -> None:
 
 
 def test_the_last_frame_leaves_out_what_has_nothing_to_say() -> None:
-    running = samples.status(hottest=())
+    running = a_status(hottest=())
     assert "limited by" in "\n".join(words_of(running))
     part = running.partitions[0]
-    done = replace(running, partitions=(replace(part, watermark=part.end),))
-    for last in (done, replace(running, stopping="interrupted")):
+    done = changed(running, partitions=(replace(part, watermark=part.end),))
+    for last in (done, changed(running, stopping="interrupted")):
         text = "\n".join(words_of(last))
         assert "limited by" not in text
         assert "hottest" not in text
@@ -97,15 +97,15 @@ def test_the_last_frame_leaves_out_what_has_nothing_to_say() -> None:
 def test_a_class_is_not_called_drained_while_some_of_it_waits() -> None:
     at = datetime.now().astimezone().replace(hour=20, minute=6, second=24)
     found = ClassStatus("payload.k == 1", Counts(1_094, 1_094), 46_906, ended=at.isoformat())
-    text = "\n".join(words_of(samples.status(classes=(found,))))
+    text = "\n".join(words_of(a_status(classes=(found,))))
     assert "payload.k == 1  (1,094 done by 20:06:24; 46,906 wait for the rest)" in text
 
 
 def test_while_a_class_is_drained_progress_is_what_it_has_done_of_all() -> None:
     found = ClassStatus("payload.k == 1", Counts(10, 10), left=30)
-    [part] = samples.status().partitions
+    [part] = a_status().partitions
     part = replace(part, watermark=part.start, sub_messages_finished=10, sub_messages_left=90)
-    status = replace(samples.status(classes=(found,)), partitions=(part,))
+    status = changed(a_status(classes=(found,)), partitions=(part,))
     assert "  10.0%  " in words_of(status)[1]
     assert words_of(status)[-1].split()[4] == "10.0%"
     assert "  10.0%  " in status_line(status)
@@ -115,72 +115,72 @@ def test_while_a_class_is_drained_progress_is_what_it_has_done_of_all() -> None:
 
 
 def test_holes_do_not_keep_a_backlog_from_being_complete() -> None:
-    part = samples.status().partitions[0]
+    part = a_status().partitions[0]
     assert share_finished([replace(part, watermark=part.end, messages_finished=3)]) == 1.0
     assert share_finished([replace(part, messages_finished=10**9)]) < 1.0
     assert share_finished([]) == 1.0
 
 
 def test_what_limits_the_drain() -> None:
-    status = samples.status()
-    cap = CapStatus(1_000.0, 100_000.0, 100.0, 990.0, binds=True)
+    status = a_status()
+    cap = a_cap()
     read = replace(status.partitions[0], position=status.partitions[0].end)
-    idle = replace(status, running=3, lanes_ready=0)
+    idle = changed(status, running=3, lanes_ready=0)
     for found, words in (
         (status, "the handler"),
         (
-            replace(status, write_cap=cap),
+            changed(status, write_cap=cap),
             "the brokers' limits: at most 1,000 messages/s, 98 KiB/s written",
         ),
-        (replace(idle, trouble="away", is_kept_waiting=True), "trouble: away"),
-        (replace(idle, lanes_ready=5_000, trouble="away", is_kept_waiting=True), "trouble"),
-        (replace(status, trouble="a commit is late"), "the handler"),
-        (replace(idle, trouble="a commit is late"), "reading"),
-        (replace(idle, failures=FailureStatus(in_outage=True)), "the downstream"),
-        (replace(status, processor=Load(0.97)), "the processor: drainer uses 97% of a core"),
+        (changed(idle, trouble="away", is_kept_waiting=True), "trouble: away"),
+        (changed(idle, lanes_ready=5_000, trouble="away", is_kept_waiting=True), "trouble"),
+        (changed(status, trouble="a commit is late"), "the handler"),
+        (changed(idle, trouble="a commit is late"), "reading"),
+        (changed(idle, failures=FailureStatus(in_outage=True)), "the downstream"),
+        (changed(status, processor=Load(0.97)), "the processor: drainer uses 97% of a core"),
         (
-            replace(status, processor=Load(0.6, 0.3)),
+            changed(status, processor=Load(0.6, 0.3)),
             "the processor: drainer uses 60% of a core, and waits for one 30% of the time",
         ),
         (
-            replace(status, blocked_by="h.py:7 in handle", is_blocked=True),
+            changed(status, blocked_by="h.py:7 in handle", is_blocked=True),
             "the handler: it blocks the event loop at h.py:7 in handle",
         ),
-        (replace(status, blocked_by="h.py:7 in handle"), "the handler: every worker"),
-        (replace(status, running=8_000, busy=50), "this machine"),
-        (replace(status, failures=FailureStatus(rate=status.rate_now)), "--rate"),
-        (replace(idle, failures=FailureStatus(waiting=10**6)), "retries"),
+        (changed(status, blocked_by="h.py:7 in handle"), "the handler: every worker"),
+        (changed(status, running=8_000, busy=50), "this machine"),
+        (changed(status, failures=FailureStatus(rate=status.rate_now)), "--rate"),
+        (changed(idle, failures=FailureStatus(waiting=10**6)), "retries"),
         (idle, "reading"),
         (
-            replace(idle, read_cap=cap),
+            changed(idle, read_cap=cap),
             "the brokers' limits: at most 1,000 messages/s, 98 KiB/s read",
         ),
-        (replace(idle, buffered_bytes=idle.buffer_bytes), "order"),
-        (replace(idle, lanes_ready=5_000), "this machine"),
-        (replace(idle, partitions=(read,)), "the tail"),
-        (replace(idle, running=1, partitions=(read,)), "the lane of 'doc-17', where 12,345 wait"),
+        (changed(idle, buffered_bytes=idle.buffer_bytes), "order"),
+        (changed(idle, lanes_ready=5_000), "this machine"),
+        (changed(idle, partitions=(read,)), "the tail"),
+        (changed(idle, running=1, partitions=(read,)), "the lane of 'doc-17', where 12,345 wait"),
     ):
         assert limit(found).startswith(words)
 
 
 def test_more_concurrency_is_advised_only_where_the_handler_is_the_limit() -> None:
-    busy = samples.status()
+    busy = a_status()
     assert advice(busy).startswith("`drainer set PLAN concurrency=…`")
-    assert advice(replace(busy, auto=samples.AUTO)) == "", "it is raised without anybody"
+    assert advice(changed(busy, auto=samples.AUTO)) == "", "it is raised without anybody"
     at_most = replace(samples.AUTO, limit=2_000)
-    assert "concurrency=auto:…" in advice(replace(busy, auto=at_most))
-    full = advice(replace(busy, processor=Load(0.97)))
+    assert "concurrency=auto:…" in advice(changed(busy, auto=at_most))
+    full = advice(changed(busy, processor=Load(0.97)))
     assert "concurrency=" not in full
     assert "--engine spark" in full
-    assert "--engine" not in advice(replace(busy, processor=Load(0.97), engine=samples.on_spark(8)))
+    assert "--engine" not in advice(changed(busy, processor=Load(0.97), engine=samples.on_spark(8)))
 
 
 def test_no_more_workers_are_busy_than_there_may_be() -> None:
     """After the limit was lowered, calls end that were begun before."""
-    assert "workers 53 of 53 busy" in status_line(samples.status(running=74, concurrency=53))
-    several = samples.status(running=424, busy=53, concurrency=53)
+    assert "workers 53 of 53 busy" in status_line(a_status(running=74, concurrency=53))
+    several = a_status(running=424, busy=53, concurrency=53)
     assert "workers 53 of 53 busy" in status_line(several)
-    assert "hottest lanes" not in status_line(samples.status(hottest=()))
+    assert "hottest lanes" not in status_line(a_status(hottest=()))
 
 
 def test_the_last_frame_stays_on_the_screen_also_when_the_drain_raises() -> None:
@@ -188,8 +188,8 @@ def test_the_last_frame_stays_on_the_screen_also_when_the_drain_raises() -> None
 
     def drain() -> None:
         with LiveView(terminal) as view:
-            view.update(samples.status(elapsed_s=1.0))
-            view.update(samples.status(elapsed_s=77.0))
+            view.update(a_status(elapsed_s=1.0))
+            view.update(a_status(elapsed_s=77.0))
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -213,11 +213,11 @@ def test_what_a_handler_prints_appears_above_the_frame() -> None:
     terminal, err = on_screen(out=samples.Screen())
     stdout, stderr = sys.stdout, sys.stderr
     with LiveView(terminal) as view:
-        view.update(samples.status())
+        view.update(a_status())
         print("handled [doc]")
         print("half", end="", file=sys.stderr)
         assert "handled" not in err.getvalue()
-        view.update(samples.status())
+        view.update(a_status())
         assert "handled [doc]\n" in err.getvalue()
         assert "half" not in err.getvalue()
     assert "half\n" in err.getvalue()
@@ -228,7 +228,7 @@ def test_data_on_a_piped_stdout_is_left_alone(capsys: pytest.CaptureFixture[str]
     terminal, _ = on_screen()
     with LiveView(terminal) as view:
         print("data")
-        view.update(samples.status())
+        view.update(a_status())
     assert capsys.readouterr().out == "data\n"
 
 
@@ -254,7 +254,7 @@ def test_a_printing_handler_holds_bounded_memory_and_loses_nothing() -> None:
 
 def test_a_frame_costs_less_than_five_milliseconds() -> None:
     terminal, _ = on_screen()
-    status = samples.status(200)
+    status = a_status(200)
     times = []
     with LiveView(terminal) as view:
         for _ in range(20):
@@ -269,8 +269,8 @@ def test_the_margin_is_shown_and_a_warning_comes_once_it_is_sure() -> None:
     fine, late = DeadlineStatus(at, 7200.0, 1800.0), DeadlineStatus(at, 7200.0, -1800.0)
     assert "30m 00s to spare" in deadline_words(fine)
     assert "30m 00s too late" in deadline_words(late)
-    assert list(warnings(samples.status(deadline=late))) == []
-    [(event, text, _)] = warnings(samples.status(deadline=replace(late, missed=True)))
+    assert list(warnings(a_status(deadline=late))) == []
+    [(event, text, _)] = warnings(a_status(deadline=replace(late, missed=True)))
     assert event == "deadline"
     assert "30m 00s too late; limited by " in text
 
@@ -302,8 +302,8 @@ def test_a_notebook_has_one_output_that_is_redrawn(monkeypatch: pytest.MonkeyPat
     terminal, err = on_screen()
 
     with progress_view(terminal) as view:
-        view.update(samples.status())
-        view.update(samples.status(topic="or\x1bders"))
+        view.update(a_status())
+        view.update(a_status(topic="or\x1bders"))
 
     (output,) = notebook.outputs
     assert output.startswith("Draining or\\x1bders for group")

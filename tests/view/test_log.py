@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from builders import a_status, a_summary
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
 from drainer.engine.status import FailureStatus
@@ -19,7 +20,7 @@ from drainer.view.live import progress_view
 from drainer.view.log import LogTerminal, logging_as_json
 from drainer.view.preview import preview_page
 from drainer.view.summary import account, show_summary
-from view.samples import action, status, summary
+from view.samples import action
 
 
 class Log:
@@ -89,10 +90,10 @@ def test_the_preview_is_one_event() -> None:
 
 def test_progress_is_told_every_five_seconds_with_its_figures() -> None:
     latency = Latency.of(100, 0.02, [n / 1_000 for n in range(101)])
-    now = status(partitions=20, latency_recent=latency)
+    now = a_status(partitions=20, latency_recent=latency)
     with Log() as (terminal, log), progress_view(terminal) as view:
         for tenths in range(120):
-            view.update(status(20, latency_recent=latency, elapsed_s=tenths / 10))
+            view.update(a_status(20, latency_recent=latency, elapsed_s=tenths / 10))
 
     assert log.events() == ["begin", "progress", "progress", "progress"]
     line = log.lines[1]
@@ -106,7 +107,7 @@ def test_progress_is_told_every_five_seconds_with_its_figures() -> None:
 
 def test_the_summary_is_one_event_whose_level_says_whether_to_look_and_the_error_another() -> None:
     latency = Latency.of(100, 0.02, [n / 1_000 for n in range(101)])
-    halted = summary(
+    halted = a_summary(
         status="halted",
         exit_code=5,
         cause=HandleFailed("handle failed for sub-message 7", hint="fix it"),
@@ -125,9 +126,9 @@ def test_the_summary_is_one_event_whose_level_says_whether_to_look_and_the_error
     assert told["latency"]["percentiles_s"][99] == 0.099
     assert told["conserved"] is True
 
-    dead = summary(sub_messages=Counts(5, 3, 2, 0, 0), exit_code=6)
+    dead = a_summary(sub_messages=Counts(5, 3, 2, 0, 0), exit_code=6)
     with Log() as (terminal, log):
-        for found in (summary(), dead):
+        for found in (a_summary(), dead):
             show_summary(terminal, found)
     assert [line["level"] for line in log.lines] == ["info", "warning"]
 
@@ -135,11 +136,11 @@ def test_the_summary_is_one_event_whose_level_says_whether_to_look_and_the_error
 def test_quiet_leaves_what_is_wrong() -> None:
     with Log(quiet=True) as (terminal, log), progress_view(terminal) as view:
         terminal.say("nothing to see")
-        view.update(status(elapsed_s=0.0))
-        view.update(status(elapsed_s=9.0, trouble="no broker answers"))
-        view.update(status(elapsed_s=10.0))
-        view.update(status(elapsed_s=10.0, stopping="interrupted by SIGTERM"))
-        show_summary(terminal, summary())
+        view.update(a_status(elapsed_s=0.0))
+        view.update(a_status(elapsed_s=9.0, trouble="no broker answers"))
+        view.update(a_status(elapsed_s=10.0))
+        view.update(a_status(elapsed_s=10.0, stopping="interrupted by SIGTERM"))
+        show_summary(terminal, a_summary())
 
     assert log.events() == ["trouble", "stopping"]
     assert {line["level"] for line in log.lines} == {"warning"}

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 import pytest
 
+from builders import a_status, a_summary
 from drainer.core.event import Deed, Event
 from drainer.core.latency import Latency
 from drainer.core.progress import Counts
@@ -30,7 +31,7 @@ from drainer.view.report.page import html
 from drainer.view.summary import drain_page
 
 from .facts import items, named, plots, tables, told
-from .samples import ENDED, action, status, summary
+from .samples import ENDED, action
 from .test_hostile import MARKUP, PAGES
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -67,16 +68,14 @@ class Reader(HTMLParser):
 def history(seconds: int = 60, **changes: object) -> History:
     made = History()
     for n in range(2 * seconds):
-        found = replace(
-            status(3), elapsed_s=n / 2, sub_messages=Counts(n * 500, n * 500), running=90
-        )
+        found = a_status(3, elapsed_s=n / 2, sub_messages=Counts(n * 500, n * 500), running=90)
         made.add(replace(found, **changes))  # type: ignore[arg-type]
     return made
 
 
 def page_of(found: Summary | None = None, course: History | None = None, **changes: object) -> Page:
     about = action(**changes)  # type: ignore[arg-type]
-    return drain_page(about, found or summary(), course or history(), ENDED)
+    return drain_page(about, found or a_summary(), course or history(), ENDED)
 
 
 @pytest.fixture(scope="module", params=["drain", "estimate", "inspection"])
@@ -132,8 +131,7 @@ def test_a_drain_s_page_has_its_data_the_verdict_first_and_all_rows_on_demand() 
     stopped = GroupJoined("consumers joined group reindexer", hint="stop them")
     parts = {n: PartitionResult(0, 10, 10, 10) for n in range(40)}
     parts[33] = PartitionResult(0, 10, 5, 5)
-    ended = replace(
-        summary(),
+    ended = a_summary(
         status="failed",
         exit_code=3,
         cause=stopped,
@@ -160,7 +158,7 @@ def test_the_plots_of_a_drain_tell_what_is_seen_in_them() -> None:
         trouble="no broker",
         hottest=(("hot", 4_000), ("warm", 2), ("cold", 1)),
     )
-    page = page_of(replace(summary(), latency=latency), course, warnings=("careful",))
+    page = page_of(a_summary(latency=latency), course, warnings=("careful",))
     found = plots(page)
     assert "second, 1,000 at most" in found["throughput"].tells
     assert "p50 10ms, p95 200ms, p99 200ms" in found["latency"].tells
@@ -176,7 +174,7 @@ def test_commands_on_a_page_can_be_copied_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = replace(summary(), status="interrupted", exit_code=4, plan="orders.plan")
+    found = a_summary(status="interrupted", exit_code=4, plan="orders.plan")
     (way,) = page_of(found).ways_on
     assert way.value == f"drainer resume {tmp_path}/orders.plan"
 
@@ -261,7 +259,7 @@ def test_a_report_has_who_changed_what_and_why() -> None:
         Event(at, Deed.BEGUN, "ana@db1", offsets=dict.fromkeys(range(9))),
         Event(at, Deed.CHANGED, "ben@db1", MARKUP, ("concurrency 200 → 50",)),
     )
-    page = Reader(html(page_of(replace(summary(), history=history)), ENDED))
+    page = Reader(html(page_of(a_summary(history=history)), ENDED))
     assert "group at 0:none 1:none 2:none 3:none and 5 more" in page.text
     assert "concurrency 200 → 50; reason: " + MARKUP in page.text
     assert "ben@db1" in page.text

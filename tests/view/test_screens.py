@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from builders import a_cap, a_status, a_summary
 from core.letters import Sample, there_and_back
 from drainer.certify.view import certificate_page
 from drainer.core.bundles import Bundling
@@ -22,7 +23,6 @@ from drainer.core.progress import Counts
 from drainer.core.transaction import HeldBack
 from drainer.engine.preview import EngineChoice
 from drainer.engine.status import (
-    CapStatus,
     FailureStatus,
     PartitionResult,
     Resuming,
@@ -56,8 +56,7 @@ PLAN = Path("orders.plan")
 LATENCY = Latency.of(100, 0.02, [n / 1_000 for n in range(101)])
 LANES = tuple(ParkedLane(f"'doc-{n}'", f"orders/0/{n}[1]", "ValueError: no") for n in range(3))
 PARKED = ParkedLanes(1_030, LANES)
-HALTED = replace(
-    samples.summary(),
+HALTED = a_summary(
     status="halted",
     exit_code=5,
     cause=Halted("orders/0 offset 7: ValueError: no such document", hint="Fix the handler."),
@@ -78,7 +77,7 @@ HALTED = replace(
     held=(HeldBack("orders", 3, 700, 50), HeldBack("orders", 4, 9, 1)),
     left_alone={"its payload can't be written": 1, "not asked for": 2},
     latency=LATENCY,
-    write_cap=CapStatus(1_000.0, 100_000.0, 100.0, 990.0, binds=True),
+    write_cap=a_cap(),
 )
 DEAD = FailureSettings(3, on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="orders.dead")
 PARK = replace(
@@ -120,7 +119,7 @@ KEPT = replace(
     parked_lanes=PARKED,
     redrive=RedriveSettings(max_redrives=1),
 )
-RUNNING = samples.status(
+RUNNING = a_status(
     12,
     auto=samples.AUTO,
     latency_recent=LATENCY,
@@ -135,7 +134,7 @@ SCREENS: dict[str, Callable[[], Page | Status]] = {
     "redrive-preview": lambda: preview_page(REDRIVEN),
     "plan-parked": lambda: plan_page(KEPT),
     "run-preview": lambda: preview_page(samples.action(3, failures=DEAD, warnings=("careful",))),
-    "run-done": lambda: summary_page(samples.summary(20)),
+    "run-done": lambda: summary_page(a_summary(20)),
     "run-halted": lambda: summary_page(HALTED),
     "plan-show": lambda: plan_page(samples.plan(2), PLAN),
     "dead-list": lambda: overview_page(overview(Sample("a"), Sample("b")), NONE),

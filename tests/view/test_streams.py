@@ -11,12 +11,11 @@ from contextlib import suppress
 
 import pytest
 
+from builders import a_status
 from drainer.escape import UNENCODABLE
 from drainer.view.live import LiveView
 from drainer.view.streams import SafeStream
 from drainer.view.terminal import Terminal
-
-from . import samples
 
 
 def text_on(raw: io.RawIOBase, encoding: str = "utf-8") -> io.TextIOWrapper:
@@ -50,10 +49,10 @@ def test_a_terminal_that_hangs_up_ends_no_live_view() -> None:
     terminal = Terminal(stderr=text_on(SafeStream(screen)), width=80, height=24)
     assert terminal.is_live
     with LiveView(terminal) as view:
-        view.update(samples.status())
+        view.update(a_status())
         os.close(emulator)
-        view.update(samples.status())
-        view.update(samples.status())
+        view.update(a_status())
+        view.update(a_status())
     terminal.say("no one reads this")
     os.close(screen)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import orjson
 import pytest
 
+from builders import a_summary, changed
 from drainer.core.parked import ParkedLane, ParkedLanes
 from drainer.core.progress import Counts
 from drainer.engine.outcome import concluded
@@ -28,8 +27,7 @@ from . import samples
 from .facts import shown, told
 
 HALF = {0: PartitionResult(1_000, 9_000, 5_000, 5_000)}
-STOPPED = replace(
-    samples.summary(),
+STOPPED = a_summary(
     status="interrupted",
     exit_code=4,
     messages=Counts(4_100, 4_051, 0, 0, 49),
@@ -41,15 +39,15 @@ RESUME = "drainer resume 'my orders.plan'"
 
 
 def headline(**changes: object) -> str:
-    return shown(summary_page(samples.summary(1, **changes))).splitlines()[0]
+    return shown(summary_page(a_summary(1, **changes))).splitlines()[0]
 
 
 def facts(**changes: object) -> dict[str, str]:
-    return told(summary_page(samples.summary(1, **changes)))
+    return told(summary_page(a_summary(1, **changes)))
 
 
 def test_a_drain_that_ended_well_proves_it_and_is_silent_when_quiet() -> None:
-    page = summary_page(samples.summary())
+    page = summary_page(a_summary())
     text = shown(page)
     assert text.startswith(
         "✓ Drained: 3,000,000 messages, 150,000,000 sub-messages, 1,000 of them skipped\n"
@@ -83,7 +81,7 @@ def test_the_headline_says_how_it_ended(changes: dict[str, object], line: str) -
 
 
 def test_what_is_left_is_told_with_the_time_that_it_takes() -> None:
-    text = shown(summary_page(replace(STOPPED, eta_s=19.2)))
+    text = shown(summary_page(changed(STOPPED, eta_s=19.2)))
     assert text.startswith("■ Interrupted. Nothing lost. At most 4,000 messages left (about 19s)")
 
 
@@ -106,7 +104,7 @@ def test_the_deadline_is_told_as_it_was_met_or_missed() -> None:
 def test_the_end_has_its_reason_and_the_way_on_even_when_quiet(
     cause: DrainerError, way: str
 ) -> None:
-    summary = replace(STOPPED, status="failed", exit_code=cause.exit_code, cause=cause)
+    summary = changed(STOPPED, status="failed", exit_code=cause.exit_code, cause=cause)
     for quiet in (False, True):
         text = shown(summary_page(summary), quiet=quiet)
         assert str(cause) in text
@@ -122,12 +120,12 @@ def test_the_command_to_resume_has_what_was_given_and_names_what_may_be_secret()
     assert (
         f"resume: {RESUME} --set 'index=my orders' -c 500\n"
         "  add --set api_token=… as before: drainer does not print what may be secret\n"
-    ) in shown(summary_page(replace(STOPPED, resuming=resuming)))
+    ) in shown(summary_page(changed(STOPPED, resuming=resuming)))
 
 
 def test_an_account_that_does_not_add_up_is_loud_not_resumed_and_can_be_undone() -> None:
     status, code, cause = concluded(None, Counts(9, 1, 1, 1, 1), Counts(), gave_up=0, lost=False)
-    wrong = replace(STOPPED, status=status, exit_code=code, cause=cause, messages=Counts(9))
+    wrong = changed(STOPPED, status=status, exit_code=code, cause=cause, messages=Counts(9))
     assert code == 8
     text = shown(summary_page(wrong), quiet=True)
     assert "✗ DOES NOT ADD UP" in text
@@ -138,7 +136,7 @@ def test_an_account_that_does_not_add_up_is_loud_not_resumed_and_can_be_undone()
 
 def test_what_is_finished_above_the_watermark_is_not_to_go() -> None:
     part = PartitionResult(1_000, 9_000, 5_000, 5_000, above=2_796)
-    text = shown(summary_page(replace(STOPPED, partitions={0: part})))
+    text = shown(summary_page(changed(STOPPED, partitions={0: part})))
     assert text.startswith("■ Interrupted. Nothing lost. At most 1,204 messages left")
     assert text.count("1,204") == 2
 
@@ -148,7 +146,7 @@ def test_a_committed_offset_that_is_not_the_watermark_comes_first() -> None:
     results[150] = PartitionResult(0, 100, 50, 99)
     results[151] = PartitionResult(0, 100, 50, None)
     results[120] = PartitionResult(0, 100, 50, 50)
-    text = shown(summary_page(replace(samples.summary(), partitions=results)))
+    text = shown(summary_page(a_summary(partitions=results)))
     rows = text[text.index("partition") :].splitlines()
     assert rows[1].split()[0] == "150"
     assert "✗ committed past the watermark" in rows[1]
@@ -159,7 +157,7 @@ def test_a_committed_offset_that_is_not_the_watermark_comes_first() -> None:
 
 def test_what_was_lost_is_in_the_headline_and_for_programs() -> None:
     parts = {0: PartitionResult(0, 900, 900, 900, ((100, 200), (205, 206)))}
-    summary = replace(samples.summary(exit_code=6), partitions=parts)
+    summary = a_summary(exit_code=6, partitions=parts)
     assert shown(summary_page(summary), quiet=True).startswith("! Drained, at most 101 records los")
     assert summary.as_json()["partitions"]["0"]["lost"] == ((100, 200), (205, 206))
 
@@ -177,7 +175,7 @@ def test_letters_that_may_be_there_twice_are_listed_beside_the_dead_letters() ->
     failures = FailureStatus(
         70, dead_letter_topic="d", doubled_letters=40 + 30, doubled_first=places
     )
-    page = told(summary_page(samples.summary(failures=failures, sub_messages=Counts(90, 20, 70))))
+    page = told(summary_page(a_summary(failures=failures, sub_messages=Counts(90, 20, 70))))
     assert page["maybe twice"].startswith("70 letters")
     assert "orders/0/4[0]" in page["maybe twice"]
     assert "and 65 more" in page["maybe twice"]
@@ -188,14 +186,14 @@ def test_letters_that_may_be_there_twice_are_listed_beside_the_dead_letters() ->
 def test_parked_lanes_are_masked_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     lane = ParkedLane("'ann'", "t/0/0[0]", "ValueError: ann")
     monkeypatch.setenv(VARIABLE, "a secret of this test")
-    summary = samples.summary(parked=ParkedLanes(1, (lane,)))
+    summary = a_summary(parked=ParkedLanes(1, (lane,)))
     text = told(summary_page(summary))["parked lanes"]
     assert f"{mask_text(lane.key)} at t/0/0[0]: ValueError" in text
     assert "ann" not in text + repr(summary.as_json()["parked_first"])
 
 
 def test_an_object_is_alone_on_stdout() -> None:
-    halted = replace(STOPPED, cause=Halted("it failed", hint="fix it"), failures=FailureStatus(3))
+    halted = changed(STOPPED, cause=Halted("it failed", hint="fix it"), failures=FailureStatus(3))
     terminal, out, err = samples.terminal(Form.JSON)
     show_summary(terminal, halted)
     answer = orjson.loads(out.getvalue())

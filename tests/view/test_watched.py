@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from builders import a_cap, a_status
 from drainer.control.wire import Answer, decode_status, encode_status
 from drainer.core.event import Deed, Event
 from drainer.core.latency import Latency
 from drainer.engine.status import (
-    CapStatus,
     DeadlineStatus,
     FailureStatus,
     Load,
@@ -47,19 +47,19 @@ def through_the_socket(status: Status) -> Status:
 @pytest.mark.parametrize(
     "status",
     [
-        samples.status(),
-        samples.status(3, hottest=((b"\xff\x00", 900), ((1, "a"), 80), ("\ud800", 70), (7, 66))),
-        samples.status(2, engine=samples.on_spark(40), running=100),
-        samples.status(2, engine=SparkStatus(1), busy=900, processor=Load(0.9, 0.05)),
-        samples.status(
+        a_status(),
+        a_status(3, hottest=((b"\xff\x00", 900), ((1, "a"), 80), ("\ud800", 70), (7, 66))),
+        a_status(2, engine=samples.on_spark(40), running=100),
+        a_status(2, engine=SparkStatus(1), busy=900, processor=Load(0.9, 0.05)),
+        a_status(
             auto=samples.AUTO,
             failures=FAILURES,
             rules=RuleStatus({"a": 1}, {"n > 5": 136}, {"n > 5": "no field"}, {"old": 3}),
             deadline=DeadlineStatus(datetime(2026, 3, 14, 8, tzinfo=UTC), 7200.0, -1800.0),
             latency=LATENCY,
             latency_recent=LATENCY,
-            read_cap=CapStatus(1_000.0, 100_000.0, 100.0, 990.0, binds=True),
-            write_cap=CapStatus(1_000.0, 1e6, 100.0, 990.0, binds=False),
+            read_cap=a_cap(),
+            write_cap=a_cap(bytes_per_s=1e6, binds=False),
             trouble=samples.EVIL,
             blocked_by="handler.py:7",
             paused=Paused(EVENT, EVENT.at),
@@ -79,6 +79,6 @@ def test_a_status_of_another_process_looks_the_same(status: Status) -> None:
 
 def test_what_is_masked_leaves_the_drain_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAINER_MASK_KEYS", "a secret of this test")
-    told = str(encode_status(samples.status()))
+    told = str(encode_status(a_status()))
     assert "key#" in told
     assert "doc-17" not in told
