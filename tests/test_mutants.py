@@ -11,8 +11,9 @@ from mutants import MUTANTS, ROOT, Mutant, mutated
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_applies_and_its_tests_are_there(mutant: Mutant) -> None:
-    assert mutated(mutant) is not None, f"its lines must stand once in {mutant.file}"
-    compile(mutated(mutant) or "", mutant.file, "exec")
+    applied = mutated(mutant)
+    assert applied is not None, f"its lines must stand once in the only {mutant.place}"
+    compile(applied[1], applied[0], "exec")
     for test in mutant.tests:
         file, _, name = test.partition("::")
         text = (ROOT / file).read_text("utf-8")
