@@ -12,37 +12,43 @@ from drainer.mask import key_repr
 _PARTITION_BITS = 20  # Kafka has no topic with a million partitions
 
 
-def stream_of(shard: int, partition: int) -> int:
-    """The number of the account that one shard of the sub-keys has of a partition."""
-    return shard << _PARTITION_BITS | partition
+class Stream(int):
+    """Sub-messages of a partition whose keys are in one shard: what a task has a ledger for.
 
+    A number, so that it can stand wherever a drain in one process, which has no shards, has a
+    partition: that is the stream of shard 0.
+    """
 
-def shard_of(stream: int) -> int:
-    """The shard that an account is of."""
-    return stream >> _PARTITION_BITS
+    __slots__ = ()
 
+    def __new__(cls, partition: int, shard: int = 0) -> Stream:
+        return super().__new__(cls, shard << _PARTITION_BITS | partition)
 
-def partition_of(ledger: int) -> int:
-    """The partition that an account is of, be it a partition's own or a shard's."""
-    return ledger & (1 << _PARTITION_BITS) - 1
+    @property
+    def partition(self) -> int:
+        return self & (1 << _PARTITION_BITS) - 1
+
+    @property
+    def shard(self) -> int:
+        return self >> _PARTITION_BITS
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where messages come from: one partition of one topic, told apart by the topic's id.
+    """The partition that messages come from, and their topic by name and id.
 
-    A topic that was deleted and recreated has the same name and another id. ``ledger`` is the
-    number of the account that its messages go to: the partition, or a ``stream_of`` it.
+    A topic that was deleted and recreated has the same name and another id. ``stream`` says which
+    ledger they go to: that of the partition, unless another one is given.
     """
 
     topic: str
     topic_id: str
     partition: int
-    ledger: int = -1
+    stream: int = -1
 
     def __post_init__(self) -> None:
-        if self.ledger < 0:
-            object.__setattr__(self, "ledger", self.partition)
+        if self.stream < 0:
+            object.__setattr__(self, "stream", self.partition)
 
 
 class HeadersUnreadable(ValueError):

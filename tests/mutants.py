@@ -96,7 +96,7 @@ nothing-waits-for-the-rest (order) in FirstDispatcher.deliver: core/test_first.p
 -elif not unsplit and self._waits.has_any(number, self._lanes_of(sub)):
 +elif False:
 what-waits-holds-nothing-back (order) in FirstDispatcher: core/test_first.py simulation/test_simulation.py
--self._waits.add(sub.message.origin.ledger, self._lanes_of(sub))
+-self._waits.add(sub.message.origin.stream, self._lanes_of(sub))
 +pass
 first-passes-a-barrier (barriers) in FirstDispatcher: core/test_first.py simulation/test_simulation.py
 -self.ledgers[number].end = end
@@ -348,7 +348,7 @@ skipped-counted-as-done (rules) in RuleFilter.sift: core/test_rules.py
 -message.ledger.finish(message, sub.index, Outcome.SKIPPED)
 +message.ledger.finish(message, sub.index)
 limit-asks-again-after-a-resume (rules, --max-per-key) in RuleFilter.skips: core/test_rules.py
--if message.offset < self._asked_below.get(message.origin.ledger, 0) or (
+-if message.offset < self._asked_below.get(message.origin.stream, 0) or (
 +if (
 limit-counts-barriers (rules, --max-per-key) in RuleFilter.skips: core/test_rules.py
 -if self._limit is None or isinstance(sub, Barrier):

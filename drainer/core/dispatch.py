@@ -21,7 +21,7 @@ from drainer.core.payloads import Payloads
 from drainer.core.progress import DONE, Counts, Outcome, Progress
 from drainer.core.remainder import Remainder, Sample
 from drainer.errors import Halted
-from drainer.message import Barrier, Message, ShippedMessage, SubMessage, Unsplit, partition_of
+from drainer.message import Barrier, Message, ShippedMessage, Stream, SubMessage, Unsplit
 from drainer.model.rules import RuleAccount, RuleSettings
 from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
 
@@ -104,9 +104,9 @@ class Dispatcher:
         self._shut = {  # ledgers
             number
             for number, ledger in self.ledgers.items()
-            if all_of(partition_of(number)) in self.parked and not ledger.complete
+            if all_of(Stream(number).partition) in self.parked and not ledger.complete
         }
-        self.lanes.parked = len(set(map(partition_of, self._shut)))
+        self.lanes.parked = len({Stream(each).partition for each in self._shut})
         self.take = self.lanes.take
         self.take_behind = self.lanes.take_behind
         self.hold, self.unhold = self.lanes.hold, self.lanes.unhold
@@ -159,7 +159,7 @@ class Dispatcher:
         """
         if self._sift is not None and self.rule_filter.full:
             raise Halted(TOO_MANY_KEYS, hint="To resume without a limit, add --no-rules.")
-        number = message.origin.ledger
+        number = message.origin.stream
         sequence, keys = identify_or_reject(message, subs)
         size = self._size_of(message, sequence)
         shared, fate = 0, DONE
@@ -174,7 +174,7 @@ class Dispatcher:
 
         The others are in no account here.
         """
-        ledger = self.ledgers[messages[0].origin.ledger]
+        ledger = self.ledgers[messages[0].origin.stream]
         subs = list(chain.from_iterable([message.subs for message in messages]))
         odd = set(map(type, subs)) != {SubMessage} or any(map(_SUB_KEYS, subs))
         if odd or not self._plain(ledger, messages):
@@ -195,7 +195,7 @@ class Dispatcher:
         subs, message.subs = message.subs, ()  # they refer to each other
         message.own = sum(1 << sub.index for sub in subs)
         size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(subs)
-        ledger = self.ledgers[message.origin.ledger]
+        ledger = self.ledgers[message.origin.stream]
         done = ledger.deliver(message, message.sub_keys, size, own=message.own)
         self._let_in(message, subs, done)
 
@@ -211,7 +211,7 @@ class Dispatcher:
 
     def _let_in(self, message: Message, subs: Sequence[SubMessage], done: int) -> None:
         # ``done`` has the bits of those that need not be handled.
-        number = message.origin.ledger
+        number = message.origin.stream
         gate = self._gates.get(number) if self._gates else None
         if subs and type(subs[0]) is Unsplit and message.left:
             message.ledger.reject(message)
@@ -245,7 +245,7 @@ class Dispatcher:
         It is ``wants`` and ``deliver`` for the default split, and for records of one partition in
         their order.
         """
-        ledger = self.ledgers[messages[0].origin.ledger]
+        ledger = self.ledgers[messages[0].origin.stream]
         if not self._plain(ledger, messages):
             for message in messages:
                 if self.wants(message):
@@ -270,14 +270,14 @@ class Dispatcher:
             return False
         if self._shared_below:
             first = messages[0]
-            if first.offset < self._shared_below[first.origin.ledger]:
+            if first.offset < self._shared_below[first.origin.stream]:
                 return False
         return ledger.fresh(messages)
 
     def wants(self, message: Message) -> bool:
         """Whether a fetched message is to be delivered; notes it as passed when it is not."""
         offset = message.offset
-        ledger = self.ledgers[message.origin.ledger]
+        ledger = self.ledgers[message.origin.stream]
         if ledger.position <= offset < ledger.end and not ledger.resumed:  # of most, in one call
             return True
         if ledger.wants(offset):
@@ -313,7 +313,7 @@ class Dispatcher:
         """
         while self.rejected:
             unit = self.rejected.popleft()
-            if unit.message.origin.ledger not in self._shut:
+            if unit.message.origin.stream not in self._shut:
                 return unit
             self.lanes.finish(unit)  # one before it has parked the partition
             self._rest(unit)
@@ -361,7 +361,7 @@ class Dispatcher:
     def left_behind(self) -> set[str]:
         """What is to be ``parked`` for whoever delivers what comes after, once nothing is left to
         do: also what waits for a sub-message or a barrier that has no turn."""
-        shut = map(all_of, map(partition_of, self._shut | self._gates.keys()))
+        shut = (all_of(Stream(each).partition) for each in self._shut | self._gates.keys())
         return {*shut, *map(repr, self.lanes.keys if self._ordered else ())}
 
     def newly_parked(self) -> list[str]:
@@ -477,10 +477,10 @@ class Dispatcher:
 
     def _shut_behind(self, barrier: Barrier, error: str) -> None:
         # All that is not in a lane yet of its partition is behind it.
-        number = barrier.message.origin.ledger
+        number = barrier.message.origin.stream
         if isinstance(barrier, Unsplit):
             error = f"split failed, so its lanes are unknown: {error}"
-        self._name(all_of(partition_of(number)), barrier, error)
+        self._name(all_of(barrier.message.partition), barrier, error)
         self._shut.add(number)
         gate = self._gates.pop(number, None)
         for sub in () if gate is None else gate.waiting:
@@ -495,7 +495,7 @@ class Dispatcher:
             self.lanes.push_to_all(sub, sub.keys)
 
     def _finished_behind_gate(self, sub: SubMessage) -> None:
-        number = sub.message.origin.ledger
+        number = sub.message.origin.stream
         gate = self._gates.get(number)
         if gate is not None:
             if isinstance(sub, Unsplit):
@@ -519,11 +519,11 @@ class Dispatcher:
             if not isinstance(sub, Barrier):
                 self._push(waiting.popleft())
                 continue
-            if partition_of(number) in self.behind:  # what it waits for is left pending elsewhere
+            if sub.message.partition in self.behind:  # what it waits for is left pending elsewhere
                 self.lanes.parked += 1
                 self._shut_behind(sub, "something before this barrier is left pending")
                 return
-            first = self.ledgers[sub.message.origin.ledger].first_pending
+            first = self.ledgers[sub.message.origin.stream].first_pending
             if first is not sub.message or not _is_next(sub):
                 return
             gate.running = True

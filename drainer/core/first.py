@@ -134,7 +134,7 @@ class FirstDispatcher(Dispatcher):
 
     def wants(self, message: Message) -> bool:
         """Also what was finished before: what stands beside it in the message may hold back."""
-        number = message.origin.ledger
+        number = message.origin.stream
         ledger = self.ledgers[number]
         if ledger.position <= message.offset < ledger.end:
             if message.offset not in self._rejected[number]:
@@ -144,7 +144,7 @@ class FirstDispatcher(Dispatcher):
         return False
 
     def deliver(self, message: Message, subs: Iterable[SubMessage]) -> None:
-        number, offset = message.origin.ledger, message.offset
+        number, offset = message.origin.stream, message.offset
         ledger = self.ledgers[number]
         sequence, keys = identify_or_reject(message, subs)
         finished, fate = 0, DONE
@@ -251,7 +251,7 @@ class FirstDispatcher(Dispatcher):
         return kept
 
     def _hold(self, sub: SubMessage) -> None:
-        self._waits.add(sub.message.origin.ledger, self._lanes_of(sub))
+        self._waits.add(sub.message.origin.stream, self._lanes_of(sub))
         self.held += 1
         self._put_to_rest(sub)
 

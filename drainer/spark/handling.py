@@ -22,7 +22,7 @@ from drainer.engine.ports import Held, NoCommitter, Ports
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Interrupted, LanesParked, LockLost
-from drainer.message import Origin, ShippedMessage, partition_of, shard_of, stream_of
+from drainer.message import Origin, ShippedMessage, Stream
 from drainer.model.settings import LocalSettings
 from drainer.operations.policy import letter_writers
 from drainer.policy.failures import Totals
@@ -37,7 +37,7 @@ from drainer.spark.state import Attempt, State
 from drainer.spark.streams import Streams
 
 Place = tuple[int, int, int]  # the task's number, partition, offset: what chunks are sorted by
-Chunk = tuple[Place, tuple[int, int, bytes]]  # stream, sub-messages, body
+Chunk = tuple[Place, tuple[int, int, bytes]]  # shard, sub-messages, body
 AHEAD_BYTES = 8 * 1024 * 1024  # that are taken from Spark before the engine wants them
 WAIT_S = 0.1
 NEVER_S = 1e7  # between two plans of a task: its records are all that anybody reads
@@ -164,7 +164,7 @@ class Placing:
                 continue
             shard, partition, offset, count, body = row
             place = self.tasks[shard], partition, offset
-            yield place, (stream_of(shard, partition), count, body)
+            yield place, (shard, count, body)
 
 
 class _ChunkSource:
@@ -183,10 +183,9 @@ class _ChunkSource:
         self._left = {stream: each.subs for stream, each in given.items()}
         self._origins: dict[int, Origin] = {}
         self._together: dict[int, list[int]] = {}  # streams by partition
-        for stream in given:
-            number = partition_of(stream)
-            self._origins[stream] = Origin(plan.topic, plan.topic_id, number, stream)
-            self._together.setdefault(number, []).append(stream)
+        for stream in map(Stream, given):
+            self._origins[stream] = Origin(plan.topic, plan.topic_id, stream.partition, stream)
+            self._together.setdefault(stream.partition, []).append(stream)
         self._ends = {stream: each.end for stream, each in given.items()}
         self._queue: deque[_ChunkBatch] = deque()
         self._waiting = 0  # bytes in the queue
@@ -217,7 +216,8 @@ class _ChunkSource:
 
     def _run(self) -> None:
         try:
-            for (_, partition, offset), (stream, count, body) in self._chunks:
+            for (_, partition, offset), (shard, count, body) in self._chunks:
+                stream = Stream(partition, shard)
                 while self._waiting > AHEAD_BYTES and not self._stopping:
                     self._room.clear()
                     self._room.wait(WAIT_S)
@@ -225,7 +225,7 @@ class _ChunkSource:
                     return
                 if stream not in self._left:
                     raise Interrupted(
-                        f"Spark gave a task rows of shard {shard_of(stream)}, of another task",
+                        f"Spark gave a task rows of shard {shard}, of another task",
                         hint=DOES_IT_SHUFFLE,
                     )
                 self._left[stream] -= count
@@ -251,7 +251,7 @@ class _ChunkSource:
             if left:
                 what = f"{left:,} fewer" if left > 0 else f"{-left:,} more"
                 raise Interrupted(
-                    f"shard {shard_of(stream)} has {what} sub-messages than at the first read:"
+                    f"shard {Stream(stream).shard} has {what} sub-messages than at the first read:"
                     " Spark read lost rows again, but the log had changed",
                     hint="Resume with the plan: that reads again what is not done.",
                 )

@@ -31,7 +31,7 @@ from drainer.core.progress import (
 )
 from drainer.engine.status import NO_LOAD, FailureStatus, Load
 from drainer.errors import DrainerError, StateLost
-from drainer.message import partition_of
+from drainer.message import Stream
 from drainer.model.codec import Whole
 from drainer.model.rules import RuleAccount
 from drainer.spark.lending import Borrowed
@@ -270,7 +270,7 @@ class TaskRecords:
     ) -> None:
         with self._changed:
             for stream, found in changes.items():
-                number, before = partition_of(stream), self._counted.get(stream, _NONE)
+                number, before = Stream(stream).partition, self._counted.get(stream, _NONE)
                 news = found.sub_messages - before
                 self._counts[number] = self._counts.get(number, _NONE) + news
                 self._counted[stream] = found.sub_messages
@@ -285,7 +285,7 @@ class TaskRecords:
             line = encode_record(
                 self._streams.claims(changes),
                 self._starts,
-                {number: self._counts[number] for number in set(map(partition_of, changes))},
+                {n: self._counts[n] for n in {Stream(stream).partition for stream in changes}},
                 parked,
                 None if ruled is None else self._streams.ruled(ruled),
                 status,

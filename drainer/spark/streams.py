@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from drainer.core.claims import Claim, Claims
 from drainer.core.progress import Progress
-from drainer.message import partition_of, shard_of, stream_of
+from drainer.message import Stream
 from drainer.model.rules import RuleAccount
 
 
@@ -32,28 +32,28 @@ class Streams:
     def claims(self, changes: Mapping[int, Progress]) -> dict[str, dict[int, Progress]]:
         """What changed in streams, by claim and partition."""
         claims: dict[str, dict[int, Progress]] = {}
-        for stream, progress in changes.items():
-            claims.setdefault(self.claim(shard_of(stream)), {})[partition_of(stream)] = progress
+        for stream, progress in ((Stream(n), progress) for n, progress in changes.items()):
+            claims.setdefault(self.claim(stream.shard), {})[stream.partition] = progress
         return claims
 
     def changes(self, claims: Claims) -> dict[int, Progress]:
         """The same the other way round."""
         return {
-            stream_of(Claim.parse(selector).number, number): progress
+            Stream(number, Claim.parse(selector).number): progress
             for selector, claim in claims.items()
             for number, progress in claim.items()
         }
 
     def asked(self, ruled: RuleAccount, streams: Iterable[int]) -> RuleAccount:
         """An account for a task, whose ``asked_below`` is by stream."""
-        below = {stream: ruled.asked_below.get(partition_of(stream), 0) for stream in streams}
+        below = {n: ruled.asked_below.get(Stream(n).partition, 0) for n in streams}
         return replace(ruled, asked_below=below)
 
     def ruled(self, ruled: RuleAccount) -> RuleAccount:
         """The account of a task, as others read it: by claim."""
         asked_by = {selector: dict(asked) for selector, asked in ruled.asked_by.items()}
-        for stream, offset in ruled.asked_below.items():
-            asked = asked_by.setdefault(self.claim(shard_of(stream)), {})
-            number = partition_of(stream)
+        for stream, offset in ((Stream(n), offset) for n, offset in ruled.asked_below.items()):
+            asked = asked_by.setdefault(self.claim(stream.shard), {})
+            number = stream.partition
             asked[number] = max(offset, asked.get(number, 0))
         return replace(ruled, asked_below={}, asked_by=asked_by)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from drainer.engine.control import Settings
 from drainer.engine.outcome import lanes_parked, left_alone
 from drainer.engine.pump import PARKED_MOST, RESTING_MOST
 from drainer.errors import DrainerError, Halted, LockLost, StateLost
-from drainer.message import stream_of
+from drainer.message import Stream
 from drainer.model.concurrency import Concurrency
 from drainer.model.settings import LocalSettings
 from drainer.policy.failures import Totals
@@ -192,9 +192,9 @@ class WaveRunner:
         if streams.shards == 1:  # there may be barriers
             at = self.aggregation.watermarks
             behind = {n for e in waves.values() for n, (s, _) in e.ranges.items() if at[n] < s}
-        given = tuple(
+        given: tuple[Mapping[int, Given], ...] = tuple(
             {
-                stream_of(part.shard, n): Given(*waves[part.wave].ranges[n], subs)
+                Stream(n, part.shard): Given(*waves[part.wave].ranges[n], subs)
                 for part in parts
                 for n, subs in waves[part.wave].subs[part.shard].items()
             }

@@ -25,8 +25,8 @@ from drainer.message import (
     Message,
     Origin,
     ShippedMessage,
+    Stream,
     SubMessage,
-    stream_of,
 )
 
 from .messages import (
@@ -284,7 +284,7 @@ def test_delivering_whole_messages_at_once_is_delivering_them_one_by_one(
 
 def part_of(offset: int, shard: int, indexes: Sequence[int], total: int) -> ShippedMessage:
     """What a shard has of a message that split into so many sub-messages."""
-    origin = Origin("orders", "topic-id", 0, stream_of(shard, 0))
+    origin = Origin("orders", "topic-id", 0, Stream(0, shard))
     part = ShippedMessage(origin, offset, b"key", None, (), KeySums(total, 7))
     part.subs = subs = []
     for index in indexes:
@@ -327,7 +327,7 @@ def test_delivering_parts_at_once_is_delivering_them_one_by_one(
 
     def dispatcher(selects: Callable[[SubMessage], bool] | None) -> Dispatcher:
         earlier = Progress(0, ranges_of(finished_before))
-        ledgers = {stream_of(1, 0): Ledger(0, 2 * len(keys) + 1, earlier)}
+        ledgers: dict[int, Ledger] = {Stream(0, 1): Ledger(0, 2 * len(keys) + 1, earlier)}
         return Dispatcher(ledgers, Order.SUB_KEY, map(repr, parked), selects)
 
     # Where something may not be selected, they go in one by one.
@@ -357,7 +357,9 @@ def test_delivering_parts_at_once_is_delivering_them_one_by_one(
 def test_all_streams_together_are_what_each_of_them_is(
     shards: int, messages: list[list[int]], random: Random
 ) -> None:
-    ledgers = {stream_of(shard, 0): Ledger(0, len(messages)) for shard in range(shards)}
+    ledgers: dict[int, Ledger] = {
+        Stream(0, shard): Ledger(0, len(messages)) for shard in range(shards)
+    }
     dispatcher = Dispatcher(ledgers)
     told = {number: Progress(0) for number in ledgers}
     parts: list[set[int]] = [set() for _ in messages]  # by offset, which streams have one
@@ -386,7 +388,7 @@ def test_all_streams_together_are_what_each_of_them_is(
         for index, place in enumerate(hashes):
             of_shard.setdefault(place % shards, []).append(index)
         for shard, indexes in of_shard.items():
-            parts[offset].add(stream_of(shard, 0))
+            parts[offset].add(Stream(0, shard))
             dispatcher.deliver_parts([part_of(offset, shard, indexes, len(hashes))])
             step()
     for number in random.sample(sorted(ledgers), shards):

@@ -46,7 +46,7 @@ from drainer.core.progress import (
     ranges_of,
 )
 from drainer.errors import DrainerError
-from drainer.message import KeySums, Message, Origin, ShippedMessage, SubMessage, stream_of
+from drainer.message import KeySums, Message, Origin, ShippedMessage, Stream, SubMessage
 from drainer.model.rules import RuleAccount, RuleSettings
 from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter
 from drainer.spark.aggregation import Aggregation
@@ -279,7 +279,7 @@ class Backlog:
         """What a chunk has of a message: the sub-messages of one shard."""
         message, subs = self.identified(number, offset)
         keys = [sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs]
-        origin = Origin("orders", "topic-id", number, stream_of(shard, number))
+        origin = Origin("orders", "topic-id", number, Stream(number, shard))
         shipped = ShippedMessage(
             origin, offset, message.key, None, (), KeySums(len(subs), checksum_keys(keys))
         )
@@ -774,8 +774,8 @@ class Play:
     ) -> Task:
         earlier = self._told(deal, place)
         streams = parts[0][1].streams
-        bounds = {
-            stream_of(shard, n): wave.ranges[n] for shard, wave in parts for n in wave.subs[shard]
+        bounds: dict[int, Range] = {
+            Stream(n, shard): wave.ranges[n] for shard, wave in parts for n in wave.subs[shard]
         }
         rule_filter = None
         if self.plan.rules:

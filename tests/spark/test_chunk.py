@@ -24,9 +24,8 @@ from drainer.message import (
     Message,
     Origin,
     ShippedMessage,
+    Stream,
     SubMessage,
-    partition_of,
-    stream_of,
 )
 from drainer.model.redrive import RedriveSettings
 from drainer.policy.redrive import Redriven, split_letter
@@ -312,12 +311,11 @@ def test_shards_of_a_partition_have_accounts_of_their_own() -> None:
     split = [
         (message(offset), [SubMessage("a"), SubMessage("b"), SubMessage("a")]) for offset in (4, 6)
     ]
-    streams = {stream_of(shard, 7): Ledger(4, 7) for shard in (2, 3)}
-    assert {partition_of(number) for number in streams} == {7}
+    streams: dict[int, Ledger] = {Stream(7, shard): Ledger(4, 7) for shard in (2, 3)}
     dispatcher = Dispatcher(streams)
     for shard, partition, _, _, body in rows_of(split, 2):
-        number = stream_of(shard + 2, partition)
-        parts = list(decode(body, Origin("orders", "id", partition, number)))
+        stream = Stream(partition, shard + 2)
+        parts = list(decode(body, Origin("orders", "id", partition, stream)))
         dispatcher.deliver_parts(parts)
         dispatcher.deliver_parts(parts)  # a second time they are not wanted
     for number in streams:
@@ -329,8 +327,8 @@ def test_shards_of_a_partition_have_accounts_of_their_own() -> None:
     assert {str(first), str(other)} == {"orders/7/4[0]", "orders/7/4[1]"}
     for sub in first, other:
         dispatcher.finish(sub)
-    assert dispatcher.watermarks == {stream_of(2, 7): 4, stream_of(3, 7): 6}
-    [part] = dispatcher.progress()[stream_of(2, 7)].partial.values()
+    assert dispatcher.watermarks == {Stream(7, 2): 4, Stream(7, 3): 6}
+    [part] = dispatcher.progress()[Stream(7, 2)].partial.values()
     assert (part.count, part.checksum, part.bits) == (3, checksum_keys(["a", "b", "a"]), 0b001)
 
     while (more := dispatcher.take()) is not None:

@@ -14,7 +14,7 @@ from drainer.core.merge import Record, StateReference, fold
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import Counts, Progress
 from drainer.errors import PlanRefused
-from drainer.message import stream_of
+from drainer.message import Stream
 from drainer.spark.state import Attempt, State
 from drainer.store.plan_file import PlanFile
 
@@ -40,11 +40,11 @@ def tell(state: State, deal: int, shard: int, *told: dict[int, Progress], number
     epoch = state.epoch()
     assert epoch is not None
     attempt = Attempt(epoch, deal, shard, number)
-    starts = {stream_of(shard, 0): 120, stream_of(shard, 2): 0}
+    starts: dict[int, int] = {Stream(0, shard): 120, Stream(2, shard): 0}
     records = state.begin(attempt, STREAMS, starts)
     records.go_on_from(state.settle(attempt, AT_ONCE))
     for changes in told:
-        records.append(Record({stream_of(shard, n): progress for n, progress in changes.items()}))
+        records.append(Record({Stream(n, shard): progress for n, progress in changes.items()}))
     records.end()
 
 

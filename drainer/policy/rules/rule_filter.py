@@ -123,7 +123,7 @@ class RuleFilter:
                 self.why_undecided.setdefault(test.name, str(reason))
         if self._limit is None or isinstance(sub, Barrier):
             return None
-        if message.offset < self._asked_below.get(message.origin.ledger, 0) or (
+        if message.offset < self._asked_below.get(message.origin.stream, 0) or (
             self._asked_by and self._was_asked(sub, message)
         ):
             return None  # it passed in an earlier run, which counted it
