@@ -2,11 +2,98 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from drainer.core.progress import Counts
+from drainer.core.claims import ALL
+from drainer.core.plan import OffsetPlan, PartitionPlan
+from drainer.core.progress import Counts, Outcome, Partial, Progress, Range
 from drainer.engine.status import CapStatus, PartitionResult, PartitionStatus, Status, Summary
+
+AT = "2026-01-01T00:00:00.000+00:00"
+
+
+def counts(
+    *,
+    done: int = 0,
+    dead: int = 0,
+    skipped: int = 0,
+    failed: int = 0,
+    pending: int = 0,
+    unsplit: int = 0,
+    read: int | None = None,
+) -> Counts:
+    """An account that adds up, unless ``read`` says otherwise."""
+    found = done + dead + skipped + failed + pending if read is None else read
+    return Counts(found, done, dead, skipped, pending, failed, unsplit)
+
+
+def progress_at(
+    watermark: int = 0,
+    *,
+    finished: Iterable[Range] = (),
+    partial: Mapping[int, Partial] | None = None,
+    messages: Counts | None = None,
+    sub_messages: Counts | None = None,
+    fates: Mapping[Outcome, tuple[Range, ...]] | None = None,
+) -> Progress:
+    """Progress in one partition of which nothing was read but what is named."""
+    return Progress(
+        watermark,
+        tuple(finished),
+        partial or {},
+        messages or counts(),
+        sub_messages or counts(),
+        fates or {},
+    )
+
+
+def a_partition(
+    start: int = 0,
+    end: int = 100,
+    *,
+    prior: int | None = None,
+    committed: int | None = None,
+    leader_epoch: int | None = None,
+    lost: tuple[Range, ...] = (),
+) -> PartitionPlan:
+    """The backlog of one partition, of a group without a committed offset."""
+    return PartitionPlan(start, end, prior, committed, leader_epoch, lost)
+
+
+def a_plan(*ends: int, watermark: int | None = None, **fields: Any) -> OffsetPlan:
+    """A plan with nothing done.
+
+    Its partitions begin at 0, which was committed, and stop at ``ends``; or they are ``partitions``
+    of ``a_partition``. All below ``watermark`` is done. ``fields`` are any others of a plan.
+    """
+    partitions = fields.pop("partitions", None) or {
+        n: a_partition(0, end, prior=0, committed=0) for n, end in enumerate(ends)
+    }
+    begun = {
+        n: progress_at(part.start if watermark is None else watermark)
+        for n, part in partitions.items()
+    }
+    plan = OffsetPlan(
+        drain_id="20260101-000000-abcdef",
+        created=AT,
+        updated=AT,
+        generation=1,
+        cluster_id="cluster",
+        bootstrap_servers="localhost:9092",
+        client_config=None,
+        isolation="read_committed",
+        topic="orders",
+        topic_id="topic-id",
+        topic_partitions=1,
+        group="billing",
+        handler="handlers.py:Accounting",
+        order="sub-key",
+        partitions=partitions,
+        claims={ALL: begun},
+    )
+    return changed(plan, **fields)
 
 
 def a_status(partitions: int | tuple[PartitionStatus, ...] = 1, **changes: Any) -> Status:
@@ -29,8 +116,8 @@ def a_status(partitions: int | tuple[PartitionStatus, ...] = 1, **changes: Any) 
         topic="orders",
         group="reindexer",
         elapsed_s=200.0,
-        messages=Counts(1_250_000, 1_229_997, 3, 0, 20_000),
-        sub_messages=Counts(61_700_000, 61_499_997, 3, 0, 200_000),
+        messages=counts(done=1_229_997, dead=3, pending=20_000),
+        sub_messages=counts(done=61_499_997, dead=3, pending=200_000),
         rate_now=89_123.4,
         rate_average=88_000.2,
         eta_s=1_540.0,
@@ -58,8 +145,8 @@ def a_summary(partitions: int | dict[int, PartitionResult] = 1, **changes: Any) 
         status="done",
         exit_code=0,
         elapsed_s=3_725.0,
-        messages=Counts(3_000_000, 3_000_000, 0, 0, 0),
-        sub_messages=Counts(150_000_000, 149_999_000, 0, 1_000, 0),
+        messages=counts(done=3_000_000),
+        sub_messages=counts(done=149_999_000, skipped=1_000),
         partitions=partitions,
         plan="orders.reindexer.plan",
         sub_messages_per_s=40_268.4,
@@ -67,11 +154,11 @@ def a_summary(partitions: int | dict[int, PartitionResult] = 1, **changes: Any) 
     return changed(found, **changes)
 
 
-Shown = TypeVar("Shown", Status, Summary)
+Changed = TypeVar("Changed", OffsetPlan, Status, Summary)
 
 
-def changed(found: Shown, **changes: Any) -> Shown:
-    """A status or a summary with other values of these fields, whichever section they are in."""
+def changed(found: Changed, **changes: Any) -> Changed:
+    """A plan, status or summary with other values of these fields, in whichever section."""
     return replace(found, **changes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import typer
 
+from builders import changed
 from drainer.cli.app import app
 from drainer.cli.draining import resuming_with
 from drainer.cli.steering import SETTABLE
@@ -20,7 +21,7 @@ from drainer.model.failures import FailureSettings
 from drainer.model.settings import LocalSettings
 from view.samples import plan
 
-PLAN = replace(plan(), client_config="/etc/kafka.properties")
+PLAN = changed(plan(), client_config="/etc/kafka.properties")
 RUN = ["--topic", "orders", "--group", "indexer", "--handler", "h.py:H"]
 
 

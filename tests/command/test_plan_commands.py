@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from builders import changed
 from command.conftest import MakeTopic, committed, distinct
 from command.process import FAST, Command
 from command.record import every_place
@@ -59,7 +60,7 @@ def interrupted(command: Command, topic: Topic, cluster: Cluster, stopped: Stopp
     group = command.group(topic)
     cluster.alter_committed(group, topic.name, {0: HELD})
     command.record.path.write_bytes(stopped.record)
-    plan = replace(
+    plan = changed(
         stopped.plan,
         topic=topic.name,
         topic_id=cluster.topic(topic.name).topic_id,
@@ -77,7 +78,7 @@ def read(path: Path) -> OffsetPlan:
 def write(command: Command, topic: Topic, plan: OffsetPlan, **part: Any) -> None:
     """Write a plan for the topic, whole and with its digest, with something else about its part."""
     partitions = {0: replace(plan.partitions[0], **part)}
-    command.plan(topic).write_bytes(replace(plan, partitions=partitions).encode())
+    command.plan(topic).write_bytes(changed(plan, partitions=partitions).encode())
 
 
 def refuses(

@@ -7,13 +7,13 @@ import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
+from builders import changed
 from command.conftest import MakeTopic, committed, operations
 from command.process import Command
 from drainer.core.merge import StateReference
@@ -70,7 +70,7 @@ def plan(command: Command, make_topic: MakeTopic) -> Path:
 def forge(plan: Path, **changes: object) -> None:
     file = PlanFile(plan)
     known: OffsetPlan = file.load().plan
-    file.write(replace(known, **changes))  # type: ignore[arg-type]
+    file.write(changed(known, **changes))
 
 
 def client_file(command: Command, content: str) -> Path:

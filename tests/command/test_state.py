@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from builders import changed, counts, progress_at
 from command.conftest import MakeTopic, committed, operations
 from command.process import FAST, ON_THE_LOOP, Command
 from command.record import every_place
 from drainer.core.claims import Claim, place_of
 from drainer.core.merge import Record, StateReference
-from drainer.core.progress import Counts, Progress
 from drainer.errors import LockLost, StateLost
 from drainer.kafka.cluster import Cluster
 from drainer.spark.lease import LOCAL
@@ -38,7 +37,7 @@ def interrupted(command: Command, topic: Topic) -> tuple[Path, State]:
     state = State.open(f"{path}.state", plan.drain_id)
     state.begin_epoch(1, LOCAL)
     reference = StateReference(state.uri, 1, 1)
-    file.write(replace(plan, state=reference, generation=plan.generation + 1))
+    file.write(changed(plan, state=reference, generation=plan.generation + 1))
     file.remove_journals()
     command.record.path.unlink()
     return path, state
@@ -55,7 +54,7 @@ def in_share(values: list[str], offsets: range) -> set[tuple[int, int, int]]:
 
 def tell(records: TaskRecords, values: list[str], end: int) -> None:
     count = len(in_share(values, range(end)))
-    progress = Progress(end, (), {}, Counts(end, end), Counts(count, count))
+    progress = progress_at(end, messages=counts(done=end), sub_messages=counts(done=count))
     records.append(Record({0: progress}))
 
 

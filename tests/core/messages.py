@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 
-from drainer.core.claims import ALL
+from builders import progress_at
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
-from drainer.core.merge import StateReference
-from drainer.core.plan import OffsetPlan, PartitionPlan
 from drainer.core.progress import Partial, Progress, decode_ranges, encode_ranges
 from drainer.message import Barrier, Message, Origin, SubMessage
 
@@ -63,13 +60,13 @@ def take_all(dispatcher: Dispatcher) -> dict[str, SubMessage]:
 
 def written_and_read(progress: Progress) -> Progress:
     """A progress after a trip through the text that plans and journals hold."""
-    return Progress(
+    return progress_at(
         progress.watermark,
-        decode_ranges(encode_ranges(progress.finished)),
-        {o: Partial.decode(part.encode()) for o, part in progress.partial.items()},
-        progress.messages,
-        progress.sub_messages,
-        {o: decode_ranges(encode_ranges(ranges)) for o, ranges in progress.fates.items()},
+        finished=decode_ranges(encode_ranges(progress.finished)),
+        partial={o: Partial.decode(part.encode()) for o, part in progress.partial.items()},
+        messages=progress.messages,
+        sub_messages=progress.sub_messages,
+        fates={o: decode_ranges(encode_ranges(ranges)) for o, ranges in progress.fates.items()},
     )
 
 
@@ -86,27 +83,3 @@ def says_finished(progress: Progress, offset: int) -> bool:
     return offset < progress.watermark or any(
         first <= offset < end for first, end in progress.finished
     )
-
-
-def plan_of(*ends: int, **fields: object) -> OffsetPlan:
-    """A plan with nothing done, whose partitions begin at 0 and end there."""
-    plan = OffsetPlan(
-        drain_id="20260101-000000-abcdef",
-        created="2026-01-01T00:00:00.000+00:00",
-        updated="2026-01-01T00:00:00.000+00:00",
-        generation=1,
-        cluster_id="cluster",
-        bootstrap_servers="localhost:9092",
-        client_config=None,
-        isolation="read_committed",
-        topic="orders",
-        topic_id="topic-id",
-        topic_partitions=1,
-        group="billing",
-        handler="handlers.py:Accounting",
-        order="sub-key",
-        partitions={n: PartitionPlan(0, end, 0, 0) for n, end in enumerate(ends)},
-        claims={ALL: {n: Progress(0) for n in range(len(ends))}},
-        state=StateReference("/state", 1, 1),
-    )
-    return replace(plan, **fields)  # type: ignore[arg-type]

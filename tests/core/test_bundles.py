@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import counts
 from drainer.core.bundles import BatchOf, Bundle, Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
-from drainer.core.progress import Counts, Outcome
+from drainer.core.progress import Outcome
 from drainer.errors import HandleFailed
 from drainer.message import Barrier, SubMessage
 
@@ -112,7 +113,7 @@ def test_a_broken_coalesce_is_told_and_nothing_is_finished(
 
     with pytest.raises(HandleFailed, match="coalesce"):
         bundler.take()
-    assert dispatcher.counts()[1] == Counts(2, pending=2)
+    assert dispatcher.counts()[1] == counts(pending=2)
 
 
 # --- batches ---

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import progress_at
 from drainer.core.claims import ALL, Claim, Elsewhere, Places, place_of
 from drainer.core.dispatch import Dispatcher
 from drainer.core.identity import identify
@@ -111,10 +112,12 @@ def test_sub_keys_in_two_claims_are_between_them() -> None:
 # --- what is finished elsewhere
 
 PROGRESS = st.builds(
-    lambda watermark, above, parts: Progress(
+    lambda watermark, above, parts: progress_at(
         watermark,
-        ranges_of(o for o in above if o >= watermark),
-        {o: Partial(3, 0, b) for o, b in parts.items() if o >= watermark and o not in above},
+        finished=ranges_of(o for o in above if o >= watermark),
+        partial={
+            o: Partial(3, 0, b) for o, b in parts.items() if o >= watermark and o not in above
+        },
     ),
     st.integers(0, 6),
     st.sets(st.integers(0, 9)),
@@ -147,10 +150,12 @@ def test_what_any_claim_says_of_a_sub_message_is_so(
 
     keys = identify(message_at(0), subs())
     told = {
-        selector: Progress(
+        selector: progress_at(
             p.watermark,
-            p.finished,
-            {o: replace(part, checksum=checksum_keys(keys)) for o, part in p.partial.items()},
+            finished=p.finished,
+            partial={
+                o: replace(part, checksum=checksum_keys(keys)) for o, part in p.partial.items()
+            },
         )
         for selector, p in claims.items()
     }
@@ -178,7 +183,7 @@ def test_a_split_that_a_claim_saw_otherwise_is_found_out() -> None:
     subs = subs_of("a", "b")
     message = identified(*subs, offset=3)
     saw = Partial(2, checksum_keys(["a", "c"]), 0b10)
-    others = Elsewhere({"0/2": {0: Progress(0, partial={3: saw})}}, PLACES)
+    others = Elsewhere({"0/2": {0: progress_at(0, partial={3: saw})}}, PLACES)
 
     with pytest.raises(SplitFailed, match="orders/0/3 gave 2 sub-messages"):
         others.finished(message, subs)
@@ -187,13 +192,15 @@ def test_a_split_that_a_claim_saw_otherwise_is_found_out() -> None:
 @pytest.mark.parametrize(
     ("selector", "progress", "found"),
     [
-        pytest.param("0/2", Progress(3), 0, id="not that far"),
-        pytest.param("0/2", Progress(4), SplitFailed, id="a shard went past its parts"),
-        pytest.param("0/2", Progress(0, partial={3: Partial(2, 1, 1)}), SplitFailed, id="in part"),
-        pytest.param("where key == 'a'", Progress(4), SplitFailed, id="a class went past them"),
-        pytest.param("0/1", Progress(4), 1, id="finished"),
+        pytest.param("0/2", progress_at(3), 0, id="not that far"),
+        pytest.param("0/2", progress_at(4), SplitFailed, id="a shard went past its parts"),
         pytest.param(
-            "1/2", Progress(4, fates={Outcome.UNSPLIT: ((3, 4),)}), 1, id="as one unit before"
+            "0/2", progress_at(0, partial={3: Partial(2, 1, 1)}), SplitFailed, id="in part"
+        ),
+        pytest.param("where key == 'a'", progress_at(4), SplitFailed, id="a class went past them"),
+        pytest.param("0/1", progress_at(4), 1, id="finished"),
+        pytest.param(
+            "1/2", progress_at(4, fates={Outcome.UNSPLIT: ((3, 4),)}), 1, id="as one unit before"
         ),
     ],
 )
@@ -214,7 +221,7 @@ def test_a_message_that_does_not_split_any_more_is_found_out(
 
 def test_what_ended_as_one_unit_is_finished_whatever_it_splits_into() -> None:
     fates = {Outcome.UNSPLIT: ((3, 4),), Outcome.DEAD: ((3, 4),)}
-    others = Elsewhere({"0/2": {0: Progress(0, ((3, 4),), fates=fates)}}, PLACES)
+    others = Elsewhere({"0/2": {0: progress_at(0, finished=((3, 4),), fates=fates)}}, PLACES)
     subs = subs_of(*"abcde")
 
     assert others.finished(identified(*subs, offset=3), subs) == 0b11111
@@ -224,9 +231,9 @@ def test_what_ended_as_one_unit_is_finished_whatever_it_splits_into() -> None:
 def test_a_claim_is_needed_while_it_says_something_above_the_watermark() -> None:
     others = Elsewhere(
         {
-            ALL: {0: Progress(50), 1: Progress(50)},
-            "0/2": {0: Progress(3, ((5, 8),)), 1: Progress(0)},
-            "1/2": {0: Progress(3), 1: Progress(2, partial={4: Partial(2, 0, 1)})},
+            ALL: {0: progress_at(50), 1: progress_at(50)},
+            "0/2": {0: progress_at(3, finished=((5, 8),)), 1: progress_at(0)},
+            "1/2": {0: progress_at(3), 1: progress_at(2, partial={4: Partial(2, 0, 1)})},
         },
         PLACES,
     )
@@ -243,7 +250,7 @@ def test_a_claim_is_needed_while_it_says_something_above_the_watermark() -> None
 
 def test_a_barrier_does_not_wait_for_what_was_finished_elsewhere() -> None:
     mine, theirs = key_in(0, 2), key_in(1, 2)
-    others = Elsewhere({"1/2": {0: Progress(1)}}, PLACES)
+    others = Elsewhere({"1/2": {0: progress_at(1)}}, PLACES)
     dispatcher = Dispatcher({0: Ledger(0, 10)}, others=others)
     deliver(dispatcher, 0, theirs, mine, Barrier(), theirs, mine)
 
@@ -260,7 +267,7 @@ def test_whole_messages_are_looked_up_as_long_as_claims_say_something() -> None:
     theirs = b"theirs"
     number = place_of(theirs) % 2
     mine = next(b"%d" % n for n in range(99) if place_of(b"%d" % n) % 2 != number)
-    others = Elsewhere({f"{number}/2": {0: Progress(2)}}, PLACES)
+    others = Elsewhere({f"{number}/2": {0: progress_at(2)}}, PLACES)
     dispatcher = Dispatcher({0: Ledger(0, 10)}, others=others)
 
     dispatcher.deliver_whole([message_at(0, key=theirs), message_at(1, key=mine)])

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import counts, progress_at
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
 from drainer.core.parked import KEY_LENGTH, NAMED_MOST
-from drainer.core.progress import ENDS, Counts, Outcome, Progress, ranges_of
+from drainer.core.progress import ENDS, Outcome, ranges_of
 from drainer.message import (
     Barrier,
     KeySums,
@@ -102,7 +103,7 @@ def test_what_is_no_sub_message_or_sub_key_makes_one_unit_of_the_whole_message(
     unit = dispatcher.next_rejected()
     assert unit is not None
     assert re.search(f"orders/0/4.*{says}|{says}.*orders/0/4", unit.why)
-    assert dispatcher.counts() == (Counts(read=1, pending=1), Counts(read=1, pending=1))
+    assert dispatcher.counts() == (counts(pending=1), counts(pending=1))
 
 
 # --- memory ---
@@ -244,7 +245,7 @@ def test_delivering_whole_messages_at_once_is_delivering_them_one_by_one(
     shut: bool,
     random: Random,
 ) -> None:
-    earlier = Progress(0, ranges_of(finished_before))
+    earlier = progress_at(0, finished=ranges_of(finished_before))
     texts = [repr(b"%d" % key) for key in parked]
     if shut and gate_at is None:
         texts.append("partition 0")
@@ -326,7 +327,7 @@ def test_delivering_parts_at_once_is_delivering_them_one_by_one(
             yield part
 
     def dispatcher(selects: Callable[[SubMessage], bool] | None) -> Dispatcher:
-        earlier = Progress(0, ranges_of(finished_before))
+        earlier = progress_at(0, finished=ranges_of(finished_before))
         ledgers: dict[int, Ledger] = {Stream(0, 1): Ledger(0, 2 * len(keys) + 1, earlier)}
         return Dispatcher(ledgers, Order.SUB_KEY, map(repr, parked), selects)
 
@@ -361,7 +362,7 @@ def test_all_streams_together_are_what_each_of_them_is(
         Stream(0, shard): Ledger(0, len(messages)) for shard in range(shards)
     }
     dispatcher = Dispatcher(ledgers)
-    told = {number: Progress(0) for number in ledgers}
+    told = {number: progress_at(0) for number in ledgers}
     parts: list[set[int]] = [set() for _ in messages]  # by offset, which streams have one
     running: list[SubMessage] = []
 

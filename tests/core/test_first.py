@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import a_plan, changed, counts
 from core.letters import Sample, as_record
-from core.messages import message_at, plan_of, sub_of, take_all
+from core.messages import message_at, sub_of, take_all
 from drainer.core.claims import ALL, ClassMap, class_selector
 from drainer.core.classes import Classes, DrainClass
 from drainer.core.first import FirstDispatcher, LaneFilter
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts, Outcome
+from drainer.core.progress import Outcome
 from drainer.errors import PlanRefused
 from drainer.insight.first import Dealing
 from drainer.message import Unsplit
@@ -48,15 +49,15 @@ def finish_all(dispatcher: FirstDispatcher) -> list[str]:
 
 
 def asked(plan: OffsetPlan) -> OffsetPlan:
-    return replace(plan, classes=Classes((DrainClass(WHERE),))).begun()
+    return changed(plan, classes=Classes((DrainClass(WHERE),))).begun()
 
 
 def after(plan: OffsetPlan, dispatcher: FirstDispatcher) -> OffsetPlan:
-    return replace(plan, claims=dispatcher.claims())
+    return changed(plan, claims=dispatcher.claims())
 
 
 def test_it_takes_what_matches_and_nothing_else() -> None:
-    plan = asked(plan_of(4))
+    plan = asked(a_plan(4))
     dispatcher = first_of(plan)
     deliver(dispatcher, 0, "a", "c1")
     deliver(dispatcher, 1, "b")
@@ -69,12 +70,12 @@ def test_it_takes_what_matches_and_nothing_else() -> None:
     claim = after_it.claims[class_selector(WHERE)][0]
     assert (claim.watermark, claim.finished, claim.partial) == (4, (), {})
     assert after_it.watermark(0) == 0, "the group's offset stays where it was"
-    assert after_it.counts()[1] == Counts(3, 3)
+    assert after_it.counts()[1] == counts(done=3)
     after_it.check()
 
 
 def test_what_stands_behind_what_does_not_match_waits() -> None:
-    dispatcher = first_of(asked(plan_of(9)), bits=2**20)
+    dispatcher = first_of(asked(a_plan(9)), bits=2**20)
     deliver(dispatcher, 0, ["a", "c1"])  # of several sub-keys; `key` can't tell
     deliver(dispatcher, 1, "c1", "c2")
     deliver(dispatcher, 2, ["c2", "c1"], "c2")
@@ -83,11 +84,11 @@ def test_what_stands_behind_what_does_not_match_waits() -> None:
     assert finish_all(dispatcher) == ["1[1]"]
     assert dispatcher.held == 3, "c1 behind a, and c2 behind what c1 holds back"
     assert not dispatcher.complete
-    assert dispatcher.tally()[1] == Counts(4, 1, pending=3)
+    assert dispatcher.tally()[1] == counts(done=1, pending=3)
 
 
 def test_a_barrier_ends_what_can_be_first() -> None:
-    dispatcher = first_of(asked(plan_of(6)))
+    dispatcher = first_of(asked(a_plan(6)))
     deliver(dispatcher, 0, "c1")
     deliver(dispatcher, 1, "c2", None, "c3")
     deliver(dispatcher, 2, "c4")
@@ -97,7 +98,7 @@ def test_a_barrier_ends_what_can_be_first() -> None:
 
 
 def test_a_pass_that_is_resumed_reads_from_the_beginning_and_repeats_nothing() -> None:
-    plan = asked(plan_of(5))
+    plan = asked(a_plan(5))
     before = first_of(plan)
     deliver(before, 0, "x", "c1")
     deliver(before, 1, "a")
@@ -111,7 +112,7 @@ def test_a_pass_that_is_resumed_reads_from_the_beginning_and_repeats_nothing() -
 
 
 def test_a_plan_stays_small_however_customers_are_interleaved() -> None:
-    plan = asked(plan_of(20_000))
+    plan = asked(a_plan(20_000))
     dispatcher = first_of(plan, bits=2**22)
     for offset in range(20_000):
         deliver(dispatcher, offset, f"{'c' if offset % 40 == 7 else 'x'}{offset % 40}")
@@ -122,9 +123,9 @@ def test_a_plan_stays_small_however_customers_are_interleaved() -> None:
 
 
 def test_what_others_finished_neither_matches_nor_holds_back() -> None:
-    plan = asked(plan_of(3))
+    plan = asked(a_plan(3))
     known = replace(plan.claims[ALL][0], watermark=0, finished=((1, 2),))
-    plan = replace(plan, claims={**plan.claims, ALL: {0: known}})
+    plan = changed(plan, claims={**plan.claims, ALL: {0: known}})
     dispatcher = first_of(plan)
     deliver(dispatcher, 1, "a", "c1")
     deliver(dispatcher, 2, "c1")
@@ -133,9 +134,9 @@ def test_what_others_finished_neither_matches_nor_holds_back() -> None:
 
 
 def test_a_map_has_what_other_claims_finished_for_these_may_be_told_by_none_else() -> None:
-    plan = asked(plan_of(2))
+    plan = asked(a_plan(2))
     other = replace(plan.claims[ALL][0], watermark=2)
-    plan = replace(plan, claims={**plan.claims, class_selector("key == 'c1'"): {0: other}})
+    plan = changed(plan, claims={**plan.claims, class_selector("key == 'c1'"): {0: other}})
     dispatcher = first_of(plan)
     deliver(dispatcher, 0, "a")
     deliver(dispatcher, 1, "c1")
@@ -145,9 +146,9 @@ def test_a_map_has_what_other_claims_finished_for_these_may_be_told_by_none_else
 
 def test_what_one_task_finished_of_all_is_known_beside_what_all_have() -> None:
     """Spark's single shard has the selector 0/1, and so has all."""
-    plan = asked(plan_of(3))
+    plan = asked(a_plan(3))
     one = replace(plan.claims[ALL][0], watermark=2)
-    plan = replace(plan, claims={**plan.claims, "0/1": {0: one}})
+    plan = changed(plan, claims={**plan.claims, "0/1": {0: one}})
     dispatcher = first_of(plan)
     for offset in range(3):
         deliver(dispatcher, offset, "c1")
@@ -223,14 +224,14 @@ def test_classes_of_a_plan_are_taken_in_their_order_and_may_be_named_anew() -> N
 
 @pytest.mark.parametrize("where", ["key ==", "nonsense == 1", "1 == 1"])
 def test_a_plan_with_a_class_that_cannot_be_understood_is_refused(where: str) -> None:
-    plan = replace(plan_of(3), classes=Classes((DrainClass(where),)))
+    plan = a_plan(3, classes=Classes((DrainClass(where),)))
     with pytest.raises(PlanRefused, match="class"):
         plan.check()
 
 
 def test_a_class_may_be_one_of_messages() -> None:
     where = "message.offset == 1"
-    plan = replace(plan_of(3), classes=Classes((DrainClass(where),))).begun()
+    plan = a_plan(3, classes=Classes((DrainClass(where),))).begun()
     dispatcher = FirstDispatcher(plan, where, None, SMALL)
     for offset in range(3):
         deliver(dispatcher, offset, f"a{offset}", f"b{offset}")
@@ -238,7 +239,7 @@ def test_a_class_may_be_one_of_messages() -> None:
 
 
 def test_a_message_that_was_rejected_and_given_up_holds_nothing_back_once_it_splits() -> None:
-    plan = asked(plan_of(3))
+    plan = asked(a_plan(3))
     dispatcher = first_of(plan, bits=2**20)
     message = message_at(0)
     assert dispatcher.wants(message)

@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import a_plan, changed, counts, progress_at
 from core.messages import (
     message_at,
     place_of,
-    plan_of,
     says_finished,
     sub_of,
     written_and_read,
@@ -33,14 +33,13 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.identity import SubKeys, identify
 from drainer.core.joins import Components, Joins
 from drainer.core.ledger import Ledger
-from drainer.core.merge import Record, TaskRecord, fold, merged
+from drainer.core.merge import Record, StateReference, TaskRecord, fold, merged
 from drainer.core.order import Order
 from drainer.core.plan import OffsetPlan
 from drainer.core.progress import (
     Counts,
     Outcome,
     Partial,
-    Progress,
     Range,
     checksum_keys,
     ranges_of,
@@ -59,10 +58,11 @@ Sub = tuple[int, int, int]  # partition, offset, index
 Op = str | tuple[str, ...] | None  # a sub-key, several of them, or a barrier
 Row = tuple[int, int, int, int]  # partition, offset, shard, bits of its sub-messages
 ONE = Streams(1)
+STATE = StateReference("/state", 1, 1)
 
 
 def halves(units: Mapping[int, tuple[Range, ...]] = MappingProxyType({})) -> Aggregation:
-    aggregation = Aggregation(plan_of(100), "/state", 1)
+    aggregation = Aggregation(a_plan(100), "/state", 1)
     subs = {"0/2": {0: 3}, "1/2": {0: 3}}
     aggregation.begin(1, {0: (0, 10)}, {0: ((0, 10),)}, subs, units)
     aggregation.deal(1, [[(1, "0/2")], [(1, "1/2")]])
@@ -70,21 +70,21 @@ def halves(units: Mapping[int, tuple[Range, ...]] = MappingProxyType({})) -> Agg
 
 
 def head(claim: str, mark: int, done: int) -> Head:
-    return Head({claim: {0: (0, mark)}}, {0: Counts(done, done)})
+    return Head({claim: {0: (0, mark)}}, {0: counts(done=done)})
 
 
 def test_folding_again_changes_nothing() -> None:
-    finished, later = Progress(0, ((2, 4),)), Progress(0, ((4, 5),))
+    finished, later = progress_at(0, finished=((2, 4),)), progress_at(0, finished=((4, 5),))
     told = [
-        TaskRecord({"0/1": {0: finished}}, {0: Counts(7, 7)}, ("'a'",)),
+        TaskRecord({"0/1": {0: finished}}, {0: counts(done=7)}, ("'a'",)),
         TaskRecord(
             {"2/8": {0: later}, "3/8": {0: finished}},
-            {0: Counts(2, 1, 0, 1)},
+            {0: counts(done=1, skipped=1)},
             ruled=RuleAccount({"r": 1}),
         ),
     ]
-    once = fold(plan_of(10), told)
-    assert once.claims[ALL][0].sub_messages == Counts(9, 8, 0, 1)
+    once = fold(a_plan(10, state=STATE), told)
+    assert once.claims[ALL][0].sub_messages == counts(done=8, skipped=1)
     assert fold(once, told) == once
     read = OffsetPlan.decode(once.encode())
     assert read == once
@@ -95,7 +95,7 @@ def test_accounts_of_rules_are_sums_and_what_they_remember_is_the_most() -> None
     known = RuleAccount(
         {"a": 10}, {0: 3}, {"'k'": 2, "'l'": 9}, {"1/2": {0: 4, 1: 1}, "1/3": {0: 8}}
     )
-    base = plan_of(9, ruled=known)
+    base = a_plan(9, ruled=known, state=STATE)
     one = TaskRecord(ruled=RuleAccount({"a": 1, "b": 2}, {}, {"'k'": 4}, {"0/2": {0: 7}}))
     two = TaskRecord(ruled=RuleAccount({"a": 3}, {}, {"'m'": 1}, {"1/2": {0: 6, 1: 2}}))
     plan = fold(fold(base, [one]), [one, two])
@@ -112,12 +112,14 @@ def test_accounts_of_rules_are_sums_and_what_they_remember_is_the_most() -> None
 
 def test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_can_be_read() -> None:
     one, other = (
-        TaskRecord({"0/2": {0: Progress(0, partial={4: Partial(3, 7, bits), 6: Partial(3, 7, 1)})}})
+        TaskRecord(
+            {"0/2": {0: progress_at(0, partial={4: Partial(3, 7, bits), 6: Partial(3, 7, 1)})}}
+        )
         for bits in (0b101, 0b011)
     )
-    whole = Progress(0, ((4, 5),), {6: Partial(3, 7, 1)})
+    whole = progress_at(0, finished=((4, 5),), partial={6: Partial(3, 7, 1)})
     assert merged([one, other]).claims["0/2"][0] == whole
-    plan = fold(fold(plan_of(10), [one]), [other])
+    plan = fold(fold(a_plan(10, state=STATE), [one]), [other])
     assert OffsetPlan.decode(plan.encode()).claims["0/2"][0] == whole
 
 
@@ -144,7 +146,7 @@ def test_a_state_that_was_removed_takes_nothing_from_the_account() -> None:
 
 def test_what_was_told_last_counts_where_news_of_it_never_came() -> None:
     aggregation = halves()
-    told = TaskRecord({"1/2": {0: Progress(10)}}, {0: Counts(3, 3)})
+    told = TaskRecord({"1/2": {0: progress_at(10)}}, {0: counts(done=3)})
     aggregation.take(1, 0, head("0/2", 10, 3))
 
     aggregation.take_all(1, {1: told})
@@ -172,22 +174,24 @@ def test_a_watermark_never_falls_when_the_next_attempt_is_behind() -> None:
     aggregation.take(1, 0, head("0/2", 4, 1))
 
     assert aggregation.watermarks == {0: 6}
-    assert aggregation.counts() == (Counts(10, 6, pending=4), Counts(3, 3))
+    assert aggregation.counts() == (counts(done=6, pending=4), counts(done=3))
 
 
 def test_what_a_deal_leaves_is_known_to_the_last_when_it_ends() -> None:
     aggregation = halves()
     aggregation.take(1, 0, head("0/2", 10, 3))
     aggregation.take(1, 1, head("1/2", 4, 1))
-    left = Progress(0, ((0, 4), (5, 9)), {9: Partial(3, 7, 1)})
-    aggregation.take_all(1, {1: TaskRecord({"1/2": {0: left}}, {0: Counts(3, 2, pending=1)})})
+    left = progress_at(0, finished=((0, 4), (5, 9)), partial={9: Partial(3, 7, 1)})
+    aggregation.take_all(1, {1: TaskRecord({"1/2": {0: left}}, {0: counts(done=2, pending=1)})})
     aggregation.end_deal(1)
 
-    plan = replace(plan_of(100), claims=aggregation.claims(), state=aggregation.state)
+    plan = a_plan(100, claims=aggregation.claims(), state=aggregation.state)
     assert OffsetPlan.decode(plan.encode()) == plan
     assert plan.claims[ALL][0].finished == ((5, 9),)
-    assert plan.claims["1/2"][0] == Progress(4, ((5, 9),), {9: Partial(3, 7, 1)})
-    assert aggregation.counts() == (Counts(10, 8, pending=2), Counts(6, 5, pending=1))
+    assert plan.claims["1/2"][0] == progress_at(
+        4, finished=((5, 9),), partial={9: Partial(3, 7, 1)}
+    )
+    assert aggregation.counts() == (counts(done=8, pending=2), counts(done=5, pending=1))
 
 
 def test_a_claim_that_goes_past_a_message_that_did_not_split_has_nothing_of_it() -> None:
@@ -196,29 +200,33 @@ def test_a_claim_that_goes_past_a_message_that_did_not_split_has_nothing_of_it()
     aggregation = halves(units)
     aggregation.take(1, 0, head("0/2", 10, 3))
     aggregation.take(1, 1, head("1/2", 4, 1))
-    plan = replace(plan_of(100), claims=aggregation.claims(), state=aggregation.state)
+    plan = a_plan(100, claims=aggregation.claims(), state=aggregation.state)
     read = OffsetPlan.decode(plan.encode())
     assert read == plan
     assert plan.state is not None
     assert plan.state.units == {0: "4"}
-    left = Progress(4, ((5, 10),))
+    left = progress_at(4, finished=((5, 10),))
     assert plan.claims["0/2"][0] == left
     # The driver dies: what the tasks wrote is folded in.
-    told = TaskRecord({"0/2": {0: Progress(0, ((0, 10),))}}, {0: Counts(3, 3)})
-    before = TaskRecord({"1/2": {0: Progress(0, ((0, 4),))}}, {0: Counts(3, 1, pending=2)})
+    told = TaskRecord({"0/2": {0: progress_at(0, finished=((0, 10),))}}, {0: counts(done=3)})
+    before = TaskRecord(
+        {"1/2": {0: progress_at(0, finished=((0, 4),))}}, {0: counts(done=1, pending=2)}
+    )
     assert fold(read, [told, before]).claims["0/2"][0] == left
 
     fates = dict.fromkeys((Outcome.UNSPLIT, Outcome.FAILED), ((4, 5),))
-    decided = TaskRecord({"1/2": {0: Progress(0, ((0, 5),), fates=fates)}}, {0: Counts(3, 3)})
-    assert fold(replace(read, claims=plan_of(100).claims), [told, decided]).claims["0/2"][0] == (
-        Progress(10)
+    decided = TaskRecord(
+        {"1/2": {0: progress_at(0, finished=((0, 5),), fates=fates)}}, {0: counts(done=3)}
+    )
+    assert fold(changed(read, claims=a_plan(100).claims), [told, decided]).claims["0/2"][0] == (
+        progress_at(10)
     )
 
 
 def test_a_claim_goes_when_all_of_its_waves_are_finished_whatever_is_left_before_them() -> None:
     aggregation = halves()
     aggregation.take(1, 0, head("0/2", 10, 3))
-    aggregation.take_all(1, {1: TaskRecord({}, {0: Counts(3, pending=3)})})
+    aggregation.take_all(1, {1: TaskRecord({}, {0: counts(pending=3)})})
     aggregation.end_deal(1)
     aggregation.begin(2, {0: (10, 20)}, {0: ((10, 20),)}, {"0/2@1": {0: 3}, "1/2@1": {0: 3}}, {})
     aggregation.deal(2, [[(2, "0/2@1"), (2, "1/2@1")]])
@@ -232,18 +240,18 @@ def test_a_claim_goes_when_all_of_its_waves_are_finished_whatever_is_left_before
 
 
 def test_the_plan_holds_no_endpoint_of_the_state() -> None:
-    aggregation = Aggregation(plan_of(100), "s3://b/d?region=eu-1&endpoint=http://minio", 1)
+    aggregation = Aggregation(a_plan(100), "s3://b/d?region=eu-1&endpoint=http://minio", 1)
     assert aggregation.state is not None
     assert aggregation.state.uri == "s3://b/d?region=eu-1"
 
 
 def test_a_wave_of_messages_that_split_into_nothing_is_finished_at_once() -> None:
-    aggregation = Aggregation(plan_of(100), "/state", 1)
+    aggregation = Aggregation(a_plan(100), "/state", 1)
 
     aggregation.begin(1, {0: (0, 10)}, {0: ((0, 7),)}, {}, {})
 
     assert aggregation.watermarks == {0: 10}
-    assert aggregation.counts()[0] == Counts(7, 7)
+    assert aggregation.counts()[0] == counts(done=7)
 
 
 class Backlog:
@@ -330,7 +338,7 @@ class Task:
         changes = streams.changes(earlier.claims)
         ledgers = {}
         for stream, (start, end) in bounds.items():
-            begun = Progress(start)
+            begun = progress_at(start)
             if stream in changes:
                 begun = begun.merge(changes[stream])
             ledgers[stream] = Ledger(start, end, begun)
@@ -353,7 +361,7 @@ class Task:
             self._over = True
             # As the plan of a task, at its end.
             progress, ruled = self.dispatcher.progress(), self.dispatcher.ruled()
-            plan = replace(plan_of(), claims={ALL: progress}, ruled=ruled)
+            plan = a_plan(claims={ALL: progress}, ruled=ruled)
             self._records.start_journal(plan.drain_id, plan.generation)
             self._records.write(plan)
             return self.objects.news()
@@ -463,7 +471,7 @@ class Play:
         self.late = late
         self.backlog = Backlog(draw)
         rules = rules or RuleSettings()
-        self.plan = replace(plan_of(*self.backlog.ends.values()), state=None, rules=rules)
+        self.plan = a_plan(*self.backlog.ends.values(), rules=rules)
         self.left_out: set[Sub] = set()
         self.told: set[Sub] = set()  # to be finished, by records that count
         self.fates: dict[Sub, Outcome] = {}  # of those that tasks have handled
@@ -506,13 +514,13 @@ class Play:
             elif what in ("note", "save"):
                 changes = dispatcher.changes()
                 if what == "save":
-                    plan = replace(plan, claims=dispatcher.claims())
+                    plan = changed(plan, claims=dispatcher.claims())
                 else:
                     plan = plan.merge({n: written_and_read(p) for n, p in changes.items()})
                 self.told |= since
                 since = set()
         if dispatcher.complete:
-            plan = replace(plan, claims=dispatcher.claims()).without_joins()
+            plan = changed(plan, claims=dispatcher.claims()).without_joins()
             assert set(plan.claims) == {ALL}, "all is said by one claim"
             self.told |= since
         self.plan = plan
@@ -544,7 +552,7 @@ class Play:
             self._save()
             self.plan = self.saved
         self.insist()
-        self.plan = replace(self.plan, state=None).settled()
+        self.plan = changed(self.plan, state=None).settled()
 
     def _is_left(self) -> bool:
         return bool(
@@ -690,7 +698,7 @@ class Play:
 
     def _save(self) -> None:
         aggregation = self.aggregation
-        self.saved = replace(
+        self.saved = changed(
             self.plan,
             claims=aggregation.claims(),
             ruled=aggregation.ruled(),
@@ -736,7 +744,7 @@ class Play:
             for index in range(len(ops)):
                 outcome = outcome.or_worse(self.fates.get((number, offset, index), Outcome.DONE))
             worst[outcome.value] += 1
-        return Counts(len(self.backlog.subs), **worst)
+        return counts(read=len(self.backlog.subs), **worst)
 
     def _divided(self, ranges: dict[int, Range], streams: Streams) -> Wave | None:
         """What a slice's task does: the messages to account for, and the rows of each shard."""
@@ -837,14 +845,14 @@ def test_whatever_tasks_and_drivers_do_a_limit_is_exact(seed: int, most: int) ->
 def test_after_many_waves_the_account_holds_what_it_held_after_two() -> None:
     """However many holes their tasks finished: these are in the details of their records."""
     length, sizes = 100_000, list[int]()
-    aggregation = Aggregation(plan_of(60 * length), "/state", 1)
+    aggregation = Aggregation(a_plan(60 * length), "/state", 1)
     for number in range(1, 51):
         start, end = number * length - length, number * length
         subs = {f"{shard}/8": {0: length} for shard in range(8)}
         aggregation.begin(number, {0: (start, end)}, {0: ((start, end),)}, subs, {})
         aggregation.deal(number, [[(number, claim)] for claim in subs])
         for task, claim in enumerate(subs):
-            all_of_it = {0: Counts(length, length)}
+            all_of_it = {0: counts(done=length)}
             aggregation.take(number, task, Head({claim: {0: (start, start + 9)}}, all_of_it))
             aggregation.claims()
         if number in {2, 50}:  # this one and the one before are under way

@@ -17,12 +17,13 @@ from random import Random
 
 import pytest
 
+from builders import counts, progress_at
 from drainer.core import lanes as lanes_module
 from drainer.core import ledger as ledger_module
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.order import Order
-from drainer.core.progress import ENDS, OTHERWISE, Counts, Outcome, Progress
+from drainer.core.progress import ENDS, OTHERWISE, Outcome, Progress
 from drainer.message import Message, SubMessage, Unsplit
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
 from drainer.policy.rules.rule_filter import RuleFilter
@@ -107,7 +108,7 @@ class Play:
         self.unselected = chance.choice(("", "", "d"))  # the sub-key of what is left alone
         self.written_parked: set[str] = set()  # behind dead letters, as the plan has it
         self.parked_of: dict[str, Hashable] = {}  # which lane that is; a barrier's is its partition
-        self.plan = {number: Progress(log.start) for number, log in self.logs.items()}
+        self.plan = {number: progress_at(log.start) for number, log in self.logs.items()}
         self.written: dict[Place, Outcome] = {}
         self.written_messages: set[tuple[int, int]] = set()
         self.handed_out: set[Place] = set()
@@ -528,14 +529,14 @@ class Play:
         assert messages.pending == len(self.delivered - self.finished_messages)
         outcomes = Counter(self.finished.values())
         pending = sum(map(len, all_pending.values()))
-        assert subs == Counts(
-            len(self.finished) + pending,
-            outcomes[Outcome.DONE],
-            outcomes[Outcome.DEAD],
-            outcomes[Outcome.SKIPPED],
-            pending,
-            outcomes[Outcome.FAILED],
-            sum(
+        assert subs == counts(
+            read=len(self.finished) + pending,
+            done=outcomes[Outcome.DONE],
+            dead=outcomes[Outcome.DEAD],
+            skipped=outcomes[Outcome.SKIPPED],
+            pending=pending,
+            failed=outcomes[Outcome.FAILED],
+            unsplit=sum(
                 self.is_unsplit(place) and outcome in (Outcome.DEAD, Outcome.FAILED)
                 for place, outcome in self.finished.items()
             ),

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 
 import pytest
 
+from builders import counts
 from drainer.core.ledger import PURGE_MIN, Ledger
 from drainer.core.progress import Counts, Outcome
 from drainer.errors import SplitFailed
@@ -33,12 +34,12 @@ def resume(ledger: Ledger) -> Ledger:
 @pytest.mark.parametrize(
     ("outcomes", "counts"),
     [
-        ([DONE], Counts(1, done=1)),
-        ([DEAD], Counts(1, dead=1)),
-        ([SKIPPED], Counts(1, skipped=1)),
-        ([DEAD, DONE], Counts(1, dead=1)),
-        ([SKIPPED, DEAD], Counts(1, dead=1)),
-        ([DEAD, SKIPPED], Counts(1, dead=1)),
+        ([DONE], counts(done=1)),
+        ([DEAD], counts(dead=1)),
+        ([SKIPPED], counts(skipped=1)),
+        ([DEAD, DONE], counts(dead=1)),
+        ([SKIPPED, DEAD], counts(dead=1)),
+        ([DEAD, SKIPPED], counts(dead=1)),
     ],
 )
 def test_a_message_is_done_when_all_of_it_is_and_dead_when_any_of_it_is(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import counts, progress_at
 from drainer.core.progress import (
-    Counts,
     Partial,
     Progress,
     Range,
@@ -40,7 +40,9 @@ def offsets_in(ranges: Iterable[Range]) -> set[int]:
 
 
 def test_settled_counts_leave_out_what_is_pending() -> None:
-    assert Counts(10, 5, 1, 1, 3).settled() == Counts(7, 5, 1, 1, 0)
+    assert counts(done=5, dead=1, skipped=1, pending=3).settled() == counts(
+        done=5, dead=1, skipped=1
+    )
 
 
 # --- ranges ---
@@ -140,7 +142,7 @@ def records(draw: st.DrawFn) -> Progress:
         for offset, some in bits.items()
         if offset >= watermark and offset not in offsets_in(finished)
     }
-    return Progress(watermark, finished, partial)
+    return progress_at(watermark, finished=finished, partial=partial)
 
 
 @RANDOMLY

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
 import pytest
 
-from core.messages import message_at, plan_of
+from builders import a_plan, changed
+from core.messages import message_at
 from drainer.core.claims import ALL
 from drainer.core.classes import Classes, DrainClass
 from drainer.core.dispatch import Dispatcher
@@ -33,9 +34,9 @@ AHEAD = 500  # sub-messages that are read before they are wanted
 
 
 def planned(*, first: bool, only: bool = False) -> OffsetPlan:
-    plan = plan_of(MESSAGES)
+    plan = a_plan(MESSAGES)
     classes = Classes((DrainClass(WHERE),), only) if first else Classes()
-    return replace(plan, classes=classes).begun()
+    return changed(plan, classes=classes).begun()
 
 
 def split(offset: int) -> list[SubMessage]:
@@ -104,7 +105,7 @@ class Run:
 
 def after(run: Run) -> OffsetPlan:
     ended = run.plan.classes.with_ended(WHERE, "2026-01-01T00:00:00+00:00", 0, cut=False)
-    return replace(run.plan, claims=run.dispatcher.claims(), classes=ended).settled()
+    return changed(run.plan, claims=run.dispatcher.claims(), classes=ended).settled()
 
 
 def first_then_rest() -> tuple[Run, Run]:
@@ -179,7 +180,7 @@ def test_behind_a_barrier_the_rest_has_the_class_too() -> None:
     assert beside[0] == pytest.approx(11 * (FAN_OUT - OF_CLASS) + unread, rel=0.01)
     assert dispatcher.remainder().unread == {0: 0}
 
-    rest = rest_of(replace(plan, claims=dispatcher.claims()))
+    rest = rest_of(changed(plan, claims=dispatcher.claims()))
     for offset in range(5):
         rest.deliver(message_at(offset), split(offset))
     assert rest.remainder().unread == {0: (MESSAGES - 5) * FAN_OUT}, "nothing of it is finished"
@@ -193,7 +194,7 @@ def test_messages_that_an_earlier_run_finished_in_part_say_nothing_of_those_to_c
     while (sub := before.take()) is not None:
         if sub.index % 10:  # else it is at work as the run is killed
             before.finish(sub)
-    rest = rest_of(replace(plan, claims=before.claims()).settled())
+    rest = rest_of(changed(plan, claims=before.claims()).settled())
     for offset in range(8):
         rest.deliver(message_at(offset), split(offset))
     left = rest.remainder()

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import counts, progress_at
 from drainer.core.claims import place_of
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
-from drainer.core.progress import Counts, Progress
 from drainer.errors import Halted, UsageError
 from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule
@@ -86,7 +86,7 @@ def test_a_rule_needs_all_sub_keys_and_its_expression_and_no_letter_left_alone()
     several = [SubMessage(payload={"n": 2}, keys=keys) for keys in (["c", "d"], ["a", "c"])]
     deliver(dispatcher, 0, *subs, *several, LeftAlone(0, "no letter"))
     assert set(take_all(dispatcher)) == {"0[1]", "0[2]", "0[3]"}
-    assert dispatcher.counts()[1] == Counts(6, skipped=2, pending=4)
+    assert dispatcher.counts()[1] == counts(skipped=2, pending=4)
 
 
 def test_several_sub_keys_may_be_named_by_a_rule_each() -> None:
@@ -150,7 +150,7 @@ def test_a_limit_is_exact_over_crashes(
 ) -> None:
     """Of each sub-key the first N are handled and no other, whatever is written and lost."""
     rules = RuleSettings((), most)
-    progress, ruled = Progress(0), RuleAccount()
+    progress, ruled = progress_at(0), RuleAccount()
     handled: set[tuple[int, int]] = set()
     crashes = 0
     while True:
@@ -214,7 +214,7 @@ def test_a_limit_with_too_many_sub_keys_halts_before_the_next_message(
     with pytest.raises(Halted) as raised:
         deliver(first, 1, "a")
     assert "--no-rules" in (raised.value.hint or "")
-    assert first.counts()[1] == Counts(4, pending=3, skipped=1)
+    assert first.counts()[1] == counts(pending=3, skipped=1)
     assert first.progress()[0].watermark == 0
     assert first.ledgers[0].position == 1
 

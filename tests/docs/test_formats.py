@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from builders import a_cap, a_summary
+from builders import a_cap, a_partition, a_plan, a_summary, counts, progress_at
 from core.letters import Sample
-from core.messages import plan_of
 from drainer.core.claims import ALL
 from drainer.core.classes import Classes, DrainClass
 from drainer.core.event import Deed, Event
@@ -20,8 +19,7 @@ from drainer.core.joins import Joins
 from drainer.core.latency import Latency
 from drainer.core.merge import Record, StateReference
 from drainer.core.parked import ParkedLane, ParkedLanes
-from drainer.core.plan import PartitionPlan
-from drainer.core.progress import Counts, Outcome, Progress
+from drainer.core.progress import Counts, Outcome
 from drainer.core.transaction import HeldBack
 from drainer.engine.status import (
     AutoStatus,
@@ -42,15 +40,15 @@ PAGE = (Path(__file__).parents[2] / "docs/reference/formats.md").read_text()
 EVENT = Event("2026-11-21T18:00:00+00:00", Deed.CHANGED, "ana@db1", "slow", ("rate none",), {0: 1})
 LATENCY = Latency.of(4_711, 0.0105, [n / 5_000 for n in range(101)])
 PARKED = ParkedLanes(1, (ParkedLane("'doc-17'", "orders/0/118[2]", "ValueError: no"),))
-FULL_PLAN = plan_of(
-    partitions={0: PartitionPlan(100, 200, prior=100, committed=120)},
-    claims={ALL: {0: Progress(120, fates={Outcome.DEAD: ((121, 122),)})}},
+FULL_PLAN = a_plan(
+    partitions={0: a_partition(100, 200, prior=100, committed=120)},
+    claims={ALL: {0: progress_at(120, fates={Outcome.DEAD: ((121, 122),)})}},
     joins={1: Joins({5: 2})},
     parked_lanes=PARKED,
     redrive=RedriveSettings(),
     latency=LATENCY,
     rules=RuleSettings((SkipRule("e-mails", when="payload.kind == 'set_email'"),)),
-    state=StateReference("file:///state", 1, 1, counted={0: Counts()}),
+    state=StateReference("file:///state", 1, 1, counted={0: counts()}),
     limits=CapCurve("c", 1.0, 0.8, (CapPoint(1_000, 5_000.0, 25_000.0),)),
     history=(EVENT,),
     classes=Classes((DrainClass("payload.customer == 42"),)),
@@ -67,7 +65,7 @@ FULL_SUMMARY = a_summary(
     write_cap=CAP,
     held=(HeldBack("orders", 0, 1, 1),),
     history=(EVENT,),
-    classes=(ClassStatus("payload.customer == 42", Counts()),),
+    classes=(ClassStatus("payload.customer == 42", counts()),),
     deadline=DeadlineStatus(datetime.now(UTC), 1.0, 1.0),
 )
 

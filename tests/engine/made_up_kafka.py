@@ -18,11 +18,11 @@ from typing import Any, Never
 import orjson
 import pytest
 
-from core.messages import Place, finished_subs, place_of, plan_of, sub_of
+from builders import a_partition, a_plan, changed
+from core.messages import Place, finished_subs, place_of, sub_of
 from drainer.core.claims import ALL
 from drainer.core.dispatch import Dispatcher
-from drainer.core.plan import OffsetPlan, PartitionPlan
-from drainer.core.progress import Progress
+from drainer.core.plan import OffsetPlan
 from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports
@@ -346,12 +346,7 @@ def not_for_ever() -> Iterator[None]:
 
 
 def new_plan(logs: Mapping[int, Log]) -> OffsetPlan:
-    return plan_of(
-        order="sub-key",
-        partitions={n: PartitionPlan(log.start, log.end, None, None) for n, log in logs.items()},
-        claims={ALL: {n: Progress(log.start) for n, log in logs.items()}},
-        state=None,
-    )
+    return a_plan(partitions={n: a_partition(log.start, log.end) for n, log in logs.items()})
 
 
 @dataclass(frozen=True)
@@ -414,7 +409,7 @@ class Rehearsal:
         try:
             plan = self._resumed() if self.file.path.exists() else new_plan(self.logs)
             classes = plan.classes.asked(wheres, only=only) if wheres else plan.classes.resumed()
-            plan = replace(plan, failures=self.failures, rules=self.rules, classes=classes).begun()
+            plan = changed(plan, failures=self.failures, rules=self.rules, classes=classes).begun()
             self.file.write(plan)
             held: Any = Held(
                 plan=plan,

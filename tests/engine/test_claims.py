@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from made_up_kafka import OnTheLoop, Rehearsal, log_of, new_plan
 
+from builders import changed, counts, progress_at
 from drainer.core.claims import ALL, place_of
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts, Partial, Progress, checksum_keys
+from drainer.core.progress import Partial, checksum_keys
 from drainer.message import SubMessage
 
 MESSAGES = 60
@@ -30,10 +30,12 @@ def rehearsal(tmp_path: Path) -> Rehearsal:
     made = Rehearsal(tmp_path, {0: log_of(*([SPLIT] * MESSAGES))})
     made.finished_ever |= FINISHED
     part = Partial(3, checksum_keys(SPLIT), 0b001)
-    theirs = Progress(20, ((25, 30),), {20: part}, Counts(), Counts(COUNT + 4, COUNT, pending=4))
+    theirs = progress_at(
+        20, finished=((25, 30),), partial={20: part}, sub_messages=counts(done=COUNT, pending=4)
+    )
     plan = new_plan(made.logs)
     made.file.write(
-        replace(plan, claims={**plan.claims, "0/2": {0: Progress(0)}, "1/2": {0: theirs}})
+        changed(plan, claims={**plan.claims, "0/2": {0: progress_at(0)}, "1/2": {0: theirs}})
     )
     return made
 
@@ -66,6 +68,6 @@ def test_claims_stay_in_the_plan_until_one_process_is_past_them(rehearsal: Rehea
     assert first.account.breaches == second.account.breaches == []
     assert set(left(rehearsal).claims) == {ALL}
     assert left(rehearsal).counts() == (
-        Counts(MESSAGES, MESSAGES),
-        Counts(3 * MESSAGES, 3 * MESSAGES),
+        counts(done=MESSAGES),
+        counts(done=3 * MESSAGES),
     )

@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from builders import a_status
-from drainer.core.progress import Counts
+from builders import a_status, counts
 from drainer.engine.history import (
     HOTTEST_MOST,
     TROUBLES_MOST,
@@ -21,7 +20,7 @@ from drainer.engine.status import RuleStatus, Status
 
 
 def at(elapsed_s: float, done: int = 0, **changes: object) -> Status:
-    found = a_status(elapsed_s=elapsed_s, sub_messages=Counts(done, done))
+    found = a_status(elapsed_s=elapsed_s, sub_messages=counts(done=done))
     return replace(found, **changes)  # type: ignore[arg-type]
 
 
@@ -48,8 +47,8 @@ def test_what_is_kept_is_bounded_even_and_exact(count: int) -> None:
 
 def test_what_rules_took_out_is_no_failure() -> None:
     history = History(10)
-    counts = Counts(100, done=60, skipped=40)
-    history.add(at(1.0, sub_messages=counts, rules=RuleStatus({"e-mails": 37})))
+    found = counts(done=60, skipped=40)
+    history.add(at(1.0, sub_messages=found, rules=RuleStatus({"e-mails": 37})))
     assert history.stretches[-1].skipped == 3
 
 

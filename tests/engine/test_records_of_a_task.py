@@ -28,8 +28,8 @@ from made_up_kafka import (
     not_for_ever,
 )
 
+from builders import changed, counts
 from drainer.core.claims import ALL
-from drainer.core.progress import Counts
 from drainer.engine.ports import Held, Ports
 from drainer.engine.runtime import UNSIGNALLED, uptime_s
 from drainer.engine.status import Summary
@@ -92,11 +92,11 @@ def handle_share(
     fence = Fence(state, attempt.epoch, TIMES)
     fence.start()
     fence.guard(attempt)
-    plan = replace(new_plan(logs), failures=FailureSettings(max_doubt_s=0, rate=rate))
+    plan = changed(new_plan(logs), failures=FailureSettings(max_doubt_s=0, rate=rate))
     claim = dict(plan.claims[ALL])
     for number, found in STREAMS.changes(taken.claims).items():
         claim[number] = claim[number].merge(found)
-    plan = replace(plan, claims={ALL: claim})
+    plan = changed(plan, claims={ALL: claim})
     held = Held(
         plan=plan,
         file=records,
@@ -155,7 +155,7 @@ def test_the_next_attempt_handles_what_was_not_told(state: State) -> None:
     assert first.account.breaches == second.account.breaches == []
     told = state.told(FIRST.share).record
     assert told.claims["0/1"][0].finished == ((100, 142),)
-    assert told.counts == {0: Counts(120, 120)}
+    assert told.counts == {0: counts(done=120)}
 
 
 def test_a_task_that_is_overtaken_ends(state: State) -> None:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import a_partition, changed, progress_at
 from core.letters import Sample, as_record
 from drainer.core.claims import ALL
-from drainer.core.plan import OffsetPlan, PartitionPlan
-from drainer.core.progress import Progress, Ranges, ranges_of
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Ranges, ranges_of
 from drainer.errors import Refused
 from drainer.letters import receipts
 from drainer.letters.receipts import (
@@ -62,9 +63,9 @@ def record(said: Receipt | bytes, offset: int = 7) -> Message:
 
 def plan(finished: set[int] = frozenset()) -> OffsetPlan:  # type: ignore[assignment]
     ranges = ranges_of(each for each in finished if each < END)
-    progress = Progress(0).merge(Progress(0, ranges))
-    parts = {0: PartitionPlan(0, END, None, None, leader_epoch=3)}
-    return replace(samples.plan(), partitions=parts, claims={ALL: {0: progress}})
+    progress = progress_at(0).merge(progress_at(0, finished=ranges))
+    parts = {0: a_partition(0, END, leader_epoch=3)}
+    return changed(samples.plan(), partitions=parts, claims={ALL: {0: progress}})
 
 
 def done(found: OffsetPlan) -> set[int]:

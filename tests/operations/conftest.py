@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from builders import changed, counts, progress_at
 from drainer.core.claims import ALL
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts, Progress
+from drainer.core.progress import Progress
 from drainer.engine.status import Summary
 from drainer.handler import Handler
 from drainer.handlers import Count
@@ -29,7 +30,7 @@ REFERENCE = "count"
 
 def finished(watermark: int) -> Progress:
     """All below the watermark is done, and nothing else was read."""
-    return Progress(watermark, messages=Counts(watermark, watermark), sub_messages=Counts())
+    return progress_at(watermark, messages=counts(done=watermark))
 
 
 @dataclass
@@ -83,7 +84,7 @@ class Story:
     def write_plan(self, watermark: int) -> OffsetPlan:
         """As a drain leaves it that came to this watermark and could not commit it."""
         claims = {ALL: {0: finished(watermark)}}
-        plan = replace(self.prepared().plan, claims=claims)
+        plan = changed(self.prepared().plan, claims=claims)
         self.file.write(plan)
         return plan
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from builders import changed
 from drainer.control import client
 from drainer.control.wire import Question
 from drainer.engine import checkpointer
@@ -212,7 +213,7 @@ def test_a_resume_that_writes_no_dead_letters_does_not_forget_where_they_lie(
     story: Story,
 ) -> None:
     dead = FailureSettings(on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="named-before")
-    story.file.write(replace(story.write_plan(20), failures=dead))
+    story.file.write(changed(story.write_plan(20), failures=dead))
     loaded = story.file.load()
     parks = replace(loaded.plan.failures, on_failure=OnFailure.PARK)
     prepared = prepare_resume(story.cluster, story.file, loaded, LocalSettings(), parks)

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from builders import changed, counts
 from drainer.core.claims import ALL
 from drainer.core.merge import Record
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts
 from drainer.errors import (
     OffsetMoved,
     PlanNotWritten,
@@ -105,8 +105,10 @@ def test_a_plan_whose_account_does_not_add_up_is_not_resumed_and_can_be_undone(
     story.put_group(10)
     story.write_plan(20)
     plan = story.file.load().plan
-    progress = replace(plan.claims[ALL][0], messages=Counts(9, 1, 1, 1, 1))
-    story.file.write(replace(plan, claims={ALL: {0: progress}}))
+    progress = replace(
+        plan.claims[ALL][0], messages=counts(read=9, done=1, dead=1, skipped=1, pending=1)
+    )
+    story.file.write(changed(plan, claims={ALL: {0: progress}}))
     story.put_group(20)
 
     loaded = story.file.load()
@@ -121,7 +123,7 @@ def test_a_plan_whose_account_does_not_add_up_is_not_resumed_and_can_be_undone(
     "meanwhile",
     [
         lambda story: story.put_group(12),
-        lambda story: story.file.write(replace(story.file.load().plan, updated="later")),
+        lambda story: story.file.write(changed(story.file.load().plan, updated="later")),
         lambda story: story.file.path.unlink(),
     ],
     ids=["moved", "plan changed", "plan gone"],

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from builders import changed
 from drainer.cli.engines import Engines
 from drainer.core.plan import OffsetPlan
 from drainer.engine.preview import EngineName
@@ -27,7 +28,7 @@ from drainer.store.plan_file import PlanFile
 from view import samples
 
 PLAN = samples.plan()
-LIMITED = replace(PLAN, order="key", rules=RuleSettings(max_per_key=1))
+LIMITED = changed(PLAN, order="key", rules=RuleSettings(max_per_key=1))
 BY_NAME, BY_MASTER = Engines(engine=EngineName.SPARK), Engines(master="local[2]")
 
 
@@ -126,7 +127,7 @@ READS_NONE = RuleSettings((SkipRule.typed("message.offset < 7"),))
 def test_that_whole_messages_are_shuffled_is_said(
     handler: type[Handler], rules: RuleSettings, why: str | None
 ) -> None:
-    found = settled(BY_NAME, replace(PLAN, rules=rules), handler=handler).action.engine.settings
+    found = settled(BY_NAME, changed(PLAN, rules=rules), handler=handler).action.engine.settings
     said = None if why is None else f"shuffled whole, to each task that has a part: {why}"
     assert found.get("messages") == said
 

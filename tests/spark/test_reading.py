@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 import pytest
 
+from builders import a_plan
 from core.limit_samples import measured
-from core.messages import plan_of
 from drainer.core.claims import Places, place_of
 from drainer.core.joins import Components
 from drainer.core.progress import Range
@@ -85,7 +85,7 @@ class MadeUpJobs:
 
 
 def reader_of(jobs: MadeUpJobs) -> Reader:
-    return Reader(plan_of(100), {0: 0}, TERMS, cast(Jobs, jobs))
+    return Reader(a_plan(100), {0: 0}, TERMS, cast(Jobs, jobs))
 
 
 async def begun(jobs: MadeUpJobs) -> None:
@@ -216,7 +216,7 @@ def read_all(
     terms = replace(TERMS, wave_bytes=wave_bytes, shards=SHARDS, message_bytes=message_bytes)
 
     async def story() -> list[PreparedWave]:
-        reader = Reader(plan_of(len(backlog)), {0: 0}, terms, cast(Jobs, jobs))
+        reader = Reader(a_plan(len(backlog)), {0: 0}, terms, cast(Jobs, jobs))
         found = []
         while (prepared := await reader.take()) is not None:
             found.append(prepared)
@@ -327,7 +327,7 @@ def read_rejecting(
     jobs = Rejecting([() if n in barriers else (f"k{n}",) for n in range(500)], rejects)
 
     async def story() -> tuple[list[PreparedWave], Reader]:
-        reader = Reader(plan_of(500), {0: 0}, replace(TERMS, shards=SHARDS), cast(Jobs, jobs))
+        reader = Reader(a_plan(500), {0: 0}, replace(TERMS, shards=SHARDS), cast(Jobs, jobs))
         found = []
         while (prepared := await reader.take()) is not None:
             assert prepared.delivered == {0: [prepared.ranges[0]]}
@@ -384,7 +384,7 @@ def test_slices_that_are_not_those_asked_for_are_refused() -> None:
             return super()._manifest(task, start, end - 1)
 
     async def story() -> None:
-        await Reader(plan_of(9), {0: 0}, TERMS, cast(Jobs, Short([("k",)] * 9))).take()
+        await Reader(a_plan(9), {0: 0}, TERMS, cast(Jobs, Short([("k",)] * 9))).take()
 
     with pytest.raises(Interrupted, match="other slices"):
         asyncio.run(story())
@@ -398,7 +398,7 @@ def test_a_split_that_joins_others_at_the_second_reading_is_found_out() -> None:
 
     async def story() -> None:
         jobs = Turning([(f"k{n}", f"l{n}") for n in range(99)])
-        await Reader(plan_of(99), {0: 0}, replace(TERMS, shards=SHARDS), cast(Jobs, jobs)).take()
+        await Reader(a_plan(99), {0: 0}, replace(TERMS, shards=SHARDS), cast(Jobs, jobs)).take()
 
     with pytest.raises(SplitFailed, match="not deterministic: offset 0 of partition 0"):
         asyncio.run(story())

@@ -8,9 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import a_status, changed
-from core.messages import plan_of
-from drainer.core.progress import Counts, Progress
+from builders import a_plan, a_status, changed, counts, progress_at
 from drainer.engine.status import Load, Status
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.records import Head, TaskStatus
@@ -87,7 +85,7 @@ def test_the_line_and_the_log_have_wave_tasks_and_stragglers() -> None:
 def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_read() -> None:
     """Messages end late, when the last of their shards does: they tell nothing of the time."""
     now_s = 1_000.0
-    plan = plan_of(100)  # messages of fifty
+    plan = a_plan(100)  # messages of fifty
     aggregation = Aggregation(plan, "/state", 1)
     monitor = TaskMonitor(
         aggregation, concurrency=20, buffer_bytes=1, plan_path="p", clock=lambda: now_s
@@ -95,8 +93,8 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
     task = Attempt(1, 1, 0, 1)
 
     def showing(done: int, mark: int = 0) -> Status:
-        counts = Counts(2_000, done, pending=2_000 - done)
-        head = Head({"0/1": {0: (0, mark)}}, {0: counts}, status=TaskStatus(running=20))
+        known = counts(done=done, pending=2_000 - done)
+        head = Head({"0/1": {0: (0, mark)}}, {0: known}, status=TaskStatus(running=20))
         aggregation.take(1, 0, head)
         monitor.take(task, head.status)
         return monitor.status(plan, ahead=False)
@@ -119,8 +117,8 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
 
 
 def test_sub_messages_that_a_wave_found_finished_are_not_expected_of_those_to_come() -> None:
-    claims = {**plan_of(100).claims, "0/2": {0: Progress(20)}}  # a half of the first twenty
-    plan = plan_of(100, claims=claims)
+    claims = {**a_plan(100).claims, "0/2": {0: progress_at(20)}}  # a half of the first twenty
+    plan = a_plan(100, claims=claims)
     monitor = TaskMonitor(
         Aggregation(plan, "/state", 1), concurrency=20, buffer_bytes=1, plan_path="p"
     )

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from core.messages import plan_of
+from builders import a_partition, a_plan, changed, counts, progress_at
 from drainer.core.claims import ALL
 from drainer.core.latency import Latency
 from drainer.core.parked import ParkedLane, ParkedLanes
-from drainer.core.plan import OffsetPlan, PartitionPlan
-from drainer.core.progress import Counts, Partial, Progress
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Partial, Progress
 from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.model.redrive import LetterFilter, RedriveSettings
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
@@ -31,31 +30,28 @@ def progress(
 ) -> Progress:
     """Progress with counts that are conserved."""
     count = watermark - START if done is None else done
-    return Progress(
+    return progress_at(
         watermark,
-        finished,
-        partial or {},
-        Counts(read=count + 2, done=count, pending=2),
-        Counts(read=2 * count + 5, done=2 * count - 3, dead=1, skipped=2, pending=5),
+        finished=finished,
+        partial=partial or {},
+        messages=counts(done=count, pending=2),
+        sub_messages=counts(done=2 * count - 3, dead=1, skipped=2, pending=5),
     )
 
 
-PLAN = plan_of(
+PLAN = a_plan(
     generation=7,
     client_config="/etc/drainer/client.properties",
-    state=None,
     partitions={
-        0: PartitionPlan(
-            START, END, prior=START, committed=120, leader_epoch=3, lost=((105, 107),)
-        ),
-        2: PartitionPlan(0, 50, prior=None, committed=None),
+        0: a_partition(START, END, prior=START, committed=120, leader_epoch=3, lost=((105, 107),)),
+        2: a_partition(0, 50),
     },
     claims={
         ALL: {
             0: progress(
                 120, (125, 130), (140, 141), partial={131: Partial(5, 0xDEADBEEF, 0b01101)}
             ),
-            2: Progress(0),
+            2: progress_at(0),
         }
     },
     failures=FailureSettings(
@@ -83,7 +79,7 @@ def with_progress(plan: OffsetPlan, **by_partition: Progress) -> OffsetPlan:
     """The plan with the progress of ``p0``, ``p2`` exchanged."""
     claim = dict(plan.claims[ALL])
     claim.update({int(name[1:]): found for name, found in by_partition.items()})
-    return replace(plan, claims={ALL: claim})
+    return changed(plan, claims={ALL: claim})
 
 
 def signed(body: Mapping[str, Any]) -> bytes:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from obstore.store import LocalStore
 
-from drainer.core.progress import Counts, Partial, Progress, Range
+from builders import counts, progress_at
+from drainer.core.progress import Partial, Progress, Range
 from drainer.errors import PlanNotWritten, StateLost
 from drainer.spark.bucket import Bucket
 from drainer.spark.lease import LeaseTimes
@@ -15,6 +16,7 @@ from drainer.spark.objects import Folder, Objects
 from drainer.spark.state import Control, State
 from drainer.spark.streams import Streams
 
+TEST_PATH = ":".join(map(str, Path(__file__).parents[:2]))  # for processes of a test
 DRAIN = "20260101-180000-abcdef"
 STREAMS = Streams(8)
 AT_ONCE = LeaseTimes(0, 0, 0, 0, 0, 0)  # for who has nothing to wait for
@@ -86,8 +88,10 @@ def done(
     watermark: int, *finished: Range, count: int, partial: dict[int, Partial] | None = None
 ) -> Progress:
     """Progress of so many messages with two sub-messages each, all of them finished."""
-    messages, subs = Counts(read=count, done=count), Counts(read=2 * count, done=2 * count)
-    return Progress(watermark, finished, partial or {}, messages, subs)
+    messages, subs = counts(done=count), counts(done=2 * count)
+    return progress_at(
+        watermark, finished=finished, partial=partial or {}, messages=messages, sub_messages=subs
+    )
 
 
 def names_in(objects: Objects, prefix: str = "") -> list[str]:

@@ -19,7 +19,7 @@ from unittest.mock import Mock
 
 import pytest
 from plans import PLAN
-from stores import DRAIN, STREAMS, Failing, bucket, folder
+from stores import DRAIN, STREAMS, TEST_PATH, Failing, bucket, folder
 
 from drainer.core.merge import Record
 from drainer.engine.runtime import uptime_s
@@ -411,7 +411,7 @@ def test_stopping_does_not_wait_for_a_look_that_hangs(fence: Fence, objects: Fai
 TASK = """
 import sys, time
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1].split(':')
 import stores
 from drainer.core.merge import Record
 from drainer.core.progress import Progress
@@ -462,8 +462,7 @@ def task(tmp_path: Path, drive: Drive) -> Iterator[Start]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start(number: int, *call: str) -> subprocess.Popen[bytes]:
-        here = str(Path(__file__).parent)
-        arguments = [here, str(tmp_path), str(number), *call]
+        arguments = [TEST_PATH, str(tmp_path), str(number), *call]
         process = subprocess.Popen([sys.executable, "-c", TASK, *arguments])
         started.append(process)
         return process

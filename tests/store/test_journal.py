@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from plans import END, PLAN, START, mode_of, progress
 
+from builders import changed
 from core.messages import says_finished
 from drainer.core.claims import ALL
 from drainer.core.event import Deed, Event
@@ -164,7 +165,7 @@ def test_a_spoilt_journal_never_claims_what_was_not_written(
     assert file.load() == loaded, "reading changes nothing"
 
 
-RUNNING = replace(PLAN, history=(Event("2026-11-24T18:00:00Z", Deed.BEGUN, "ana@db1"),))
+RUNNING = changed(PLAN, history=(Event("2026-11-24T18:00:00Z", Deed.BEGUN, "ana@db1"),))
 
 
 @pytest.mark.parametrize(
@@ -174,7 +175,7 @@ def test_a_journal_that_is_missing_is_noticed_where_one_belongs_to_the_plan(
     file: PlanFile, history: tuple[Event, ...], torn: bool
 ) -> None:
     ended = Event("2026-11-24T18:00:09Z", Deed.ENDED, "ana@db1")
-    file.write(replace(PLAN, history=history or (*RUNNING.history, ended)))
+    file.write(changed(PLAN, history=history or (*RUNNING.history, ended)))
     assert bool(file.load().repeats) == torn
     journal_path(file).write_bytes(b"")  # as a crash of the machine may leave it
     assert bool(file.load().repeats) == torn
@@ -236,7 +237,7 @@ def test_whatever_is_lost_what_is_left_is_what_was_true_at_one_moment(
 
 def test_generations_are_merged_by_their_number(tmp_path: Path) -> None:
     file = PlanFile(tmp_path / "orders.plan.json")
-    plan = replace(PLAN, generation=9)
+    plan = changed(PLAN, generation=9)
     file.write(plan)
     write_journal(journal_path(file, 8), RECORDS[3:])  # the plan has it
     write_journal(journal_path(file, 10), RECORDS[2:])

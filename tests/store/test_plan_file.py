@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,16 +20,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from plans import PLAN, mode_of, progress, with_progress
 
+from builders import changed, progress_at
 from drainer.core.merge import Record
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Progress
 from drainer.errors import PlanGone, PlanNotWritten, PlanRefused
 from drainer.ownership import read_own
 from drainer.store import atomic_file, plan_file
 from drainer.store.plan_file import PlanFile, default_path, plan_at
 from privileges import without_privileges
 
-LATER = replace(with_progress(PLAN, p0=progress(160)), generation=8)
+LATER = changed(with_progress(PLAN, p0=progress(160)), generation=8)
 CHANGES = {0: progress(121)}
 
 
@@ -131,7 +130,7 @@ def test_whatever_happens_to_the_disk_or_the_process_the_plan_is_what_it_was_at_
                     else:  # as a checkpointer does
                         generation += 1
                         file.start_journal(PLAN.drain_id, generation)
-                        file.write(replace(moments[-1], generation=generation))
+                        file.write(changed(moments[-1], generation=generation))
                         failed = False
                 except PlanNotWritten as error:
                     failed = "resume" in (error.hint or "")
@@ -142,7 +141,7 @@ def test_whatever_happens_to_the_disk_or_the_process_the_plan_is_what_it_was_at_
     file = PlanFile(file.path)  # of another process
     loaded = file.load()
     assert what_is_told(loaded.plan) in list(map(what_is_told, moments[safe:]))
-    file.write(replace(loaded.plan, generation=loaded.last_generation + 1))
+    file.write(changed(loaded.plan, generation=loaded.last_generation + 1))
     assert names(folder) == ["orders.plan.json"]
     assert what_is_told(file.load().plan) == what_is_told(loaded.plan)
 
@@ -321,7 +320,7 @@ def test_an_older_plan_beside_a_newer_journal_is_refused(file: PlanFile) -> None
     older = file.path.read_bytes()
     for generation in range(PLAN.generation, PLAN.generation + 3):
         file.start_journal(PLAN.drain_id, generation)
-        file.write(with_progress(replace(PLAN, generation=generation), p0=progress(130)))
+        file.write(with_progress(changed(PLAN, generation=generation), p0=progress(130)))
         file.append(Record({0: progress(131)}))
     assert file.load().plan.watermark(0) == 131
     file.path.write_bytes(older)
@@ -445,10 +444,10 @@ def test_a_finished_plan_is_set_aside_with_its_journal_folded_in(file: PlanFile)
 
 def test_plans_in_one_folder_do_not_disturb_each_other(file: PlanFile) -> None:
     other = PlanFile(file.path.with_name("orders.plan.json2"))
-    other.write(with_progress(PLAN, p2=Progress(7)))
+    other.write(with_progress(PLAN, p2=progress_at(7)))
     begun(file).hold()
     other.hold()
-    other.write(with_progress(replace(PLAN, generation=99), p2=Progress(8)))
+    other.write(with_progress(changed(PLAN, generation=99), p2=progress_at(8)))
     other.remove_journals()
 
     assert file.load().plan == PLAN.merge(CHANGES)
@@ -469,7 +468,7 @@ def test_a_plan_that_a_drain_saves_while_it_is_read_is_read_again(
         monkeypatch.undo()
         for generation in range(PLAN.generation + 1, last + 1):
             file.start_journal(PLAN.drain_id, generation)
-            file.write(replace(PLAN, generation=generation))
+            file.write(changed(PLAN, generation=generation))
             file.append(Record(CHANGES))
         return data
 

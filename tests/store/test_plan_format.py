@@ -15,10 +15,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plans import END, PLAN, START, edited, leaves, progress, put, signed, with_progress
 
+from builders import a_partition, changed, counts, progress_at
 from drainer.core.claims import ALL, Claim
 from drainer.core.joins import Joins
-from drainer.core.plan import OffsetPlan, PartitionPlan
-from drainer.core.progress import Counts, Partial, Progress
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Partial, Progress
 from drainer.errors import PlanRefused
 from drainer.model.failures import FailureSettings, Limit
 from drainer.model.rules import RuleAccount, RuleSettings
@@ -41,8 +42,10 @@ def progresses(draw: st.DrawFn, start: int, end: int) -> Progress:
             bits = draw(st.integers(1, (1 << count) - 2))
             parts[offset] = Partial(count, draw(st.integers(0, 2**32 - 1)), bits)
     done, dead, skipped, pending = draw(st.tuples(*[st.integers(0, 2**40)] * 4))
-    counts = Counts(done + dead + skipped + pending, done, dead, skipped, pending)
-    return Progress(watermark, ranges, parts, counts, counts)
+    account = counts(done=done, dead=dead, skipped=skipped, pending=pending)
+    return progress_at(
+        watermark, finished=ranges, partial=parts, messages=account, sub_messages=account
+    )
 
 
 @st.composite
@@ -58,15 +61,17 @@ def plans(draw: st.DrawFn) -> OffsetPlan:
         end = start + draw(st.integers(0, 60))
         claim[number] = draw(progresses(start, end))
         for other in others.values():
-            other[number] = replace(draw(progresses(start, end)), messages=Counts())
+            other[number] = replace(draw(progresses(start, end)), messages=counts())
         committed = draw(st.none() | st.integers(0, claim[number].watermark))
         prior, epoch = (
             draw(st.none() | st.integers(0, 2**63 - 1)),
             draw(st.none() | st.integers(0, 9)),
         )
-        partitions[number] = PartitionPlan(start, end, prior, committed, epoch)
+        partitions[number] = a_partition(
+            start, end, prior=prior, committed=committed, leader_epoch=epoch
+        )
     text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-    return replace(
+    return changed(
         PLAN,
         generation=draw(st.integers(0, 2**40)),
         topic=draw(text),
@@ -89,7 +94,7 @@ def plans(draw: st.DrawFn) -> OffsetPlan:
 
 def test_a_plan_with_a_name_that_is_no_text_is_refused_before_it_is_written() -> None:
     with pytest.raises(PlanRefused, match="not UTF-8"):
-        replace(PLAN, group="half \udcff").encode()
+        changed(PLAN, group="half \udcff").encode()
 
 
 @given(plans())
@@ -262,7 +267,7 @@ def test_a_merge_of_an_older_record_changes_nothing() -> None:
     first = progress(110, (115, 118), partial={112: Partial(4, 7, 0b0001)}, done=15)
     later = progress(120, (125, 126), done=21)
     nowhere = {n: replace(part, committed=None) for n, part in PLAN.partitions.items()}
-    plan = replace(with_progress(PLAN, p0=Progress(START)), partitions=nowhere)
+    plan = changed(with_progress(PLAN, p0=progress_at(START)), partitions=nowhere)
 
     once = plan.merge({0: first}).merge({0: later})
 
@@ -272,7 +277,7 @@ def test_a_merge_of_an_older_record_changes_nothing() -> None:
 
 
 def test_a_partition_without_news_keeps_what_it_had() -> None:
-    merged = PLAN.merge({2: Progress(5, (), {}, Counts(5, 5), Counts(5, 5))})
+    merged = PLAN.merge({2: progress_at(5, messages=counts(done=5), sub_messages=counts(done=5))})
 
     assert merged.claims[ALL][0] == PLAN.claims[ALL][0]
     assert merged.watermarks == {0: 120, 2: 5}
@@ -290,7 +295,7 @@ def test_a_merge_adds_the_lanes_that_were_parked_since_and_what_rules_did() -> N
 
 def test_what_each_claim_was_asked_about_is_kept() -> None:
     ruled = replace(PLAN.ruled, asked_by={"0/2": {0: 150}, "1/3": {0: 149, 2: 8}})
-    plan = replace(PLAN, ruled=ruled)
+    plan = changed(PLAN, ruled=ruled)
     assert OffsetPlan.decode(plan.encode()) == plan
     later = RuleAccount(asked_below={0: 149}, asked_by={"1/3": {2: 9}})
     assert plan.merge({}, ruled=later).ruled.asked_by == {"0/2": {0: 150}, "1/3": {2: 9}}
@@ -302,7 +307,7 @@ def test_rules_that_took_out_more_than_there_was_are_refused() -> None:
 
 
 def test_what_is_pending_before_the_start_of_a_log_is_lost_by_name() -> None:
-    plan = with_progress(PLAN, p0=progress(120, (125, 130), (140, 141)), p2=Progress(0))
+    plan = with_progress(PLAN, p0=progress(120, (125, 130), (140, 141)), p2=progress_at(0))
 
     gaps = plan.gaps({0: 135, 2: 0})
     past = plan.past(gaps)
@@ -318,9 +323,9 @@ def test_what_is_pending_before_the_start_of_a_log_is_lost_by_name() -> None:
 
 
 def test_what_any_claim_finished_before_the_start_of_a_log_stays_in_the_account() -> None:
-    done = Progress(140, sub_messages=Counts(90, 80, pending=10))
-    claims = {ALL: {0: progress(120), 2: Progress(0)}, "1/2": {0: done, 2: Progress(0)}}
-    plan = replace(PLAN, claims=claims)
+    done = progress_at(140, sub_messages=counts(done=80, pending=10))
+    claims = {ALL: {0: progress(120), 2: progress_at(0)}, "1/2": {0: done, 2: progress_at(0)}}
+    plan = changed(PLAN, claims=claims)
 
     past = plan.past(plan.gaps({0: 135, 2: 0})).settled()
 

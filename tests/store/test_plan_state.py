@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from plans import PLAN, with_progress
 from stores import AT_ONCE, STREAMS, done, driven
 
+from builders import changed, counts, progress_at
 from drainer.core.claims import ALL
 from drainer.core.merge import Record, StateReference, fold
 from drainer.core.plan import OffsetPlan
@@ -26,7 +26,7 @@ def state(tmp_path: Path) -> State:
 
 
 def plan_at(state: State, epoch: int = 2, deal: int = 3) -> OffsetPlan:
-    return replace(PLAN, state=StateReference(state.uri, epoch, deal))
+    return changed(PLAN, state=StateReference(state.uri, epoch, deal))
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def test_what_tasks_told_is_in_the_plan(file: PlanFile, state: State) -> None:
     tell(state, 3, 4, {2: done(4, count=4)})
     loaded = file.load()
 
-    assert loaded.plan.claims["2/8"][0] == Progress(100, ((120, 124), (126, 127)))
-    assert subs(loaded.plan) == {0: Counts(10, 10), 2: done(4, count=4).sub_messages}
+    assert loaded.plan.claims["2/8"][0] == progress_at(100, finished=((120, 124), (126, 127)))
+    assert subs(loaded.plan) == {0: counts(done=10), 2: done(4, count=4).sub_messages}
     assert loaded.plan.watermarks == PLAN.watermarks
     assert loaded.written == plan_at(state)
     assert (loaded.records, loaded.torn) == (5, False)
@@ -74,7 +74,7 @@ def test_what_the_plan_left_behind_is_not_taken_in_again(file: PlanFile, state: 
 
     plan = file.load().plan
     assert sorted(plan.claims) == ["2/8", "3/8", ALL]
-    assert subs(plan)[0] == Counts(6, 6)
+    assert subs(plan)[0] == counts(done=6)
 
 
 def test_a_plan_that_was_written_in_the_midst_of_a_deal_counts_once(
@@ -86,7 +86,7 @@ def test_a_plan_that_was_written_in_the_midst_of_a_deal_counts_once(
     file.write(once)
     assert file.load().plan == once
     tell(state, 3, 2, {0: done(125, count=2)}, number=1)
-    assert subs(file.load().plan) == {**subs(once), 0: Counts(10, 10)}
+    assert subs(file.load().plan) == {**subs(once), 0: counts(done=10)}
 
 
 def test_spoilt_records_are_told(file: PlanFile, state: State) -> None:
@@ -94,7 +94,7 @@ def test_spoilt_records_are_told(file: PlanFile, state: State) -> None:
     state.objects.put(f"{PLAN.drain_id}/2/3/2/0/00000002", b"torn")
     loaded = file.load()
     assert (loaded.records, loaded.torn) == (2, True)
-    assert subs(loaded.plan)[0] == Counts(6, 6)
+    assert subs(loaded.plan)[0] == counts(done=6)
 
 
 def test_a_state_that_is_gone_is_refused(file: PlanFile, state: State) -> None:
@@ -107,7 +107,7 @@ def test_a_state_that_is_gone_is_refused(file: PlanFile, state: State) -> None:
 
 @pytest.mark.parametrize("uri", ["s3://bucket/d?no_such_option=1", "ftp://host"])
 def test_a_state_that_can_not_be_reached_is_refused(uri: str, file: PlanFile) -> None:
-    file.write(replace(PLAN, state=StateReference(uri, 1, 1)))
+    file.write(changed(PLAN, state=StateReference(uri, 1, 1)))
     file.named = (uri,)
     with pytest.raises(PlanRefused, match="can't read it"):
         file.load()
@@ -117,7 +117,7 @@ def test_a_remote_state_is_read_only_where_a_person_named_its_bucket(
     file: PlanFile, state: State
 ) -> None:
     remote = StateReference("s3://bucket/d?region=eu-1&endpoint=http://evil.example", 2, 3)
-    file.write(replace(PLAN, state=remote))
+    file.write(changed(PLAN, state=remote))
 
     with pytest.raises(
         PlanRefused, match=r"s3://bucket/d\?region=eu-1, which .* consent"
@@ -150,7 +150,7 @@ def test_a_last_record_after_the_drivers_death_is_no_other_process(
     tell(state, 3, 2, {0: done(124, count=4)}, number=1)
     file.insist_unchanged(seen)
 
-    file.write(replace(with_progress(plan_at(state), p2=done(9, count=9)), generation=8))
+    file.write(changed(with_progress(plan_at(state), p2=done(9, count=9)), generation=8))
     with pytest.raises(PlanRefused, match="has changed"):
         file.insist_unchanged(seen)
 

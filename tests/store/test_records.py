@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,11 @@ import pytest
 from plans import PLAN
 from stores import AT_ONCE, DRAIN, STREAMS, Failing, bucket, done, driven, folder
 
+from builders import changed, counts
 from drainer.core.claims import ALL
 from drainer.core.merge import Record, TaskRecord
 from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts, Progress
+from drainer.core.progress import Progress
 from drainer.errors import PlanNotWritten, StateLost
 from drainer.model.rules import RuleAccount
 from drainer.spark import records as records_module
@@ -58,7 +58,7 @@ def marks(state: State) -> list[int]:
 
 
 def plan_with(claim: dict[int, Progress], generation: int = 1, **fields: Any) -> OffsetPlan:
-    return replace(PLAN, claims={ALL: claim}, generation=generation, ruled=RuleAccount(), **fields)
+    return changed(PLAN, claims={ALL: claim}, generation=generation, ruled=RuleAccount(), **fields)
 
 
 def test_an_object_store_never_keeps_the_engine_waiting(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_plan_whose_snapshot_is_older_than_a_record_tells_nothing(
     records.start_journal(DRAIN, 2)
     records.append(Record(LATE))
     records.write(plan_with({0: done(103, count=3)}, 2))
-    assert state.told((1, 1, 2)).record.counts == {0: Counts(10, 10)}
+    assert state.told((1, 1, 2)).record.counts == {0: counts(done=10)}
 
 
 def test_a_task_shows_itself_now_and_then(

@@ -16,11 +16,23 @@ from pathlib import Path
 
 import pytest
 from plans import PLAN
-from stores import AT_ONCE, DRAIN, STREAMS, Failing, bucket, done, driven, folder, names_in
+from stores import (
+    AT_ONCE,
+    DRAIN,
+    STREAMS,
+    TEST_PATH,
+    Failing,
+    bucket,
+    done,
+    driven,
+    folder,
+    names_in,
+)
 
+from builders import changed, counts, progress_at
 from drainer.core.claims import ALL
 from drainer.core.merge import Record, TaskRecord, Told
-from drainer.core.progress import Counts, Outcome, Partial, Progress
+from drainer.core.progress import Outcome, Partial, Progress
 from drainer.engine.runtime import uptime_s
 from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
 from drainer.model.rules import RuleAccount
@@ -221,7 +233,7 @@ def test_of_a_task_that_has_come_to_rest_no_more_is_read_than_its_last_word(stat
     tell(records, {0: replace(done(101, count=1), fates={Outcome.DEAD: ((100, 101),)})})
     claim = {ALL: {0: done(102, (104, 105), count=3, partial={106: Partial(3, 9, 0b001)})}}
     records.start_journal(DRAIN, 1)
-    records.write(replace(PLAN, claims=claim, generation=1, ruled=RuleAccount({"r": 1})))
+    records.write(changed(PLAN, claims=claim, generation=1, ruled=RuleAccount({"r": 1})))
     before = state.told((1, 1, 2))
     records.status = TaskStatus
     records.beat()
@@ -229,13 +241,13 @@ def test_of_a_task_that_has_come_to_rest_no_more_is_read_than_its_last_word(stat
 
     told = state.told((1, 1, 2))
     assert (told.record, told.count) == (before.record, 2)
-    assert told.record.claims["0/8"][0] == Progress(
+    assert told.record.claims["0/8"][0] == progress_at(
         0,
-        ((100, 102), (104, 105)),
-        {106: Partial(3, 9, 0b001)},
+        finished=((100, 102), (104, 105)),
+        partial={106: Partial(3, 9, 0b001)},
         fates={Outcome.DEAD: ((100, 101),)},
     )
-    assert told.record.counts == {0: Counts(6, 6)}
+    assert told.record.counts == {0: counts(done=6)}
 
 
 def test_the_first_attempt_has_nothing_to_go_on_from(state: State) -> None:
@@ -252,14 +264,14 @@ def test_an_attempt_goes_on_from_all_that_earlier_ones_told(state: State) -> Non
     second, taken = begun(state, SECOND)
     assert finished(taken) == ((100, 104), (106, 108), (110, 111))
     assert taken.claims["0/8"][0].partial == {105: Partial(3, 9, 0b001)}
-    assert taken.counts == {0: Counts(14, 14)}
+    assert taken.counts == {0: counts(done=14)}
     assert (taken.parked, taken.ruled) == (("'a'",), ASKED)
 
     second.append(Record({0: done(106, count=1)}, ("'b'",), RuleAccount({"r": 3})))
     second.end()
     _, taken = begun(state, THIRD)
     assert finished(taken) == ((100, 108), (110, 111))
-    assert (taken.claims["0/8"][0].partial, taken.counts) == ({}, {0: Counts(16, 16)})
+    assert (taken.claims["0/8"][0].partial, taken.counts) == ({}, {0: counts(done=16)})
     assert taken.parked == ("'a'", "'b'")
     assert taken.ruled == replace(ASKED, skipped_by={"r": 3})
     assert state.told((1, 1, 2)).record == taken
@@ -316,11 +328,11 @@ def test_what_an_overtaken_attempt_tells_late_counts_for_nobody(state: State) ->
     tell(first, {0: done(105, count=5)})  # it woke up
     tell(second, {0: done(102, count=2)})
     third, taken = begun(state, THIRD)
-    assert (finished(taken), taken.counts) == (((100, 102),), {0: Counts(6, 6)})
+    assert (finished(taken), taken.counts) == (((100, 102),), {0: counts(done=6)})
     tell(first, {0: done(106, count=6)})
     tell(third, {0: done(103, count=1)})
     told = state.told((1, 1, 2))
-    assert (finished(told.record), told.record.counts) == (((100, 103),), {0: Counts(8, 8)})
+    assert (finished(told.record), told.record.counts) == (((100, 103),), {0: counts(done=8)})
     assert (told.count, told.torn) == (2, False)
 
 
@@ -362,7 +374,7 @@ def test_an_attempt_that_ends_meanwhile_is_waited_for_no_longer(state: State) ->
 def killed_process(state: State, attempt: Attempt) -> None:
     """Begins an attempt in a process that is killed before it ends."""
     code = (
-        "import sys, time; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
+        "import sys, time; from pathlib import Path; sys.path[:0] = sys.argv[1].split(':')\n"
         "import stores; from drainer.core.merge import Record\n"
         "from drainer.spark.state import Attempt\n"
         "from drainer.spark.state import State\n"
@@ -376,7 +388,7 @@ def killed_process(state: State, attempt: Attempt) -> None:
     kind = "folder" if state.objects.is_local else "bucket"
     path = Path(state.uri).parent if state.objects.is_local else _store_of(state)
     spec = repr((attempt.epoch, attempt.deal, attempt.task, attempt.number))
-    arguments = [str(Path(__file__).parent), kind, str(path), spec]
+    arguments = [TEST_PATH, kind, str(path), spec]
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -12,6 +11,7 @@ from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 from plans import PLAN
 
+from builders import changed
 from drainer.errors import LockLost, PlanNotWritten, PlanRefused, StateRefused, UsageError
 from drainer.spark import stored_plan
 from drainer.spark.bucket import Bucket
@@ -88,7 +88,7 @@ def test_a_write_replaces_only_what_its_writer_read_or_wrote(steps: list[tuple[i
             each.load()
         newest, knowing = PLAN, {0, 1}  # the plan there, and who read or wrote it
         for generation, (number, step) in enumerate(steps, start=100):
-            plan = replace(PLAN, generation=generation)
+            plan = changed(PLAN, generation=generation)
             if step == "load":
                 assert processes[number].load().plan == newest
                 knowing.add(number)
@@ -113,12 +113,12 @@ def test_a_new_plan_is_not_written_over_one_that_has_appeared(store: Store) -> N
     late = StoredPlan(URI)
     StoredPlan(URI).write(PLAN)
     with pytest.raises(LockLost, match="another process wrote"):
-        late.write(replace(PLAN, generation=PLAN.generation + 1))
+        late.write(changed(PLAN, generation=PLAN.generation + 1))
 
 
 def test_what_was_set_aside_comes_back_when_the_new_drain_could_not_begin(store: Store) -> None:
     StoredPlan(URI).write(PLAN)
-    first = replace(PLAN, drain_id="20260102-180000-abcdef", generation=1)
+    first = changed(PLAN, drain_id="20260102-180000-abcdef", generation=1)
 
     plan = StoredPlan(URI)
     aside = plan.set_aside(plan.load().plan)

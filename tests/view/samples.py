@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from core.messages import plan_of
+from builders import a_partition, a_plan, changed, counts, progress_at
 from drainer.core.claims import ALL
-from drainer.core.plan import OffsetPlan, PartitionPlan
-from drainer.core.progress import Counts, Partial, Progress
+from drainer.core.plan import OffsetPlan
+from drainer.core.progress import Partial
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.status import (
     AutoStatus,
@@ -67,10 +66,10 @@ def action(count: int = 1, **changes: object) -> Preview:
     parts = tuple(PartitionAction(n, 1_000, 1_000 + 10_000 * (n + 1), 1_000) for n in range(count))
     of_plan = {each: changes.pop(each) for each in _OF_PLAN if each in changes}
     fields: dict[str, object] = {
-        "plan": replace(
+        "plan": changed(
             plan(),
             bootstrap_servers="kafka-1.prod:9092,kafka-2.prod:9092",
-            **of_plan,  # type: ignore[arg-type]
+            **of_plan,
         ),
         "concurrency": Concurrency.fixed(1_000),
         "buffer_bytes": 256 << 20,
@@ -87,14 +86,14 @@ def action(count: int = 1, **changes: object) -> Preview:
 
 def plan(partitions: int = 1) -> OffsetPlan:
     """A plan of a drain that was stopped half-way."""
-    progress = Progress(
+    progress = progress_at(
         watermark=5_000,
         finished=((5_010, 5_060), (6_000, 6_001)),
         partial={5_001: Partial(4, 0xBEEF, 0b0101)},
-        messages=Counts(4_100, 4_051, 0, 0, 49),
-        sub_messages=Counts(16_400, 16_206, 0, 0, 194),
+        messages=counts(done=4_051, pending=49),
+        sub_messages=counts(done=16_206, pending=194),
     )
-    return plan_of(
+    return a_plan(
         drain_id="0d4f7c1e",
         created="2025-11-03T18:02:11Z",
         updated="2025-11-03T18:41:50Z",
@@ -104,7 +103,9 @@ def plan(partitions: int = 1) -> OffsetPlan:
         topic_id="m7AfP2dQSNq0kYl3ZcTJmA",
         group="reindexer",
         handler="reindex.py:Reindex",
-        partitions={n: PartitionPlan(1_000, 9_000 + n, 1_000, 5_000) for n in range(partitions)},
+        partitions={
+            n: a_partition(1_000, 9_000 + n, prior=1_000, committed=5_000)
+            for n in range(partitions)
+        },
         claims={ALL: dict.fromkeys(range(partitions), progress)},
-        state=None,
     )

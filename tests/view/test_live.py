@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from builders import a_cap, a_status, changed
-from drainer.core.progress import Counts
+from builders import a_cap, a_status, changed, counts
 from drainer.engine.status import (
     ClassStatus,
     DeadlineStatus,
@@ -96,13 +95,13 @@ def test_the_last_frame_leaves_out_what_has_nothing_to_say() -> None:
 
 def test_a_class_is_not_called_drained_while_some_of_it_waits() -> None:
     at = datetime.now().astimezone().replace(hour=20, minute=6, second=24)
-    found = ClassStatus("payload.k == 1", Counts(1_094, 1_094), 46_906, ended=at.isoformat())
+    found = ClassStatus("payload.k == 1", counts(done=1_094), 46_906, ended=at.isoformat())
     text = "\n".join(words_of(a_status(classes=(found,))))
     assert "payload.k == 1  (1,094 done by 20:06:24; 46,906 wait for the rest)" in text
 
 
 def test_while_a_class_is_drained_progress_is_what_it_has_done_of_all() -> None:
-    found = ClassStatus("payload.k == 1", Counts(10, 10), left=30)
+    found = ClassStatus("payload.k == 1", counts(done=10), left=30)
     [part] = a_status().partitions
     part = replace(part, watermark=part.start, sub_messages_finished=10, sub_messages_left=90)
     status = changed(a_status(classes=(found,)), partitions=(part,))

@@ -11,9 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from builders import a_status, a_summary
+from builders import a_status, a_summary, counts
 from drainer.core.latency import Latency
-from drainer.core.progress import Counts
 from drainer.engine.status import FailureStatus
 from drainer.errors import HandleFailed, LockHeld
 from drainer.view.live import progress_view
@@ -111,7 +110,7 @@ def test_the_summary_is_one_event_whose_level_says_whether_to_look_and_the_error
         status="halted",
         exit_code=5,
         cause=HandleFailed("handle failed for sub-message 7", hint="fix it"),
-        messages=Counts(10, 6, 0, 0, 4),
+        messages=counts(done=6, pending=4),
         latency=latency,
         failures=FailureStatus(failures=4),
     )
@@ -126,7 +125,7 @@ def test_the_summary_is_one_event_whose_level_says_whether_to_look_and_the_error
     assert told["latency"]["percentiles_s"][99] == 0.099
     assert told["conserved"] is True
 
-    dead = a_summary(sub_messages=Counts(5, 3, 2, 0, 0), exit_code=6)
+    dead = a_summary(sub_messages=counts(done=3, dead=2), exit_code=6)
     with Log() as (terminal, log):
         for found in (a_summary(), dead):
             show_summary(terminal, found)
@@ -176,7 +175,7 @@ def test_what_handlers_print_and_log_are_lines_too() -> None:
 
 def test_what_is_only_for_the_eye_elsewhere_comes_line_by_line() -> None:
     with Log() as (terminal, log):
-        terminal.items(*account(Counts(3, 3), Counts(6, 6)).items)
+        terminal.items(*account(counts(done=3), counts(done=6)).items)
 
     assert [line["message"].split()[0] for line in log.lines] == [
         "read",

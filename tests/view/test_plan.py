@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
+from builders import changed, counts, progress_at
 from drainer.core.claims import ALL
-from drainer.core.progress import Counts, Progress
 from drainer.errors import Refused
 from drainer.view.plan import plan_page, show_checks
 
@@ -15,11 +14,11 @@ PATH = Path("orders.plan")
 
 
 def test_a_complete_plan_is_not_resumed_nor_one_whose_account_does_not_add_up() -> None:
-    page = plan_page(replace(samples.plan(), claims={ALL: {0: Progress(9_000)}}), PATH)
+    page = plan_page(changed(samples.plan(), claims={ALL: {0: progress_at(9_000)}}), PATH)
     assert page.told == "orders, for group reindexer: drained"
     assert "resume" not in ways(page)
-    wrong = Progress(5_000, messages=Counts(9, 1, 1, 1, 1))
-    page = plan_page(replace(samples.plan(), claims={ALL: {0: wrong}}), PATH)
+    wrong = progress_at(5_000, messages=counts(read=9, done=1, dead=1, skipped=1, pending=1))
+    page = plan_page(changed(samples.plan(), claims={ALL: {0: wrong}}), PATH)
     assert "resume" not in ways(page)
     assert ways(page) == ["undo"]
 
@@ -49,7 +48,7 @@ def test_each_check_has_its_mark_and_quiet_shows_those_that_failed() -> None:
 def test_what_claims_say_above_the_watermark_is_told() -> None:
     plan = samples.plan()
     progress = plan.claims[ALL][0]
-    others = {f"{n}/4": {0: Progress(progress.watermark + n)} for n in range(4)}
-    page = plan_page(replace(plan, claims={**plan.claims, **others}), PATH)
+    others = {f"{n}/4": {0: progress_at(progress.watermark + n)} for n in range(4)}
+    page = plan_page(changed(plan, claims={**plan.claims, **others}), PATH)
     assert row(tables(page)[0], 0)[5] == "some"
     assert page.headline.text == "at most 4,000 offsets left"

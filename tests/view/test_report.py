@@ -16,10 +16,9 @@ from typing import Any
 import orjson
 import pytest
 
-from builders import a_status, a_summary
+from builders import a_status, a_summary, counts
 from drainer.core.event import Deed, Event
 from drainer.core.latency import Latency
-from drainer.core.progress import Counts
 from drainer.engine.history import History
 from drainer.engine.status import FailureStatus, PartitionResult, Summary
 from drainer.errors import GroupJoined
@@ -68,7 +67,7 @@ class Reader(HTMLParser):
 def history(seconds: int = 60, **changes: object) -> History:
     made = History()
     for n in range(2 * seconds):
-        found = a_status(3, elapsed_s=n / 2, sub_messages=Counts(n * 500, n * 500), running=90)
+        found = a_status(3, elapsed_s=n / 2, sub_messages=counts(done=n * 500), running=90)
         made.add(replace(found, **changes))  # type: ignore[arg-type]
     return made
 

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from builders import a_cap, a_status, a_summary
+from builders import a_cap, a_status, a_summary, changed, counts
 from core.letters import Sample, there_and_back
 from drainer.certify.view import certificate_page
 from drainer.core.bundles import Bundling
 from drainer.core.latency import Latency
 from drainer.core.parked import ParkedLane, ParkedLanes
-from drainer.core.progress import Counts
 from drainer.core.transaction import HeldBack
 from drainer.engine.preview import EngineChoice
 from drainer.engine.status import (
@@ -60,8 +59,8 @@ HALTED = a_summary(
     status="halted",
     exit_code=5,
     cause=Halted("orders/0 offset 7: ValueError: no such document", hint="Fix the handler."),
-    messages=Counts(4_100, 4_051, 0, 0, 49),
-    sub_messages=Counts(16_400, 16_203, 3, 0, 194),
+    messages=counts(done=4_051, pending=49),
+    sub_messages=counts(done=16_203, dead=3, pending=194),
     partitions={0: PartitionResult(1_000, 9_000, 5_000, 5_000, ((100, 200), (205, 206)))},
     failures=FailureStatus(
         *(410, 300, 2),
@@ -110,7 +109,7 @@ REDRIVEN = replace(
     concurrency=Concurrency.auto(),
     engine=ON_SPARK,
 )
-KEPT = replace(
+KEPT = changed(
     samples.plan(),
     failures=PARK,
     rules=RULES,

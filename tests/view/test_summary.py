@@ -5,9 +5,8 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from builders import a_summary, changed
+from builders import a_summary, changed, counts
 from drainer.core.parked import ParkedLane, ParkedLanes
-from drainer.core.progress import Counts
 from drainer.engine.outcome import concluded
 from drainer.engine.status import DeadlineStatus, FailureStatus, PartitionResult, Resuming
 from drainer.errors import (
@@ -30,8 +29,8 @@ HALF = {0: PartitionResult(1_000, 9_000, 5_000, 5_000)}
 STOPPED = a_summary(
     status="interrupted",
     exit_code=4,
-    messages=Counts(4_100, 4_051, 0, 0, 49),
-    sub_messages=Counts(16_400, 16_206, 0, 0, 194),
+    messages=counts(done=4_051, pending=49),
+    sub_messages=counts(done=16_206, pending=194),
     partitions=HALF,
     plan="my orders.plan",
 )
@@ -65,9 +64,15 @@ def test_a_drain_that_ended_well_proves_it_and_is_silent_when_quiet() -> None:
     ("changes", "line"),
     [
         ({"status": "empty"}, "✓ Nothing to drain: the backlog is empty"),
-        ({"exit_code": 6, "sub_messages": Counts(9, 7, 2)}, "! Drained, with 2 dead letters"),
-        ({"exit_code": 6, "left_alone": {}, "messages": Counts(9, 9)}, "! Redriven, "),
-        ({"left_alone": {}, "sub_messages": Counts(9, 7, 2)}, "✓ Redriven: "),  # of former runs
+        (
+            {"exit_code": 6, "sub_messages": counts(done=7, dead=2)},
+            "! Drained, with 2 dead letters",
+        ),
+        ({"exit_code": 6, "left_alone": {}, "messages": counts(done=9)}, "! Redriven, "),
+        (
+            {"left_alone": {}, "sub_messages": counts(done=7, dead=2)},
+            "✓ Redriven: ",
+        ),  # of former runs
         ({"status": "interrupted", "exit_code": 4}, "■ Interrupted. Nothing lost"),
         (
             {"status": "interrupted", "exit_code": 4, "cause": Signalled("by SIGINT")},
@@ -124,8 +129,10 @@ def test_the_command_to_resume_has_what_was_given_and_names_what_may_be_secret()
 
 
 def test_an_account_that_does_not_add_up_is_loud_not_resumed_and_can_be_undone() -> None:
-    status, code, cause = concluded(None, Counts(9, 1, 1, 1, 1), Counts(), gave_up=0, lost=False)
-    wrong = changed(STOPPED, status=status, exit_code=code, cause=cause, messages=Counts(9))
+    status, code, cause = concluded(
+        None, counts(read=9, done=1, dead=1, skipped=1, pending=1), counts(), gave_up=0, lost=False
+    )
+    wrong = changed(STOPPED, status=status, exit_code=code, cause=cause, messages=counts(read=9))
     assert code == 8
     text = shown(summary_page(wrong), quiet=True)
     assert "✗ DOES NOT ADD UP" in text
@@ -163,7 +170,10 @@ def test_what_was_lost_is_in_the_headline_and_for_programs() -> None:
 
 
 def test_dead_letters_of_a_redrive_are_not_offered_to_be_redriven() -> None:
-    dead = {"failures": FailureStatus(3, dead_letter_topic="d"), "sub_messages": Counts(10, 7, 3)}
+    dead = {
+        "failures": FailureStatus(3, dead_letter_topic="d"),
+        "sub_messages": counts(done=7, dead=3),
+    }
     found = facts(**dead, handler="/my apps/shop.py:Reindex")["redrive"]
     assert found == "drainer redrive --dead-letter-topic d --handler '/my apps/shop.py:Reindex'"
     assert "redrive" not in facts(**dead, left_alone={})
@@ -175,7 +185,7 @@ def test_letters_that_may_be_there_twice_are_listed_beside_the_dead_letters() ->
     failures = FailureStatus(
         70, dead_letter_topic="d", doubled_letters=40 + 30, doubled_first=places
     )
-    page = told(summary_page(a_summary(failures=failures, sub_messages=Counts(90, 20, 70))))
+    page = told(summary_page(a_summary(failures=failures, sub_messages=counts(done=20, dead=70))))
     assert page["maybe twice"].startswith("70 letters")
     assert "orders/0/4[0]" in page["maybe twice"]
     assert "and 65 more" in page["maybe twice"]
