@@ -1,5 +1,5 @@
-"""What a drain needs from outside, made up: a backlog in memory, a group, a lock, and a handler
-that keeps account of what it was given and in which order."""
+"""Drains on a fake Kafka, with a handler that keeps account of what it was given and in which
+order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import Any, Never
@@ -27,37 +26,35 @@ from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports
 from drainer.engine.status import Status, Summary
-from drainer.errors import DrainerError, OffsetMoved
+from drainer.errors import DrainerError
 from drainer.handler import Handler
+from drainer.kafka.commit import Committer
+from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
-from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.message import Barrier, Message, SubMessage
 from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
 from drainer.operations.engine import InProcess
 from drainer.operations.passes import in_passes
 from drainer.store.plan_file import PlanFile
+from fake_kafka import FakeCluster, FakeKafka, FakeLock, FakeSource, Log, Record
 
 TOPIC, TOPIC_ID = "orders", "topic-id"
+CLIENT = ClientSettings("fake:9092")
 QUICK = LocalSettings(concurrency=8, plan_interval_s=0.02, grace_s=5.0)
 HANG_S = 60  # no drain here takes as long; one that does has hung
 
 Spec = str | list[str] | None  # a sub-key, several of them, or a barrier
 
 
-@dataclass(frozen=True)
-class Log:
-    """The backlog of one partition: what each message splits into, by offset."""
-
-    records: Mapping[int, Sequence[Spec]]
-    start: int
-    end: int
-
-
 def log_of(*records: Sequence[Spec], start: int = 0, holes: int = 0) -> Log:
-    """Messages on successive offsets, with some holes behind them."""
-    by_offset = {start + number: record for number, record in enumerate(records)}
-    return Log(by_offset, start, start + len(records) + holes)
+    """Messages on successive offsets, which split into these; with some holes behind them."""
+    made = {
+        offset: Record(b"key", orjson.dumps(record)) for offset, record in enumerate(records, start)
+    }
+    end = start + len(records) + holes
+    return Log(start, end, end, made)
 
 
 def in_lanes(count: int, lanes: int | None = None) -> dict[int, Log]:
@@ -65,85 +62,26 @@ def in_lanes(count: int, lanes: int | None = None) -> dict[int, Log]:
     return {0: log_of(*([f"k{n % (lanes or count)}"] for n in range(count)))}
 
 
-@dataclass(frozen=True)
-class Slice:
-    messages: list[Message]
-    reached: dict[int, int]
+def kafka_of(logs: Mapping[int, Log]) -> FakeKafka:
+    return FakeKafka(TOPIC, TOPIC_ID, "group", logs)
 
 
-class BacklogSource:
-    """Hands out logs in batches, from where the ledgers stand; partitions take turns."""
+class Group(Committer):
+    """The group of a fake; a commit raises ``trouble``, or what ``allowed`` raises just before it.
 
-    def __init__(
-        self,
-        logs: Mapping[int, Log],
-        dispatcher: Dispatcher,
-        notify: Callable[[], None],
-        *,
-        batch: int = 50,
-        message_bytes: int = 100,
-        during_stop: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.trouble: str | None = None
-        self.failure: DrainerError | None = None
-        self.stalled = False
-        self.asked = 0
-        self.stopped = False
-        self.notify = notify
-        self._message_bytes = message_bytes
-        self._during_stop = during_stop
-        self._batches = self._cut(logs, dispatcher, batch)
+    The drain's tries are counted.
+    """
 
-    def start(self) -> None:
-        self.notify()
-
-    def next_batch(self) -> Slice | None:
-        self.asked += 1
-        if self.stalled:
-            return None
-        return next(self._batches, None)
-
-    def stop(self) -> None:
-        self._during_stop()
-        self.stopped = True
-
-    def _cut(self, logs: Mapping[int, Log], dispatcher: Dispatcher, batch: int) -> Iterator[Slice]:
-        ledgers = {n: ledger for n, ledger in dispatcher.ledgers.items() if not ledger.complete}
-        waiting = {
-            n: [o for o in logs[n].records if ledger.watermark <= o < ledger.end]
-            for n, ledger in ledgers.items()
-        }
-        while waiting:
-            for number in list(waiting):
-                offsets = waiting[number][:batch]
-                del waiting[number][:batch]
-                reached = offsets[-1] + 1 if offsets else logs[number].start
-                if not waiting[number]:
-                    del waiting[number]
-                    reached = logs[number].end
-                origin = Origin(TOPIC, TOPIC_ID, number)
-                yield Slice(
-                    [self._message(origin, logs[number], o) for o in offsets],
-                    {number: reached},
-                )
-
-    def _message(self, origin: Origin, log: Log, offset: int) -> Message:
-        message = Message(origin, offset, b"key", orjson.dumps(log.records[offset]))
-        message.size = self._message_bytes
-        return message
-
-
-class Group:
-    """The committed offsets of a group: refuses to be moved from where the drain did not put it."""
-
-    def __init__(self, committed: Mapping[int, int | None]) -> None:
-        self.committed = dict(committed)
+    def __init__(self, kafka: FakeKafka) -> None:
+        super().__init__(FakeCluster(kafka, CLIENT), kafka.group, kafka.topic)
+        self._kafka = kafka
         self.tries = 0
         self.trouble: Callable[[], DrainerError | None] = lambda: None
         self.allowed: Callable[[Mapping[int, int]], None] = lambda offsets: None
 
-    def check(self, topic_id: str) -> None:
-        assert topic_id == TOPIC_ID
+    @property
+    def committed(self) -> dict[int, int | None]:
+        return self._kafka.committed
 
     def commit(
         self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
@@ -152,22 +90,8 @@ class Group:
         error = self.trouble()
         if error is not None:
             raise error
-        for number, found in self.committed.items():
-            if found not in expected[number]:
-                raise OffsetMoved(f"found {found}, not {set(expected[number])}")
         self.allowed(offsets)
-        for number, offset in offsets.items():
-            found = self.committed[number]
-            if found is None or offset > found:
-                self.committed[number] = offset
-        return {n: o for n, o in self.committed.items() if o is not None}
-
-
-class GroupLock:
-    """The lock, which is lost when a test says so."""
-
-    lost: DrainerError | None = None
-    sure_until_s = inf
+        return super().commit(offsets, expected)
 
 
 class Letters:
@@ -380,14 +304,16 @@ class Rehearsal:
     control: Control = field(default_factory=Control)
     settle: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
     finished_ever: set[Place] = field(default_factory=set)  # by drains before it, too
+    kafka: FakeKafka = field(init=False)
     group: Group = field(init=False)
-    lock: GroupLock = field(init=False)
-    source: BacklogSource = field(init=False)
+    lock: FakeLock = field(init=False)
+    source: FakeSource = field(init=False)
     file: PlanFile = field(init=False)
     statuses: list[Status] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.group = Group(dict.fromkeys(self.logs))
+        self.kafka = kafka_of(self.logs)
+        self.group = Group(self.kafka)
         self.group.allowed = self._check_commit
         self.file = PlanFile(self.folder / "orders.plan.json")
 
@@ -397,14 +323,14 @@ class Rehearsal:
         return {
             (number, offset, index)
             for number, log in self.logs.items()
-            for offset, specs in log.records.items()
-            for index in range(len(specs))
+            for offset, record in log.records.items()
+            for index in range(len(orjson.loads(record.value)))
         }
 
     def drain(self, handler: Handler, *wheres: str, only: bool = False) -> Summary:
         """Runs a drain to its end, these classes first; whatever that is, the plan on disk must be
         true."""
-        self.lock, self.statuses, self.control = GroupLock(), [], Control()
+        self.lock, self.statuses, self.control = FakeLock(), [], Control()
         self.file.hold()
         try:
             plan = self._resumed() if self.file.path.exists() else new_plan(self.logs)
@@ -449,8 +375,8 @@ class Rehearsal:
         return {
             (number, offset, index)
             for number, progress in self.file.load().plan.claims[ALL].items()
-            for offset, specs in self.logs[number].records.items()
-            for index in finished_subs(progress, offset, len(specs))
+            for offset, record in self.logs[number].records.items()
+            for index in finished_subs(progress, offset, len(orjson.loads(record.value)))
         }
 
     def check_plan_against(self, handler: Handler) -> None:
@@ -477,8 +403,8 @@ class Rehearsal:
         }
         return replace(plan.settled(), partitions=partitions, generation=plan.generation + 2)
 
-    def _open_source(self, dispatcher: Dispatcher, notify: Callable[[], None]) -> BacklogSource:
-        self.source = BacklogSource(self.logs, dispatcher, notify, **self.source_options)
+    def _open_source(self, dispatcher: Dispatcher, notify: Callable[[], None]) -> FakeSource:
+        self.source = FakeSource(self.kafka, dispatcher, notify, **self.source_options)
         return self.source
 
     def _observe(self, status: Status) -> None:

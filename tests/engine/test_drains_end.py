@@ -20,6 +20,7 @@ from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
 from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.settings import LocalSettings
+from fake_kafka import FakeSource, SizedBatch
 
 QUICK = FailureSettings(retry_delay_s=0.001, retry_max_delay_s=0.004, max_doubt_s=0)
 
@@ -75,13 +76,13 @@ def test_with_a_rate_what_comes_later_is_started_when_its_time_has_come(
     async def step(sub: SubMessage) -> None:
         rehearsal.source.stalled = False
 
-    def next_batch(source: made_up_kafka.BacklogSource) -> made_up_kafka.Slice | None:
+    def next_batch(source: FakeSource) -> SizedBatch | None:
         found = plain(source)
         source.stalled = True
         return found
 
-    plain = made_up_kafka.BacklogSource.next_batch
-    monkeypatch.setattr(made_up_kafka.BacklogSource, "next_batch", next_batch)
+    plain = FakeSource.next_batch
+    monkeypatch.setattr(FakeSource, "next_batch", next_batch)
     rehearsal = Rehearsal(tmp_path, in_lanes(2), failures=replace(QUICK, rate=2.0))
     rehearsal.source_options = {"batch": 1}
     summary = rehearsal.drain(OnTheLoop(step))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_up_kafka import Log, OnTheLoop, Rehearsal, log_of
+from made_up_kafka import OnTheLoop, Rehearsal, Spec, log_of
 
 from drainer.core.event import Deed
 from drainer.engine.control import Pause, Stop
@@ -22,8 +22,10 @@ IN_TURN = {0: log_of(*([f"c{n}"] if n % 2 else [f"x{n}"] for n in range(40)))}
 SMALL = LocalSettings(concurrency=8, plan_interval_s=0.02, buffer_bytes=1_000_000)
 WIDE = [f"w{n}-{'y' * 30}" for n in range(200)]  # sub-keys, of which memory keeps each
 # Forty messages have one that waits behind "hot"; these fill the buffer before the rest is read.
-HELD: list[list[str] | str] = [["hot", "chot"], *WIDE]
-CROWDED = {0: log_of(["hot"], *([HELD] * 40), *([["c1"]] * 30))}
+HELD: list[Spec] = [["hot", "chot"], *WIDE]
+CLASS: list[Spec] = ["c1"]
+CROWD: list[list[Spec]] = [["hot"], *([HELD] * 40), *([CLASS] * 30)]
+CROWDED = {0: log_of(*CROWD)}
 
 
 class Asks(OnTheLoop):
@@ -143,7 +145,7 @@ def test_a_class_that_fills_the_buffer_with_what_waits_says_so(tmp_path: Path) -
 
 def test_a_parked_lane_and_what_waits_keep_the_rest_from_nothing(tmp_path: Path) -> None:
     policy = FailureSettings(retries=0, on_failure=OnFailure.PARK, breaker=False)
-    logs = {0: Log({**CROWDED[0].records, 71: ["cbad"]}, 0, 72)}
+    logs = {0: log_of(*CROWD, ["cbad"])}
     rehearsal = Rehearsal(tmp_path, logs, SMALL, failures=policy)
 
     async def fail(sub: SubMessage) -> None:

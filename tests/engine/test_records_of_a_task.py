@@ -15,14 +15,13 @@ from pathlib import Path
 import pytest
 from made_up_kafka import (
     QUICK,
-    BacklogSource,
     Group,
     Kind,
     Letters,
-    Log,
     OnTheLoop,
     OnThreads,
     both_kinds,
+    kafka_of,
     log_of,
     new_plan,
     not_for_ever,
@@ -48,6 +47,7 @@ from drainer.spark.lending import Borrowed
 from drainer.spark.records import TaskStatus
 from drainer.spark.state import Attempt, Lent, State
 from drainer.spark.streams import Streams
+from fake_kafka import FakeSource, Log
 
 LOGS = {0: log_of(*(["a", f"b{n % 7}", f"c{n}"] for n in range(40)), start=100, holes=2)}
 FIRST = Attempt(1, 1, 0, 0)
@@ -97,12 +97,13 @@ def handle_share(
     for number, found in STREAMS.changes(taken.claims).items():
         claim[number] = claim[number].merge(found)
     plan = changed(plan, claims={ALL: claim})
+    kafka = kafka_of(logs)
     held = Held(
         plan=plan,
         file=records,
         handler=LoadedHandler(plan.handler, handler),
         running=replace(QUICK, plan_interval_s=60.0, journal_interval_s=0.005),
-        committer=Group({0: None}),
+        committer=Group(kafka),
         lock=fence,
         read_committed=dict,
         observe=lambda status: records.beat(),
@@ -112,7 +113,7 @@ def handle_share(
     )
     letters = Letters()
     ports = Ports(
-        lambda dispatcher, notify: BacklogSource(logs, dispatcher, notify), lambda _: letters
+        lambda dispatcher, notify: FakeSource(kafka, dispatcher, notify), lambda _: letters
     )
 
     def tell() -> None:

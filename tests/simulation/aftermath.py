@@ -182,7 +182,7 @@ class Aftermath:
         it, broker = self._it, self._broker
         self._world.tally["stopped for others"] += bool(broker.seen)
         broker.at_question.clear()
-        broker.stranger = broker.unreachable = False
+        broker.members, broker.unreachable = (), False
         if broker.moved:
             broker.put_back()
         it.downstream.away = False

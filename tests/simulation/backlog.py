@@ -4,7 +4,7 @@ will fare with each part, and what must have finished before each part may begin
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from math import inf
 from random import Random
@@ -12,6 +12,7 @@ from random import Random
 from core.messages import Place, sub_of
 from drainer.message import Message, SubMessage
 from drainer.model.rules import RuleSettings, SkipRule
+from fake_kafka import Log, Record
 
 TOPIC, TOPIC_ID, GROUP = "orders", "0pBNPmLQTQ6kMBJIlPOBWg", "billing"
 ORDERS = ["sub-key"] * 6 + ["key", "key", "partition", "none"]
@@ -49,31 +50,6 @@ class Script:
     def failures(self) -> float:
         """How many attempts fail; infinity when all do."""
         return inf if self.then in FAILING else sum(act in FAILING for act in self.acts)
-
-
-@dataclass(frozen=True)
-class Record:
-    key: bytes
-    value: bytes
-    aborted: bool = False  # then only a consumer that reads uncommitted is given it
-
-
-@dataclass
-class Log:
-    """One partition as the brokers hold it. Offsets without a record are holes: compacted away, or
-    markers of transactions."""
-
-    start: int
-    stable: int  # the end for who reads committed
-    end: int
-    records: dict[int, Record] = field(default_factory=dict)
-
-    def shown(self, offset: int, committed_only: bool) -> bool:
-        record = self.records.get(offset)
-        return record is not None and not (committed_only and record.aborted)
-
-    def end_for(self, committed_only: bool) -> int:
-        return self.stable if committed_only else self.end
 
 
 # Classes that a drain may take first, and which sub-messages these select, told in another way.
@@ -141,8 +117,7 @@ class Backlog:
         self.grown = True
         log = self.logs[number]
         for _ in range(random.randint(1, 3)):
-            log.records[log.end] = Record(b"later", b"later")
-            log.end += 1
+            log.append(Record(b"later", b"later"))
         log.stable = log.end
 
     def _add_partition(self, number: int, random: Random, known: bool) -> None:

@@ -1,43 +1,33 @@
-"""A made-up cluster: one topic, one group, a lock; what goes wrong with them, and what a drain may
-do there. In place of drainer/kafka's clients there are others, with the same face."""
+"""The fake Kafka of a simulation: what goes wrong with it, and what a drain may do there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import inf
-from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka import Message as Answer
+from confluent_kafka import KafkaError, Message, TopicPartition
 
-from drainer.errors import BrokerUnreachable, DrainerError, TopicMissing
+from drainer.errors import BrokerUnreachable
 from drainer.kafka.answers import Right
-from drainer.kafka.cluster import Cluster, GroupInfo, LogBounds, Member, TopicInfo
-from drainer.kafka.settings import ClientSettings
+from drainer.kafka.cluster import GroupInfo, Member
+from fake_kafka import ANSWER_S, FakeCluster, FakeConsumer, FakeKafka, FakeLock
 from simulation.backlog import GROUP, TOPIC, TOPIC_ID, Backlog
 from simulation.world import World
 
 STRANGER = Member("consumer-1-abc", "consumer-1", "10.0.0.7")
-CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
-ANSWER_S = 5.0  # how long an answer is waited for that does not come
 FETCH_MOST = 16
 
 Commits = Mapping[int, int]
 
 
-class Broker:
+class Broker(FakeKafka):
     """The state of the cluster, which outlives the drain's processes."""
 
     def __init__(self, world: World, backlog: Backlog) -> None:
+        super().__init__(TOPIC, TOPIC_ID, GROUP, backlog.logs, backlog.committed)
         self.world = world
-        self.backlog = backlog
-        self.topic_id = TOPIC_ID
-        self.dead_letter_topic = False  # whether it is there
-        self.committed: dict[int, int | None] = dict(backlog.committed)
         self.ours = dict(self.committed)  # where the drain put the group
         self.moved = False  # and somebody else moved it after that
-        self.stranger = False  # a consumer is in the group
         self.unreachable = False
         self.unanswered = 0.0  # the share of commits of which nothing is heard
         self.unread = 0.0  # the share of questions that get no answer
@@ -52,8 +42,7 @@ class Broker:
         self.later: Callable[[float], None] = lambda seconds: None  # when it arrives
         self.pause: Callable[[float], None] = lambda seconds: None
 
-    def ask(self, what: str) -> None:
-        """A question arrives. Raises BrokerUnreachable when no answer is to be had."""
+    def request(self, what: str) -> None:
         self.pause(self.random.choice([0.0, 0.001, 0.02]))
         self.world.step(f"ask {what}")
         self.asked += 1
@@ -66,13 +55,13 @@ class Broker:
 
     def find(self, settings: object, topic: str, begins: object, marks: Mapping[int, Any]) -> Any:
         """Stands in for the reading of the dead-letter topic."""
-        self.ask("dead letters")
+        self.request("dead letters")
         return set().union(*marks.values()) & self.letters
 
     def commit(self, commits: Commits) -> str:
         """What becomes of a commit: it is done, refused, lost, or done and its answer lost."""
         self.arrive()  # the broker takes requests of one client in their order
-        if self.stranger:
+        if self.members:
             return "refused"
         self.may_commit(commits)
         lost = self.random.random() < self.unanswered
@@ -90,7 +79,7 @@ class Broker:
     def arrive(self) -> None:
         """A commit that was on its way is done."""
         late, self.late = self.late, {}
-        if late and not self.stranger:
+        if late and not self.members:
             self.world.note(f"commit {dict(late)} arrives")
             self._move(late)
 
@@ -121,225 +110,87 @@ class Broker:
             self.committed[number] = self.ours[number] = offset
 
 
-class SimCluster(Cluster):
-    """What asks the broker, with the patience of the real one left out."""
+class SimCluster(FakeCluster):
+    """What asks the broker; what it hears of others is noted, for the drain must stop then."""
 
-    def __init__(self, broker: Broker, settings: ClientSettings) -> None:
-        self.broker = broker
-        self.settings = settings
-        self.cluster_id = CLUSTER_ID
-        self.admin: Any = SimAdmin(broker)
-
-    def close(self) -> None:
-        """There is no connection."""
-
-    def ask(self, what: str, attempt: Callable[[float], Any], *_: Any, **named: Any) -> Any:
-        self.broker.ask(what)
-        return attempt(ANSWER_S)
-
-    def wait(self, future: Any, timeout_s: float) -> Any:
-        return future
-
-    def topic_config(self, name: str) -> dict[str, str]:
-        self.broker.ask("configuration")
-        return {}
-
-    def topic(self, name: str, right: Right = "READ") -> TopicInfo:
-        self.broker.ask("topic")
-        if name != TOPIC and not self.broker.dead_letter_topic:
-            raise TopicMissing(f"there is no topic {name}")
-        numbers = tuple(self.broker.backlog.logs)
-        return TopicInfo(name, self.broker.topic_id, numbers, dict.fromkeys(numbers, "sim:9092"))
+    kafka: Broker
 
     def group(self, name: str, timeout_s: float | None = None, right: Right = "READ") -> GroupInfo:
-        self.broker.ask("group")
-        if name == GROUP and self.broker.stranger:
+        found = super().group(name, timeout_s, right)
+        if found.members:
             self._see("a consumer is in the group")
-            return GroupInfo(name, "stable", (STRANGER,))
-        return GroupInfo(name, "empty", ())
+        return found
 
     def committed(
         self, group: str, topic: str, partitions: Iterable[int], timeout_s: float | None = None
     ) -> dict[int, int | None]:
-        self.broker.ask("offsets")
-        found = {number: self.broker.committed[number] for number in partitions}
-        if self.broker.moved and any(o != self.broker.ours[n] for n, o in found.items()):
+        found = super().committed(group, topic, partitions, timeout_s)
+        if self.kafka.moved and any(o != self.kafka.ours[n] for n, o in found.items()):
             self._see("the group was moved")
         return found
 
     def alter_committed(
-        self,
-        group: str,
-        topic: str,
-        offsets: Mapping[int, int],
-        timeout_s: float | None = None,
+        self, group: str, topic: str, offsets: Mapping[int, int], timeout_s: float | None = None
     ) -> None:
-        broker = self.broker
+        broker = self.kafka
         broker.world.insist(not broker.seen, f"a commit after it was seen that {broker.seen}")
-        broker.ask("commit")
+        broker.request("commit")
         way = broker.commit(dict(offsets))
         if way == "refused":
-            self._see("a consumer is in the group")
-            raise self.group_active(group)
+            self._refuse_beside_members(group)
         if way != "done":
             broker.pause(ANSWER_S)
             raise BrokerUnreachable("the commit of group billing got no answer")
         broker.world.step("ask after the commit")
 
-    def ensure_no_members(
-        self, group: str, topic: str, committed: tuple[int, int], timeout_s: float | None = None
-    ) -> None:
-        self.broker.ask("members")
-        if self.broker.stranger:
+    def _refuse_beside_members(self, group: str) -> None:
+        if self.kafka.members:
             self._see("a consumer is in the group")
-            raise self.group_active(group)
-
-    def near_groups(self, name: str) -> list[str]:
-        return []
-
-    def log_starts(
-        self, topic: str, partitions: Iterable[int], timeout_s: float | None = None
-    ) -> dict[int, int]:
-        self.broker.ask("starts")
-        return {n: self.broker.backlog.logs[n].start for n in partitions}
-
-    def log_ends(
-        self, topic: str, partitions: Iterable[int], timeout_s: float | None = None
-    ) -> dict[int, tuple[int, int | None]]:
-        self.broker.ask("ends")
-        return {n: (self.broker.backlog.logs[n].end, None) for n in partitions}
-
-    def log_bounds(
-        self, topic: str, partitions: Iterable[int], isolation: str
-    ) -> dict[int, LogBounds]:
-        self.broker.ask("bounds")
-        logs = self.broker.backlog.logs
-        committed_only = isolation == "read_committed"
-        return {
-            n: LogBounds(logs[n].start, logs[n].end_for(committed_only), logs[n].end, None)
-            for n in partitions
-        }
+        super()._refuse_beside_members(group)
 
     def _see(self, what: str) -> None:
         # Only once it runs: before that, whoever looks is told, and refuses.
-        self.broker.seen = self.broker.seen or what
+        self.kafka.seen = self.kafka.seen or what
 
 
-class SimAdmin:
-    """What makes the dead-letter topic."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def create_topics(self, new: Sequence[Any], *, validate_only: bool, **_: object) -> Any:
-        self._broker.dead_letter_topic |= not validate_only
-        return {each.topic: None for each in new}
-
-
-class SimConsumer:
-    """What the fetch thread reads by: records, the end of the log, and errors in their place."""
+class SimConsumer(FakeConsumer):
+    """What the fetch thread reads by: some records at a time, or an error while there is none."""
 
     def __init__(self, broker: Broker, sleep: Callable[[float], None], conf: Any) -> None:
+        super().__init__(broker, conf, FETCH_MOST)
         self._broker = broker
         self._sleep = sleep
         self._random = broker.world.random(f"consumer {broker.world.steps}")
-        self._committed_only = conf["isolation.level"] == "read_committed"
-        self._positions: dict[int, int] = {}
-        self._paused: set[int] = set()
-        self._told_end: dict[int, int] = {}
-        self._log = conf["logger"]
-        self._topic_id = TOPIC_ID
-
-    def assign(self, places: Sequence[TopicPartition]) -> None:
-        self._positions = {place.partition: place.offset for place in places}
-
-    def incremental_unassign(self, places: Sequence[TopicPartition]) -> None:
-        for place in places:
-            del self._positions[place.partition]
 
     def pause(self, places: Sequence[TopicPartition]) -> None:
         self._broker.world.tally["paused"] += 1
-        self._paused.update(place.partition for place in places)
+        super().pause(places)
 
-    def resume(self, places: Sequence[TopicPartition]) -> None:
-        self._paused.difference_update(place.partition for place in places)
-
-    def close(self) -> None:
-        """There is no connection."""
-
-    def list_topics(self, topic: str, timeout: float) -> Any:
-        self._ask("topic")
-        if self._broker.topic_id != self._topic_id:
-            self._log.debug(
-                "Topic %s changed id from %s to %s", topic, self._topic_id, self._broker.topic_id
-            )
-            self._topic_id = self._broker.topic_id
-        return SimpleNamespace(topics={topic: SimpleNamespace(error=None)})
-
-    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
-        self._ask("bounds")
-        log = self._broker.backlog.logs[place.partition]
-        return log.start, log.end_for(self._committed_only)
-
-    def _ask(self, what: str) -> None:
-        try:
-            self._broker.ask(what)
-        except BrokerUnreachable as error:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from None
-
-    def consume(self, most: int, timeout: float) -> list[Answer]:
+    def consume(self, most: int, timeout: float) -> list[Message]:
         broker = self._broker
         broker.world.step("fetch")
         if broker.unreachable:
             self._sleep(timeout)
-            return [_answer(-1, -1, KafkaError._ALL_BROKERS_DOWN)] if broker.asked % 2 else []
-        found: list[Answer] = []
-        numbers = [n for n in self._positions if n not in self._paused]
-        self._random.shuffle(numbers)
-        for number in numbers:
-            if len(found) < most:
-                self._read(number, self._random.randint(1, min(most, FETCH_MOST)), found)
+            gone = KafkaError(KafkaError._ALL_BROKERS_DOWN, "simulated")
+            return [Message(TOPIC, -1, -1, error=gone)] if broker.asked % 2 else []
+        found = super().consume(most, timeout)
         # With fewer than it was asked for, it waits for all of its time.
         self._sleep(self._random.choice([0.0, 0.002]) if len(found) >= most else timeout)
-        return found[:most] if len(found) <= most else self._give_back(found, most)
+        return found
 
-    def _read(self, number: int, most: int, found: list[Answer]) -> None:
-        log = self._broker.backlog.logs[number]
-        end = log.end_for(self._committed_only)
-        position = self._positions[number]
-        if position < log.start or position > log.end:
-            found.append(_answer(number, position, KafkaError._AUTO_OFFSET_RESET))
-            return
-        while position < end and most:
-            if log.shown(position, self._committed_only):
-                record = log.records[position]
-                found.append(Answer(TOPIC, number, position, record.key, record.value))
-                most -= 1
-            position += 1
-        self._positions[number] = position
-        if position >= end and most and self._told_end.get(number) != end:
-            self._told_end[number] = end
-            found.append(_answer(number, position, KafkaError._PARTITION_EOF))
+    def _in_turn(self, numbers: list[int]) -> list[int]:
+        self._random.shuffle(numbers)
+        return numbers
 
-    def _give_back(self, found: list[Answer], most: int) -> list[Answer]:
-        for answer in reversed(found[most:]):
-            number, offset = answer.partition(), answer.offset()
-            assert number is not None
-            assert offset is not None
-            if answer.error() is None:
-                self._positions[number] = offset
-            else:
-                self._told_end.pop(number, None)
-        return found[:most]
+    def _portion(self, most: int, left: int) -> int:
+        return min(left, self._random.randint(1, min(most, FETCH_MOST)))
 
 
-class SimLock:
-    """Stands in for ``GroupLock``; it is lost, or in doubt, when the simulation says so."""
+class SimLock(FakeLock):
+    """Taking and giving it back are steps of the simulation."""
 
     def __init__(self, world: World) -> None:
-        self.lost: DrainerError | None = None
-        self.sure_until_s = inf
-        self.client_id = "drainer"
+        super().__init__()
         self._world = world
 
     def acquire(self) -> None:
@@ -348,7 +199,3 @@ class SimLock:
     def release(self) -> None:
         if self._world.alive:
             self._world.step("unlock")
-
-
-def _answer(number: int, offset: int, code: int) -> Answer:
-    return Answer(TOPIC, number, offset, None, None, None, KafkaError(code, "simulated"))

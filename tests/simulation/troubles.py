@@ -16,6 +16,7 @@ from drainer.errors import (
     Signalled,
     TopicGone,
 )
+from simulation.cluster import STRANGER
 from simulation.world import Fate
 
 if TYPE_CHECKING:
@@ -118,13 +119,13 @@ class Troubles:
     def _stranger(self) -> None:
         self._it.may_end.add(GroupJoined)
         self._broker.arrive()
-        self._broker.stranger = True
+        self._broker.members = (STRANGER,)
         if self._random.random() < 0.4:
             at_question = self._broker.asked + self._random.randint(1, 4)
             self._broker.at_question[at_question] = partial(self._happen, "leaving")
 
     def _leaving(self) -> None:
-        self._broker.stranger = False
+        self._broker.members = ()
 
     def _move(self) -> None:
         if not self._it.path.exists():
