@@ -43,6 +43,10 @@ class UsageError(DrainerError):
     exit_code = EXIT_USAGE
 
 
+class BadExpression(UsageError):
+    """Raised when a rule's expression can't be understood; the text says where."""
+
+
 class Refused(DrainerError):
     """Raised before anything was touched, when draining would not be safe or not be possible."""
 

@@ -13,12 +13,11 @@ from builders import counts, progress_at
 from drainer.core.claims import place_of
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
-from drainer.errors import Halted, UsageError
+from drainer.errors import BadExpression, Halted, UsageError
 from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import rule_filter
-from drainer.policy.rules.predicate import BadExpression
 from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter, limit_text
 
 from .messages import message_at, take, take_all, written_and_read

@@ -11,11 +11,13 @@ from drainer.core.claims import Claim, Places
 from drainer.core.joins import Joins
 from drainer.core.order import Order, keys_of
 from drainer.core.progress import Outcome
+from drainer.errors import BadExpression
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule, asked_beyond, greater
 from drainer.policy.dead_letter import key_text
 from drainer.policy.redrive import LeftAlone, Redriven
-from drainer.policy.rules.predicate import BadExpression, CannotTell, Facts, Predicate
+from drainer.policy.rules.facts import Facts, Undecided
+from drainer.policy.rules.predicate import Predicate
 
 REASONS_MOST = 50  # told apart
 OTHER_REASONS = "other reasons"
@@ -118,7 +120,7 @@ class RuleFilter:
                     facts = facts or Facts(sub)
                     if test.predicate.matches(sub, facts):
                         return test.name
-            except CannotTell as reason:
+            except Undecided as reason:
                 self.undecided[test.name] += 1
                 self.why_undecided.setdefault(test.name, str(reason))
         if self._limit is None or isinstance(sub, Barrier):

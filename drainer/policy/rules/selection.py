@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from drainer.message import Barrier, SubMessage, Unsplit
 from drainer.policy.redrive import LeftAlone, Redriven
-from drainer.policy.rules.predicate import CannotTell, Predicate
+from drainer.policy.rules.facts import Undecided
+from drainer.policy.rules.predicate import Predicate
 
 
 class Selection:
@@ -44,5 +45,5 @@ class Selection:
             return self._predicate.matches(
                 redriven.original if isinstance(redriven, Redriven) else redriven
             )
-        except CannotTell:
+        except Undecided:
             return False

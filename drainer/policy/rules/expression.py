@@ -1,0 +1,210 @@
+"""Expressions: rule-engine's language (https://zerosteiner.github.io/rule-engine/), kept to data.
+
+rule-engine parses an expression into a tree and never calls Python's ``eval``. It finds names in
+``Facts`` and fields in a ``View``, and nowhere else; RE2 does its regular expressions. To import it
+takes a third of a second, so only a drain with expressions imports this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from decimal import Context as Decimals
+from typing import Any
+
+import re2
+from rule_engine import Context, Rule, ast, errors
+from rule_engine.builtins import Builtins
+from rule_engine.types import DataType
+
+from drainer.errors import BadExpression
+from drainer.mask import masking
+from drainer.policy.rules.facts import NAMES, Facts, View
+
+# Of rule-engine's; its $now and $random give another answer at each run, $range takes any memory.
+FUNCTIONS = (
+    *("abs", "all", "any", "filter", "map", "max", "min", "split", "sum"),
+    *("parse_datetime", "parse_float", "parse_timedelta"),
+)
+EXAMPLE = "Write it like: payload.kind == 'set_email' and not key =~ 'app-.*'"
+
+_REFUSED = {
+    ast.BytesExpression: "bytes are text here, and never equal b'...'",
+    ast.MappingExpression: "rules compare fields, not a whole mapping",
+    ast.BitwiseShiftExpression: "rules have no << and >>",
+}
+# RE2's method for each comparison with a pattern, and whether it is negated.
+_MATCHES = {
+    "eq_fzm": ("match", False),
+    "eq_fzs": ("search", False),
+    "ne_fzm": ("match", True),
+    "ne_fzs": ("search", True),
+}
+_KINDS = {"index": DataType.FLOAT, "barrier": DataType.BOOLEAN}
+
+_Node = Any  # of rule-engine's tree
+
+
+class Expression:
+    """A parsed expression: ``names`` are those it uses, of functions and variables too.
+
+    Raises BadExpression.
+    """
+
+    def __init__(self, text: str) -> None:
+        if not text.strip():
+            raise BadExpression("the expression is empty", hint=EXAMPLE)
+        context = _DataContext()
+        self._rule = _parse(text, context)
+        self.names = frozenset(context.symbols)
+        tree = self._rule.statement.expression
+        reads = False
+        for node in _nodes(tree):
+            _check(text, node)
+            reads = reads or (isinstance(node, ast.SymbolExpression) and not node.scope)
+        if tree.result_type not in (DataType.UNDEFINED, DataType.BOOLEAN):
+            raise BadExpression(f"the expression is neither true nor false: {text}", hint=EXAMPLE)
+        if not reads:
+            raise BadExpression(
+                "the expression uses nothing of the sub-message, so it matches all or none:"
+                f" {text}",
+                hint=f"{EXAMPLE}. Use one of {', '.join(NAMES)}.",
+            )
+
+    def evaluate(self, facts: Facts) -> Any:
+        """Its value; raises whatever goes wrong."""
+        return self._rule.evaluate(facts)
+
+
+def reason_of(error: BaseException) -> str:
+    """What went wrong in an evaluation; with masking, without what comes of payloads."""
+    name = getattr(error, "attribute_name", None)
+    if name is not None:
+        return f"there is no field {name!r}"
+    if masking():  # a pattern of the payload's, say, comes with what is wrong with it
+        return type(error).__name__
+    inner = getattr(error, "error", None)
+    text = str(getattr(error, "message", "") or error)
+    return f"{text} ({inner})" if inner else text or type(error).__name__
+
+
+class _DataContext(Context):  # type: ignore[misc, unused-ignore]
+    """Finds names in ``Facts`` and fields in a ``View``, and nowhere else."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            resolver=lambda facts, name: facts[name],
+            type_resolver=_type_of,
+            default_timezone="utc",
+            decimal_context=Decimals(prec=28),
+            mapping_attribute_lookup=False,
+        )
+
+    def resolve_type(self, name: str, scope: str | None = None) -> Any:
+        if scope == Builtins.scope_name and name not in FUNCTIONS:
+            raise errors.SymbolResolutionError(name, symbol_scope=scope)
+        return super().resolve_type(name, scope)
+
+    def resolve(self, thing: Any, name: str, scope: str | None = None) -> Any:
+        if scope is not None or isinstance(thing, Facts):
+            return super().resolve(thing, name, scope)
+        raise errors.SymbolResolutionError(name, thing=thing)
+
+    def resolve_attribute(self, thing: Any, object_: Any, name: str) -> Any:
+        if isinstance(object_, View):
+            # A field may have any name, `length` too: it comes before what the language has.
+            try:
+                return object_[name]
+            except KeyError:
+                raise errors.AttributeResolutionError(name, None) from None
+        return super().resolve_attribute(thing, object_, name)
+
+
+def _type_of(name: str) -> Any:
+    if name not in NAMES:
+        raise errors.SymbolResolutionError(name)
+    return _KINDS.get(name, DataType.UNDEFINED)
+
+
+def _parse(text: str, context: Context) -> Any:
+    try:
+        return Rule(text, context)
+    except errors.RuleSyntaxError as error:
+        at = len(text) if error.token is None else error.token.lexpos
+        raise BadExpression(
+            f"syntax error from character {at + 1} on, {text[at : at + 30]!r}: {text}", hint=EXAMPLE
+        ) from None
+    except errors.SymbolResolutionError as error:
+        known, sign = (FUNCTIONS, "$") if error.symbol_scope else (NAMES, "")
+        raise BadExpression(
+            f"there is no {sign}{error.symbol_name}: {text}",
+            hint=f"Use {', '.join(sign + name for name in known)}, a field of the payload as"
+            f" payload.{error.symbol_name}, or text in quotes.",
+        ) from None
+    except Exception as error:  # a constant that can't be computed, types that don't fit, …
+        raise BadExpression(
+            f"{reason_of(error)}, in: {text}",
+            hint="Compare text with text, numbers with numbers, and times with times.",
+        ) from None
+
+
+def _nodes(node: _Node) -> Iterator[_Node]:
+    if isinstance(node, tuple | list | set | frozenset):
+        for each in node:
+            yield from _nodes(each)
+    if not isinstance(node, ast.ASTNodeBase):
+        return
+    yield node
+    names = {name for kind in type(node).__mro__ for name in vars(kind).get("__slots__", ())}
+    names |= set(getattr(node, "__dict__", ()))
+    for name in sorted(names):
+        yield from _nodes(getattr(node, name, None))
+
+
+def _check(text: str, node: _Node) -> None:
+    """Refuses what rules do not have, and gives patterns to RE2."""
+    if type(node) in _REFUSED:
+        raise BadExpression(f"{_REFUSED[type(node)]}: {text}", hint=EXAMPLE)
+    if isinstance(node, ast.FuzzyComparisonExpression):
+        node.evaluate = _linear_match(node)
+
+
+def _linear_match(node: _Node) -> Callable[[Facts], bool]:
+    """The comparison with a pattern, in time that grows with the text and no faster.
+
+    Python's own regular expressions may take for ever, on ``(a+)+b`` and a text of thirty letters,
+    and nothing can interrupt them.
+    """
+    method, negated = _MATCHES[node.type]
+    constant = None
+    if isinstance(node.right, ast.StringExpression):
+        pattern = node.right.evaluate(None)
+        try:
+            constant = _compiled(pattern)
+        except ValueError as error:
+            raise BadExpression(
+                f"{pattern!r} is not an RE2 regular expression: {error}",
+                hint="Use no look-arounds or backreferences; see"
+                " https://github.com/google/re2/wiki/Syntax",
+            ) from None
+
+    def evaluate(facts: Facts) -> bool:
+        text = node.left.evaluate(facts)
+        pattern = node.right.evaluate(facts) if constant is None else ""
+        if not (isinstance(text, str | None) and isinstance(pattern, str | None)):
+            raise errors.EvaluationError("data type mismatch")
+        if text is None or pattern is None:
+            return (text is pattern) is not negated
+        found = getattr(constant or _compiled(pattern), method)(text)
+        return (found is None) is negated
+
+    return evaluate
+
+
+def _compiled(pattern: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False  # they are raised
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else error
+        raise ValueError(reason.decode() if isinstance(reason, bytes) else reason) from None

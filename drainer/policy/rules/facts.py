@@ -1,0 +1,181 @@
+"""Facts: what an expression may see of a sub-message.
+
+Payloads appear as views: fields of mappings and of objects; no method, no property, nothing that
+begins with an underscore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from types import MemberDescriptorType
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from drainer.errors import ValueNotShipped
+from drainer.mask import masking
+from drainer.message import Barrier, Message, SubMessage
+
+
+class Undecided(Exception):
+    """Raised when an expression has no answer for a sub-message; the text says why."""
+
+
+class Facts:
+    """What an expression may see of one sub-message, made when it is used."""
+
+    __slots__ = ("_known", "_sub")
+
+    def __init__(self, sub: SubMessage) -> None:
+        self._sub = sub
+        self._known: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        known = self._known
+        if name not in known:
+            known[name] = _FACTS[name](self._sub)
+        return known[name]
+
+
+class View(Mapping[Any, Any]):
+    """The fields of a mapping or an object; what is read of it is shown in the same way.
+
+    ``keys`` and ``values`` are empty, or rule-engine would read a whole payload for its types.
+    """
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: Mapping[Any, Any]) -> None:
+        self.fields = fields
+
+    def __getitem__(self, name: Any) -> Any:
+        return shown(self.fields[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.fields
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, View) and self.fields == other.fields
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def keys(self) -> Any:
+        return ()
+
+    def values(self) -> Any:
+        return ()
+
+
+def shown(value: Any) -> Any:  # noqa: PLR0911 - a table of types
+    """A value as expressions see it. Raises Undecided when they don't."""
+    if type(value) in _AS_THEY_ARE:
+        return value
+    if type(value) is dict or isinstance(value, Mapping):
+        return View(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _content(bytes(value))
+    if isinstance(value, Enum):
+        return shown(value.value)
+    if isinstance(value, UUID):
+        return str(value)
+    if type(value) is date:
+        return datetime(value.year, value.month, value.day)
+    # Two types compare as unequal in this language, so those derived from others become these.
+    for kind in (int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return View(dict(zip(value._fields, value, strict=True)))
+    if isinstance(value, list | tuple):
+        return tuple(map(shown, value))
+    if isinstance(value, set | frozenset):
+        return set(map(shown, value))
+    return View(_fields(value))
+
+
+def _content(data: bytes) -> Any:
+    """Bytes that hold a JSON object or array are that, others text; what is neither stays."""
+    if data.lstrip()[:1] in (b"{", b"["):
+        with suppress(orjson.JSONDecodeError):
+            return shown(orjson.loads(data))
+    with suppress(UnicodeDecodeError):
+        return data.decode()
+    return data
+
+
+_AS_THEY_ARE = frozenset({str, int, float, bool, type(None), Decimal, datetime, timedelta})
+
+
+def _key(sub: SubMessage) -> Any:
+    if sub.keys is not None:
+        raise Undecided("it has several sub-keys; `keys` has them all")
+    return shown(sub.key)
+
+
+def _keys(sub: SubMessage) -> Any:
+    if isinstance(sub, Barrier):
+        return ()
+    return shown((sub.key,) if sub.keys is None else sub.keys)
+
+
+def _message(message: Message) -> View:
+    # A view shows what is asked for: the value is parsed then.
+    ms = message.timestamp
+    time = None if ms is None else datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
+    fields = {name: getattr(message, name) for name in ("topic", "partition", "offset")}
+    fields |= {"key": message.key, "headers": dict(message.headers), "timestamp": time}
+    with suppress(ValueNotShipped):
+        fields["value"] = message.value
+    return View(fields)
+
+
+_FACTS: dict[str, Callable[[SubMessage], Any]] = {
+    "key": _key,
+    "keys": _keys,
+    "payload": lambda sub: shown(sub.payload),
+    "message": lambda sub: _message(sub.message),
+    "index": lambda sub: sub.index,
+    "barrier": lambda sub: isinstance(sub, Barrier),
+}
+
+
+NAMES = tuple(_FACTS)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """What an object holds itself, by public name; none of its code runs."""
+    fields: dict[str, Any] = {}
+    if not (isinstance(value, type) or callable(value) or type(value).__module__ == "builtins"):
+        for kind in type(value).__mro__:
+            # Asking the object for its fields would call __getattr__ and properties.
+            for name, member in vars(kind).items() if "__slots__" in vars(kind) else ():
+                if isinstance(member, MemberDescriptorType):
+                    with suppress(AttributeError):  # nothing was put there
+                        fields[name] = member.__get__(value)
+        with suppress(AttributeError, TypeError):
+            fields |= object.__getattribute__(value, "__dict__")
+    if not fields:
+        raise Undecided(f"{named(value)} is nothing that expressions can look at")
+    return {name: each for name, each in fields.items() if not str(name).startswith("_")}
+
+
+def named(value: Any) -> str:
+    if value is None:
+        return "null"
+    if masking():
+        return f"a {type(value).__name__}"
+    text = f"{type(value).__name__} {value!r}" if type(value) in _AS_THEY_ARE else ""
+    return text[:60] if text else f"a {type(value).__name__}"
