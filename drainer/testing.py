@@ -27,7 +27,6 @@ from drainer.certify.finding import Certificate, Finding, HandlerDoubt, LawBroke
 from drainer.certify.subject import AT_ONCE, TOPIC, Source, Subject, again, message, messages
 from drainer.certify.trial import Effort
 from drainer.core.bundles import Bundle
-from drainer.core.identity import identify
 from drainer.engine.failures import judged
 from drainer.engine.ports import Told
 from drainer.engine.runtime import UNSIGNALLED
@@ -36,6 +35,7 @@ from drainer.handler import Context, Fatal, Retry, Skip
 from drainer.loader import LoadedHandler, split_or_reject
 from drainer.message import Message, SubMessage, Unsplit
 from drainer.model.failures import FailureSettings, Limit, OnFailure
+from drainer.model.identity import identify
 from drainer.model.settings import LocalSettings
 from drainer.operations.in_memory import drain_of
 

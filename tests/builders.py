@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from drainer.core.claims import ALL
-from drainer.core.plan import OffsetPlan, PartitionPlan
-from drainer.core.progress import Counts, Outcome, Partial, Progress, Range
 from drainer.engine.status import CapStatus, PartitionResult, PartitionStatus, Status, Summary
+from drainer.model.claims import ALL
+from drainer.model.plan import OffsetPlan, PartitionPlan
+from drainer.model.progress import Counts, Outcome, Partial, Progress
+from drainer.model.ranges import Range
 
 AT = "2026-01-01T00:00:00.000+00:00"
 

@@ -117,7 +117,7 @@ dead-not-counted (conservation) in Ledger: core/test_ledger.py core/test_laws.py
 -self.subs_otherwise[outcome] += 1
 +self.subs_otherwise[outcome] += outcome is not Outcome.DEAD
 message-has-the-last-fate (conservation) in Ledger: core/test_ledger.py core/test_laws.py
--part.fate = part.fate.or_worse(outcome)
+-part.fate = part.fate.worse_of(outcome)
 +part.fate = outcome
 hole-at-the-end-is-waited-for (holes) in Ledger.reach: core/test_ledger.py core/test_laws.py
 -self.watermark = self.position
@@ -138,7 +138,7 @@ resume-forgets-fates (resume) in Ledger: core/test_ledger.py core/test_laws.py
 -part.fate = fate_of(message.offset, self._earlier_fates)
 +part.fate = DONE
 resume-takes-another-split (resume) in Ledger: core/test_ledger.py core/test_laws.py
--known.insist_same(message, message.sub_keys)
+-known.ensure_same(message, message.sub_keys)
 resume-repeats-finished-messages (resume) in Ledger.wants: core/test_ledger.py core/test_laws.py
 -return self.position <= offset < self.end and not (self.resumed and offset in self._earlier)
 +return self.position <= offset < self.end
@@ -208,7 +208,7 @@ a-change-is-made-in-part (control) in Steering: engine/test_steering.py::test_wh
 -wanted = before.changed(values)
 +wanted = before.changed(values)
 +await self._drain.change(Settings(wanted.running, before.failures))
-+self._note(self._event(Deed.CHANGED, asked))
++self._note(self._event(EventKind.CHANGED, asked))
 a-pause-is-an-outage (control) in Breaker.stood_still: engine/test_steering.py::test_a_pause_is_no_outage
 -self.open_since_s += now_s - max(since_s, self.open_since_s)
 +pass
@@ -248,7 +248,7 @@ only-part-of-a-class-is-called-done (conservation) in _in_passes: engine/test_pa
 map-speaks-for-what-it-has-not-seen (hardly more than once) in ClassMap.may_hold: core/test_first.py
 -if not self._first[partition] <= offset < self._until[partition]:
 +if offset < self._first[partition]:
-resume-repeats-what-claims-finished (resume) in Elsewhere.finished: core/test_claims.py
+resume-repeats-what-claims-finished (resume) in OtherClaims.finished: core/test_claims.py
 -done |= bits[number] & 1 << index
 +pass
 one-retry-too-few (failure policy, retries) in FailurePolicy.failed: core/test_failures.py
@@ -394,7 +394,7 @@ stretch-done-by-one-claim (commit, on Spark) in _Stretch.reach: core/test_gather
 what-a-deal-leaves-is-forgotten (conservation, on Spark) in Aggregation.take_all: core/test_gathering.py
 -stretches[n].beyond[claim] = progress
 fates-forgotten (conservation, on Spark) in _Stretch.add_fates: core/test_gathering.py
--self.fates[claim] = join_fates((self.fates.get(claim, {}), fates))
+-self.fates[claim] = merge_outcomes((self.fates.get(claim, {}), fates))
 +pass
 detail-left-out (conservation, on Spark) in decode_record: core/test_gathering.py
 -detail = decode_line(rest, dict[str, dict[Whole, Progress]]) if rest else {}

@@ -10,7 +10,7 @@ from drainer.errors import HandleFailed
 from drainer.loader import describe
 from drainer.mask import VARIABLE, key_repr, mask_text
 from drainer.message import SubMessage
-from drainer.policy.rules.facts import named
+from drainer.model.facts import named
 from drainer.view import figures
 
 

@@ -17,11 +17,11 @@ from tempfile import TemporaryDirectory
 
 from drainer.certify.form import form_of
 from drainer.certify.subject import Subject, again, run
-from drainer.core.identity import identify
 from drainer.errors import DrainerError, SplitFailed
 from drainer.loader import LoadedHandler, describe, split_up
 from drainer.message import Message, SubMessage
 from drainer.model.codec import decode, encode
+from drainer.model.identity import identify
 
 TIMEOUT_S = 120.0
 TASK, ANSWER = "task.pickle", "answer.json"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from drainer.cli.answer import insist_on_yes
 from drainer.cli.groups import option, options
-from drainer.core.plan import OffsetPlan
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import BootstrapMissing, ClientSettings
+from drainer.model.plan import OffsetPlan
 from drainer.ownership import NotOwn, read_own
 from drainer.store.plan_file import SavedPlan
 from drainer.view.plan import show_before_connecting

@@ -21,7 +21,6 @@ from drainer.cli.groups import why_not_by_key
 from drainer.cli.help import options_of
 from drainer.cli.hooks import Lateness, Oversight
 from drainer.control.keys import Keys
-from drainer.core.plan import OffsetPlan
 from drainer.engine.control import Control, typed
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
@@ -30,6 +29,7 @@ from drainer.engine.status import Resuming, Status
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
 from drainer.loader import describe
+from drainer.model.plan import OffsetPlan
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import LocalSettings
 from drainer.operations.drain import drain

@@ -22,8 +22,8 @@ from drainer import mask
 from drainer.cli.answer import LogFormat, answering, speaking
 from drainer.cli.help import proposing, show_all
 from drainer.cli.values import METAVARS
-from drainer.core.naming import option_name
 from drainer.errors import Refused, UsageError
+from drainer.model.naming import option_name
 from drainer.secret import IN_A_URL, may_hide, secret_of
 from drainer.view.terminal import Form, Terminal
 

@@ -13,8 +13,8 @@ import typer
 from drainer.cli.answer import LogFormat
 from drainer.cli.groups import option, options
 from drainer.cli.values import parse_address, parse_duration
-from drainer.core.listed import round_duration
 from drainer.engine.signals import signals_to
+from drainer.model.listed import round_duration
 from drainer.secret import secret_of
 from drainer.view.terminal import Terminal
 

@@ -23,13 +23,13 @@ from drainer.cli.values import (
     parse_rate,
     parse_size,
 )
-from drainer.core.classes import Classes
-from drainer.core.order import Order
 from drainer.engine.control import reason_of
 from drainer.errors import UsageError
 from drainer.loader import load_handler
+from drainer.model.classes import PriorityClasses
 from drainer.model.concurrency import Concurrency
 from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.model.order import Order
 from drainer.model.rate_cap import CapCurve
 from drainer.model.rules import RuleSettings, SkipRule
 from drainer.model.settings import LocalSettings
@@ -371,7 +371,7 @@ class First:
         help="Drain only matches; a resume drains the rest. Repeatable.",
     )
 
-    def over(self, known: Classes | None = None) -> Classes | None:
+    def over(self, known: PriorityClasses | None = None) -> PriorityClasses | None:
         """Those known, with what was said as the next ones; None when nothing was said.
 
         Raises UsageError when an expression can't be understood.
@@ -381,14 +381,14 @@ class First:
         only = bool(self.onlys)
         wheres = tuple(dict.fromkeys(map(str.strip, self.onlys or self.firsts)))
         if wheres == ("none",) and not only:
-            return (known or Classes()).asked((), only=False)
+            return (known or PriorityClasses()).asked((), only=False)
         for where in wheres:
             try:
                 Selection(where)
             except UsageError as error:
                 name = "--only" if only else "--first"
                 raise UsageError(f"{name}: {error}", hint=error.hint) from None
-        return (known or Classes()).asked(wheres, only=only) if wheres else None
+        return (known or PriorityClasses()).asked(wheres, only=only) if wheres else None
 
 
 def _read_rules(path: Path) -> RuleSettings:
@@ -426,7 +426,7 @@ def request_of(
         failures=failing.over(),
         limits=limits,
         rules=rules.over(),
-        classes=first.over() or Classes(),
+        classes=first.over() or PriorityClasses(),
     )
 
 

@@ -20,9 +20,9 @@ from drainer.cli.options import Failing, First, How, HowLong, Reason, Rules, Wha
 from drainer.cli.values import parse_duration, parse_pairs
 from drainer.control import client
 from drainer.control.wire import Answer, Question, decode_status
-from drainer.core.listed import listed
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.model.codec import builtins
+from drainer.model.listed import listed
 from drainer.store.plan_file import PlanPlace, parse_place
 from drainer.view.live import RunningLine, progress_view
 from drainer.view.page import Field, Line, Page

@@ -20,10 +20,10 @@ from typing import Any
 from drainer.control.place import folders_of_users, owner_of, socket_name, sockets
 from drainer.control.server import ANSWER_S, peer
 from drainer.control.wire import About, Answer, Question, decode_status
-from drainer.core.plan import OffsetPlan
 from drainer.engine.status import Status
 from drainer.errors import EXIT_USAGE, DrainerError, Interrupted, Refused, UsageError
 from drainer.model.codec import decode, encode
+from drainer.model.plan import OffsetPlan
 from drainer.ownership import read_own
 from drainer.store.plan_file import PLANS, PlanFile, PlanPlace
 

@@ -11,17 +11,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import chain
 from operator import attrgetter
 
-from drainer.core.claims import ALL, Claims, Elsewhere
-from drainer.core.identity import identify_or_reject
 from drainer.core.lanes import Lanes
 from drainer.core.ledger import Ledger, Load
-from drainer.core.order import LANE_OF, Order
-from drainer.core.parked import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
+from drainer.core.other_claims import OtherClaims
 from drainer.core.payloads import Payloads
-from drainer.core.progress import DONE, Counts, Outcome, Progress
 from drainer.core.remainder import Remainder, Sample
 from drainer.errors import Halted
 from drainer.message import Barrier, Message, ShippedMessage, Stream, SubMessage, Unsplit
+from drainer.model.claims import ALL, Claims
+from drainer.model.identity import identify_or_reject
+from drainer.model.order import LANE_OF, Order
+from drainer.model.parked import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
+from drainer.model.progress import DONE, Counts, Outcome, Progress
 from drainer.model.rules import RuleAccount, RuleSettings
 from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
 
@@ -69,7 +70,7 @@ class Dispatcher:
         parked: Iterable[str] = (),
         selects: Callable[[SubMessage], bool] | None = None,
         rule_filter: RuleFilter | None = None,
-        others: Elsewhere | None = None,
+        others: OtherClaims | None = None,
         named: ParkedLanes = NONE_PARKED,
     ) -> None:
         self.ledgers: dict[int, Ledger] = {}

@@ -11,25 +11,25 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from drainer.core.claims import ALL, ClassMap, Elsewhere, Places, class_selector
 from drainer.core.dispatch import Dispatcher
-from drainer.core.identity import identify_or_reject
 from drainer.core.ledger import Ledger
-from drainer.core.order import Order, lanes_of
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import (
+from drainer.core.other_claims import ClassMap, OtherClaims
+from drainer.core.remainder import Sample, unread_subs
+from drainer.message import Barrier, Message, SubMessage, Unsplit
+from drainer.model.claims import ALL, ShardMap, class_selector
+from drainer.model.identity import identify_or_reject
+from drainer.model.order import Order, lanes_of
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import (
     DONE,
     OTHERWISE,
     Counts,
-    Fates,
     Outcome,
+    OutcomeRanges,
     Progress,
-    RangeSet,
-    join_fates,
-    join_ranges,
+    merge_outcomes,
 )
-from drainer.core.remainder import Sample, unread_subs
-from drainer.message import Barrier, Message, SubMessage, Unsplit
+from drainer.model.ranges import RangeSet, join_ranges
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.selection import Selection
@@ -103,7 +103,7 @@ class FirstDispatcher(Dispatcher):
             plan.parked,
             selects,
             RuleFilter(plan.rules, plan.ruled, plan.joins),
-            Elsewhere(before, Places(order, plan.joins)),
+            OtherClaims(before, ShardMap(order, plan.joins)),
             plan.parked_lanes,
         )
         for ledger in self.ledgers.values():
@@ -238,10 +238,10 @@ class FirstDispatcher(Dispatcher):
         """Of its sub-messages, in this run."""
         return super().tally()[1]
 
-    def _fates_of(self, number: int, news: Progress) -> Fates:
+    def _fates_of(self, number: int, news: Progress) -> OutcomeRanges:
         """Those of all messages, for whoever finishes the rest of them: the worst, if they are too
         many."""
-        fates = join_fates((self._fates.get(number, {}), news.fates))
+        fates = merge_outcomes((self._fates.get(number, {}), news.fates))
         room = FATES_MOST // len(self.ledgers)
         kept = {o: fates[o] for o in (Outcome.UNSPLIT,) if fates.get(o)}  # all: they say what to do
         for outcome in reversed(OTHERWISE):

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Sequence
 
-from drainer.core.progress import (
+from drainer.core.remainder import Sample
+from drainer.message import KeySums, Message
+from drainer.model.progress import (
     DONE,
     OTHERWISE,
     Counts,
     Outcome,
     Partial,
     Progress,
-    Range,
-    RangeSet,
     checksum_keys,
-    fate_of,
-    join_fates,
-    join_ranges,
-    ranges_of,
+    merge_outcomes,
+    outcome_of,
 )
-from drainer.core.remainder import Sample
-from drainer.message import KeySums, Message
+from drainer.model.ranges import Range, RangeSet, join_ranges, ranges_of
 
 PURGE_MIN = 64  # finished messages inside the queue that are not worth purging yet
 PURGE_BYTES_MIN = 1024 * 1024  # nor these, in all
@@ -179,7 +176,7 @@ class Ledger:
         message.part = None
         if self._earlier_partial and offset in self._earlier_partial:
             done = self._recall(message)
-            fate = fate.or_worse(message.part.fate)
+            fate = fate.worse_of(message.part.fate)
             before = (done & own if own else done).bit_count()
             self._subs_before += before
             left -= before
@@ -368,7 +365,7 @@ class Ledger:
             join_ranges(ranges),
             partial,
             *self._counts(pending, subs),
-            join_fates((here, ahead)),
+            merge_outcomes((here, ahead)),
         )
 
     def changes(self) -> Progress | None:
@@ -437,7 +434,7 @@ class Ledger:
                 self._fates[Outcome.UNSPLIT].append(message.offset)
         self.subs_unsplit += part.unsplit and outcome is not Outcome.SKIPPED
         self.subs_otherwise[outcome] += 1
-        part.fate = part.fate.or_worse(outcome)
+        part.fate = part.fate.worse_of(outcome)
 
     def _drop_finished(self) -> None:
         pending = self._pending
@@ -457,8 +454,8 @@ class Ledger:
     def _recall(self, message: Message) -> int:
         known = self._earlier_partial[message.offset]
         part = message.part = PartialMessage(message.sub_keys)
-        known.insist_same(message, message.sub_keys)
+        known.ensure_same(message, message.sub_keys)
         del self._earlier_partial[message.offset]
         part.bits = known.bits
-        part.fate = fate_of(message.offset, self._earlier_fates)
+        part.fate = outcome_of(message.offset, self._earlier_fates)
         return part.bits

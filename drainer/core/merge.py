@@ -13,25 +13,21 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from drainer.core.claims import ALL
-from drainer.core.progress import (
+from drainer.model.claims import ALL
+from drainer.model.codec import Whole
+from drainer.model.progress import (
     OTHERWISE,
     Counts,
-    Fates,
+    OutcomeRanges,
     Partial,
     Progress,
-    Range,
-    RangeSet,
-    decode_ranges,
-    join_fates,
-    join_ranges,
-    subtract,
+    merge_outcomes,
 )
-from drainer.model.codec import JsonRecord, Whole
+from drainer.model.ranges import Range, RangeSet, decode_ranges, join_ranges, subtract
 from drainer.model.rules import RuleAccount
 
 if TYPE_CHECKING:
-    from drainer.core.plan import OffsetPlan
+    from drainer.model.plan import OffsetPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +86,7 @@ def _joined(each: Sequence[Progress]) -> Progress:
     ranges = join_ranges(chain(whole, *(progress.finished for progress in each)))
     finished = RangeSet(ranges)
     open_yet = {offset: partial[offset] for offset in sorted(partial) if offset not in finished}
-    return Progress(0, ranges, open_yet, fates=join_fates(progress.fates for progress in each))
+    return Progress(0, ranges, open_yet, fates=merge_outcomes(progress.fates for progress in each))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,33 +97,6 @@ class Told:
     record: TaskRecord
     count: int
     torn: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StateReference(JsonRecord):
-    """Where the tasks of a drain write, and what of it the plan holds.
-
-    Everything of epochs before ``epoch`` is in the plan, and of deals below ``next`` that are not
-    ``open``. Of the others any part may be: ``counted`` is what the plan's accounts hold of their
-    records, by partition, and ``ruled`` what its account of rules counts of them. ``joins`` are
-    those that claims of waves under way name. ``units`` are messages of these waves that ``split``
-    rejected, by partition: most claims go past one without having anything of it.
-    """
-
-    uri: str
-    epoch: Whole
-    next: Whole
-    open: tuple[Whole, ...] = ()
-    counted: Mapping[Whole, Counts] = field(default_factory=dict)
-    ruled: RuleAccount = field(default_factory=RuleAccount)
-    joins: tuple[Whole, ...] = ()
-    units: Mapping[Whole, str] = field(default_factory=dict)
-
-    def holds(self, epoch: int, deal: int) -> bool:
-        """Whether all that tasks of this deal told is in the plan, and not to be added again."""
-        if epoch != self.epoch:
-            return epoch < self.epoch
-        return deal < self.next and deal not in self.open
 
 
 def fold(plan: OffsetPlan, told: Iterable[TaskRecord]) -> OffsetPlan:
@@ -175,9 +144,9 @@ def fold(plan: OffsetPlan, told: Iterable[TaskRecord]) -> OffsetPlan:
     )
 
 
-def undecided(units: Sequence[Range], fates: Iterable[Fates]) -> tuple[Range, ...]:
+def undecided(units: Sequence[Range], fates: Iterable[OutcomeRanges]) -> tuple[Range, ...]:
     """Those of ``units``, messages that ``split`` rejected, that are not finished by these."""
-    ended = join_fates(fates)
+    ended = merge_outcomes(fates)
     return subtract(units, join_ranges(chain.from_iterable(ended.get(o, ()) for o in OTHERWISE)))
 
 

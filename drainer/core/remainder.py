@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from drainer.core.progress import Range, count, subtract
+from drainer.model.ranges import Range, count, subtract
 
 
 class Sample(NamedTuple):

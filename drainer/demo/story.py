@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from drainer.core.order import Order
 from drainer.demo.emergency import CUSTOMER, UPDATES_PER_MESSAGE, Index, Reindex, values
 from drainer.demo.fill import create_topic, fill
 from drainer.engine.loop import hurried_interpreter
@@ -20,6 +19,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.message import Message, Origin, SubMessage
+from drainer.model.order import Order
 from drainer.model.settings import LocalSettings
 from drainer.operations.drain import drain
 from drainer.operations.examine import examine, insist

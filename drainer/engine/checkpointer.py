@@ -11,14 +11,7 @@ from dataclasses import replace
 from math import inf
 from typing import Protocol
 
-from drainer.core.claims import Claims
-from drainer.core.event import Event
-from drainer.core.joins import Joins
-from drainer.core.latency import Latency, merge_latencies
-from drainer.core.merge import Record, StateReference
-from drainer.core.parked import ParkedLanes
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts, Progress
+from drainer.core.merge import Record
 from drainer.engine.loop import spawn
 from drainer.engine.ports import Held
 from drainer.errors import (
@@ -29,7 +22,14 @@ from drainer.errors import (
     PlanNotWritten,
     StateLost,
 )
+from drainer.model.claims import Claims
+from drainer.model.event import Event
 from drainer.model.failures import FailureSettings
+from drainer.model.joins import Joins
+from drainer.model.latency import Latency, merge_latencies
+from drainer.model.parked import ParkedLanes
+from drainer.model.plan import OffsetPlan, StateReference
+from drainer.model.progress import Counts, Progress
 from drainer.model.rules import RuleAccount
 
 COMMIT_TRIES = 10  # for the last commit, when a broker is slow to answer

@@ -12,12 +12,12 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from drainer.core.naming import option_name
 from drainer.errors import Refused, Signalled, UsageError
 from drainer.escape import printable
 from drainer.model.codec import builtins
 from drainer.model.concurrency import Concurrency
 from drainer.model.failures import FailureSettings, OnFailure
+from drainer.model.naming import option_name
 from drainer.model.settings import LocalSettings
 
 if TYPE_CHECKING:

@@ -12,8 +12,6 @@ from contextlib import suppress
 
 from drainer.core.bundles import Bundle, Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
-from drainer.core.listed import counted, round_duration
-from drainer.core.progress import Outcome
 from drainer.engine.kinds import kind_of
 from drainer.engine.outcome import lanes_parked, left_alone
 from drainer.engine.ports import DeadLetters
@@ -34,6 +32,8 @@ from drainer.handler import Fatal, GiveUp, Retry, Skip
 from drainer.loader import PAST, describe, described, split_failed
 from drainer.message import SubMessage, Unsplit
 from drainer.model.failures import AfterDead, FailureSettings, OnFailure
+from drainer.model.listed import counted, round_duration
+from drainer.model.progress import Outcome
 from drainer.policy.admission import Admission, Rate, Retries
 from drainer.policy.failures import (
     HANDLER,

@@ -21,7 +21,7 @@ from math import exp, log
 from random import Random
 from time import monotonic
 
-from drainer.core.latency import PERCENTILES, Latency
+from drainer.model.latency import PERCENTILES, Latency
 
 SPARSE = 32  # of so many one is measured, on average, while there are many
 EACH_MOST = 500  # measured since the last look: more are many

@@ -9,8 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-from drainer.core.latency import Latency
-from drainer.core.plan import OffsetPlan
 from drainer.engine.checkpointer import Account, Checkpointer
 from drainer.engine.control import Settings
 from drainer.engine.loop import spawn
@@ -29,6 +27,8 @@ from drainer.errors import (
     both,
 )
 from drainer.loader import describe
+from drainer.model.latency import Latency
+from drainer.model.plan import OffsetPlan
 
 STATUS_INTERVAL_S = 0.5
 AT_ONCE_S = 0.5  # what a second Ctrl-C leaves to each step of the end

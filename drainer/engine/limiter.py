@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 
 from drainer.core.dispatch import Dispatcher
-from drainer.core.progress import Outcome
 from drainer.engine.failures import Failures
 from drainer.engine.status import AutoStatus
+from drainer.model.progress import Outcome
 from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
 
 

@@ -13,14 +13,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from drainer.core.claims import ALL
 from drainer.core.dispatch import Dispatcher
 from drainer.core.first import FirstDispatcher
 from drainer.core.lanes import look_ahead
-from drainer.core.latency import Latency
 from drainer.core.ledger import Ledger
-from drainer.core.order import Order
-from drainer.core.plan import OffsetPlan
+from drainer.core.other_claims import other_claims
 from drainer.engine.control import Settings
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
@@ -39,7 +36,11 @@ from drainer.engine.watchdog import Watchdog
 from drainer.errors import HandleFailed, RecordsDeleted, ThreadsOverdue, both
 from drainer.handler import Context
 from drainer.loader import describe
+from drainer.model.claims import ALL
 from drainer.model.concurrency import Concurrency
+from drainer.model.latency import Latency
+from drainer.model.order import Order
+from drainer.model.plan import OffsetPlan
 from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.failures import Totals
 from drainer.policy.rules.rule_filter import RuleFilter
@@ -84,7 +85,7 @@ class LocalDrain:
             plan.parked,
             self._handler.selects,
             RuleFilter(plan.rules, plan.ruled, plan.joins),
-            plan.elsewhere(held.class_maps),
+            other_claims(plan, held.class_maps),
             plan.parked_lanes,
         )
 

@@ -9,12 +9,12 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from drainer.core.dispatch import Dispatcher
-from drainer.core.latency import Latency
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts
 from drainer.core.remainder import Remainder
 from drainer.engine.latencies import Latencies
 from drainer.engine.status import NO_LOAD, CapStatus, Load, PartitionStatus, RuleStatus, Status
+from drainer.model.latency import Latency
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Counts
 from drainer.model.rate_cap import Cap
 from drainer.policy.rate_cap import RateLimiter
 

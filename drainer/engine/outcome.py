@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from drainer.core.progress import Counts
 from drainer.engine.ports import Held
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
@@ -14,6 +13,7 @@ from drainer.errors import (
     LanesParked,
     account_wrong,
 )
+from drainer.model.progress import Counts
 
 _STATUS_OF = {
     EXIT_DONE: "done",

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from drainer.core.claims import ClassMap
 from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import Record
-from drainer.core.plan import OffsetPlan
+from drainer.core.other_claims import ClassMap
 from drainer.engine.control import Control
 from drainer.engine.pump import Batch
 from drainer.engine.runtime import THIS_PROCESS, Runtime
@@ -19,6 +18,7 @@ from drainer.handler import Writer
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
 from drainer.model.failures import FailureSettings
+from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.policy.rate_cap import RateLimiter
 

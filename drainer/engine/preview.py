@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from drainer.core.bundles import Bundling
-from drainer.core.plan import OffsetPlan
-from drainer.core.transaction import HeldBack
 from drainer.model.codec import JsonRecord, builtins
 from drainer.model.concurrency import Concurrency
+from drainer.model.plan import OffsetPlan
 from drainer.model.rate_cap import Cap
+from drainer.model.transaction import OpenTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Preview:
     bundling: Bundling | None = None  # when the handler takes several sub-messages at once
     engine: EngineChoice = EngineChoice()
     cap: Cap | None = None  # of what is read, at the messages' mean size
-    held: tuple[HeldBack, ...] = ()  # by open transactions, behind its end
+    held: tuple[OpenTransaction, ...] = ()  # by open transactions, behind its end
 
     @property
     def offsets(self) -> int:

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from drainer.core.event import Event, clock
-from drainer.core.latency import Latency
-from drainer.core.parked import NONE_PARKED, ParkedLanes
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts, Range
-from drainer.core.transaction import HeldBack
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, EXIT_UNRESUMABLE, DrainerError, Unresumable
 from drainer.escape import command
 from drainer.model.codec import JsonRecord, Whole, builtins
+from drainer.model.event import Event, clock
+from drainer.model.latency import Latency
+from drainer.model.parked import NONE_PARKED, ParkedLanes
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Counts
+from drainer.model.ranges import Range
+from drainer.model.transaction import OpenTransaction
 from drainer.policy.rules.rule_filter import RuleFilter
 
 
@@ -424,7 +425,7 @@ class Summary:
     engine_counts: Mapping[str, int] = field(default_factory=dict)  # what it adds to that
     read_cap: CapStatus | None = None  # with --broker-limits
     write_cap: CapStatus | None = None
-    held: tuple[HeldBack, ...] = ()  # by open transactions that the backlog ends at
+    held: tuple[OpenTransaction, ...] = ()  # by open transactions that the backlog ends at
     history: tuple[Event, ...] = ()  # of the plan
     classes: tuple[ClassStatus, ...] = ()
     eta_s: float | None = None  # what the rest would have taken

@@ -10,8 +10,6 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from drainer.core.event import Deed, Event
-from drainer.core.listed import counted, round_duration
 from drainer.engine.control import (
     Asked,
     Change,
@@ -27,6 +25,8 @@ from drainer.engine.status import DeadlineStatus, Paused, Status
 from drainer.errors import DrainerError, Refused, Signalled
 from drainer.loader import describe
 from drainer.model.concurrency import Concurrency
+from drainer.model.event import Event, EventKind
+from drainer.model.listed import counted, round_duration
 
 if TYPE_CHECKING:
     from drainer.engine.lifecycle import Lifecycle
@@ -100,7 +100,7 @@ class Steering:
             over_s = inf if self.paused is None or self._drain.is_ending else self._unpause_s
             if self._runtime.monotonic() >= over_s:
                 self._unpause(
-                    self._event(Deed.UNPAUSED, details=("the time of its pause is over",))
+                    self._event(EventKind.UNPAUSED, details=("the time of its pause is over",))
                 )
             for asked in self._held.control.taken():
                 if isinstance(asked.request, Change):
@@ -129,7 +129,7 @@ class Steering:
         first = self._drain.first
         done = "done" if first is None else f"done with what comes first, {first}"
         how = done if cause is None else str(cause)
-        return Event(self._runtime.now(), Deed.ENDED, by, reason, (how,))
+        return Event(self._runtime.now(), EventKind.ENDED, by, reason, (how,))
 
     async def _do(self, asked: Asked) -> tuple[str, ...]:
         """What was done, in words. Raises Refused."""
@@ -146,7 +146,7 @@ class Steering:
             case Unpause():
                 if self.paused is None:
                     return ("the drain is not paused",)
-                self._unpause(self._event(Deed.UNPAUSED, asked))
+                self._unpause(self._event(EventKind.UNPAUSED, asked))
                 return ("unpaused",)
             case Change():
                 raise AssertionError("changes are made by another task")
@@ -163,7 +163,7 @@ class Steering:
             ends = self._runtime.wall() + timedelta(seconds=for_s)
             until = ends.isoformat(timespec="milliseconds")
         details = () if for_s is None else (f"for {round_duration(for_s)}",)
-        self.paused = Paused(self._event(Deed.PAUSED, asked, details), until)
+        self.paused = Paused(self._event(EventKind.PAUSED, asked, details), until)
         self._drain.hold_back()  # from this answer on
         self._note(self.paused.event)
 
@@ -189,11 +189,11 @@ class Steering:
         await self._drain.change(wanted)
         self.settings = wanted
         self._held.control.changed = wanted.typed(self._held.running)
-        self._note(self._event(Deed.CHANGED, asked, details))
+        self._note(self._event(EventKind.CHANGED, asked, details))
         return details
 
     def _event(
-        self, what: Deed, asked: Asked | None = None, details: tuple[str, ...] = ()
+        self, what: EventKind, asked: Asked | None = None, details: tuple[str, ...] = ()
     ) -> Event:
         by, reason = (self._runtime.user(), None) if asked is None else (asked.by, asked.reason)
         return Event(self._runtime.now(), what, by, reason, details)

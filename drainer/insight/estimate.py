@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from drainer.core.order import Order
 from drainer.engine.loop import hurried_interpreter
 from drainer.engine.preview import PROCESS, SPARK, EngineName
 from drainer.insight.first import FirstForecast, forecast_first
@@ -21,6 +20,7 @@ from drainer.loader import writes_records
 from drainer.mask import key_repr, masking
 from drainer.model.codec import builtins
 from drainer.model.concurrency import Concurrency
+from drainer.model.order import Order
 from drainer.model.settings import LocalSettings
 from drainer.operations.start import Request
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from drainer.core.first import LaneFilter
-from drainer.core.order import Order, lanes_of
 from drainer.insight.forecast.forecast import Forecast, Setting, bounds_of
 from drainer.insight.forecast.workload import Workload
 from drainer.message import Barrier, SubMessage
+from drainer.model.order import Order, lanes_of
 from drainer.policy.rules.selection import Selection
 
 

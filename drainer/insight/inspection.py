@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from drainer.core.transaction import HeldBack
 from drainer.engine.status import RuleStatus
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.insight.retention import (
@@ -31,6 +30,7 @@ from drainer.kafka.spans import Span, read_spans
 from drainer.loader import LoadedHandler
 from drainer.model.codec import builtins
 from drainer.model.rules import RuleSettings
+from drainer.model.transaction import OpenTransaction
 
 SAMPLE_MESSAGES, SAMPLE_MOST = 20_000, 500_000  # a sample lies in memory, half a KiB a message
 AGE_BINS = 10
@@ -116,7 +116,7 @@ class Inspection:
     failures: SplitFailures | None  # of ``split``; None when there were none
     rule_status: RuleStatus = field(default_factory=RuleStatus)
     remarks: tuple[str, ...] = ()  # on its bounds: what is lost, what is assumed, what is held back
-    held: tuple[HeldBack, ...] = ()  # what open transactions keep behind its end
+    held: tuple[OpenTransaction, ...] = ()  # what open transactions keep behind its end
 
     @property
     def offsets(self) -> int:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from drainer.core.listed import counted, listed
-from drainer.core.plan import OffsetPlan
-from drainer.core.transaction import HeldBack, describe_held
 from drainer.errors import OffsetMissing, Refused, UsageError
 from drainer.kafka.cluster import Cluster, LogBounds
 from drainer.kafka.settings import Isolation
+from drainer.model.listed import counted, listed
+from drainer.model.plan import OffsetPlan
+from drainer.model.transaction import OpenTransaction, describe_open_transactions
 
 _TIME_HINT = "Write a time as @2026-11-20T18:00 (local) or @2026-11-20T18:00Z (UTC)."
 
@@ -85,7 +85,7 @@ class Backlog:
     isolation: Isolation
     partitions: Mapping[int, PartitionBacklog]
     remarks: tuple[str, ...] = ()
-    held: tuple[HeldBack, ...] = ()
+    held: tuple[OpenTransaction, ...] = ()
 
     @property
     def offsets(self) -> int:
@@ -180,7 +180,7 @@ def freeze(
         for n, log in logs.items()
     }
     if held := held_back(topic, logs, ends):
-        remarks.append(describe_held(held))
+        remarks.append(describe_open_transactions(held))
     return Backlog(cluster.cluster_id, topic, info.topic_id, isolation, taken, tuple(remarks), held)
 
 
@@ -205,13 +205,13 @@ def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
 
 def held_back(
     topic: str, logs: Mapping[int, LogBounds], ends: Mapping[int, int]
-) -> tuple[HeldBack, ...]:
+) -> tuple[OpenTransaction, ...]:
     """Where ``ends``, by partition, are at an open transaction: what stands behind it.
 
     ``logs`` are the bounds as the isolation level shows them.
     """
     return tuple(
-        HeldBack(topic, number, log.end, log.high_watermark - log.end)
+        OpenTransaction(topic, number, log.end, log.high_watermark - log.end)
         for number, log in sorted(logs.items())
         if ends[number] == log.end < log.high_watermark
     )

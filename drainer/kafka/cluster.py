@@ -22,7 +22,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 )
 from confluent_kafka.cimpl import NewTopic
 
-from drainer.core.listed import listed
 from drainer.errors import BrokerUnreachable, GroupActive, Refused, RightMissing, TopicMissing
 from drainer.kafka.answers import (
     FORBIDDEN,
@@ -38,6 +37,7 @@ from drainer.kafka.coordinator import CoordinatorProcess
 from drainer.kafka.log import url_safe
 from drainer.kafka.offsets import OffsetClient
 from drainer.kafka.settings import ClientSettings
+from drainer.model.listed import listed
 
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]

@@ -17,10 +17,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from drainer.core.claims import ALL
-from drainer.core.identity import identify_or_reject
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Range, Ranges, encode_ranges, intersect, join_ranges
+from drainer.core.other_claims import other_claims
 from drainer.engine.loop import event_loop
 from drainer.errors import DrainerError, PlanRefused, RecordNotWritten, Refused, RightMissing
 from drainer.escape import command, printable
@@ -30,7 +27,11 @@ from drainer.kafka.writer import TopicWriter
 from drainer.letters.reading import read_letters
 from drainer.message import Message
 from drainer.model import codec
+from drainer.model.claims import ALL
 from drainer.model.codec import JsonRecord, Whole
+from drainer.model.identity import identify_or_reject
+from drainer.model.plan import OffsetPlan
+from drainer.model.ranges import Range, Ranges, encode_ranges, intersect, join_ranges
 from drainer.operations.engine import HeldDrain
 from drainer.policy.dead_letter import FORMAT as LETTER
 from drainer.policy.dead_letter import RECEIPT
@@ -140,14 +141,14 @@ def finished_in(cluster: Cluster, plan: OffsetPlan, split: Split | None) -> _Fin
     """
     known = plan.claims[ALL].items()
     found = {n: [r for r in ((0, each.watermark), *each.finished) if r[1]] for n, each in known}
-    elsewhere = plan.elsewhere()
-    if elsewhere is not None and split is not None:
+    others = other_claims(plan)
+    if others is not None and split is not None:
         for message in read_letters(cluster, plan.topic, since=plan.watermarks):
             number, offset = message.partition, message.offset
             if number not in found or offset >= plan.partitions[number].end:
                 continue
             subs, _ = identify_or_reject(message, split(message))
-            if elsewhere.finished(message, subs) == (1 << len(subs)) - 1:
+            if others.finished(message, subs) == (1 << len(subs)) - 1:
                 _add(found[number], [(offset, offset + 1)], message)
     return {n: join_ranges(ranges) for n, ranges in found.items()}
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from drainer.core.claims import ALL
-from drainer.core.listed import counted, name_lost
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import RangeSet
 from drainer.errors import Refused, RightMissing
 from drainer.kafka.cluster import Cluster
 from drainer.letters.reading import read_letters
 from drainer.letters.receipts import ONLY_HERE, finished_in, redrive_progress, taking_in
+from drainer.model.claims import ALL
+from drainer.model.listed import counted, name_lost
+from drainer.model.plan import OffsetPlan
+from drainer.model.ranges import RangeSet
 from drainer.model.redrive import RedriveSettings
 from drainer.model.settings import LocalSettings
 from drainer.operations.examine import same_records

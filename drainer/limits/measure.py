@@ -13,7 +13,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from drainer.core.listed import listed
 from drainer.engine.signals import signals_to
 from drainer.errors import (
     BrokerUnreachable,
@@ -41,6 +40,7 @@ from drainer.limits.kafka.traffic import Places, payload_sample
 from drainer.limits.search.boundary import Limits, LimitSettings
 from drainer.limits.search.trial import End
 from drainer.limits.trials import LimitsStatus, Traffic, Trials
+from drainer.model.listed import listed
 
 
 @dataclass(frozen=True, slots=True)

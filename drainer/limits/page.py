@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from drainer.core.listed import listed
 from drainer.limits.search.boundary import Boundary, Limits, as_json
 from drainer.limits.search.trial import End
 from drainer.limits.view import between, decided_by, ended, traffic_words
+from drainer.model.listed import listed
 from drainer.view import figures
 from drainer.view.page import Cell, Column, Curve, Curves, Field, Line, Page, Table, Tone, section
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drainer.core.listed import listed
 from drainer.limits.measure import PreparedLimits
 from drainer.limits.search.boundary import Boundary, Limits, LimitSettings
 from drainer.limits.search.trial import End, Point, Signals, Verdict
 from drainer.limits.trials import USUAL_TRIALS, LimitsStatus, usual_s
+from drainer.model.listed import listed
 from drainer.view import figures
 from drainer.view.live import RunningLine
 from drainer.view.page import Field, Line, Tone

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from drainer.core.progress import ENDS
 from drainer.engine.status import Metric, Row, Status, at
 from drainer.escape import encodable
+from drainer.model.progress import ENDS
 
 COMMON_LABELS = ("topic", "group")
 QUANTILES = (0.5, 0.95, 0.99)

@@ -10,7 +10,6 @@ from functools import partial
 from drainer import wings
 from drainer.control.server import ControlServer
 from drainer.control.wire import About
-from drainer.core.plan import OffsetPlan
 from drainer.engine.control import Control
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.status import Resuming, Status, Summary
@@ -21,6 +20,7 @@ from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.commit import Committer
 from drainer.kafka.lock import GroupLock
 from drainer.model.failures import FailureSettings
+from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.operations.engine import HeldDrain
 from drainer.operations.examine import added_partitions

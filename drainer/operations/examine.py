@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from drainer.core.listed import counted, listed, name_lost
-from drainer.core.plan import OffsetPlan
 from drainer.errors import DrainerError, GroupActive, LogCut, PlanRefused, TopicMissing
 from drainer.escape import command
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.loss import LogCheck
+from drainer.model.listed import counted, listed, name_lost
+from drainer.model.plan import OffsetPlan
 from drainer.operations.group import check_inactive
 from drainer.store.plan_file import LoadedPlan
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from drainer.core.plan import OffsetPlan
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock
+from drainer.model.plan import OffsetPlan
 from drainer.store.plan_file import LoadedPlan, SavedPlan
 
 

@@ -11,10 +11,6 @@ from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from drainer.core.claims import ALL
-from drainer.core.order import Order
-from drainer.core.plan import OffsetPlan, PartitionPlan
-from drainer.core.progress import Progress
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import DeadLetters, Held, NoCommitter, Ports
 from drainer.engine.pump import Batch
@@ -22,7 +18,11 @@ from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
 from drainer.loader import LoadedHandler
 from drainer.message import Message
+from drainer.model.claims import ALL
 from drainer.model.failures import FailureSettings
+from drainer.model.order import Order
+from drainer.model.plan import OffsetPlan, PartitionPlan
+from drainer.model.progress import Progress
 from drainer.model.settings import LocalSettings
 from drainer.store.plan_file import PlanFile
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from drainer.core.latency import merge_latencies
-from drainer.core.listed import counted, listed
 from drainer.engine.outcome import concluded, goes_on
 from drainer.engine.status import (
     CLASS_DONE,
@@ -20,6 +18,8 @@ from drainer.engine.status import (
     Summary,
 )
 from drainer.errors import ClassWaits, DrainerError, Interrupted, Refused, Signalled
+from drainer.model.latency import merge_latencies
+from drainer.model.listed import counted, listed
 from drainer.operations.engine import IN_PROCESS, Engine, HeldDrain, InProcess
 from drainer.operations.start import anew
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from drainer.core.event import Deed, Event
-from drainer.core.plan import OffsetPlan
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import (
     BrokerUnreachable,
@@ -17,6 +15,8 @@ from drainer.errors import (
 )
 from drainer.escape import command
 from drainer.kafka.cluster import Cluster
+from drainer.model.event import Event, EventKind
+from drainer.model.plan import OffsetPlan
 from drainer.operations.examine import insist_on_place
 from drainer.operations.group import holding
 from drainer.store.plan_file import LoadedPlan, SavedPlan
@@ -105,7 +105,7 @@ def _move(
                 hint="Find and stop the other writer first.",
             )
     plan = _committed(plan, targets, plan.generation + 1)
-    file.write(plan.noting(_event(Deed.UNDONE, reason, plan.committed)))
+    file.write(plan.noting(_event(EventKind.UNDONE, reason, plan.committed)))
 
 
 def _committed(
@@ -118,7 +118,7 @@ def _committed(
     return replace(plan, partitions=partitions, updated=THIS_PROCESS.now(), generation=generation)
 
 
-def _event(what: Deed, reason: str | None, offsets: Mapping[int, int | None] = {}) -> Event:
+def _event(what: EventKind, reason: str | None, offsets: Mapping[int, int | None] = {}) -> Event:
     return Event(THIS_PROCESS.now(), what, THIS_PROCESS.user(), reason, offsets=offsets)
 
 
@@ -146,7 +146,7 @@ def take_plan(
             )
         plan = replace(seen.plan, handler=handler or seen.plan.handler)
         plan = replace(plan, generation=seen.last_generation + 1, updated=THIS_PROCESS.now())
-        target.write(plan.noting(_event(Deed.TAKEN, reason)))
+        target.write(plan.noting(_event(EventKind.TAKEN, reason)))
     except PlanNotWritten as error:
         raise PlanRefused(
             str(error), hint=f"Write it elsewhere: {command('plan take', file.path)} --to FILE"

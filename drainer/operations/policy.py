@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from drainer.core.plan import OffsetPlan
 from drainer.engine.ports import Told
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.workers import TimedOut
@@ -23,6 +22,7 @@ from drainer.kafka.dead_topic import (
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage, Unsplit
 from drainer.model.failures import AfterDead, FailureSettings
+from drainer.model.plan import OffsetPlan
 from drainer.model.rules import RuleSettings
 from drainer.policy.dead_letter import dead_letter, default_dead_letter_topic
 from drainer.policy.redrive import Redriven

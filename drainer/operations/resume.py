@@ -5,13 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from drainer.core.claims import class_of
-from drainer.core.classes import Classes
-from drainer.core.event import Deed, Event
-from drainer.core.listed import name_lost
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Range
-from drainer.core.transaction import describe_held
 from drainer.engine.preview import PartitionAction
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import PlanRefused
@@ -19,9 +12,16 @@ from drainer.kafka.backlog import held_back
 from drainer.kafka.cluster import Cluster
 from drainer.loader import LoadedHandler, load_handler
 from drainer.mask import mask_text
+from drainer.model.claims import class_of
+from drainer.model.classes import PriorityClasses
+from drainer.model.event import Event, EventKind
 from drainer.model.failures import AfterDead, FailureSettings
+from drainer.model.listed import name_lost
+from drainer.model.plan import OffsetPlan
+from drainer.model.ranges import Range
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
+from drainer.model.transaction import describe_open_transactions
 from drainer.operations.examine import changes, examine, group_offsets, insist
 from drainer.operations.policy import settle_policy
 from drainer.operations.start import Prepared, resumed, safe
@@ -37,7 +37,7 @@ def prepare_resume(
     failures: FailureSettings | None = None,
     plan: OffsetPlan | None = None,
     rules: RuleSettings | None = None,
-    classes: Classes | None = None,
+    classes: PriorityClasses | None = None,
     *,
     accept_gap: bool = False,
     same_split: bool = False,
@@ -91,7 +91,7 @@ def prepare_resume(
         state=None,  # this process has no tasks, and the plan has what others reported
     )
     who, words = runtime.user(), rules.in_words
-    event = Event(runtime.now(), Deed.RESUMED, who, running.reason, words, begun.committed)
+    event = Event(runtime.now(), EventKind.RESUMED, who, running.reason, words, begun.committed)
     return safe(
         resumed(begun, event),
         handler,
@@ -113,7 +113,7 @@ def prepare_resume(
         warnings=(
             *loaded.repeats,
             *_gap_warning(gaps),
-            *([describe_held(held)] if held else []),
+            *([describe_open_transactions(held)] if held else []),
             *policy.warnings,
             *_parked_warning(parked),
             *changes(cluster, plan, committed),

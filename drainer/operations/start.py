@@ -6,14 +6,6 @@ import secrets
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from drainer.core.claims import ALL
-from drainer.core.classes import Classes
-from drainer.core.event import Deed, Event
-from drainer.core.listed import listed
-from drainer.core.order import Order
-from drainer.core.plan import OffsetPlan, PartitionPlan
-from drainer.core.progress import Counts, Progress
-from drainer.core.transaction import HeldBack
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.status import PartitionResult, Summary
@@ -30,12 +22,20 @@ from drainer.kafka.backlog import (
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.lock import lock_group
 from drainer.loader import LoadedHandler
+from drainer.model.claims import ALL
+from drainer.model.classes import PriorityClasses
 from drainer.model.concurrency import Concurrency
+from drainer.model.event import Event, EventKind
 from drainer.model.failures import FailureSettings
+from drainer.model.listed import listed
+from drainer.model.order import Order
+from drainer.model.plan import OffsetPlan, PartitionPlan
+from drainer.model.progress import Counts, Progress
 from drainer.model.rate_cap import CapCurve
 from drainer.model.redrive import RedriveSettings
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
+from drainer.model.transaction import OpenTransaction
 from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.group import check_inactive
 from drainer.operations.policy import Policy, settle_policy
@@ -69,7 +69,7 @@ class Request:
     redrive: RedriveSettings | None = None
     rules: RuleSettings = field(default_factory=RuleSettings)
     limits: CapCurve | None = None  # what the brokers tolerate, for an estimate
-    classes: Classes = field(default_factory=Classes)
+    classes: PriorityClasses = field(default_factory=PriorityClasses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def safe(
     partitions: tuple[PartitionAction, ...],
     checks: tuple[str, ...],
     warnings: tuple[str, ...],
-    held: tuple[HeldBack, ...],
+    held: tuple[OpenTransaction, ...],
     resumes: bool = False,
 ) -> Prepared:
     """A drain that was found safe, with its preview."""
@@ -266,7 +266,7 @@ def _new_plan(
         redrive=request.redrive,
         rules=request.rules,
         history=(
-            Event(created, Deed.BEGUN, runtime.user(), reason, request.rules.in_words, found),
+            Event(created, EventKind.BEGUN, runtime.user(), reason, request.rules.in_words, found),
         ),
         classes=request.classes,
     ).begun()

@@ -8,14 +8,14 @@ from typing import Annotated, Any, cast
 
 from msgspec import Meta
 
-from drainer.core.identity import is_sub_key
-from drainer.core.naming import name_of
 from drainer.errors import NotADeadLetter, OtherFormat
 from drainer.escape import encodable
 from drainer.mask import MASKED, key_repr, mask_text, masking
 from drainer.message import Barrier, HeadersUnreadable, Message, Origin, SubMessage, Unsplit
 from drainer.model import codec
 from drainer.model.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
+from drainer.model.identity import is_sub_key
+from drainer.model.naming import name_of
 from drainer.model.redrive import LetterFilter
 from drainer.policy.exact_json import (
     Encoding,

@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from drainer.core.identity import identify_or_reject
-from drainer.core.order import keys_of
 from drainer.errors import NotADeadLetter, OtherFormat
 from drainer.message import Barrier, Message, SubMessage, Unsplit
+from drainer.model.identity import identify_or_reject
+from drainer.model.order import keys_of
 from drainer.model.redrive import RedriveSettings
 from drainer.policy.dead_letter import TYPE_CHARACTERS, Letter, read_letter
 

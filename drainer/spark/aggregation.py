@@ -10,24 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from drainer.core.claims import ALL, Claims, joins_of
-from drainer.core.merge import StateReference, TaskRecord, count_in, undecided
-from drainer.core.parked import ParkedLanes
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import (
-    OTHERWISE,
-    Counts,
-    Fates,
-    Progress,
-    Range,
-    count,
-    encode_ranges,
-    intersect,
-    join_fates,
-    join_ranges,
-    subtract,
-)
+from drainer.core.merge import TaskRecord, count_in, undecided
 from drainer.errors import account_wrong
+from drainer.model.claims import ALL, Claims, joins_of
+from drainer.model.parked import ParkedLanes
+from drainer.model.plan import OffsetPlan, StateReference
+from drainer.model.progress import OTHERWISE, Counts, OutcomeRanges, Progress, merge_outcomes
+from drainer.model.ranges import Range, count, encode_ranges, intersect, join_ranges, subtract
 from drainer.model.rules import RuleAccount, asked_beyond, greater
 from drainer.spark.records import Head
 from drainer.store.remote import kept
@@ -45,7 +34,7 @@ class _Stretch:
     marks: dict[str, int]  # up to where each claim has finished all that it has
     left: Sequence[Range]  # messages that not all claims are known to have finished
     messages: Counts  # the account of all
-    fates: dict[str, Fates]  # of those that are left, by claim
+    fates: dict[str, OutcomeRanges]  # of those that are left, by claim
     units: Sequence[Range] = ()  # messages that ``split`` rejected
     # What claims finished beyond their marks, whose deals have ended before that was all.
     beyond: dict[str, Progress] = field(default_factory=dict)
@@ -60,9 +49,9 @@ class _Stretch:
             join_ranges((*below, *self.beyond[claim].finished)) if claim in self.beyond else below
         )
 
-    def add_fates(self, claim: str, fates: Fates) -> None:
+    def add_fates(self, claim: str, fates: OutcomeRanges) -> None:
         """Of a claim's messages; what is known of them already may be among these."""
-        self.fates[claim] = join_fates((self.fates.get(claim, {}), fates))
+        self.fates[claim] = merge_outcomes((self.fates.get(claim, {}), fates))
 
     def reach(self) -> None:
         """Accounts for the messages that all claims are past."""
@@ -82,7 +71,7 @@ class _Stretch:
         ended = intersect(self.left, finished)
         self.finished, self.left = finished, subtract(self.left, finished)
         over, counts = count(ended), {}
-        fates = join_fates(self.fates.values())
+        fates = merge_outcomes(self.fates.values())
         for outcome in reversed(OTHERWISE):  # the worst first
             found = intersect(ended, fates.get(outcome, ()))
             counts[outcome.value] = count(found)
@@ -193,7 +182,7 @@ class Aggregation:
                 {claim: start for claim, of_claim in subs.items() if n in of_claim},
                 left,
                 Counts(read, pending=read),
-                {ALL: join_fates(before)},
+                {ALL: merge_outcomes(before)},
                 units.get(n, ()),
             )
         self._waves[number] = _Wave(stretches, subs, set(subs))

@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame, SparkSession
 from drainer.cli.connecting import connect
 from drainer.cli.engines import Engines
 from drainer.cli.options import NEW_DRAIN
-from drainer.core.order import Order
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.status import Summary
 from drainer.errors import DrainerError, PlanRefused, Refused
@@ -28,6 +27,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler, as_handler, load_handler
 from drainer.model.concurrency import Concurrency
 from drainer.model.failures import FailureSettings
+from drainer.model.order import Order
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
 from drainer.operations.drain import drain as run_drain

@@ -15,8 +15,6 @@ from functools import partial
 from time import monotonic
 
 from drainer.blocking import blocking_call
-from drainer.core.latency import Latency
-from drainer.core.plan import OffsetPlan
 from drainer.engine.control import Settings
 from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.limiter import auto_status
@@ -25,6 +23,8 @@ from drainer.engine.outcome import given_up_before, not_closed
 from drainer.engine.status import CapStatus, FailureStatus, Status, Summary
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled, both
 from drainer.model.concurrency import Concurrency
+from drainer.model.latency import Latency
+from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.operations.engine import HeldDrain
 from drainer.policy.failures import Totals

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from drainer.cli.engines import Engines
-from drainer.core.order import Order
-from drainer.core.plan import OffsetPlan
 from drainer.engine.preview import PROCESS, SPARK, EngineChoice
 from drainer.errors import Refused
+from drainer.model.order import Order
+from drainer.model.plan import OffsetPlan
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
 from drainer.spark.chunk import why_whole

@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 from pyspark import TaskContext
 
-from drainer.core.claims import ALL
 from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import TaskRecord
-from drainer.core.plan import OffsetPlan, PartitionPlan
-from drainer.core.progress import Progress
 from drainer.engine.ports import Held, NoCommitter, Ports
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Interrupted, LanesParked, LockLost
 from drainer.message import Origin, ShippedMessage, Stream
+from drainer.model.claims import ALL
+from drainer.model.plan import OffsetPlan, PartitionPlan
+from drainer.model.progress import Progress
 from drainer.model.settings import LocalSettings
 from drainer.operations.policy import letter_writers
 from drainer.policy.failures import Totals

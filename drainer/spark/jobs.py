@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 
-from drainer.core.joins import Joins
-from drainer.core.progress import Range
 from drainer.errors import BrokerUnreachable, Halted, Interrupted, Refused, StateRefused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import recreated
+from drainer.model.joins import Joins
+from drainer.model.ranges import Range
 from drainer.spark.chunk import Row
 from drainer.spark.failure import SparkBroke, carrying, spark_failures
 from drainer.spark.handling import DOES_IT_SHUFFLE, Handling, Placing

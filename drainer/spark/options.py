@@ -13,8 +13,6 @@ from typing import Any
 import msgspec
 from pyspark import SparkFiles
 
-from drainer.core.listed import listed
-from drainer.core.progress import cut
 from drainer.errors import Refused, UsageError
 from drainer.kafka.backlog import (
     COMMITTED,
@@ -30,6 +28,8 @@ from drainer.kafka.backlog import (
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import BOOTSTRAP, ISOLATION, ClientSettings
 from drainer.message import Origin
+from drainer.model.listed import listed
+from drainer.model.ranges import cut
 from drainer.spark.settings import MOST_TASKS
 
 READER = "drainer-spark"  # the name of a group without members

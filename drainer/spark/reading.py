@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from time import monotonic
 
 from drainer.blocking import blocking_call
-from drainer.core.joins import JOINS_MOST, Components, Joins
-from drainer.core.order import Order
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Range, count
 from drainer.engine.meter import capped
 from drainer.engine.status import CapStatus
 from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, SplitFailed
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
+from drainer.model.joins import JOINS_MOST, Components, Joins
+from drainer.model.order import Order
+from drainer.model.plan import OffsetPlan
+from drainer.model.ranges import Range, count
 from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.schedule import HOT

@@ -15,24 +15,16 @@ from typing import Any
 
 import msgspec
 
-from drainer.core.claims import ALL, Claims
-from drainer.core.latency import Latency
 from drainer.core.merge import Record, TaskRecord
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import (
-    Counts,
-    Fates,
-    Outcome,
-    Progress,
-    Range,
-    Ranges,
-    join_fates,
-    join_ranges,
-)
 from drainer.engine.status import NO_LOAD, FailureStatus, Load
 from drainer.errors import DrainerError, StateLost
 from drainer.message import Stream
+from drainer.model.claims import ALL, Claims
 from drainer.model.codec import Whole
+from drainer.model.latency import Latency
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Counts, Outcome, OutcomeRanges, Progress, merge_outcomes
+from drainer.model.ranges import Range, Ranges, join_ranges
 from drainer.model.rules import RuleAccount
 from drainer.spark.lending import Borrowed
 from drainer.spark.objects import Objects
@@ -176,7 +168,7 @@ class TaskRecords:
         self._starts = streams.claims({n: Progress(start) for n, start in starts.items()})
         self._counts: dict[int, Counts] = {}  # by partition, with those of earlier attempts
         self._counted: dict[int, Counts] = {}  # by stream, of this one
-        self._fates: dict[int, Fates] = {}  # by stream, all that were reported
+        self._fates: dict[int, OutcomeRanges] = {}  # by stream, all that were reported
         self._status_due_s = 0.0
         self._changed = threading.Condition()
         self._appended = 0  # records, whether they are there or on the way
@@ -276,7 +268,7 @@ class TaskRecords:
                 self._counted[stream] = found.sub_messages
                 if found.fates:
                     known = self._fates.get(stream, {})
-                    self._fates[stream] = join_fates((known, found.fates))
+                    self._fates[stream] = merge_outcomes((known, found.fates))
             if whole:
                 changes = {
                     stream: replace(found, fates=self._fates.get(stream, {}))

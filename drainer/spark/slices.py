@@ -12,15 +12,17 @@ from zlib import crc32
 
 import msgspec
 
-from drainer.core.claims import ALL, Claims, Elsewhere, Places, place_of
-from drainer.core.identity import identify, identify_or_reject
-from drainer.core.joins import JOINS_MOST, Components, Joins
-from drainer.core.order import LANE_OF, Order
-from drainer.core.progress import Partial, Progress, Range, RangeSet, ranges_of
+from drainer.core.other_claims import OtherClaims
 from drainer.kafka.spans import read_range
 from drainer.loader import PAST, split_failed, split_or_reject
 from drainer.message import Barrier, KeySums, Message, Origin, SubMessage, Unsplit
+from drainer.model.claims import ALL, Claims, ShardMap, key_hash
 from drainer.model.failures import FailureSettings, OnFailure
+from drainer.model.identity import identify, identify_or_reject
+from drainer.model.joins import JOINS_MOST, Components, Joins
+from drainer.model.order import LANE_OF, Order
+from drainer.model.progress import Partial, Progress
+from drainer.model.ranges import Range, RangeSet, ranges_of
 from drainer.model.rules import RuleSettings
 from drainer.policy.rate_cap import RateLimiter
 from drainer.policy.redrive import selects
@@ -109,11 +111,11 @@ class _SliceReader:
         self._finished = RangeSet(before.finished)
         self._partial: Mapping[int, Partial] = before.partial
         others = {name: claim for name, claim in task.known.items() if name != ALL}
-        self._places = Places(task.order, task.joins)
+        self._shard_map = ShardMap(task.order, task.joins)
         self._shards, self._joins = task.streams.shards, task.streams.joins
         self._moved = task.joins[self._joins].shards if self._joins else {}
         self._by_sub_key = task.order not in LANE_OF
-        self._elsewhere = Elsewhere(others, self._places) if others else None
+        self._other_claims = OtherClaims(others, self._shard_map) if others else None
         self._delivered: list[int] = []
         self._subs: Counter[int] = Counter()
         self._subs_before = 0
@@ -217,7 +219,7 @@ class _SliceReader:
         if unit.skip is None and self._task.failures.stops_unsplit:
             self._stop = message.offset + 1
         self._units.append(message.offset)
-        shard = self._places.number(unit, self._shards, self._joins)
+        shard = self._shard_map.shard_of(unit, self._shards, self._joins)
         assert shard is not None, "a unit has one shard"
         return shard
 
@@ -251,7 +253,7 @@ class _SliceReader:
                 found.append(DONE)
             else:
                 self._note(message, sub)
-                shard = self._places.number(sub, shards, self._joins)
+                shard = self._shard_map.shard_of(sub, shards, self._joins)
                 found.append(SEVERAL if shard is None else shard)
         return found
 
@@ -261,7 +263,7 @@ class _SliceReader:
             if len(self._barriers) <= BARRIERS_MOST:
                 self._barriers.append(message.offset)
         elif sub.keys is not None and self._by_sub_key and not self._too_many:
-            self._components.join(map(place_of, sub.keys))
+            self._components.join(map(key_hash, sub.keys))
 
     @property
     def _too_many(self) -> bool:
@@ -273,10 +275,10 @@ class _SliceReader:
         done = 0
         known = self._partial.get(message.offset)
         if known is not None:
-            known.insist_same(message, keys)
+            known.ensure_same(message, keys)
             done = known.bits
-        if self._elsewhere is not None:
-            done |= self._elsewhere.finished(message, subs)
+        if self._other_claims is not None:
+            done |= self._other_claims.finished(message, subs)
         self._subs_before += done.bit_count()
         return done
 

@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from drainer.core.merge import StateReference, TaskRecord, Told, merged
-from drainer.core.plan import OffsetPlan
+from drainer.core.merge import TaskRecord, Told, merged
 from drainer.engine.runtime import uptime_s
 from drainer.errors import (
     Interrupted,
@@ -37,6 +36,7 @@ from drainer.errors import (
 )
 from drainer.model.codec import Whole
 from drainer.model.failures import FailureSettings
+from drainer.model.plan import OffsetPlan, StateReference
 from drainer.policy.failures import Totals
 from drainer.spark.lease import LeaseTimes, Process, is_dead, this_process
 from drainer.spark.objects import Objects

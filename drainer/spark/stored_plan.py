@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from drainer.core.plan import OffsetPlan
 from drainer.errors import LockLost, PlanNotWritten, PlanRefused, StateLost
+from drainer.model.plan import OffsetPlan
 from drainer.spark.bucket import open_bucket
 from drainer.spark.objects import check_uri
 from drainer.store.plan_file import PlanPlace, SavedPlan, no_plan

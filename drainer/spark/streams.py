@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from drainer.core.claims import Claim, Claims
-from drainer.core.progress import Progress
 from drainer.message import Stream
+from drainer.model.claims import Claim, Claims
+from drainer.model.progress import Progress
 from drainer.model.rules import RuleAccount
 
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from drainer.core.claims import ALL, end_of
-from drainer.core.latency import Latency, merge_latencies
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts
 from drainer.core.remainder import Remainder, Sample
 from drainer.engine.meter import HOTTEST, Measures
 from drainer.engine.status import FailureStatus, Load, PartitionStatus, RuleStatus, Shown, Status
+from drainer.model.claims import ALL
+from drainer.model.latency import Latency, merge_latencies
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Counts
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.records import TaskStatus
 from drainer.spark.slices import Manifest
@@ -174,7 +174,7 @@ class TaskMonitor(Measures):
         for n, position in self._positions.items():
             bounds = known[ALL][n].watermark, position, plan.partitions[n].end
             finished = self._finished[n]
-            below = max(end_of(claim[n]) for claim in known.values())
+            below = max(claim[n].end for claim in known.values())
             before = known[ALL][n].finished
             samples[n] = Sample.of(bounds, before, self._subs[n] + finished, finished, below)
         now = aggregation.sub_messages

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
-from drainer.core.progress import Range, cut, ranges_of
+from drainer.model.ranges import Range, cut, ranges_of
 
 FIRST_BYTES = 8 * 1024 * 1024
 GROWTH = 4  # of a wave over the one before it

@@ -12,17 +12,17 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from drainer.blocking import blocking_call
-from drainer.core.claims import ALL, Claim
 from drainer.core.dispatch import all_of
-from drainer.core.parked import NONE_PARKED, ParkedLanes
-from drainer.core.plan import OffsetPlan
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
 from drainer.engine.outcome import lanes_parked, left_alone
 from drainer.engine.pump import PARKED_MOST, RESTING_MOST
 from drainer.errors import DrainerError, Halted, LockLost, StateLost
 from drainer.message import Stream
+from drainer.model.claims import ALL, Claim
 from drainer.model.concurrency import Concurrency
+from drainer.model.parked import NONE_PARKED, ParkedLanes
+from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.policy.failures import Totals
 from drainer.spark.aggregation import Aggregation

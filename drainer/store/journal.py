@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from drainer.core.claims import ALL
 from drainer.core.merge import Record
 from drainer.errors import PlanNotWritten, PlanRefused
 from drainer.model import codec
+from drainer.model.claims import ALL
 from drainer.model.codec import Whole
 from drainer.ownership import read_own
 from drainer.store.atomic_file import open_new

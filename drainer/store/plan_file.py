@@ -21,11 +21,7 @@ from urllib.parse import unquote, urlsplit
 import filelock
 
 from drainer import wings
-from drainer.core.event import clock
-from drainer.core.listed import counted
 from drainer.core.merge import Record, Told, fold
-from drainer.core.naming import name_of
-from drainer.core.plan import OffsetPlan
 from drainer.errors import (
     DrainerError,
     PlanGone,
@@ -36,6 +32,10 @@ from drainer.errors import (
     UsageError,
 )
 from drainer.escape import command
+from drainer.model.event import clock
+from drainer.model.listed import counted
+from drainer.model.naming import name_of
+from drainer.model.plan import OffsetPlan
 from drainer.ownership import NotOwn, insist_new_files_own, read_own, read_regular
 from drainer.store.atomic_file import prefix_of_new, write_to_last
 from drainer.store.journal import Journal, not_written, read_journal

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from math import nan
 
-from drainer.core.latency import Latency
 from drainer.engine.history import History, Interval, rates
+from drainer.model.latency import Latency
 from drainer.view import figures
 from drainer.view.page import Column, Plot, Series, Table, bars
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 
-from drainer.core import listed
-from drainer.core.latency import Latency
 from drainer.engine.status import CapStatus
 from drainer.mask import key_repr
+from drainer.model import listed
+from drainer.model.latency import Latency
 from drainer.model.rate_cap import Cap
 
 UNKNOWN = "unknown"

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from drainer.core.listed import name_lost
-from drainer.core.plan import OffsetPlan
 from drainer.errors import DrainerError
 from drainer.escape import command
+from drainer.model.listed import name_lost
+from drainer.model.plan import OffsetPlan
 from drainer.view import figures
 from drainer.view.page import BAD, OK, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import rule_lines, task_fields

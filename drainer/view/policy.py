@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
-from drainer.core.classes import Classes
-from drainer.core.event import clock
-from drainer.core.plan import OffsetPlan
 from drainer.engine.status import RuleStatus
+from drainer.model.classes import PriorityClasses
+from drainer.model.event import clock
 from drainer.model.failures import AfterDead, FailureSettings, OnFailure
+from drainer.model.plan import OffsetPlan
 from drainer.model.redrive import RedriveSettings
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
 from drainer.view import figures
@@ -45,7 +45,7 @@ def task_fields(found: OffsetPlan) -> Iterator[Field]:
     yield from rule_fields(found.rules)
 
 
-def class_fields(classes: Classes) -> Iterator[Field]:
+def class_fields(classes: PriorityClasses) -> Iterator[Field]:
     """What is drained before the rest."""
     for number, each in enumerate(classes.each):
         drained = "" if each.ended is None else f"drained at {clock(each.ended)}"

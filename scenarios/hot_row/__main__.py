@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from drainer import Message, Origin, SubMessage
-from drainer.core.order import Order
 from drainer.insight.forecast.simulate import simulate
+from drainer.model.order import Order
 
 HOT = "hot"
 ORIGIN = Origin("hot-row", "", 0)

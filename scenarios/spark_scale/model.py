@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from drainer.core.claims import ALL
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts, Progress
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import read_range
 from drainer.message import Origin
+from drainer.model.claims import ALL
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Counts, Progress
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.records import decode_head, encode_record
 from drainer.spark.settings import WAVE_BYTES

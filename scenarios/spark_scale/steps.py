@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from drainer.core.claims import place_of
 from drainer.loader import load_handler, split_up
 from drainer.message import Message, Origin
+from drainer.model.claims import key_hash
 from drainer.spark.chunk import ChunkWriter, Row, decode
 from scenarios.spark_scale.drains import HANDLERS
 from scenarios.spark_scale.slots import Load
@@ -40,7 +40,7 @@ def once() -> dict[str, float]:
             for index, sub in enumerate(subs):
                 sub.index = index
             keys = [sub.key for sub in subs]
-            writer.add(message, subs, keys, [place_of(key) % SHARDS for key in keys])
+            writer.add(message, subs, keys, [key_hash(key) % SHARDS for key in keys])
             rows += writer.full()
     with step("encode"):
         rows += writer.flush()

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import orjson
 
-from drainer.core.merge import Record, StateReference
-from drainer.core.progress import Counts, Progress
+from drainer.core.merge import Record
+from drainer.model.plan import StateReference
+from drainer.model.progress import Counts, Progress
 from drainer.process import ProcessMark
 from drainer.spark.lease import LOCAL
 from drainer.spark.state import Attempt, State

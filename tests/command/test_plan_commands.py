@@ -15,8 +15,8 @@ from builders import changed
 from command.conftest import MakeTopic, committed, distinct
 from command.process import FAST, Command
 from command.record import every_place
-from drainer.core.plan import OffsetPlan
 from drainer.kafka.cluster import Cluster
+from drainer.model.plan import OffsetPlan
 from drainer.store.journal import Journal
 from kafka.topic import Topic, eventually
 from scenarios.brokers import Broker

@@ -16,9 +16,8 @@ import pytest
 from builders import changed
 from command.conftest import MakeTopic, committed, operations
 from command.process import Command
-from drainer.core.merge import StateReference
-from drainer.core.plan import OffsetPlan
 from drainer.kafka.cluster import Cluster
+from drainer.model.plan import OffsetPlan, StateReference
 from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
 

@@ -11,10 +11,11 @@ from builders import changed, counts, progress_at
 from command.conftest import MakeTopic, committed, operations
 from command.process import FAST, ON_THE_LOOP, Command
 from command.record import every_place
-from drainer.core.claims import Claim, place_of
-from drainer.core.merge import Record, StateReference
+from drainer.core.merge import Record
 from drainer.errors import LockLost, StateLost
 from drainer.kafka.cluster import Cluster
+from drainer.model.claims import Claim, key_hash
+from drainer.model.plan import StateReference
 from drainer.spark.lease import LOCAL
 from drainer.spark.records import TaskRecords
 from drainer.spark.state import Attempt, State
@@ -48,7 +49,7 @@ def in_share(values: list[str], offsets: range) -> set[tuple[int, int, int]]:
         (0, offset, index)
         for offset in offsets
         for index, key in enumerate(json.loads(values[offset]))
-        if place_of(key) % SHARE.of == SHARE.number
+        if key_hash(key) % SHARE.of == SHARE.number
     }
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from builders import a_plan, progress_at
 from drainer.control.client import left_in
-from drainer.core.claims import ALL
-from drainer.core.event import Deed, Event
-from drainer.core.plan import OffsetPlan
+from drainer.model.claims import ALL
+from drainer.model.event import Event, EventKind
+from drainer.model.plan import OffsetPlan
 from drainer.store.plan_file import PlanFile
 from drainer.view.running import found_as_json, running_page, state_of
 from privileges import NOBODY
@@ -20,8 +20,8 @@ from privileges import NOBODY
 AT = "2026-11-23T20:08:58.000+00:00"
 SOME, ALL_OF_IT = progress_at(40), progress_at(100)
 PLAN = a_plan(100, updated=AT, claims={ALL: {0: SOME}})  # its tasks' state is not there to read
-KILLED = PLAN.noting(Event(AT, Deed.BEGUN, "ana@db1"))
-STOPPED = KILLED.noting(Event(AT, Deed.ENDED, "ana@db1"))
+KILLED = PLAN.noting(Event(AT, EventKind.BEGUN, "ana@db1"))
+STOPPED = KILLED.noting(Event(AT, EventKind.ENDED, "ana@db1"))
 DONE = replace(STOPPED, claims={ALL: {0: ALL_OF_IT}})
 
 

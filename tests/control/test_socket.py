@@ -22,11 +22,11 @@ from drainer.control.client import Found
 from drainer.control.place import folders, make_folder, socket_name
 from drainer.control.server import ControlServer
 from drainer.control.wire import About, Answer, Question, decode_status, encode_status
-from drainer.core.event import Deed, Event
 from drainer.engine.control import Control, Pause, Stop
 from drainer.engine.status import DeadlineStatus, Paused, Shown
 from drainer.errors import DrainerError, Interrupted, Refused, UsageError
 from drainer.model.codec import encode
+from drainer.model.event import Event, EventKind
 from drainer.store.plan_file import PlanPlace
 from drainer.view.live import lay_out
 from drainer.view.running import found_as_json, running_page, state_of
@@ -36,7 +36,7 @@ from view import samples
 
 PLAN = Path("orders.plan.json")
 ABOUT = About(str(PLAN), "orders", "indexer", "d-1", "process", samples.ENDED.isoformat())
-EVENT = Event(samples.ENDED.isoformat(), Deed.PAUSED, "ana@db1", "failover")
+EVENT = Event(samples.ENDED.isoformat(), EventKind.PAUSED, "ana@db1", "failover")
 
 
 @pytest.fixture(autouse=True)

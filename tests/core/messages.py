@@ -7,8 +7,9 @@ from collections.abc import Hashable, Sequence
 from builders import progress_at
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
-from drainer.core.progress import Partial, Progress, decode_ranges, encode_ranges
 from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.model.progress import Partial, Progress
+from drainer.model.ranges import decode_ranges, encode_ranges
 
 Place = tuple[int, int, int]  # partition, offset, index
 

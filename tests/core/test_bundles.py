@@ -14,10 +14,10 @@ from builders import counts
 from drainer.core.bundles import BatchOf, Bundle, Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
-from drainer.core.order import Order
-from drainer.core.progress import Outcome
 from drainer.errors import HandleFailed
 from drainer.message import Barrier, SubMessage
+from drainer.model.order import Order
+from drainer.model.progress import Outcome
 
 from .messages import message_at, one_partition, sub_of
 

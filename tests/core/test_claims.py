@@ -10,23 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import progress_at
-from drainer.core.claims import ALL, Claim, Elsewhere, Places, place_of
 from drainer.core.dispatch import Dispatcher
-from drainer.core.identity import identify
-from drainer.core.joins import Joins
 from drainer.core.ledger import Ledger
-from drainer.core.order import Order
-from drainer.core.progress import Outcome, Partial, Progress, checksum_keys, ranges_of
+from drainer.core.other_claims import OtherClaims
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage, Unsplit
+from drainer.model.claims import ALL, Claim, ShardMap, key_hash
+from drainer.model.identity import identify
+from drainer.model.joins import Joins
+from drainer.model.order import Order
+from drainer.model.progress import Outcome, Partial, Progress, checksum_keys
+from drainer.model.ranges import ranges_of
 
 from .messages import deliver, message_at, says_finished, subs_of, take, take_all
 
-PLACES = Places(Order.SUB_KEY)
+PLACES = ShardMap(Order.SUB_KEY)
 
 
 def key_in(number: int, of: int, but: Hashable = None) -> str:
-    return next(key for key in map(str, range(1000)) if place_of(key) % of == number and key != but)
+    return next(key for key in map(str, range(1000)) if key_hash(key) % of == number and key != but)
 
 
 def identified(*subs: SubMessage, offset: int = 0, partition: int = 0) -> Message:
@@ -43,7 +45,7 @@ def test_the_place_of_a_key_is_the_same_in_every_process() -> None:
         "naïve": 3574563174, "\ud800": 499426600, b"\xff": 4278190080, None: 2140143823,
         0: 1696784233, -1: 3991854978, 2**80: 2305907972, (): 0, ("a", (1, None)): 2375766970,
     }  # fmt: skip
-    assert {key: place_of(key) for key in places} == places
+    assert {key: key_hash(key) for key in places} == places
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def test_the_place_of_a_key_is_the_same_in_every_process() -> None:
 )
 def test_claims_get_about_as_many_keys_each(keys: Any) -> None:
     of = 64
-    shares = Counter(place_of(key) % of for key in keys)
+    shares = Counter(key_hash(key) % of for key in keys)
 
     assert len(shares) == of
     assert max(shares.values()) < 1.3 * len(keys) / of + 4
@@ -91,22 +93,22 @@ def test_a_place_is_that_of_the_lane() -> None:
     message.key = b"key"
 
     def numbers(order: Order) -> list[int | None]:
-        return [Places(order).number(each, 97) for each in message_subs]
+        return [ShardMap(order).shard_of(each, 97) for each in message_subs]
 
     message_subs = (sub, several, same, barrier)
-    a = place_of("a") % 97
+    a = key_hash("a") % 97
     assert numbers(Order.SUB_KEY) == [a, None, a, None]
-    assert numbers(Order.KEY) == [place_of(b"key") % 97] * 3 + [None]
-    assert numbers(Order.PARTITION) == [place_of(5) % 97] * 3 + [None]
+    assert numbers(Order.KEY) == [key_hash(b"key") % 97] * 3 + [None]
+    assert numbers(Order.PARTITION) == [key_hash(5) % 97] * 3 + [None]
     assert len(set(numbers(Order.NONE))) == 4
 
 
 def test_sub_keys_in_two_claims_are_between_them() -> None:
     a, b, c = key_in(0, 2), key_in(1, 2), key_in(0, 2, but=key_in(0, 2))
 
-    assert PLACES.number(SubMessage(keys=(a, b)), 2) is None
-    assert PLACES.number(SubMessage(keys=(a, c)), 2) == 0
-    assert PLACES.number(SubMessage(keys=(a, b)), 1) == 0
+    assert PLACES.shard_of(SubMessage(keys=(a, b)), 2) is None
+    assert PLACES.shard_of(SubMessage(keys=(a, c)), 2) == 0
+    assert PLACES.shard_of(SubMessage(keys=(a, b)), 1) == 0
 
 
 # --- what is finished elsewhere
@@ -143,7 +145,7 @@ def test_what_any_claim_says_of_a_sub_message_is_so(
 
     def has(claim: Claim, names: list[str]) -> bool:
         elsewhere = moved if claim.joins else {}
-        return {elsewhere.get(n, place_of(n) % claim.of) for n in names} == {claim.number}
+        return {elsewhere.get(n, key_hash(n) % claim.of) for n in names} == {claim.number}
 
     def subs() -> list[SubMessage]:
         return [SubMessage(keys=keys) if keys else Barrier() for keys in split]
@@ -159,8 +161,8 @@ def test_what_any_claim_says_of_a_sub_message_is_so(
         )
         for selector, p in claims.items()
     }
-    joins = {1: Joins({place_of(name): number for name, number in moved.items()})}
-    others = Elsewhere({s: {0: p} for s, p in told.items()}, Places(Order.SUB_KEY, joins))
+    joins = {1: Joins({key_hash(name): number for name, number in moved.items()})}
+    others = OtherClaims({s: {0: p} for s, p in told.items()}, ShardMap(Order.SUB_KEY, joins))
 
     for offset in range(11):
         made, message = subs(), message_at(offset)
@@ -183,7 +185,7 @@ def test_a_split_that_a_claim_saw_otherwise_is_found_out() -> None:
     subs = subs_of("a", "b")
     message = identified(*subs, offset=3)
     saw = Partial(2, checksum_keys(["a", "c"]), 0b10)
-    others = Elsewhere({"0/2": {0: progress_at(0, partial={3: saw})}}, PLACES)
+    others = OtherClaims({"0/2": {0: progress_at(0, partial={3: saw})}}, PLACES)
 
     with pytest.raises(SplitFailed, match="orders/0/3 gave 2 sub-messages"):
         others.finished(message, subs)
@@ -207,7 +209,7 @@ def test_a_split_that_a_claim_saw_otherwise_is_found_out() -> None:
 def test_a_message_that_does_not_split_any_more_is_found_out(
     selector: str, progress: Progress, found: int | type[Exception]
 ) -> None:
-    others = Elsewhere({selector: {0: progress}}, PLACES)
+    others = OtherClaims({selector: {0: progress}}, PLACES)
     unit = Unsplit(b"{", "ValueError", "no", "ValueError: no")
     message = message_at(3)
     unit.take_place(message)
@@ -221,7 +223,7 @@ def test_a_message_that_does_not_split_any_more_is_found_out(
 
 def test_what_ended_as_one_unit_is_finished_whatever_it_splits_into() -> None:
     fates = {Outcome.UNSPLIT: ((3, 4),), Outcome.DEAD: ((3, 4),)}
-    others = Elsewhere({"0/2": {0: progress_at(0, finished=((3, 4),), fates=fates)}}, PLACES)
+    others = OtherClaims({"0/2": {0: progress_at(0, finished=((3, 4),), fates=fates)}}, PLACES)
     subs = subs_of(*"abcde")
 
     assert others.finished(identified(*subs, offset=3), subs) == 0b11111
@@ -229,7 +231,7 @@ def test_what_ended_as_one_unit_is_finished_whatever_it_splits_into() -> None:
 
 
 def test_a_claim_is_needed_while_it_says_something_above_the_watermark() -> None:
-    others = Elsewhere(
+    others = OtherClaims(
         {
             ALL: {0: progress_at(50), 1: progress_at(50)},
             "0/2": {0: progress_at(3, finished=((5, 8),)), 1: progress_at(0)},
@@ -250,7 +252,7 @@ def test_a_claim_is_needed_while_it_says_something_above_the_watermark() -> None
 
 def test_a_barrier_does_not_wait_for_what_was_finished_elsewhere() -> None:
     mine, theirs = key_in(0, 2), key_in(1, 2)
-    others = Elsewhere({"1/2": {0: progress_at(1)}}, PLACES)
+    others = OtherClaims({"1/2": {0: progress_at(1)}}, PLACES)
     dispatcher = Dispatcher({0: Ledger(0, 10)}, others=others)
     deliver(dispatcher, 0, theirs, mine, Barrier(), theirs, mine)
 
@@ -265,9 +267,9 @@ def test_a_barrier_does_not_wait_for_what_was_finished_elsewhere() -> None:
 
 def test_whole_messages_are_looked_up_as_long_as_claims_say_something() -> None:
     theirs = b"theirs"
-    number = place_of(theirs) % 2
-    mine = next(b"%d" % n for n in range(99) if place_of(b"%d" % n) % 2 != number)
-    others = Elsewhere({f"{number}/2": {0: progress_at(2)}}, PLACES)
+    number = key_hash(theirs) % 2
+    mine = next(b"%d" % n for n in range(99) if key_hash(b"%d" % n) % 2 != number)
+    others = OtherClaims({f"{number}/2": {0: progress_at(2)}}, PLACES)
     dispatcher = Dispatcher({0: Ledger(0, 10)}, others=others)
 
     dispatcher.deliver_whole([message_at(0, key=theirs), message_at(1, key=mine)])

@@ -17,9 +17,6 @@ from hypothesis import strategies as st
 from builders import counts, progress_at
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
-from drainer.core.order import Order
-from drainer.core.parked import KEY_LENGTH, NAMED_MOST
-from drainer.core.progress import ENDS, Outcome, ranges_of
 from drainer.message import (
     Barrier,
     KeySums,
@@ -29,6 +26,10 @@ from drainer.message import (
     Stream,
     SubMessage,
 )
+from drainer.model.order import Order
+from drainer.model.parked import KEY_LENGTH, NAMED_MOST
+from drainer.model.progress import ENDS, Outcome
+from drainer.model.ranges import ranges_of
 
 from .messages import (
     deliver,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.core.latency import Latency
 from drainer.errors import UsageError
 from drainer.insight.forecast.distribution import Distribution
+from drainer.model.latency import Latency
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 from builders import a_plan, changed, counts
 from core.letters import Sample, as_record
 from core.messages import message_at, sub_of, take_all
-from drainer.core.claims import ALL, ClassMap, class_selector
-from drainer.core.classes import Classes, DrainClass
 from drainer.core.first import FirstDispatcher, LaneFilter
-from drainer.core.order import Order
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Outcome
+from drainer.core.other_claims import ClassMap
 from drainer.errors import PlanRefused
 from drainer.insight.first import Dealing
 from drainer.message import Unsplit
+from drainer.model.claims import ALL, class_selector
+from drainer.model.classes import PriorityClass, PriorityClasses
+from drainer.model.order import Order
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Outcome
 from drainer.model.redrive import LetterFilter, RedriveSettings
 from drainer.policy.redrive import LeftAlone, Redriven, split_letter
 from drainer.policy.rules.selection import Selection
@@ -49,7 +50,7 @@ def finish_all(dispatcher: FirstDispatcher) -> list[str]:
 
 
 def asked(plan: OffsetPlan) -> OffsetPlan:
-    return changed(plan, classes=Classes((DrainClass(WHERE),))).begun()
+    return changed(plan, classes=PriorityClasses((PriorityClass(WHERE),))).begun()
 
 
 def after(plan: OffsetPlan, dispatcher: FirstDispatcher) -> OffsetPlan:
@@ -208,7 +209,7 @@ def test_a_map_is_exact_in_a_small_backlog() -> None:
 
 
 def test_classes_of_a_plan_are_taken_in_their_order_and_may_be_named_anew() -> None:
-    classes = Classes().asked(("a == 1", "b == 1"), only=False)
+    classes = PriorityClasses().asked(("a == 1", "b == 1"), only=False)
     assert classes.next == "a == 1"
     classes = classes.with_ended("a == 1", "2026-11-23T10:00:00+00:00", 3, cut=False)
     assert classes.next == "b == 1"
@@ -224,14 +225,14 @@ def test_classes_of_a_plan_are_taken_in_their_order_and_may_be_named_anew() -> N
 
 @pytest.mark.parametrize("where", ["key ==", "nonsense == 1", "1 == 1"])
 def test_a_plan_with_a_class_that_cannot_be_understood_is_refused(where: str) -> None:
-    plan = a_plan(3, classes=Classes((DrainClass(where),)))
+    plan = a_plan(3, classes=PriorityClasses((PriorityClass(where),)))
     with pytest.raises(PlanRefused, match="class"):
         plan.check()
 
 
 def test_a_class_may_be_one_of_messages() -> None:
     where = "message.offset == 1"
-    plan = a_plan(3, classes=Classes((DrainClass(where),))).begun()
+    plan = a_plan(3, classes=PriorityClasses((PriorityClass(where),))).begun()
     dispatcher = FirstDispatcher(plan, where, None, SMALL)
     for offset in range(3):
         deliver(dispatcher, offset, f"a{offset}", f"b{offset}")

@@ -27,25 +27,20 @@ from core.messages import (
     sub_of,
     written_and_read,
 )
-from drainer.core.claims import ALL, Claim, Places
-from drainer.core.claims import place_of as key_place
 from drainer.core.dispatch import Dispatcher
-from drainer.core.identity import SubKeys, identify
-from drainer.core.joins import Components, Joins
 from drainer.core.ledger import Ledger
-from drainer.core.merge import Record, StateReference, TaskRecord, fold, merged
-from drainer.core.order import Order
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import (
-    Counts,
-    Outcome,
-    Partial,
-    Range,
-    checksum_keys,
-    ranges_of,
-)
+from drainer.core.merge import Record, TaskRecord, fold, merged
+from drainer.core.other_claims import other_claims
 from drainer.errors import DrainerError
 from drainer.message import KeySums, Message, Origin, ShippedMessage, Stream, SubMessage
+from drainer.model.claims import ALL, Claim, ShardMap
+from drainer.model.claims import key_hash as key_place
+from drainer.model.identity import SubKeys, identify
+from drainer.model.joins import Components, Joins
+from drainer.model.order import Order
+from drainer.model.plan import OffsetPlan, StateReference
+from drainer.model.progress import Counts, Outcome, Partial, checksum_keys
+from drainer.model.ranges import Range, ranges_of
 from drainer.model.rules import RuleAccount, RuleSettings
 from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter
 from drainer.spark.aggregation import Aggregation
@@ -484,7 +479,7 @@ class Play:
         ends = self.backlog.ends
         dispatcher = Dispatcher(
             {n: Ledger(0, end, plan.claims[ALL][n]) for n, end in ends.items()},
-            others=plan.elsewhere(),
+            others=other_claims(plan),
         )
         known = set(self.told)
         rows = iter(sorted(self.backlog.subs))
@@ -714,12 +709,12 @@ class Play:
         """The plan says of what was told that it is finished, of nothing else, and counts it
         once."""
         plan = OffsetPlan.decode(self.plan.encode())
-        elsewhere = plan.elsewhere()
+        others = other_claims(plan)
         said: set[Sub] = set()
         for number, offset in self.backlog.subs:
             message, subs = self.backlog.identified(number, offset)
             known = plan.claims[ALL][number]
-            bits = 0 if elsewhere is None else elsewhere.finished(message, subs)
+            bits = 0 if others is None else others.finished(message, subs)
             if offset in known.partial:
                 bits |= known.partial[offset].bits
             whole = says_finished(known, offset)
@@ -742,13 +737,13 @@ class Play:
         for (number, offset), ops in self.backlog.subs.items():
             outcome = Outcome.DONE
             for index in range(len(ops)):
-                outcome = outcome.or_worse(self.fates.get((number, offset, index), Outcome.DONE))
+                outcome = outcome.worse_of(self.fates.get((number, offset, index), Outcome.DONE))
             worst[outcome.value] += 1
         return counts(read=len(self.backlog.subs), **worst)
 
     def _divided(self, ranges: dict[int, Range], streams: Streams) -> Wave | None:
         """What a slice's task does: the messages to account for, and the rows of each shard."""
-        places = Places(Order.SUB_KEY, self.joins)
+        shard_map = ShardMap(Order.SUB_KEY, self.joins)
         wave = Wave(len(self.waves) + 1, streams, ranges, {n: [] for n in ranges})
         for number, offset in sorted(self.backlog.subs):
             start, end = ranges.get(number, (0, 0))
@@ -761,7 +756,7 @@ class Play:
             own: dict[int, int] = {}
             for index, sub in enumerate(subs):
                 if not done >> index & 1:
-                    shard = places.number(sub, streams.shards, streams.joins)
+                    shard = shard_map.shard_of(sub, streams.shards, streams.joins)
                     if shard is None:
                         return None
                     own[shard] = own.get(shard, 0) | 1 << index

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.core.claims import Places, place_of
-from drainer.core.joins import Components, Joins
-from drainer.core.order import Order
 from drainer.message import SubMessage
+from drainer.model.claims import ShardMap, key_hash
+from drainer.model.joins import Components, Joins
+from drainer.model.order import Order
 
 KEYS = st.lists(st.sampled_from("abcdefghijklmnop"), min_size=1, max_size=3, unique=True)
 
@@ -18,11 +18,11 @@ def test_each_sub_message_is_one_shard_s_and_what_nothing_connects_stays_where_i
     split: list[list[str]], of: int
 ) -> None:
     components = Components()
-    components.add(map(place_of, keys) for keys in split)
-    places = Places(Order.SUB_KEY, {1: components.joins(of)})
+    components.add(map(key_hash, keys) for keys in split)
+    shard_map = ShardMap(Order.SUB_KEY, {1: components.joins(of)})
 
     def shard(*keys: str) -> int | None:
-        return places.number(SubMessage(keys=keys), of, 1)
+        return shard_map.shard_of(SubMessage(keys=keys), of, 1)
 
     groups: list[set[str]] = []  # found naively
     for keys in split:
@@ -30,10 +30,10 @@ def test_each_sub_message_is_one_shard_s_and_what_nothing_connects_stays_where_i
         groups = [group for group in groups if group not in met]
         groups.append({*keys}.union(*met))
     for group in groups:
-        assert shard(*group) == min(map(place_of, group)) % of
+        assert shard(*group) == min(map(key_hash, group)) % of
         assert {shard(key) for key in group} == {shard(*group)}
     for key in {*"abcdefghijklmnop"}.difference(*groups):
-        assert shard(key) == place_of(key) % of
+        assert shard(key) == key_hash(key) % of
     assert sorted(map(len, groups)) == sorted(map(len, components.sets))
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.core.latency import Latency, merge_latencies
+from drainer.model.latency import Latency, merge_latencies
 
 
 def measured(values: list[float]) -> Latency:

@@ -22,9 +22,9 @@ from drainer.core import lanes as lanes_module
 from drainer.core import ledger as ledger_module
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
-from drainer.core.order import Order
-from drainer.core.progress import ENDS, OTHERWISE, Outcome, Progress
 from drainer.message import Message, SubMessage, Unsplit
+from drainer.model.order import Order
+from drainer.model.progress import ENDS, OTHERWISE, Outcome, Progress
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
 from drainer.policy.rules.rule_filter import RuleFilter
 

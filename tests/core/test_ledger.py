@@ -8,9 +8,9 @@ import pytest
 
 from builders import counts
 from drainer.core.ledger import PURGE_MIN, Ledger
-from drainer.core.progress import Counts, Outcome
 from drainer.errors import SplitFailed
 from drainer.message import Message
+from drainer.model.progress import Counts, Outcome
 
 from .messages import message_at, written_and_read
 

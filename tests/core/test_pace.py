@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from core.limit_samples import limits
-from drainer.core.order import Order
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import READ_CAP, WRITE_CAP, Setting, forecast
 from drainer.insight.forecast.workload import Keys, Neighbours, Workload
 from drainer.message import Message, Origin, SubMessage
+from drainer.model.order import Order
 from drainer.policy.rate_cap import RateLimiter
 
 CLOSE = 0.05

@@ -24,9 +24,9 @@ from drainer.message import (
     SubMessage,
     Unsplit,
 )
-from drainer.policy.rules.expression import FUNCTIONS
-from drainer.policy.rules.facts import Undecided
-from drainer.policy.rules.predicate import Predicate
+from drainer.model.expression import FUNCTIONS
+from drainer.model.facts import Undecided
+from drainer.model.predicate import Predicate
 
 PAYLOAD = {
     "kind": "set_email",

@@ -9,12 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import counts, progress_at
-from drainer.core.progress import (
-    Partial,
-    Progress,
+from drainer.model.progress import Partial, Progress, checksum_keys
+from drainer.model.ranges import (
     Range,
     RangeSet,
-    checksum_keys,
     count,
     decode_ranges,
     encode_ranges,

@@ -11,12 +11,12 @@ from hypothesis import given
 
 from drainer.core.bundles import Bundler
 from drainer.core.dispatch import Dispatcher
-from drainer.core.identity import identify
 from drainer.core.ledger import Ledger
 from drainer.errors import SplitFailed
 from drainer.handler import Fatal, Handler
 from drainer.loader import as_handler, split_or_reject
 from drainer.message import Barrier, Message, SubMessage, Unsplit
+from drainer.model.identity import identify
 from drainer.model.redrive import LetterFilter, RedriveSettings
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings
 from drainer.policy.redrive import LeftAlone, Redriven, selects, split_letter

@@ -9,19 +9,20 @@ import pytest
 
 from builders import a_plan, changed
 from core.messages import message_at
-from drainer.core.claims import ALL
-from drainer.core.classes import Classes, DrainClass
 from drainer.core.dispatch import Dispatcher
 from drainer.core.first import FirstDispatcher
 from drainer.core.ledger import Ledger
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import ranges_of
+from drainer.core.other_claims import other_claims
 from drainer.core.remainder import Remainder, Sample, unread_subs
 from drainer.engine.first import with_class
 from drainer.engine.latencies import Latencies
 from drainer.engine.meter import Meter, time_left
 from drainer.engine.status import Status
 from drainer.message import Barrier, SubMessage
+from drainer.model.claims import ALL
+from drainer.model.classes import PriorityClass, PriorityClasses
+from drainer.model.plan import OffsetPlan
+from drainer.model.ranges import ranges_of
 from drainer.model.rules import RuleSettings, SkipRule
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.view.progress import share_finished
@@ -35,7 +36,7 @@ AHEAD = 500  # sub-messages that are read before they are wanted
 
 def planned(*, first: bool, only: bool = False) -> OffsetPlan:
     plan = a_plan(MESSAGES)
-    classes = Classes((DrainClass(WHERE),), only) if first else Classes()
+    classes = PriorityClasses((PriorityClass(WHERE),), only) if first else PriorityClasses()
     return changed(plan, classes=classes).begun()
 
 
@@ -48,7 +49,7 @@ def split(offset: int) -> list[SubMessage]:
 def rest_of(plan: OffsetPlan, rule_filter: RuleFilter | None = None) -> Dispatcher:
     known = plan.claims[ALL]
     ledgers = {n: Ledger(p.start, p.end, known[n]) for n, p in plan.partitions.items()}
-    return Dispatcher(ledgers, rule_filter=rule_filter, others=plan.elsewhere())
+    return Dispatcher(ledgers, rule_filter=rule_filter, others=other_claims(plan))
 
 
 @dataclass

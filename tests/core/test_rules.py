@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import counts, progress_at
-from drainer.core.claims import place_of
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.errors import BadExpression, Halted, UsageError
 from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.model.claims import key_hash
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import rule_filter
@@ -265,7 +265,7 @@ def test_a_rule_that_can_not_be_understood_is_named() -> None:
 
 def test_what_the_task_of_its_claim_has_asked_about_is_handled_and_not_counted_again() -> None:
     mine, other = "a", "d"
-    assert [place_of(key) % 2 for key in (mine, other)] == [1, 0]
+    assert [key_hash(key) % 2 for key in (mine, other)] == [1, 0]
     account = RuleAccount({}, {0: 1}, {"'a'": 2, "'d'": 2}, {"1/2": {0: 4}, "0/2": {1: 9}})
     rule_filter = RuleFilter(RuleSettings(max_per_key=2), account)
     dispatcher = Dispatcher({0: Ledger(0, 9)}, rule_filter=rule_filter)

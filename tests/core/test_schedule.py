@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drainer.core.claims import place_of
 from drainer.core.lanes import Lanes
 from drainer.message import SubMessage
+from drainer.model.claims import key_hash
 from drainer.spark.lending import Borrowed, Lender
 from drainer.spark.schedule import DEALS_MOST, WAVES_MOST, Deal, Schedule
 from drainer.spark.streams import Streams
@@ -209,7 +209,7 @@ class Task:
         ended, self.running = self.running, []
         for done in ended:
             self.lanes.finish(done)
-            self.left[place_of(done.key) % SHARDS] -= 1
+            self.left[key_hash(done.key) % SHARDS] -= 1
         while len(self.running) < self.allowed and (sub := self.lanes.take()) is not None:
             self.running.append(sub)
         over = [shard for shard, left in self.left.items() if not left]
@@ -249,8 +249,8 @@ def drained_in(waves: list[list[str]]) -> int:
             reading -= 1
             if reading <= 0:
                 for key in waves[read]:
-                    rows[read, place_of(key) % SHARDS].append(key)
-                subs = dict(Counter(place_of(key) % SHARDS for key in waves[read]))
+                    rows[read, key_hash(key) % SHARDS].append(key)
+                subs = dict(Counter(key_hash(key) % SHARDS for key in waves[read]))
                 schedule.add(read, subs, Streams(SHARDS))
                 read, reading = read + 1, READING
         free = min(SLOTS - len(tasks), lender.room)

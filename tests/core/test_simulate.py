@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drainer.core.bundles import Bundling
-from drainer.core.order import Order
 from drainer.insight.forecast.simulate import Costs, Simulated, simulate
 from drainer.message import Message, SubMessage
+from drainer.model.order import Order
 
 from .messages import message_at, sub_of
 

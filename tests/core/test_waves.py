@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drainer.core.progress import Range
+from drainer.model.ranges import Range
 from drainer.spark.waves import Waves, cut_at
 
 KIB, MIB = 1024, 1024**2

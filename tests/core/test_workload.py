@@ -9,7 +9,6 @@ from random import Random
 import pytest
 
 from drainer.core.bundles import Bundling
-from drainer.core.order import Order
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import (
     CONCURRENCY,
@@ -32,6 +31,7 @@ from drainer.insight.forecast.on_spark import (
 from drainer.insight.forecast.simulate import Costs, simulate
 from drainer.insight.forecast.workload import Keys, Neighbours, Workload
 from drainer.message import Message, SubMessage
+from drainer.model.order import Order
 
 from .messages import message_at
 

@@ -12,15 +12,7 @@ from typing import Any
 
 from builders import a_cap, a_partition, a_plan, a_summary, counts, progress_at
 from core.letters import Sample
-from drainer.core.claims import ALL
-from drainer.core.classes import Classes, DrainClass
-from drainer.core.event import Deed, Event
-from drainer.core.joins import Joins
-from drainer.core.latency import Latency
-from drainer.core.merge import Record, StateReference
-from drainer.core.parked import ParkedLane, ParkedLanes
-from drainer.core.progress import Counts, Outcome
-from drainer.core.transaction import HeldBack
+from drainer.core.merge import Record
 from drainer.engine.status import (
     AutoStatus,
     ClassStatus,
@@ -29,15 +21,26 @@ from drainer.engine.status import (
     RuleStatus,
 )
 from drainer.letters.receipts import Receipt
+from drainer.model.claims import ALL
+from drainer.model.classes import PriorityClass, PriorityClasses
+from drainer.model.event import Event, EventKind
+from drainer.model.joins import Joins
+from drainer.model.latency import Latency
+from drainer.model.parked import ParkedLane, ParkedLanes
+from drainer.model.plan import StateReference
+from drainer.model.progress import Counts, Outcome
 from drainer.model.rate_cap import CapCurve, CapPoint
 from drainer.model.redrive import RedriveSettings
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
+from drainer.model.transaction import OpenTransaction
 from drainer.policy.dead_letter import FORMAT as LETTER_FORMAT
 from drainer.policy.dead_letter import RECEIPT
 from drainer.store.journal import JournalHead, record_body
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/formats.md").read_text()
-EVENT = Event("2026-11-21T18:00:00+00:00", Deed.CHANGED, "ana@db1", "slow", ("rate none",), {0: 1})
+EVENT = Event(
+    "2026-11-21T18:00:00+00:00", EventKind.CHANGED, "ana@db1", "slow", ("rate none",), {0: 1}
+)
 LATENCY = Latency.of(4_711, 0.0105, [n / 5_000 for n in range(101)])
 PARKED = ParkedLanes(1, (ParkedLane("'doc-17'", "orders/0/118[2]", "ValueError: no"),))
 FULL_PLAN = a_plan(
@@ -51,7 +54,7 @@ FULL_PLAN = a_plan(
     state=StateReference("file:///state", 1, 1, counted={0: counts()}),
     limits=CapCurve("c", 1.0, 0.8, (CapPoint(1_000, 5_000.0, 25_000.0),)),
     history=(EVENT,),
-    classes=Classes((DrainClass("payload.customer == 42"),)),
+    classes=PriorityClasses((PriorityClass("payload.customer == 42"),)),
 )
 CAP = a_cap()
 FULL_SUMMARY = a_summary(
@@ -63,7 +66,7 @@ FULL_SUMMARY = a_summary(
     rules=RuleStatus(),
     read_cap=CAP,
     write_cap=CAP,
-    held=(HeldBack("orders", 0, 1, 1),),
+    held=(OpenTransaction("orders", 0, 1, 1),),
     history=(EVENT,),
     classes=(ClassStatus("payload.customer == 42", counts()),),
     deadline=DeadlineStatus(datetime.now(UTC), 1.0, 1.0),
@@ -162,7 +165,7 @@ def test_each_field_of_a_summary_is_on_the_page_and_no_other() -> None:
     body = json.loads(json.dumps(FULL_SUMMARY.as_json()))
     known = frozenset({"history", "latency", "parked_first", "read_cap"})  # once is enough
     found = set(paths(body, known))
-    of_plan = {each.name for each in fields(DrainClass)}
+    of_plan = {each.name for each in fields(PriorityClass)}
     found -= {f"classes.{name}" for name in of_plan}
 
     insist_same(documented("JSON summary"), found)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from drainer.message import Message, Origin, SubMessage
+from drainer.model.expression import FUNCTIONS
+from drainer.model.facts import NAMES, Undecided
+from drainer.model.predicate import Predicate
 from drainer.model.rules import RuleSettings
-from drainer.policy.rules.expression import FUNCTIONS
-from drainer.policy.rules.facts import NAMES, Undecided
-from drainer.policy.rules.predicate import Predicate
 from drainer.policy.rules.rule_filter import LIMITED_KEYS_MOST, RuleFilter
 
 TEXT = (Path(__file__).parents[2] / "docs/reference/rules.md").read_text()

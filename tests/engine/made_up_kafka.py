@@ -19,9 +19,7 @@ import pytest
 
 from builders import a_partition, a_plan, changed
 from core.messages import Place, finished_subs, place_of, sub_of
-from drainer.core.claims import ALL
 from drainer.core.dispatch import Dispatcher
-from drainer.core.plan import OffsetPlan
 from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports
@@ -32,7 +30,9 @@ from drainer.kafka.commit import Committer
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
+from drainer.model.claims import ALL
 from drainer.model.failures import FailureSettings, OnFailure
+from drainer.model.plan import OffsetPlan
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
 from drainer.operations.engine import InProcess

@@ -9,14 +9,14 @@ import pytest
 from made_up_kafka import OnTheLoop, Rehearsal, log_of, new_plan
 
 from builders import changed, counts, progress_at
-from drainer.core.claims import ALL, place_of
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Partial, checksum_keys
 from drainer.message import SubMessage
+from drainer.model.claims import ALL, key_hash
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Partial, checksum_keys
 
 MESSAGES = 60
 MINE, THEIRS = (
-    next(f"k{n}" for n in range(99) if place_of(f"k{n}") % 2 == number) for number in (0, 1)
+    next(f"k{n}" for n in range(99) if key_hash(f"k{n}") % 2 == number) for number in (0, 1)
 )
 SPLIT = [THEIRS, MINE, THEIRS]
 # What the claim of THEIRS has finished: 20 messages, 5 further on, and one sub-message.

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from made_up_kafka import OnTheLoop, Rehearsal, Spec, log_of
 
-from drainer.core.event import Deed
 from drainer.engine.control import Pause, Stop
 from drainer.errors import EXIT_CLASS_WAITS, EXIT_DONE, EXIT_HALTED, EXIT_INTERRUPTED, Refused
 from drainer.message import SubMessage
+from drainer.model.event import EventKind
 from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.settings import LocalSettings
 
@@ -56,7 +56,7 @@ def test_the_plan_tells_of_each_pass_and_the_status_of_all(tmp_path: Path) -> No
     summary = rehearsal.drain(handler, FIRST)
     assert (summary.status, summary.exit_code) == ("done", EXIT_DONE)
     assert handler.calls == {"open": 2, "close": 2}
-    assert [event.what for event in summary.history] == [Deed.ENDED, Deed.ENDED]
+    assert [event.what for event in summary.history] == [EventKind.ENDED, EventKind.ENDED]
     elapsed = [status.elapsed_s for status in rehearsal.statuses]
     assert elapsed == sorted(elapsed)
     first = [status for status in rehearsal.statuses if status.turn]

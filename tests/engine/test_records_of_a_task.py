@@ -28,7 +28,6 @@ from made_up_kafka import (
 )
 
 from builders import changed, counts
-from drainer.core.claims import ALL
 from drainer.engine.ports import Held, Ports
 from drainer.engine.runtime import UNSIGNALLED, uptime_s
 from drainer.engine.status import Summary
@@ -36,6 +35,7 @@ from drainer.errors import EXIT_INTERRUPTED
 from drainer.handler import Handler
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
+from drainer.model.claims import ALL
 from drainer.model.concurrency import Concurrency
 from drainer.model.failures import FailureSettings
 from drainer.policy.admission import BURST_S

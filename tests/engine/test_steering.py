@@ -25,13 +25,13 @@ from made_up_kafka import (
     in_lanes,
 )
 
-from drainer.core.event import Deed
 from drainer.engine.control import Change, Pause, Request, Stop, Unpause
 from drainer.engine.status import Summary
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.message import SubMessage
 from drainer.model.codec import builtins
 from drainer.model.concurrency import Concurrency
+from drainer.model.event import EventKind
 from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.settings import LocalSettings
 from kafka.topic import eventually
@@ -119,11 +119,11 @@ def test_a_pause_begins_nothing_and_goes_on_where_it_was(kind: Kind, tmp_path: P
     assert sorted(handler.account.began) == sorted(rehearsal.places)
     told = [(each.what, each.by, each.reason) for each in summary.history]
     assert told[:3] == [
-        (Deed.PAUSED, ANA, "failover"),
-        (Deed.CHANGED, ANA, None),
-        (Deed.UNPAUSED, ANA, None),
+        (EventKind.PAUSED, ANA, "failover"),
+        (EventKind.CHANGED, ANA, None),
+        (EventKind.UNPAUSED, ANA, None),
     ]
-    assert (told[-1][0], dict(summary.history[-1].offsets)) == (Deed.ENDED, {0: 4000})
+    assert (told[-1][0], dict(summary.history[-1].offsets)) == (EventKind.ENDED, {0: 4000})
     assert rehearsal.file.load().plan.history == summary.history
 
 
@@ -131,7 +131,11 @@ def test_a_pause_may_end_by_itself(tmp_path: Path) -> None:
     rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.001)
     summary = drained(rehearsal, handler, lambda person: person.asks(Pause(0.2)))
     assert summary.exit_code == 0
-    assert [each.what for each in summary.history] == [Deed.PAUSED, Deed.UNPAUSED, Deed.ENDED]
+    assert [each.what for each in summary.history] == [
+        EventKind.PAUSED,
+        EventKind.UNPAUSED,
+        EventKind.ENDED,
+    ]
     assert summary.history[0].details == ("for 200ms",)
 
 
@@ -214,7 +218,7 @@ def test_what_is_wrong_in_part_is_refused_as_a_whole(tmp_path: Path) -> None:
                 person.asks(Change(values))
 
     summary = drained(rehearsal, handler, ask_for_all_of_it)
-    assert [each.what for each in summary.history] == [Deed.ENDED]
+    assert [each.what for each in summary.history] == [EventKind.ENDED]
     assert rehearsal.control.changed == {}
 
 
@@ -231,7 +235,7 @@ def test_what_the_brokers_refuse_changes_nothing(tmp_path: Path) -> None:
             person.sets(on_failure="dead-letter", concurrency=20)
 
     summary = drained(rehearsal, handler, ask_for_letters)
-    assert [each.what for each in summary.history] == [Deed.ENDED]
+    assert [each.what for each in summary.history] == [EventKind.ENDED]
 
 
 @both_kinds
@@ -482,7 +486,7 @@ def test_a_pause_that_ends_while_a_drain_comes_to_rest_is_no_news(tmp_path: Path
     summary = rehearsal.drain(handler)
 
     assert [bool(each.result(0)) for each in answers] == [True, True]
-    assert [each.what for each in summary.history] == [Deed.PAUSED, Deed.ENDED]
+    assert [each.what for each in summary.history] == [EventKind.PAUSED, EventKind.ENDED]
     assert summary.history == rehearsal.file.load().plan.history
 
 

@@ -30,8 +30,6 @@ from made_up_kafka import (
 )
 
 from core.messages import Place, place_of
-from drainer.core.event import Deed, Event
-from drainer.core.plan import OffsetPlan
 from drainer.engine import checkpointer, lifecycle
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.local import LocalDrain
@@ -39,6 +37,8 @@ from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.status import Status
 from drainer.errors import CommitDelayed, LockLost
 from drainer.message import SubMessage
+from drainer.model.event import Event, EventKind
+from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.store.plan_file import PlanFile
 from view.samples import plan
@@ -410,7 +410,7 @@ def test_an_event_in_the_moment_of_the_end_does_not_keep_the_drain_alive(
         lock=None,
     )
     account: Any = SimpleNamespace(changes=dict)
-    event = Event(THIS_PROCESS.now(), Deed.CHANGED, "ana@db1", None)
+    event = Event(THIS_PROCESS.now(), EventKind.CHANGED, "ana@db1", None)
 
     async def save(_: Checkpointer, *, commit: bool) -> None:
         """The plan needs no disk here."""

@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 
 from builders import a_partition, changed, progress_at
 from core.letters import Sample, as_record
-from drainer.core.claims import ALL
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Ranges, ranges_of
 from drainer.errors import Refused
 from drainer.letters import receipts
 from drainer.letters.receipts import (
@@ -25,6 +22,9 @@ from drainer.letters.receipts import (
 )
 from drainer.message import Message, Origin
 from drainer.model import codec
+from drainer.model.claims import ALL
+from drainer.model.plan import OffsetPlan
+from drainer.model.ranges import Ranges, ranges_of
 from drainer.policy.dead_letter import RECEIPT, DeadLetter
 from view import samples
 

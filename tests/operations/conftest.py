@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from builders import changed, counts, progress_at
-from drainer.core.claims import ALL
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Progress
 from drainer.engine.status import Summary
 from drainer.handler import Handler
 from drainer.handlers import Count
 from drainer.kafka.cluster import Cluster
 from drainer.loader import LoadedHandler
+from drainer.model.claims import ALL
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Progress
 from drainer.model.settings import LocalSettings
 from drainer.operations.drain import drain
 from drainer.operations.resume import prepare_resume

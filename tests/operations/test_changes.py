@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from drainer.core.event import Deed, Event
+from drainer.model.event import Event, EventKind
 from drainer.operations.examine import changes
 from drainer.operations.resume import going_on
 from drainer.operations.start import Prepared
@@ -39,7 +39,7 @@ def test_partitions_that_come_while_a_drain_runs_are_reported_once(story: Story)
 def test_a_resume_that_takes_over_tasks_keeps_what_it_was_told() -> None:
     seen = samples.plan()
     said = replace(seen, bootstrap_servers="other:9092", client_config="/etc/other.properties")
-    said = said.noting(Event(seen.updated, Deed.RESUMED, "ana@db1"))
+    said = said.noting(Event(seen.updated, EventKind.RESUMED, "ana@db1"))
     prepared = Prepared(
         samples.action(plan=said),
         handler=None,  # type: ignore[arg-type]

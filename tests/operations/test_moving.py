@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from builders import changed, counts
-from drainer.core.claims import ALL
 from drainer.core.merge import Record
-from drainer.core.plan import OffsetPlan
 from drainer.errors import (
     OffsetMoved,
     PlanNotWritten,
     PlanRefused,
 )
 from drainer.kafka.lock import GroupLock
+from drainer.model.claims import ALL
+from drainer.model.plan import OffsetPlan
 from drainer.operations.examine import examine, insist
 from drainer.operations.plan import undo, undo_moves
 from operations.conftest import MESSAGES, Story, finished

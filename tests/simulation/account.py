@@ -7,12 +7,13 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf
 
 from core.messages import Place, finished_subs, place_of, says_finished
-from drainer.core.claims import ALL, class_of
 from drainer.core.dispatch import Dispatcher
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import ENDS, Counts, Outcome, Progress, Range
 from drainer.message import SubMessage
+from drainer.model.claims import ALL, class_of
 from drainer.model.failures import JITTER, AfterDead, FailureSettings, OnFailure
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import ENDS, Counts, Outcome, Progress
+from drainer.model.ranges import Range
 from drainer.policy.admission import BURST_S
 from simulation.backlog import Act, Backlog, Script
 from simulation.world import World

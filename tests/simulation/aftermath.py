@@ -6,8 +6,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from core.messages import Place
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Outcome
 from drainer.engine.status import CLASS_DONE, Summary
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
@@ -26,6 +24,8 @@ from drainer.errors import (
     Refused,
     Signalled,
 )
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Outcome
 from drainer.model.settings import JOURNAL_INTERVAL_S
 from drainer.store.plan_file import PlanFile
 from simulation.account import INSTANT_S

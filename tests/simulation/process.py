@@ -13,7 +13,6 @@ import filelock
 
 from core.messages import place_of
 from drainer.core.dispatch import Dispatcher
-from drainer.core.progress import Outcome
 from drainer.engine import threads
 from drainer.engine.ports import Source
 from drainer.engine.runtime import Runtime
@@ -21,6 +20,7 @@ from drainer.kafka import producer
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, SubMessage
 from drainer.model.concurrency import FIRST, Concurrency
+from drainer.model.progress import Outcome
 from drainer.operations.engine import InProcess
 from drainer.policy import breaker
 from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval

@@ -8,12 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from drainer.core.classes import Classes
 from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES
-from drainer.core.order import Order
 from drainer.core.payloads import LANE_BYTES, SMALL_BYTES
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Outcome
 from drainer.engine.status import Status, Summary
 from drainer.errors import (
     DrainerError,
@@ -26,7 +22,11 @@ from drainer.errors import (
 )
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
+from drainer.model.classes import PriorityClasses
 from drainer.model.failures import AfterDead, Limit
+from drainer.model.order import Order
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Outcome
 from drainer.model.settings import LocalSettings
 from drainer.operations.drain import drain
 from drainer.operations.resume import prepare_resume
@@ -194,7 +194,7 @@ class Simulation:
                 plan_path=self.path,
                 failures=policy,
                 rules=self.backlog.rules,
-                classes=self._classes(Classes()) or Classes(),
+                classes=self._classes(PriorityClasses()) or PriorityClasses(),
             )
             prepared = prepare(cluster, request, self.settings, self.runtime)
             if not prepared.action.offsets:
@@ -209,7 +209,7 @@ class Simulation:
             make_lock=self._lock,
         )
 
-    def _classes(self, known: Classes) -> Classes | None:
+    def _classes(self, known: PriorityClasses) -> PriorityClasses | None:
         """What this life is asked to take first; None when nothing is said of that."""
         if not self.names_classes or self.wishes.random() < 0.4:
             return None

@@ -11,8 +11,6 @@ from typing import Any
 
 import orjson
 
-from drainer.core.order import Order
-from drainer.core.plan import OffsetPlan
 from drainer.demo.fill import create_topic, fill
 from drainer.engine.status import Status, Summary
 from drainer.kafka.cluster import Cluster
@@ -21,6 +19,8 @@ from drainer.letters.redrive import prepare_redrive
 from drainer.loader import load_handler
 from drainer.model.concurrency import Concurrency
 from drainer.model.failures import FailureSettings, OnFailure
+from drainer.model.order import Order
+from drainer.model.plan import OffsetPlan
 from drainer.model.redrive import LetterFilter, RedriveSettings
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings

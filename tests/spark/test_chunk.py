@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 
 from core.letters import mutated_letters
 from drainer.core.dispatch import Dispatcher
-from drainer.core.identity import identify
 from drainer.core.ledger import Ledger
-from drainer.core.progress import Outcome, checksum_keys
 from drainer.errors import Refused, SplitFailed, ValueNotShipped
 from drainer.message import (
     Barrier,
@@ -27,6 +25,8 @@ from drainer.message import (
     Stream,
     SubMessage,
 )
+from drainer.model.identity import identify
+from drainer.model.progress import Outcome, checksum_keys
 from drainer.model.redrive import RedriveSettings
 from drainer.policy.redrive import Redriven, split_letter
 from drainer.spark import chunk

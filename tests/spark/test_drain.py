@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from drainer.core.order import Order
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED
 from drainer.model.failures import FailureSettings, OnFailure
+from drainer.model.order import Order
 from kafka.sender import letters_in
 from spark.story import Op, Story
 

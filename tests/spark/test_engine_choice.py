@@ -10,7 +10,6 @@ import pytest
 
 from builders import changed
 from drainer.cli.engines import Engines
-from drainer.core.plan import OffsetPlan
 from drainer.engine.preview import EngineName
 from drainer.errors import Refused, UsageError
 from drainer.handler import Handler
@@ -18,6 +17,7 @@ from drainer.insight.canary import send_canary
 from drainer.kafka.cluster import Cluster
 from drainer.loader import as_handler
 from drainer.message import Message, SubMessage
+from drainer.model.plan import OffsetPlan
 from drainer.model.rules import RuleSettings, SkipRule
 from drainer.model.settings import LocalSettings
 from drainer.operations.engine import IN_PROCESS

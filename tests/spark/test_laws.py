@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from drainer.core.order import Order
 from drainer.errors import EXIT_HALTED, Refused
 from drainer.kafka.settings import ClientSettings
 from drainer.model.failures import FailureSettings, Limit, OnFailure
+from drainer.model.order import Order
 from drainer.spark.state import State
 from spark.story import HANDLER, Op, Story
 from spark.trouble import When

@@ -17,13 +17,13 @@ import pytest
 
 from builders import a_plan
 from core.limit_samples import measured
-from drainer.core.claims import Places, place_of
-from drainer.core.joins import Components
-from drainer.core.progress import Range
 from drainer.errors import BrokerUnreachable, Halted, Interrupted, SplitFailed
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.search.boundary import cap_curve
 from drainer.message import Barrier, SubMessage
+from drainer.model.claims import ShardMap, key_hash
+from drainer.model.joins import Components
+from drainer.model.ranges import Range
 from drainer.spark import reading
 from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.lease import LOCAL
@@ -184,15 +184,15 @@ class ModelledJobs:
         return PreparedWave.of(cast("RDD[Any]", Rows()), manifests, task)
 
     def _manifest(self, task: SliceTask, start: int, end: int) -> Manifest:
-        places, components = Places(task.order, task.joins), Components()
+        shard_map, components = ShardMap(task.order, task.joins), Components()
         subs, barriers, undivided = Counter[int](), list[int](), None
         for offset in range(start, end):
             keys = self.backlog[offset]
-            components.join(map(place_of, keys))
+            components.join(map(key_hash, keys))
             if not keys:
                 barriers.append(offset)
             sub = SubMessage(keys=keys) if keys else Barrier()
-            shard = places.number(sub, task.streams.shards, task.streams.joins)
+            shard = shard_map.shard_of(sub, task.streams.shards, task.streams.joins)
             if shard is not None:
                 subs[shard] += 1
             elif undivided is None:

@@ -10,12 +10,12 @@ from typing import Any
 import orjson
 
 from builders import a_partition, a_plan, changed, counts, progress_at
-from drainer.core.claims import ALL
-from drainer.core.latency import Latency
-from drainer.core.parked import ParkedLane, ParkedLanes
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Partial, Progress
+from drainer.model.claims import ALL
 from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.model.latency import Latency
+from drainer.model.parked import ParkedLane, ParkedLanes
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Partial, Progress
 from drainer.model.redrive import LetterFilter, RedriveSettings
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from obstore.store import LocalStore
 
 from builders import counts, progress_at
-from drainer.core.progress import Partial, Progress, Range
 from drainer.errors import PlanNotWritten, StateLost
+from drainer.model.progress import Partial, Progress
+from drainer.model.ranges import Range
 from drainer.spark.bucket import Bucket
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.objects import Folder, Objects

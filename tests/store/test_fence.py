@@ -414,7 +414,7 @@ from pathlib import Path
 sys.path[:0] = sys.argv[1].split(':')
 import stores
 from drainer.core.merge import Record
-from drainer.core.progress import Progress
+from drainer.model.progress import Progress
 from drainer.spark.fence import Fence
 from drainer.spark.lease import LeaseTimes
 from drainer.engine.runtime import uptime_s

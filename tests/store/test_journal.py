@@ -17,12 +17,12 @@ from plans import END, PLAN, START, mode_of, progress
 
 from builders import changed
 from core.messages import says_finished
-from drainer.core.claims import ALL
-from drainer.core.event import Deed, Event
 from drainer.core.merge import Record
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Partial
 from drainer.errors import PlanNotWritten, PlanRefused
+from drainer.model.claims import ALL
+from drainer.model.event import Event, EventKind
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Partial
 from drainer.store.journal import Journal, read_journal
 from drainer.store.plan_file import PlanFile
 
@@ -165,7 +165,7 @@ def test_a_spoilt_journal_never_claims_what_was_not_written(
     assert file.load() == loaded, "reading changes nothing"
 
 
-RUNNING = changed(PLAN, history=(Event("2026-11-24T18:00:00Z", Deed.BEGUN, "ana@db1"),))
+RUNNING = changed(PLAN, history=(Event("2026-11-24T18:00:00Z", EventKind.BEGUN, "ana@db1"),))
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ RUNNING = changed(PLAN, history=(Event("2026-11-24T18:00:00Z", Deed.BEGUN, "ana@
 def test_a_journal_that_is_missing_is_noticed_where_one_belongs_to_the_plan(
     file: PlanFile, history: tuple[Event, ...], torn: bool
 ) -> None:
-    ended = Event("2026-11-24T18:00:09Z", Deed.ENDED, "ana@db1")
+    ended = Event("2026-11-24T18:00:09Z", EventKind.ENDED, "ana@db1")
     file.write(changed(PLAN, history=history or (*RUNNING.history, ended)))
     assert bool(file.load().repeats) == torn
     journal_path(file).write_bytes(b"")  # as a crash of the machine may leave it

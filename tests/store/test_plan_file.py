@@ -22,8 +22,8 @@ from plans import PLAN, mode_of, progress, with_progress
 
 from builders import changed, progress_at
 from drainer.core.merge import Record
-from drainer.core.plan import OffsetPlan
 from drainer.errors import PlanGone, PlanNotWritten, PlanRefused
+from drainer.model.plan import OffsetPlan
 from drainer.ownership import read_own
 from drainer.store import atomic_file, plan_file
 from drainer.store.plan_file import PlanFile, default_path, plan_at

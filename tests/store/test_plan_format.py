@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from plans import END, PLAN, START, edited, leaves, progress, put, signed, with_progress
 
 from builders import a_partition, changed, counts, progress_at
-from drainer.core.claims import ALL, Claim
-from drainer.core.joins import Joins
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Partial, Progress
 from drainer.errors import PlanRefused
+from drainer.model.claims import ALL, Claim
 from drainer.model.failures import FailureSettings, Limit
+from drainer.model.joins import Joins
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Partial, Progress
 from drainer.model.rules import RuleAccount, RuleSettings
 
 ENCODED = PLAN.encode()

@@ -9,12 +9,12 @@ from plans import PLAN, with_progress
 from stores import AT_ONCE, STREAMS, done, driven
 
 from builders import changed, counts, progress_at
-from drainer.core.claims import ALL
-from drainer.core.merge import Record, StateReference, fold
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Counts, Progress
+from drainer.core.merge import Record, fold
 from drainer.errors import PlanRefused
 from drainer.message import Stream
+from drainer.model.claims import ALL
+from drainer.model.plan import OffsetPlan, StateReference
+from drainer.model.progress import Counts, Progress
 from drainer.spark.state import Attempt, State
 from drainer.store.plan_file import PlanFile
 

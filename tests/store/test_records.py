@@ -12,11 +12,11 @@ from plans import PLAN
 from stores import AT_ONCE, DRAIN, STREAMS, Failing, bucket, done, driven, folder
 
 from builders import changed, counts
-from drainer.core.claims import ALL
 from drainer.core.merge import Record, TaskRecord
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Progress
 from drainer.errors import PlanNotWritten, StateLost
+from drainer.model.claims import ALL
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Progress
 from drainer.model.rules import RuleAccount
 from drainer.spark import records as records_module
 from drainer.spark.records import TaskRecords, TaskStatus

@@ -30,11 +30,11 @@ from stores import (
 )
 
 from builders import changed, counts, progress_at
-from drainer.core.claims import ALL
 from drainer.core.merge import Record, TaskRecord, Told
-from drainer.core.progress import Outcome, Partial, Progress
 from drainer.engine.runtime import uptime_s
 from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
+from drainer.model.claims import ALL
+from drainer.model.progress import Outcome, Partial, Progress
 from drainer.model.rules import RuleAccount
 from drainer.spark import state as state_module
 from drainer.spark.lease import is_dead, this_process

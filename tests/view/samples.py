@@ -8,14 +8,14 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from builders import a_partition, a_plan, changed, counts, progress_at
-from drainer.core.claims import ALL
-from drainer.core.plan import OffsetPlan
-from drainer.core.progress import Partial
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.status import (
     AutoStatus,
 )
+from drainer.model.claims import ALL
 from drainer.model.concurrency import Concurrency
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Partial
 from drainer.spark.status import SparkStatus
 from drainer.view.terminal import Form, Terminal
 

@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 from core.messages import message_at
-from drainer.core.order import Order
 from drainer.insight.estimate import DeadlineVerdict, Estimate, Question
 from drainer.insight.first import ClassForecast, FirstForecast
 from drainer.insight.forecast.distribution import Distribution
@@ -21,6 +20,7 @@ from drainer.insight.retention import Expiry
 from drainer.insight.view.estimate import estimate_page
 from drainer.loader import load_handler
 from drainer.message import SubMessage
+from drainer.model.order import Order
 from drainer.operations.start import Request
 from drainer.view.page import Cell, Line, Tone
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from builders import changed, counts, progress_at
-from drainer.core.claims import ALL
 from drainer.errors import Refused
+from drainer.model.claims import ALL
 from drainer.view.plan import plan_page, show_checks
 
 from . import samples

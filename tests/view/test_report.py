@@ -17,12 +17,12 @@ import orjson
 import pytest
 
 from builders import a_status, a_summary, counts
-from drainer.core.event import Deed, Event
-from drainer.core.latency import Latency
 from drainer.engine.history import History
 from drainer.engine.status import FailureStatus, PartitionResult, Summary
 from drainer.errors import GroupJoined
 from drainer.escape import printable
+from drainer.model.event import Event, EventKind
+from drainer.model.latency import Latency
 from drainer.view.page import Curve, Curves, Page, Plot, Series
 from drainer.view.report.chart import draw, time_ticks, value_ticks
 from drainer.view.report.file import MARK
@@ -255,8 +255,8 @@ def test_curves_are_straight_on_logarithms_with_a_dot_for_each_point() -> None:
 def test_a_report_has_who_changed_what_and_why() -> None:
     at = ENDED.isoformat()
     history = (
-        Event(at, Deed.BEGUN, "ana@db1", offsets=dict.fromkeys(range(9))),
-        Event(at, Deed.CHANGED, "ben@db1", MARKUP, ("concurrency 200 → 50",)),
+        Event(at, EventKind.BEGUN, "ana@db1", offsets=dict.fromkeys(range(9))),
+        Event(at, EventKind.CHANGED, "ben@db1", MARKUP, ("concurrency 200 → 50",)),
     )
     page = Reader(html(page_of(a_summary(history=history)), ENDED))
     assert "group at 0:none 1:none 2:none 3:none and 5 more" in page.text

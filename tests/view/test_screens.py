@@ -17,9 +17,6 @@ from builders import a_cap, a_status, a_summary, changed, counts
 from core.letters import Sample, there_and_back
 from drainer.certify.view import certificate_page
 from drainer.core.bundles import Bundling
-from drainer.core.latency import Latency
-from drainer.core.parked import ParkedLane, ParkedLanes
-from drainer.core.transaction import HeldBack
 from drainer.engine.preview import EngineChoice
 from drainer.engine.status import (
     FailureStatus,
@@ -34,8 +31,11 @@ from drainer.insight.view.inspect import inspection_page
 from drainer.letters.view import letter_page, overview_page
 from drainer.model.concurrency import Concurrency
 from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.model.latency import Latency
+from drainer.model.parked import ParkedLane, ParkedLanes
 from drainer.model.redrive import LetterFilter, RedriveSettings
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule
+from drainer.model.transaction import OpenTransaction
 from drainer.testing import Certificate
 from drainer.view.live import frame
 from drainer.view.page import Page
@@ -73,7 +73,7 @@ HALTED = a_summary(
     rules=RuleStatus({"a": 1, "b": 4_800_000}, {"n > 5": 136}, {"n > 5": "no field"}),
     engine="spark",
     engine_counts={"waves": 12},
-    held=(HeldBack("orders", 3, 700, 50), HeldBack("orders", 4, 9, 1)),
+    held=(OpenTransaction("orders", 3, 700, 50), OpenTransaction("orders", 4, 9, 1)),
     left_alone={"its payload can't be written": 1, "not asked for": 2},
     latency=LATENCY,
     write_cap=a_cap(),

@@ -6,7 +6,6 @@ import orjson
 import pytest
 
 from builders import a_summary, changed, counts
-from drainer.core.parked import ParkedLane, ParkedLanes
 from drainer.engine.outcome import concluded
 from drainer.engine.status import DeadlineStatus, FailureStatus, PartitionResult, Resuming
 from drainer.errors import (
@@ -19,6 +18,7 @@ from drainer.errors import (
     TopicGone,
 )
 from drainer.mask import VARIABLE, mask_text
+from drainer.model.parked import ParkedLane, ParkedLanes
 from drainer.view.summary import show_summary, summary_page
 from drainer.view.terminal import Form
 

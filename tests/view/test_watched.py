@@ -8,8 +8,6 @@ import pytest
 
 from builders import a_cap, a_status
 from drainer.control.wire import Answer, decode_status, encode_status
-from drainer.core.event import Deed, Event
-from drainer.core.latency import Latency
 from drainer.engine.status import (
     DeadlineStatus,
     FailureStatus,
@@ -19,13 +17,17 @@ from drainer.engine.status import (
     Status,
 )
 from drainer.model.codec import decode, encode
+from drainer.model.event import Event, EventKind
+from drainer.model.latency import Latency
 from drainer.spark.status import SparkStatus
 from drainer.view.lines import status_line
 from drainer.view.live import lay_out
 
 from . import samples
 
-EVENT = Event("2026-03-14T19:04:40.000+01:00", Deed.CHANGED, "ana@db1", "slow", ("rate 1 → 2",))
+EVENT = Event(
+    "2026-03-14T19:04:40.000+01:00", EventKind.CHANGED, "ana@db1", "slow", ("rate 1 → 2",)
+)
 LATENCY = Latency.of(100, 0.02, [n / 1_000 for n in range(101)])
 FAILURES = FailureStatus(
     *(9, 8, 7, 6, 5, 4, 3),

@@ -14,8 +14,8 @@ from random import Random
 from statistics import NormalDist
 from typing import Any
 
-from drainer.core.latency import Latency
 from drainer.errors import UsageError
+from drainer.model.latency import Latency
 
 Point = tuple[float, float]  # share of the calls, 0 to 1, and the seconds that so many stay below
 

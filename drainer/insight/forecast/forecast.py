@@ -8,10 +8,10 @@ from itertools import cycle
 from random import Random
 
 from drainer.core.bundles import Bundling
-from drainer.core.order import Order
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.simulate import BUFFER_BYTES, Costs, Simulated, simulate
 from drainer.insight.forecast.workload import Hottest, Workload, as_sampled
+from drainer.model.order import Order
 
 DRAWS = 10_007  # latencies that are drawn; no multiple of what sub-messages come in
 SEED = 1

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
-from drainer.core.order import Order
 from drainer.insight.forecast.forecast import SPARK, Forecast, Setting, forecast
 from drainer.insight.forecast.simulate import Costs
 from drainer.insight.forecast.workload import Workload
+from drainer.model.order import Order
 
 # Measured as docs/explanation/estimates.md says, "On Spark".
 PACK_S = 2.8e-6  # of a sub-message, on its way into a chunk

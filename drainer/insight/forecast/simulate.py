@@ -17,8 +17,8 @@ from drainer.core.bundles import Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
 from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
-from drainer.core.order import Order
 from drainer.message import Message, SubMessage
+from drainer.model.order import Order
 
 # The engine's (engine/pump.py).
 SLICE_S = 0.005

@@ -12,8 +12,8 @@ from itertools import islice, repeat
 from typing import Any, cast
 
 from drainer.core.bundles import FOLD_MOST, BatchOf, Bundling
-from drainer.core.order import Order
 from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.model.order import Order
 
 RECURS = 3  # a key seen so often in a sample is in the rest of the backlog too; others are not
 TURN_MESSAGES = 2000  # of a partition, before another one has its turn

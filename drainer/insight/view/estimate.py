@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drainer.core.listed import listed
-from drainer.core.order import Order
-from drainer.core.plan import OffsetPlan
 from drainer.engine.preview import PROCESS, SPARK
 from drainer.engine.status import Summary
 from drainer.escape import command
@@ -15,6 +12,9 @@ from drainer.insight.forecast import forecast as f
 from drainer.insight.forecast.forecast import Forecast
 from drainer.insight.measurement import Measured
 from drainer.insight.view.inspect import expiry_warning
+from drainer.model.listed import listed
+from drainer.model.order import Order
+from drainer.model.plan import OffsetPlan
 from drainer.store.plan_file import PlanPlace
 from drainer.view import figures
 from drainer.view.page import (

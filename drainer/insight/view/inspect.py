@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from drainer.core.listed import listed
 from drainer.insight.inspection import HOT_SHARE, Inspection, PartitionInspection
 from drainer.insight.kind import UNKNOWN
 from drainer.insight.retention import ARRIVALS_S, Expiry
 from drainer.insight.sketch import DISTINCT_EXACT, Share
 from drainer.insight.survey import NO_RULES
+from drainer.model.listed import listed
 from drainer.model.rules import RuleSettings
 from drainer.view import figures
 from drainer.view.page import (

@@ -9,7 +9,6 @@ import typer
 
 from drainer.cli.connecting import Kafka
 from drainer.cli.groups import argument, command, option, without
-from drainer.core.progress import RangeSet
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.letters.cli.options import Letters, LetterTopic, Redrives
 from drainer.letters.overview import overview_of, whole_letter_as_json
@@ -17,6 +16,7 @@ from drainer.letters.reading import find_letter, read_letters
 from drainer.letters.receipts import redrive_progress
 from drainer.letters.redrive import default_group
 from drainer.letters.view import letter_page, overview_page
+from drainer.model.ranges import RangeSet
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(

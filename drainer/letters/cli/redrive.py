@@ -13,10 +13,10 @@ from drainer.cli.engines import Engines
 from drainer.cli.groups import changing, defaults, option, without
 from drainer.cli.hooks import Oversight
 from drainer.cli.options import NEW_DRAIN, DryRun, Failing, First, HandlerOption, How, Limits, Rules
-from drainer.core.classes import Classes
 from drainer.letters.cli.options import Letters, LetterTopic, Redrives
 from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.loader import load_handler
+from drainer.model.classes import PriorityClasses
 from drainer.model.failures import OnFailure
 from drainer.model.redrive import RedriveSettings
 from drainer.operations.start import Request
@@ -83,7 +83,7 @@ def redrive(
             client_config=kafka.client_config,
             failures=failing.over(DEAD_AGAIN),
             rules=rules.over(),
-            classes=first.over() or Classes(),
+            classes=first.over() or PriorityClasses(),
         )
         meant = RedriveSettings(letters.filter(), max_redrives)
         with connect(settings) as cluster:

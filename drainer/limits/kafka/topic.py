@@ -21,10 +21,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from drainer.core.listed import listed
 from drainer.errors import Refused, RightMissing
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, Right, may_not
 from drainer.kafka.cluster import LATEST, Cluster, Replicas
+from drainer.model.listed import listed
 
 PREFIX = "drainer.limits."
 REPLICAS_MOST = 3

@@ -7,17 +7,17 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
-from drainer.core.claims import Claim, Places
-from drainer.core.joins import Joins
-from drainer.core.order import Order, keys_of
-from drainer.core.progress import Outcome
 from drainer.errors import BadExpression
 from drainer.message import Barrier, Message, SubMessage
+from drainer.model.claims import Claim, ShardMap
+from drainer.model.facts import Facts, Undecided
+from drainer.model.joins import Joins
+from drainer.model.order import Order, keys_of
+from drainer.model.predicate import Predicate
+from drainer.model.progress import Outcome
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule, asked_beyond, greater
 from drainer.policy.dead_letter import key_text
 from drainer.policy.redrive import LeftAlone, Redriven
-from drainer.policy.rules.facts import Facts, Undecided
-from drainer.policy.rules.predicate import Predicate
 
 REASONS_MOST = 50  # told apart
 OTHER_REASONS = "other reasons"
@@ -80,7 +80,7 @@ class RuleFilter:
         joins: Mapping[int, Joins] | None = None,
     ) -> None:
         self.settings = settings
-        self._places = Places(Order.SUB_KEY, joins)  # other orders have no claims with a limit
+        self._shard_map = ShardMap(Order.SUB_KEY, joins)  # other orders have no claims with a limit
         self._before = account = account or RuleAccount()
         named = frozenset(key for rule in settings.skip if rule.when is None for key in rule.keys)
         self._tests = [_Test(rule, named) for rule in settings.skip]
@@ -177,7 +177,7 @@ class RuleFilter:
         """Whether the task that had its claim has asked about it."""
         return any(
             message.offset < below.get(message.partition, 0)
-            and self._places.number(sub, claim.of, claim.joins) == claim.number
+            and self._shard_map.shard_of(sub, claim.of, claim.joins) == claim.number
             for claim, below in self._asked_by
         )
 

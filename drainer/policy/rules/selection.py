@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from drainer.message import Barrier, SubMessage, Unsplit
+from drainer.model.facts import Undecided
+from drainer.model.predicate import Predicate
 from drainer.policy.redrive import LeftAlone, Redriven
-from drainer.policy.rules.facts import Undecided
-from drainer.policy.rules.predicate import Predicate
 
 
 class Selection:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from drainer.core.listed import listed
+from drainer.model.listed import listed
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBack:
+class OpenTransaction:
     """What open transactions keep from whoever reads committed records only."""
 
     topic: str
@@ -21,7 +21,7 @@ class HeldBack:
         return f"{self.topic}/{self.partition} from offset {self.offset} on ({self.offsets:,})"
 
 
-def describe_held(held: Sequence[HeldBack]) -> str:
+def describe_open_transactions(held: Sequence[OpenTransaction]) -> str:
     """All of it in a sentence, with how to find the producer: a client is not told that."""
     count = sum(each.offsets for each in held)
     return (

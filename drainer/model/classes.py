@@ -1,16 +1,16 @@
-"""Classes of a drain: what it drains before the rest, in which order, and what came of it."""
+"""Priority classes: what a drain drains before the rest, in which order, and their accounts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from drainer.core.progress import Counts
 from drainer.model.codec import JsonRecord, Whole
+from drainer.model.progress import Counts
 
 
 @dataclass(frozen=True, slots=True)
-class DrainClass(JsonRecord):
+class PriorityClass(JsonRecord):
     """What an expression selects, with the account of its sub-messages in all passes that ended."""
 
     where: str
@@ -24,10 +24,10 @@ class DrainClass(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Classes(JsonRecord):
+class PriorityClasses(JsonRecord):
     """Those of a drain, in their order; with ``only`` the rest is for a later run."""
 
-    each: tuple[DrainClass, ...] = ()
+    each: tuple[PriorityClass, ...] = ()
     only: bool = False
 
     @property
@@ -45,18 +45,18 @@ class Classes(JsonRecord):
         """The classes that some is left of, all the same."""
         return tuple(each.where for each in self.each if each.ended and (each.held or each.cut))
 
-    def asked(self, wheres: Sequence[str], *, only: bool) -> Classes:
+    def asked(self, wheres: Sequence[str], *, only: bool) -> PriorityClasses:
         """These as the next ones, whatever was to come; those that were drained stay known."""
         known = {each.where: each for each in self.each}
         ended = [each for each in self.each if each.ended and each.where not in wheres]
-        asked = (replace(known.get(where, DrainClass(where)), ended=None) for where in wheres)
-        return Classes((*ended, *asked), only)
+        asked = (replace(known.get(where, PriorityClass(where)), ended=None) for where in wheres)
+        return PriorityClasses((*ended, *asked), only)
 
-    def resumed(self) -> Classes:
+    def resumed(self) -> PriorityClasses:
         """As a run goes on with them: what is left of a drain that stopped is the rest."""
         return replace(self, only=False) if self.stops else self
 
-    def with_ended(self, where: str, at: str, held: int, *, cut: bool) -> Classes:
+    def with_ended(self, where: str, at: str, held: int, *, cut: bool) -> PriorityClasses:
         return replace(
             self,
             each=tuple(

@@ -18,7 +18,7 @@ from rule_engine.types import DataType
 
 from drainer.errors import BadExpression
 from drainer.mask import masking
-from drainer.policy.rules.facts import NAMES, Facts, View
+from drainer.model.facts import NAMES, Facts, View
 
 # Of rule-engine's; its $now and $random give another answer at each run, $range takes any memory.
 FUNCTIONS = (

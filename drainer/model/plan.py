@@ -9,42 +9,23 @@ from typing import Annotated, Any
 
 import msgspec
 
-from drainer.core.claims import (
-    ALL,
-    Claims,
-    ClassMap,
-    Elsewhere,
-    Places,
-    class_of,
-    class_selector,
-    end_of,
-    joins_of,
-)
-from drainer.core.classes import Classes
-from drainer.core.event import Deed, Event
-from drainer.core.joins import Joins
-from drainer.core.latency import Latency
-from drainer.core.merge import StateReference
-from drainer.core.order import Order
-from drainer.core.parked import NONE_PARKED, ParkedLanes
-from drainer.core.progress import (
-    Counts,
-    Progress,
-    Range,
-    Ranges,
-    RangeSet,
-    encode_ranges,
-    join_ranges,
-    subtract,
-)
 from drainer.errors import PlanRefused, UsageError
 from drainer.model import codec
+from drainer.model.claims import ALL, Claims, class_of, class_selector, joins_of
+from drainer.model.classes import PriorityClasses
 from drainer.model.codec import JsonRecord, Whole
+from drainer.model.event import Event, EventKind
 from drainer.model.failures import FailureSettings
+from drainer.model.joins import Joins
+from drainer.model.latency import Latency
+from drainer.model.order import Order
+from drainer.model.parked import NONE_PARKED, ParkedLanes
+from drainer.model.predicate import Predicate
+from drainer.model.progress import Counts, Progress
+from drainer.model.ranges import Range, Ranges, RangeSet, encode_ranges, join_ranges, subtract
 from drainer.model.rate_cap import CapCurve
 from drainer.model.redrive import RedriveSettings
 from drainer.model.rules import RuleAccount, RuleSettings
-from drainer.policy.rules.predicate import Predicate
 
 FORMAT = "drainer-plan/5"
 EVENTS_FIRST, EVENTS_LAST = 100, 900  # of a history
@@ -75,6 +56,33 @@ class PartitionPlan:
     committed: Whole | None
     leader_epoch: Whole | None = None
     lost: Ranges = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StateReference(JsonRecord):
+    """Where the tasks of a drain write, and what of it the plan holds.
+
+    Everything of epochs before ``epoch`` is in the plan, and of deals below ``next`` that are not
+    ``open``. Of the others any part may be: ``counted`` is what the plan's accounts hold of their
+    records, by partition, and ``ruled`` what its account of rules counts of them. ``joins`` are
+    those that claims of waves under way name. ``units`` are messages of these waves that ``split``
+    rejected, by partition: most claims go past one without having anything of it.
+    """
+
+    uri: str
+    epoch: Whole
+    next: Whole
+    open: tuple[Whole, ...] = ()
+    counted: Mapping[Whole, Counts] = field(default_factory=dict)
+    ruled: RuleAccount = field(default_factory=RuleAccount)
+    joins: tuple[Whole, ...] = ()
+    units: Mapping[Whole, str] = field(default_factory=dict)
+
+    def holds(self, epoch: int, deal: int) -> bool:
+        """Whether all that tasks of this deal told is in the plan, and not to be added again."""
+        if epoch != self.epoch:
+            return epoch < self.epoch
+        return deal < self.next and deal not in self.open
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +132,7 @@ class OffsetPlan(JsonRecord):
     limits: CapCurve | None = None
     handler_code: str | None = None
     history: tuple[Event, ...] = ()
-    classes: Classes = field(default_factory=Classes)
+    classes: PriorityClasses = field(default_factory=PriorityClasses)
 
     def watermark(self, partition: int) -> int:
         """The offset that is safe to commit."""
@@ -149,12 +157,6 @@ class OffsetPlan(JsonRecord):
         newest = self.history[EVENTS_FIRST:][-(EVENTS_LAST - 1) :]
         return replace(self, history=(*self.history[:EVENTS_FIRST], *newest, event))
 
-    def elsewhere(self, maps: Mapping[str, ClassMap] | None = None) -> Elsewhere | None:
-        """What they have finished; None when there are none. ``maps`` are those of classes."""
-        if not self.others:
-            return None
-        return Elsewhere(self.others, Places(Order(self.order), self.joins), maps)
-
     def begun(self) -> OffsetPlan:
         """The plan with a claim for the class that is next."""
         if self.classes.next is None:
@@ -165,7 +167,7 @@ class OffsetPlan(JsonRecord):
     def shared(self, partition: int) -> bool:
         """Whether one of them says something above the watermark."""
         watermark = self.watermark(partition)
-        return any(end_of(claim[partition]) > watermark for claim in self.others.values())
+        return any(claim[partition].end > watermark for claim in self.others.values())
 
     def finished_above(self, partition: int) -> int:
         """How many offsets above the watermark are known to be finished."""
@@ -185,7 +187,7 @@ class OffsetPlan(JsonRecord):
     @property
     def running(self) -> bool:
         """Whether the last run did not note how it ended: then a journal belongs to the plan."""
-        ends = (Deed.ENDED, Deed.UNDONE, Deed.TAKEN)
+        ends = (EventKind.ENDED, EventKind.UNDONE, EventKind.TAKEN)
         return bool(self.history) and self.history[-1].what not in ends
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from drainer.core.progress import Range, count, encode_ranges
+from drainer.model.ranges import Range, count, encode_ranges
 
 NAMED = 5
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from drainer.message import Barrier, SubMessage, Unsplit
-from drainer.policy.rules.facts import Facts, Undecided, named
+from drainer.model.facts import Facts, Undecided, named
 
 
 class Predicate:
     """One expression, ready to be evaluated. Raises BadExpression when it can't be understood."""
 
     def __init__(self, text: str) -> None:
-        from drainer.policy.rules import expression  # noqa: PLC0415 - it takes its time to load
+        from drainer.model import expression  # noqa: PLC0415 - it takes its time to load
 
         self._expression = expression.Expression(text)
         self._reason_of = expression.reason_of

@@ -7,29 +7,19 @@ import zlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from itertools import pairwise
 from operator import add, attrgetter, sub
 from typing import TYPE_CHECKING, Any
 
 from drainer.errors import SplitFailed
 from drainer.message import KeySums, Message, NoKeys
 from drainer.model.codec import JsonRecord, Whole
+from drainer.model.ranges import Range, Ranges, RangeSet, encode_ranges, join_ranges
 
-Range = tuple[int, int]  # offsets [first, last + 1)
-Fates = Mapping["Outcome", tuple[Range, ...]]  # messages with a sub-message that ended so
+OutcomeRanges = Mapping["Outcome", tuple[Range, ...]]  # messages with a sub-message that ended so
 
 if TYPE_CHECKING:
-    Ranges = tuple[Range, ...]
     Partials = Mapping[int, "Partial"]
 else:  # which JSON has as text
-
-    class Ranges(tuple):
-        __slots__ = ()
-        written = str
-
-        @classmethod
-        def parse(cls, text: str) -> Ranges:
-            return cls(decode_ranges(text))
 
     class Partials(dict):
         written = dict
@@ -41,7 +31,6 @@ else:  # which JSON has as text
 
 SUB_MESSAGES_MOST = 2**32  # of one message; no memory holds as many
 _PARTIAL = re.compile(r"[0-9]{1,10}:[0-9a-f]{8}:[0-9a-f]+")
-_RANGES = re.compile("[0-9 -]*")
 
 
 class Outcome(Enum):
@@ -57,7 +46,7 @@ class Outcome(Enum):
     FAILED = "failed"  # and was skipped for that
     DEAD = "dead"
 
-    def or_worse(self, other: Outcome) -> Outcome:
+    def worse_of(self, other: Outcome) -> Outcome:
         return max(self, other, key=_OUTCOMES.index)
 
 
@@ -151,10 +140,10 @@ class Partial:
         """What either of two records of one message says is finished."""
         return Partial(other.count, other.checksum, self.bits | other.bits)
 
-    def insist_same(self, message: Message, keys: Sequence[Hashable] | KeySums) -> None:
+    def ensure_same(self, message: Message, keys: Sequence[Hashable] | KeySums) -> None:
         """Raises SplitFailed when these sub-keys of the message are not those of the record."""
         if isinstance(keys, NoKeys):
-            raise split_no_more(message, keys.why)
+            raise split_changed(message, keys.why)
         count, checksum = len(keys), checksum_keys(keys)
         if (self.count, self.checksum) != (count, checksum):
             raise SplitFailed(
@@ -210,6 +199,12 @@ class Progress(JsonRecord):
     sub_messages: Counts = Counts()
     fates: Mapping[Outcome, Ranges] = field(default_factory=dict)
 
+    @property
+    def end(self) -> int:
+        """The offset from which on nothing is known to be finished."""
+        ends = (end for _, end in self.finished[-1:])
+        return max((self.watermark, *ends, *(offset + 1 for offset in self.partial)))
+
     def as_json(self) -> dict[str, Any]:
         """As plan and journal have it, for ``codec.encode``; the journal is in a hurry."""
         body: dict[str, Any] = {
@@ -252,34 +247,11 @@ class Progress(JsonRecord):
             partial,
             later.messages,
             later.sub_messages,
-            join_fates((self.fates, later.fates)),
+            merge_outcomes((self.fates, later.fates)),
         )
 
 
-class RangeSet:
-    """Answers whether an offset lies in one of some sorted, disjoint ranges."""
-
-    __slots__ = ("_at", "_ranges")
-
-    def __init__(self, ranges: Iterable[Range]) -> None:
-        self._ranges = list(ranges)
-        self._at = 0
-
-    def __contains__(self, offset: int) -> bool:
-        # Asked for rising offsets nearly always, so it walks; a fall starts again from the front.
-        ranges = self._ranges
-        if self._at and ranges[self._at - 1][1] > offset:
-            self._at = 0
-        while self._at < len(ranges) and ranges[self._at][1] <= offset:
-            self._at += 1
-        return self._at < len(ranges) and ranges[self._at][0] <= offset
-
-    def from_offset(self, offset: int) -> list[Range]:
-        """The ranges at or above an offset, the one that spans it cut there."""
-        return [(max(first, offset), end) for first, end in self._ranges if end > offset]
-
-
-def join_fates(each: Iterable[Fates]) -> Fates:
+def merge_outcomes(each: Iterable[OutcomeRanges]) -> OutcomeRanges:
     """What any of these says."""
     found: dict[Outcome, list[Range]] = {}
     for fates in each:
@@ -288,102 +260,12 @@ def join_fates(each: Iterable[Fates]) -> Fates:
     return {outcome: join_ranges(ranges) for outcome, ranges in found.items() if ranges}
 
 
-def fate_of(offset: int, fates: Mapping[Outcome, RangeSet]) -> Outcome:
+def outcome_of(offset: int, fates: Mapping[Outcome, RangeSet]) -> Outcome:
     """The worst that these say of an offset."""
     return max((o for o, at in fates.items() if offset in at), key=_OUTCOMES.index, default=DONE)
 
 
-def join_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Sorted ranges with the touching and overlapping ones made one."""
-    joined: list[Range] = []
-    for first, end in sorted(ranges):
-        if joined and first <= joined[-1][1]:
-            if end > joined[-1][1]:
-                joined[-1] = (joined[-1][0], end)
-        else:
-            joined.append((first, end))
-    return tuple(joined)
-
-
-def ranges_of(offsets: Iterable[int]) -> tuple[Range, ...]:
-    """Offsets as ranges."""
-    return join_ranges((offset, offset + 1) for offset in offsets)
-
-
-def count(ranges: Iterable[Range]) -> int:
-    """The offsets in them."""
-    return sum(end - first for first, end in ranges)
-
-
-def cut(whole: Range, parts: int) -> tuple[Range, ...]:
-    """A range in ``parts`` that follow each other, as even as can be, none of them empty."""
-    start, end = whole
-    size = end - start
-    parts = min(parts, size)
-    bounds = [start + size * part // parts for part in range(parts + 1)] if parts else []
-    return tuple(pairwise(bounds))
-
-
-def intersect(ranges: Sequence[Range], others: Sequence[Range]) -> tuple[Range, ...]:
-    """What lies in both."""
-    found: list[Range] = []
-    at = behind = 0
-    while at < len(ranges) and behind < len(others):
-        first = max(ranges[at][0], others[behind][0])
-        end = min(ranges[at][1], others[behind][1])
-        if first < end:
-            found.append((first, end))
-        if ranges[at][1] == end:
-            at += 1
-        else:
-            behind += 1
-    return tuple(found)
-
-
-def subtract(ranges: Iterable[Range], others: Sequence[Range]) -> tuple[Range, ...]:
-    """What lies in the first and not in the others."""
-    left: list[Range] = []
-    at = 0
-    for whole_first, end in ranges:
-        first = whole_first
-        while at < len(others) and others[at][1] <= first:
-            at += 1
-        cut = at
-        while cut < len(others) and others[cut][0] < end:
-            if others[cut][0] > first:
-                left.append((first, others[cut][0]))
-            first = others[cut][1]
-            cut += 1
-        if first < end:
-            left.append((first, end))
-    return tuple(left)
-
-
-def encode_ranges(ranges: Iterable[Range]) -> str:
-    """``105-119 125``: ranges with their last offset included, as a person reads them."""
-    return " ".join(
-        [f"{first}" if end == first + 1 else f"{first}-{end - 1}" for first, end in ranges]
-    )
-
-
-def decode_ranges(text: str) -> tuple[Range, ...]:
-    """Raises ValueError when the text isn't sorted, disjoint ranges."""
-    if not _RANGES.fullmatch(text):
-        raise ValueError(f"{text!r} is not made of offsets and ranges")
-    ranges: list[Range] = []
-    reached = 0
-    for word in text.split():
-        begin, dash, last = word.partition("-")
-        first = int(begin)
-        end = int(last if dash else begin) + 1
-        if first < reached or end <= first:
-            raise ValueError(f"{word!r} is out of order")
-        ranges.append((first, end))
-        reached = end
-    return tuple(ranges)
-
-
-def split_no_more(message: Message, why: str) -> SplitFailed:
+def split_changed(message: Message, why: str) -> SplitFailed:
     """The error for a message that ``split`` rejects, although an earlier call of it did not."""
     return SplitFailed(
         f"split failed at {message}, which is done in part: {why}",

@@ -15,7 +15,7 @@ def clock(at: str) -> str:
     return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}"
 
 
-class Deed(StrEnum):
+class EventKind(StrEnum):
     """What people and drains do."""
 
     BEGUN = "begun"
@@ -33,7 +33,7 @@ class Event(JsonRecord):
     """One deed."""
 
     at: str  # ISO 8601 with offset
-    what: Deed
+    what: EventKind
     by: str  # who did it, as "user@host"
     reason: str | None = None
     # In words: the rules that it began with, each setting that changed, how it ended.

@@ -1,0 +1,138 @@
+"""Ranges of offsets: joined, cut, subtracted, and as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+Range = tuple[int, int]  # offsets [first, last + 1)
+
+if TYPE_CHECKING:
+    Ranges = tuple[Range, ...]
+else:  # which JSON has as text
+
+    class Ranges(tuple):
+        __slots__ = ()
+        written = str
+
+        @classmethod
+        def parse(cls, text: str) -> Ranges:
+            return cls(decode_ranges(text))
+
+
+_RANGES = re.compile("[0-9 -]*")
+
+
+class RangeSet:
+    """Answers whether an offset lies in one of some sorted, disjoint ranges."""
+
+    __slots__ = ("_at", "_ranges")
+
+    def __init__(self, ranges: Iterable[Range]) -> None:
+        self._ranges = list(ranges)
+        self._at = 0
+
+    def __contains__(self, offset: int) -> bool:
+        # Asked for rising offsets nearly always, so it walks; a fall starts again from the front.
+        ranges = self._ranges
+        if self._at and ranges[self._at - 1][1] > offset:
+            self._at = 0
+        while self._at < len(ranges) and ranges[self._at][1] <= offset:
+            self._at += 1
+        return self._at < len(ranges) and ranges[self._at][0] <= offset
+
+    def from_offset(self, offset: int) -> list[Range]:
+        """The ranges at or above an offset, the one that spans it cut there."""
+        return [(max(first, offset), end) for first, end in self._ranges if end > offset]
+
+
+def join_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """Sorted ranges with the touching and overlapping ones made one."""
+    joined: list[Range] = []
+    for first, end in sorted(ranges):
+        if joined and first <= joined[-1][1]:
+            if end > joined[-1][1]:
+                joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((first, end))
+    return tuple(joined)
+
+
+def ranges_of(offsets: Iterable[int]) -> tuple[Range, ...]:
+    """Offsets as ranges."""
+    return join_ranges((offset, offset + 1) for offset in offsets)
+
+
+def count(ranges: Iterable[Range]) -> int:
+    """The offsets in them."""
+    return sum(end - first for first, end in ranges)
+
+
+def cut(whole: Range, parts: int) -> tuple[Range, ...]:
+    """A range in ``parts`` that follow each other, as even as can be, none of them empty."""
+    start, end = whole
+    size = end - start
+    parts = min(parts, size)
+    bounds = [start + size * part // parts for part in range(parts + 1)] if parts else []
+    return tuple(pairwise(bounds))
+
+
+def intersect(ranges: Sequence[Range], others: Sequence[Range]) -> tuple[Range, ...]:
+    """What lies in both."""
+    found: list[Range] = []
+    at = behind = 0
+    while at < len(ranges) and behind < len(others):
+        first = max(ranges[at][0], others[behind][0])
+        end = min(ranges[at][1], others[behind][1])
+        if first < end:
+            found.append((first, end))
+        if ranges[at][1] == end:
+            at += 1
+        else:
+            behind += 1
+    return tuple(found)
+
+
+def subtract(ranges: Iterable[Range], others: Sequence[Range]) -> tuple[Range, ...]:
+    """What lies in the first and not in the others."""
+    left: list[Range] = []
+    at = 0
+    for whole_first, end in ranges:
+        first = whole_first
+        while at < len(others) and others[at][1] <= first:
+            at += 1
+        cut = at
+        while cut < len(others) and others[cut][0] < end:
+            if others[cut][0] > first:
+                left.append((first, others[cut][0]))
+            first = others[cut][1]
+            cut += 1
+        if first < end:
+            left.append((first, end))
+    return tuple(left)
+
+
+def encode_ranges(ranges: Iterable[Range]) -> str:
+    """``105-119 125``: ranges with their last offset included, as a person reads them."""
+    return " ".join(
+        [f"{first}" if end == first + 1 else f"{first}-{end - 1}" for first, end in ranges]
+    )
+
+
+def decode_ranges(text: str) -> tuple[Range, ...]:
+    """Raises ValueError when the text isn't sorted, disjoint ranges."""
+    if not _RANGES.fullmatch(text):
+        raise ValueError(f"{text!r} is not made of offsets and ranges")
+    ranges: list[Range] = []
+    reached = 0
+    for word in text.split():
+        begin, dash, last = word.partition("-")
+        first = int(begin)
+        end = int(last if dash else begin) + 1
+        if first < reached or end <= first:
+            raise ValueError(f"{word!r} is out of order")
+        ranges.append((first, end))
+        reached = end
+    return tuple(ranges)
