@@ -135,7 +135,7 @@ journal-tells-a-part-once (journal) in Ledger.changes: core/test_ledger.py core/
 -message.part.changed = False
 +pass
 resume-forgets-fates (resume) in Ledger: core/test_ledger.py core/test_laws.py
--part.fate = fate_of(message.offset, self._earlier_fates)
+-part.fate = outcome_of(message.offset, self._earlier_fates)
 +part.fate = DONE
 resume-takes-another-split (resume) in Ledger: core/test_ledger.py core/test_laws.py
 -known.ensure_same(message, message.sub_keys)

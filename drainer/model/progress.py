@@ -104,7 +104,7 @@ class Counts(JsonRecord):
         self, read: int, done: int, otherwise: Mapping[Outcome, int], pending: int, unsplit: int = 0
     ) -> Counts:
         """What these of former runs are with those of this one."""
-        skipped, failed, dead = otherwise.values()  # as in ``OTHERWISE``: it is asked often
+        skipped, failed, dead = otherwise.values()  # as in ``OTHERWISE``: this is called often
         return Counts(
             self.read + read,
             self.done + done,

@@ -35,7 +35,7 @@ class RangeSet:
         self._at = 0
 
     def __contains__(self, offset: int) -> bool:
-        # Asked for rising offsets nearly always, so it walks; a fall starts again from the front.
+        # Offsets nearly always rise, so it walks; a fall starts again from the front.
         ranges = self._ranges
         if self._at and ranges[self._at - 1][1] > offset:
             self._at = 0
