@@ -1,6 +1,6 @@
 """Tries each case against the installed command and prints a table: case, before, now.
 
-Ends with 1 when one does not hold.
+Ends with 1 when one is broken.
 """
 
 from __future__ import annotations
@@ -14,38 +14,40 @@ from rich.console import Console
 from rich.table import Table
 
 from scenarios.brokers import Broker
-from scenarios.trust.case import Case, NotHeld, Stage
+from scenarios.trust.case import Broken, Case, Stage
 from scenarios.trust.cases import all_cases
 
 
 def attempt(case: Case, stage: Stage) -> tuple[bool, str]:
-    """Whether it held, and what happened."""
+    """Whether it is sound, and what happened."""
     stage.folder.mkdir()
     try:
         return True, case.attempt(stage)
-    except NotHeld as broken:
+    except Broken as broken:
         return False, str(broken)
     except Exception as error:  # the table goes on
         return False, f"{type(error).__name__}: {error}"
+    finally:
+        stage.close()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scenarios.trust", description=__doc__)
     parser.add_argument("--case", action="append", help="only this case, by its name")
-    asked = parser.parse_args().case
-    cases = [case for case in all_cases() if not asked or case.attempt.__name__ in asked]
+    wanted = parser.parse_args().case
+    cases = [case for case in all_cases() if not wanted or case.attempt.__name__ in wanted]
     table = Table("case", "", "before", "now", "", title="trust", show_lines=True)
     broken = 0
     with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "broker") as broker:
         for case in cases:
             print(f"{case.id} …", file=sys.stderr, flush=True)
-            held, now = attempt(case, Stage(broker, Path(folder) / case.id))
-            broken += not held
+            sound, now = attempt(case, Stage(broker, Path(folder) / case.id))
+            broken += not sound
             table.add_row(
-                str(case.number), case.title, case.before, now, "held" if held else "BROKEN"
+                str(case.number), case.title, case.before, now, "sound" if sound else "BROKEN"
             )
     Console(width=None if sys.stdout.isatty() else 160).print(table)
-    print(f"{len(cases) - broken} of {len(cases)} cases held")
+    print(f"{len(cases) - broken} of {len(cases)} cases are sound")
     return 1 if broken else 0
 
 

@@ -2,47 +2,114 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from drainer.demo.fill import create_topic, fill
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import Broker
 
 TRY_S = 300.0  # for one command, or it hangs
+WAIT_S = 60.0
 
 
-class NotHeld(AssertionError):
+class Broken(AssertionError):
     """Raised by a case when what it tries still breaks trust; the text says how."""
+
+
+def ensure(holds: object, what: str) -> None:
+    """Raise Broken with ``what`` unless it holds."""
+    if not holds:
+        raise Broken(what)
+
+
+def wait_until(holds: Callable[[], object], what: str, within_s: float = WAIT_S) -> None:
+    """Check again until it holds. Raises Broken with ``what`` when it does not in time."""
+    until_s = time.monotonic() + within_s
+    while not holds():
+        ensure(time.monotonic() < until_s, f"not within {within_s:.0f} s: {what}")
+        time.sleep(0.02)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def answer(self) -> Any:
+        """The object that ``-o json`` gave."""
+        return json.loads(self.out)
+
+    @property
+    def text(self) -> str:
+        """Both streams as one line."""
+        return " ".join((self.out + self.err).split())
+
+    def way_out(self, name: str) -> list[str]:
+        """The words of the command that it printed behind ``resume:`` or ``undo:``."""
+        lines = (self.out + self.err).splitlines()
+        line = next(line for line in lines if line.startswith(f"{name}: drainer "))
+        return shlex.split(line)[2:]
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A command that was started; what it says goes to a file."""
+    """A command that was started; its streams go to files."""
 
     process: subprocess.Popen[bytes]
-    told: Path
+    streams: Path
 
     @property
-    def stderr(self) -> str:
-        return self.told.read_text(errors="surrogateescape")
+    def err(self) -> str:
+        return self.streams.with_suffix(".err").read_text(errors="surrogateescape")
 
-    def says(self, pattern: str) -> str:
-        """What it says that fits, once it does. Raises NotHeld when it ends or hangs instead."""
+    def prints(self, pattern: str) -> str:
+        """What it prints on stderr that fits, once it does. Raises Broken when it ends before."""
         until = time.monotonic() + TRY_S
-        while (found := re.search(pattern, self.stderr)) is None:
-            insist(self.process.poll() is None and time.monotonic() < until, self.stderr)
+        while (found := re.search(pattern, self.err)) is None:
+            ensure(self.process.poll() is None and time.monotonic() < until, self.err)
             time.sleep(0.05)
         return found[0]
 
-    def ends(self) -> int:
-        """Its exit code."""
-        return self.process.wait(TRY_S)
+    def until(self, holds: Callable[[], object], what: str) -> None:
+        """Wait until it holds. Raises Broken when the command ends before."""
+        wait_until(lambda: holds() or self.process.poll() is not None, what, TRY_S)
+        ensure(holds(), f"it ended before {what}: {self.err[-600:]}")
+
+    def ended(self, within_s: float = TRY_S) -> Ended:
+        """Wait for its end."""
+        try:
+            code = self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise Broken(f"it hangs for more than {within_s:.0f} s") from None
+        out = self.streams.with_suffix(".out").read_text(errors="surrogateescape")
+        return Ended(code, out, self.err)
+
+    def ends(self, code: int) -> Ended:
+        """Wait for its end, and ensure its exit code."""
+        ended = self.ended()
+        ensure(ended.code == code, f"exit {ended.code}: {ended.text[-600:]}")
+        return ended
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(TRY_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,50 +118,108 @@ class Stage:
 
     broker: Broker
     folder: Path
+    started: list[Running] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Kill what still runs."""
+        for running in self.started:
+            running.kill()
 
     @property
     def bootstrap(self) -> str:
         return self.broker.bootstrap_servers
 
+    @property
+    def settings(self) -> ClientSettings:
+        return ClientSettings.load(self.bootstrap)
+
+    def cluster(self) -> Cluster:
+        """A connection to the brokers, to be used in a ``with``."""
+        return Cluster.connect(self.settings, 60)
+
+    def topic(
+        self,
+        records: int | Iterable[tuple[bytes | None, bytes]] = 0,
+        *,
+        name: str | None = None,
+        partitions: int = 1,
+    ) -> str:
+        """A new topic with these keys and values in partition 0, or so many with a key each."""
+        name = name or self.name()
+        create_topic(self.settings, name, partitions)
+        if isinstance(records, int):
+            records = [(b"%d" % number, b"{}") for number in range(records)]
+        fill(self.settings, name, ((key, value, 0) for key, value in records))
+        return name
+
+    def file(self, name: str, text: str) -> str:
+        """A file in the folder; its name."""
+        (self.folder / name).write_text(text, encoding="utf-8")
+        return name
+
+    def run_words(
+        self, topic: str, handler: str = "count", *more: str, group: str | None = None
+    ) -> list[str]:
+        """The words of a drain of all of a topic; its group has the topic's name if not given."""
+        what = ["-b", self.bootstrap, "--topic", topic, "--group", group or topic]
+        return ["run", *what, "--from", "earliest", "--yes", "--handler", handler, *more]
+
+    def drain(
+        self,
+        topic: str,
+        handler: str = "count",
+        *more: str,
+        group: str | None = None,
+        code: int | None = 0,
+        env: Mapping[str, str] | None = None,
+    ) -> Ended:
+        """Run that drain to its end."""
+        return self.drainer(*self.run_words(topic, handler, *more, group=group), code=code, env=env)
+
     def drainer(
         self,
         *words: str,
+        code: int | None = 0,
         env: Mapping[str, str] | None = None,
-        timeout_s: float = TRY_S,
-    ) -> subprocess.CompletedProcess[str]:
-        """Runs the installed command in the folder, to its end; stdin is empty."""
-        return subprocess.run(
-            [*self.program, *words],
-            cwd=self.folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            timeout=timeout_s,
-            check=False,
-        )
+        within_s: float = TRY_S,
+    ) -> Ended:
+        """Run the installed command in the folder to its end; ensure its exit code if given."""
+        with self.running(*words, env=env) as running:
+            ended = running.ended(within_s)
+        wrong = f"{' '.join(words[:2])}: exit {ended.code}, not {code}: {ended.text[-600:]}"
+        ensure(code in (None, ended.code), wrong)
+        return ended
 
     @contextmanager
     def running(
         self, *words: str, env: Mapping[str, str] | None = None, by: Sequence[str] = ()
     ) -> Iterator[Running]:
-        """The command while it runs; it is killed at the end if it still does."""
-        told = self.folder / f"stderr-{uuid.uuid4().hex}"
-        with told.open("wb") as stderr:
+        """The command while it runs; it is killed at the end if it still runs."""
+        running = self.start(*words, env=env, by=by)
+        try:
+            yield running
+        finally:
+            running.kill()
+
+    def start(
+        self, *words: str, env: Mapping[str, str] | None = None, by: Sequence[str] = ()
+    ) -> Running:
+        """Start the command, with ``env`` beside this process's variables."""
+        streams = self.folder.with_name(f"{self.folder.name}-{uuid.uuid4().hex}")
+        with (
+            streams.with_suffix(".out").open("wb") as out,
+            streams.with_suffix(".err").open("wb") as err,
+        ):
             process = subprocess.Popen(
                 [*by, *self.program, *words],
                 cwd=self.folder,
-                env=env,
+                env={**os.environ, **(env or {})},
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
+                stdout=out,
+                stderr=err,
             )
-        try:
-            yield Running(process, told)
-        finally:
-            process.kill()
-            process.wait(TRY_S)
+        self.started.append(Running(process, streams))
+        return self.started[-1]
 
     @property
     def program(self) -> Sequence[str]:
@@ -102,7 +227,7 @@ class Stage:
         return (str(Path(sys.executable).with_name("drainer")),)
 
     def name(self) -> str:
-        """A name for a topic or group that nobody else uses."""
+        """A name for a topic or group that no other case uses."""
         return f"trust-{uuid.uuid4().hex[:10]}"
 
 
@@ -112,7 +237,7 @@ class Case:
 
     ``number`` is that of the fault in the list that the cases come from, ``before`` what the
     command did when it was found. ``attempt`` returns what it does now, in a few words, and raises
-    NotHeld when trust is still broken.
+    Broken when trust is still broken.
     """
 
     number: int
@@ -138,9 +263,3 @@ def case(
         return attempt
 
     return register
-
-
-def insist(holds: object, what: str) -> None:
-    """Raises NotHeld with ``what`` unless it holds."""
-    if not holds:
-        raise NotHeld(what)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -17,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import Broker
-from scenarios.trust.case import Stage, case, insist
+from scenarios.trust.case import Stage, case, ensure, wait_until
 
 WAIT_S = 30.0
 NOON_MS = 1_772_366_400_000
@@ -31,13 +27,6 @@ class Slow(drainer.Handler):
         with open("handled", "a") as file:
             file.write(f"{sub.message.offset}\\n")
 """
-
-
-def _until(holds: Callable[[], bool], what: str) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not holds():
-        insist(time.monotonic() < end_s, f"not within {WAIT_S:.0f} s: {what}")
-        time.sleep(0.02)
 
 
 def _topic(
@@ -62,17 +51,12 @@ def _produce(
     for key, at_ms in records:
         for partition in range(partitions):
             producer.produce(topic, value, key, partition=partition, timestamp=at_ms)
-    insist(producer.flush(WAIT_S) == 0, "the records were not produced")
+    ensure(producer.flush(WAIT_S) == 0, "the records were not produced")
 
 
 def _now(count: int) -> list[tuple[str, int]]:
     now_ms = round(time.time() * 1000)
     return [(f"k{number}", now_ms) for number in range(count)]
-
-
-def _answer(done: subprocess.CompletedProcess[str], *codes: int) -> Any:
-    insist(done.returncode in codes, f"exit {done.returncode}: {done.stderr[-400:]}")
-    return json.loads(done.stdout)
 
 
 @case(
@@ -107,16 +91,15 @@ def times_on_a_compacted_topic(stage: Stage) -> str:
         put("active", 30)
         with Cluster.connect(ClientSettings.load(bootstrap), 60) as cluster:
             at_ms = NOON_MS + 10 * 60_000
-            _until(
+            wait_until(
                 lambda: cluster.offset_at(topic, [0], at_ms)[0] is None,
                 "the broker names no record of minute 10 or later",
             )
         at = f"@{datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()}"
         what = ["-b", bootstrap, "--topic", topic, "--handler", "count", "--yes", "--group", "a"]
         for options in (["--from", at], ["--from", "earliest", "--until", at]):
-            done = stage.drainer("run", *what, *options)
-            insist(done.returncode == 3, f"{options}: exit {done.returncode}")
-            insist("compacted" in done.stderr, "it does not say why")
+            done = stage.drainer("run", *what, *options, code=3)
+            ensure("compacted" in done.err, "it does not say why")
     return "refused: brokers name wrong offsets for times on a compacted topic"
 
 
@@ -129,48 +112,26 @@ def retention_overtakes_a_drain(stage: Stage) -> str:
     topic = stage.name()
     _topic(stage.bootstrap, topic)
     _produce(stage.bootstrap, topic, _now(MESSAGES), value=b"v" * 1000)
-    Path(stage.folder, "slow.py").write_text(HANDLER)
-    what = ["-b", stage.bootstrap, "--topic", topic, "--group", "g", "--handler", "slow.py:Slow"]
-    how = [
-        "--from",
-        "earliest",
-        "--buffer",
-        "1MiB",
-        "-c",
-        "4",
-        "--plan",
-        "p",
-        "--yes",
-        "-o",
-        "json",
-    ]
+    handler = f"{stage.file('slow.py', HANDLER)}:Slow"
+    how = ("--buffer", "1MiB", "-c", "4", "--plan", "p", "-o", "json")
     handled = stage.folder / "handled"
-    with subprocess.Popen(
-        [*stage.program, "run", *what, *how],
-        cwd=stage.folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
-        _until(lambda: handled.exists() and len(handled.read_text().split()) > 50, "it is at work")
+    with stage.running(*stage.run_words(topic, handler, *how)) as running:
+        running.until(lambda: handled.exists() and len(handled.read_text().split()) > 50, "work")
         place = TopicPartition(topic, 0, MESSAGES - KEPT)
         admin = AdminClient({"bootstrap.servers": stage.bootstrap})
         admin.delete_records([place])[place].result(WAIT_S)
-        out, err = running.communicate(timeout=120)
-    insist(running.returncode == 4, f"exit {running.returncode}: {err[-400:]}")
-    watermark = json.loads(out)["partitions"]["0"]["watermark"]
-    insist(f"offsets {watermark} to " in err, "it does not say that the gap begins where it ended")
+        ended = running.ends(4)
+    watermark = ended.answer["partitions"]["0"]["watermark"]
+    ensure(f"offsets {watermark} to " in ended.err, "it does not print where the gap begins")
     done = {int(offset) for offset in handled.read_text().split()}
-    insist(done == set(range(watermark)), f"{watermark - len(done)} of what was read is lost")
-    insist("--accept-gap" in err, "it does not say how to go on")
-    insist(stage.drainer("resume", "p", "--yes").returncode == 3, "it passes over a gap unasked")
-    verified = stage.drainer("plan", "verify", "p")
-    insist("retention deleted" in verified.stdout + verified.stderr, "plan verify says nothing")
-    answer = _answer(stage.drainer("resume", "p", "--accept-gap", "--yes", "-o", "json"), 6)
+    ensure(done == set(range(watermark)), f"{watermark - len(done)} of what was read is lost")
+    ensure("--accept-gap" in ended.err, "it does not print how to resume")
+    stage.drainer("resume", "p", "--yes", code=3)
+    ensure("retention deleted" in stage.drainer("plan", "verify", "p", code=None).text, "unnoticed")
+    answer = stage.drainer("resume", "p", "--accept-gap", "--yes", "-o", "json", code=6).answer
     lost = answer["partitions"]["0"]["lost"]
-    insist(lost == [[watermark, MESSAGES - KEPT]], f"lost: {lost}")
-    insist(answer["messages"]["done"] == watermark + KEPT, f"{answer['messages']}")
+    ensure(lost == [[watermark, MESSAGES - KEPT]], f"lost: {lost}")
+    ensure(answer["messages"]["done"] == watermark + KEPT, f"{answer['messages']}")
     return f"all {watermark} that were read are handled; {MESSAGES - KEPT - watermark} lost by name"
 
 
@@ -188,19 +149,17 @@ def a_group_with_partial_commits(stage: Stage) -> str:
             cluster.alter_committed(f"{topic}-{group}", topic, dict.fromkeys(range(100), 1))
     what = ["-b", stage.bootstrap, "--topic", topic, "--handler", "count"]
     its = ["--group", f"{topic}-earliest"]
-    refused = stage.drainer("run", *what, *its, "--yes")
-    insist(refused.returncode == 3, f"exit {refused.returncode} without being told where to begin")
-    insist(len(refused.stderr) < 600, f"{len(refused.stderr)} characters of partitions")
-    looked = _answer(stage.drainer("inspect", *what, *its, "-o", "json"), 0)
-    insist("100 of 200 partitions" in looked["remarks"][0], f"inspect says {looked['remarks']}")
-    estimated = stage.drainer("estimate", *what, *its, "--latency", "1ms", "-o", "json")
-    insist(estimated.returncode == 0, estimated.stderr[-400:])
+    refused = stage.drainer("run", *what, *its, "--yes", code=3)
+    ensure(len(refused.err) < 600, f"{len(refused.err)} characters of partitions")
+    looked = stage.drainer("inspect", *what, *its, "-o", "json").answer
+    ensure("100 of 200 partitions" in looked["remarks"][0], f"inspect says {looked['remarks']}")
+    stage.drainer("estimate", *what, *its, "--latency", "1ms", "-o", "json")
     counts = []
     for otherwise in ("earliest", "end"):
         options = ["--group", f"{topic}-{otherwise}", "--from", f"committed-or-{otherwise}"]
-        answer = _answer(stage.drainer("run", *what, *options, "--yes", "-o", "json"), 0)
+        answer = stage.drainer("run", *what, *options, "--yes", "-o", "json").answer
         counts.append(answer["messages"]["done"])
-    insist(counts == [300, 100], f"drained {counts}")
+    ensure(counts == [300, 100], f"drained {counts}")
     return "committed-or-earliest drained 300, committed-or-end 100; inspect and estimate look"
 
 
@@ -221,16 +180,15 @@ def a_hanging_transaction(stage: Stage) -> str:
     _produce(stage.bootstrap, topic, _now(49))
     what = ["-b", stage.bootstrap, "--topic", topic, "--group", "g", "--from", "earliest"]
     looked = stage.drainer("inspect", *what, "-o", "json")
-    drained = stage.drainer("run", *what, "--handler", "count", "--yes", "-o", "json")
-    more = ("--from", "committed", "--handler", "count", "--yes")
-    again = stage.drainer("run", *what, *more)
+    drained = stage.drain(topic, "count", "-o", "json", group="g")
+    again = stage.drain(topic, "count", "--from", "committed", group="g")
     producer.abort_transaction(WAIT_S)
     for done in (looked, drained):
-        held = _answer(done, 0)["held"][0]
-        insist(held.get("offsets") == 50, f"held back: {held}")
-        insist(held["offset"] == 5, f"held back: {held}")
-    insist("holds back 50 offsets" in looked.stderr, "inspect does not say it")
-    insist("held back" in again.stdout, "the summary does not say it")
+        held = done.answer["held"][0]
+        ensure(held.get("offsets") == 50, f"held back: {held}")
+        ensure(held["offset"] == 5, f"held back: {held}")
+    ensure("holds back 50 offsets" in looked.err, "inspect does not say it")
+    ensure("held back" in again.out, "the summary does not say it")
     return "both say that 50 offsets are held back from offset 5 on, and since when"
 
 
@@ -244,7 +202,7 @@ def arrivals_are_named_by_their_window(stage: Stage) -> str:
     _topic(stage.bootstrap, topic)
     _produce(stage.bootstrap, topic, _now(300))
     what = ["-b", stage.bootstrap, "--topic", topic, "--group", "g", "--from", "earliest"]
-    said = stage.drainer("inspect", *what).stdout
+    said = stage.drainer("inspect", *what).out
     arrivals = next((line for line in said.splitlines() if "arrivals" in line), "")
-    insist("over the last 5m" in arrivals, f"it says {arrivals.strip()!r}")
+    ensure("over the last 5m" in arrivals, f"it says {arrivals.strip()!r}")
     return " ".join(arrivals.split())

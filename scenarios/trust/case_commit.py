@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.sandbox.ports import HOST, BrokerPorts
 from scenarios.brokers import Broker
 from scenarios.trust import java_client
-from scenarios.trust.case import NotHeld, Stage, case, insist
+from scenarios.trust.case import Ended, Running, Stage, case, ensure
 from scenarios.trust.cut_log import cut_log
 from scenarios.trust.stalling import StallingProxy
 
@@ -32,18 +30,6 @@ LATER = 6  # a generation of the plan
 BOUNDS = range(1, 4)  # the questions about the bounds of a log
 OTHERS = 5  # records of a second partition
 SLOW = """
-import time
-
-import drainer
-
-
-class Slow(drainer.Handler):
-    def handle(self, sub):
-        time.sleep(0.05)
-        with open("handled", "a") as file:
-            file.write(".")
-"""
-HELD = f"""
 import os
 import time
 
@@ -52,25 +38,14 @@ import drainer
 
 class Slow(drainer.Handler):
     def handle(self, sub):
-        while sub.message.offset >= {SOME} and not os.path.exists("go"):
-            time.sleep(0.05)
+        {until}
         with open("handled", "a") as file:
             file.write(".")
 """
-SECOND_HELD = """
-import os
-import time
-
-import drainer
-
-
-class Slow(drainer.Handler):
-    def handle(self, sub):
-        while sub.message.partition == 1 and not os.path.exists("go"):
-            time.sleep(0.05)
-        with open("handled", "a") as file:
-            file.write(".")
-"""
+WAITS = "while sub.message.{at} and not os.path.exists('go'): time.sleep(0.05)"
+SLEEPS = SLOW.format(until="time.sleep(0.05)")
+WAITS_AFTER_SOME = SLOW.format(until=WAITS.format(at=f"offset >= {SOME}"))
+WAITS_IN_SECOND = SLOW.format(until=WAITS.format(at="partition == 1"))
 EXPIRY_S = 60  # the least that a broker can be told is a minute
 RUNS = 5
 
@@ -81,7 +56,7 @@ RUNS = 5
     before="exit 1: UnicodeDecodeError, a bug; or exit 3: the metadata has changed",
 )
 def foreign_metadata(stage: Stage) -> str:
-    settings, topic = ClientSettings.load(stage.bootstrap), stage.name()
+    topic, settings = stage.name(), ClientSettings.load(stage.bootstrap)
     create_topic(settings, topic, PARTITIONS)
     fill(settings, topic, ((None, b"x", n) for n in range(PARTITIONS) for _ in range(ENDS)))
     for run in range(RUNS):
@@ -89,10 +64,9 @@ def foreign_metadata(stage: Stage) -> str:
         texts = java_client.texts(PARTITIONS, seed=run)
         java_client.commit(stage.bootstrap, group, topic, [2] * PARTITIONS, texts)
         words = ("--topic", topic, "--group", group, "--handler", "count", "--yes")
-        ended = stage.drainer("run", *words, "-b", stage.bootstrap)
-        insist(ended.returncode == 0, f"exit {ended.returncode}: {ended.stderr[:600]}")
+        stage.drainer("run", *words, "-b", stage.bootstrap)
     found = java_client.read(stage.bootstrap, group, topic, PARTITIONS)
-    insist(found == dict.fromkeys(range(PARTITIONS), (ENDS, "")), f"a Java client reads {found}")
+    ensure(found == dict.fromkeys(range(PARTITIONS), (ENDS, "")), f"a Java client reads {found}")
     return f"{RUNS} runs of {PARTITIONS} partitions end with 0; Java reads bare offsets"
 
 
@@ -110,22 +84,10 @@ def expired_offsets(stage: Stage) -> str:
         fill(settings, topic, ((None, b"x", 0) for _ in range(ENDS)))
         left_s = _consume(bootstrap, group, topic, 2)
         _write_slow_handler(stage.folder, until_s=left_s + EXPIRY_S + 5)
-        words = (
-            "--topic",
-            topic,
-            "--group",
-            group,
-            "--handler",
-            "slow.py:Slow",
-            "--timeout",
-            "0",
-            "--yes",
-        )
-        ended = stage.drainer("run", *words, "-b", bootstrap)
-        said = " ".join(ended.stderr.split())
-        insist(ended.returncode == 0, f"exit {ended.returncode}: {said[:600]}")
+        words = ("--topic", topic, "--group", group, "--handler", "slow.py:Slow")
+        stage.drainer("run", *words, "--timeout", "0", "--yes", "-b", bootstrap)
         found = java_client.read(bootstrap, group, topic, 1)
-        insist(found == {0: (ENDS, "")}, f"the group stands at {found}")
+        ensure(found == {0: (ENDS, "")}, f"the group stands at {found}")
     return "written again; exit 0"
 
 
@@ -158,15 +120,11 @@ def cut_amid_a_drain(stage: Stage) -> str:
         drain = _Slow(stage, broker)
         running = drain.begin(buffer="64KiB")  # most is yet to be read when it is cut
         cut_log(broker, drain.topic, 0, RECORDS - 20)
-        try:
-            _, said = running.communicate(timeout=CUT_S)
-        except subprocess.TimeoutExpired:
-            running.kill()
-            running.wait()
-            raise NotHeld(f"it hangs for more than {CUT_S:.0f} s") from None
-        insist("lost records" in said, f"exit {running.returncode}: {said[:600]}")
-        insist(running.returncode not in (0, 1), f"exit {running.returncode}")
-    return f"exit {running.returncode}: the log lost records, it was cut"
+        ended = running.ended(CUT_S)
+        running.kill()
+        ensure("lost records" in ended.text, f"exit {ended.code}: {ended.text[:600]}")
+        ensure(ended.code not in (0, 1), f"exit {ended.code}")
+    return f"exit {ended.code}: the log lost records, it was cut"
 
 
 @case(
@@ -179,7 +137,6 @@ def cut_between_runs(stage: Stage) -> str:
         drain = _Slow(stage, broker)
         running = drain.begin()
         running.kill()
-        running.communicate()
         cut_log(broker, drain.topic, 0, 10)
         drain.produce(RECORDS, "new")
         drain.resume_is_refused("lost records below", EXIT_UNRESUMABLE)
@@ -195,26 +152,18 @@ def cut_when_done(stage: Stage) -> str:
     with Broker(stage.folder / "broker", die_with_parent=True) as broker:
         drain = _Slow(stage, broker, partitions=2)
         drain.produce(OTHERS, "old", partition=1)
-        running = drain.begin(handler=SECOND_HELD, calls=4 * OTHERS)
+        running = drain.begin(handler=WAITS_IN_SECOND, calls=4 * OTHERS)
 
         def is_done() -> bool:
             return bool(drain.written()["partitions"]["0"]["committed"] == RECORDS)
 
-        try:
-            _wait(is_done, "one partition is done")
-            cut_log(broker, drain.topic, 0, 10)
-            drain.produce(RECORDS, "new")
-            (stage.folder / "go").touch()
-            _, said = running.communicate(timeout=CUT_S)
-        finally:
-            running.kill()
-        words = ("plan", "verify", drain.plan.name, "-b", broker.bootstrap_servers)
-        checked = stage.drainer(*words)
-        codes = (running.returncode, checked.returncode)
-        insist(
-            codes == (8, 7), f"exit {codes[0]}, verify {codes[1]}: {' '.join(said.split())[-600:]}"
-        )
-        insist("unclean leader election" in " ".join(said.split()), said[-600:])
+        running.until(is_done, "one partition is done")
+        cut_log(broker, drain.topic, 0, 10)
+        drain.produce(RECORDS, "new")
+        (stage.folder / "go").touch()
+        ended = running.ends(8)
+        stage.drainer("plan", "verify", drain.plan.name, "-b", broker.bootstrap_servers, code=7)
+        ensure("unclean leader election" in ended.text, ended.text[-600:])
     return "exit 8: the log lost records; plan verify finds it, exit 7"
 
 
@@ -235,7 +184,7 @@ def stalled_bounds(stage: Stage) -> str:
                 for number in BOUNDS
                 if (ended := _stalled_at(stage, proxy, broker, number)) != f"exit 0, {ENDS} done"
             ]
-            insist(not wrong, "; ".join(wrong))
+            ensure(not wrong, "; ".join(wrong))
     return f"{len(BOUNDS)} drains end with 0, each with all records done"
 
 
@@ -246,11 +195,13 @@ def _stalled_at(stage: Stage, proxy: StallingProxy, broker: Broker, number: int)
     fill(settings, topic, ((None, b"x", 0) for _ in range(ENDS)))
     proxy.stall(topic, number)
     words = ("--topic", topic, "--group", stage.name(), "--handler", "count", "--yes", "-o", "json")
-    ended = stage.drainer("run", *words, "--from", "earliest", "-b", f"{HOST}:{proxy.port}")
-    insist(proxy.asked >= number, f"asked only {proxy.asked} times")
-    if ended.returncode != 0:
-        return f"exit {ended.returncode}, {' '.join(ended.stderr.split())[:300]}"
-    return f"exit 0, {json.loads(ended.stdout)['messages']['done']} done"
+    ended = stage.drainer(
+        "run", *words, "--from", "earliest", "-b", f"{HOST}:{proxy.port}", code=None
+    )
+    ensure(proxy.asked >= number, f"asked only {proxy.asked} times")
+    if ended.code != 0:
+        return f"exit {ended.code}, {' '.join(ended.err.split())[:300]}"
+    return f"exit 0, {json.loads(ended.out)['messages']['done']} done"
 
 
 @case(
@@ -262,9 +213,8 @@ def older_plan(stage: Stage) -> str:
     drain = _Slow(stage, stage.broker)
     running = drain.begin()
     older = drain.plan.read_bytes()
-    _wait(lambda: drain.written()["generation"] >= LATER, "the plan goes on")
+    running.until(lambda: drain.written()["generation"] >= LATER, "later plans")
     running.kill()
-    running.communicate()
     drain.plan.write_bytes(older)
     drain.resume_is_refused("is older than its journal")
     return "exit 3: the plan is older than its journal"
@@ -278,20 +228,19 @@ def older_plan(stage: Stage) -> str:
 def one_host_name(stage: Stage) -> str:
     """The first drain's folder is moved away under it, and a copy takes its place."""
     drain = _Slow(stage, stage.broker)
-    running = drain.begin(handler=HELD)
-    _wait(lambda: drain.written()["partitions"]["0"]["committed"] == SOME, "the group stands still")
+    running = drain.begin(handler=WAITS_AFTER_SOME)
+    running.until(
+        lambda: drain.written()["partitions"]["0"]["committed"] == SOME, "some are committed"
+    )
     moved = stage.folder.with_name(f"{stage.folder.name}-moved")
     stage.folder.rename(moved)
     stage.folder.mkdir()
     for name in ("slow.py", drain.plan.name):
         shutil.copy(moved / name, stage.folder)
-    ended = drain.resume()
+    drain.resume_is_refused("holds the lock")
     (moved / "go").touch()
-    _, said = running.communicate(timeout=CUT_S)
+    running.ends(0)
     shutil.rmtree(moved)
-    insist(ended.returncode == 3, f"the second ends with {ended.returncode}, {ended.stderr[:600]}")
-    insist("holds the lock" in ended.stderr, ended.stderr[:600])
-    insist(running.returncode == 0, f"the first ends with {running.returncode}, {said[-600:]}")
     return "exit 3: the first holds the lock, and is not disturbed"
 
 
@@ -304,22 +253,13 @@ def added_partitions(stage: Stage) -> str:
     drain = _Slow(stage, stage.broker)
     running = drain.begin()
     running.kill()
-    running.communicate()
     admin = AdminClient({"bootstrap.servers": stage.bootstrap})
     admin.create_partitions([NewPartitions(drain.topic, 3)])[drain.topic].result()
     words = ("plan", "verify", drain.plan.name, "-b", stage.bootstrap)
     told = "got partitions 1 to 2"
     for ended in (stage.drainer(*words), drain.resume()):
-        insist(ended.returncode == 0, f"exit {ended.returncode}: {ended.stderr[:600]}")
-        insist(told in " ".join(ended.stderr.split()), ended.stderr[:600])
+        ensure(told in ended.text, ended.text[:600])
     return "plan verify, the preview and the summary tell of partitions 1 to 2"
-
-
-def _wait(happened: Callable[[], bool], what: str) -> None:
-    until_s = time.monotonic() + CUT_S
-    while not happened():
-        insist(time.monotonic() < until_s, f"in vain: {what}")
-        time.sleep(0.05)
 
 
 class _Slow:
@@ -344,36 +284,21 @@ class _Slow:
         plan: dict[str, Any] = json.loads(self.plan.read_bytes())
         return plan
 
-    def begin(
-        self, buffer: str = "16MiB", *, handler: str = SLOW, calls: int = 1
-    ) -> subprocess.Popen[str]:
+    def begin(self, buffer: str = "16MiB", *, handler: str = SLEEPS, calls: int = 1) -> Running:
         """The running command, once it has handled some; others may wait for a file ``go``."""
-        folder = self._stage.folder
-        (folder / "slow.py").write_text(handler)
-        words = ["--topic", self.topic, "--group", self._stage.name(), "--from", "earliest"]
-        words += ["--handler", "slow.py:Slow", "--plan", "slow.json", "--timeout", "0", "--yes"]
-        words += ["-c", str(calls)]
-        running = subprocess.Popen(
-            [*self._stage.program, "run", *words, "-b", self._bootstrap, "--buffer", buffer],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        handled = folder / "handled"
-
-        def some() -> bool:
-            insist(running.poll() is None, "it does not begin")
-            return handled.exists() and handled.stat().st_size >= SOME
-
-        _wait(some, "it begins")
+        stage = self._stage
+        stage.file("slow.py", handler)
+        more = ("--plan", "slow.json", "--timeout", "0", "-c", str(calls), "--buffer", buffer)
+        words = stage.run_words(self.topic, "slow.py:Slow", *more, "-b", self._bootstrap)
+        running = stage.start(*words)
+        handled = stage.folder / "handled"
+        running.until(lambda: handled.exists() and handled.stat().st_size >= SOME, "some are done")
         return running
 
-    def resume(self) -> subprocess.CompletedProcess[str]:
-        return self._stage.drainer("resume", self.plan.name, "--yes", "-b", self._bootstrap)
+    def resume(self, code: int = 0) -> Ended:
+        words = ("resume", self.plan.name, "--yes", "-b", self._bootstrap)
+        return self._stage.drainer(*words, code=code)
 
     def resume_is_refused(self, why: str, code: int = EXIT_REFUSED) -> None:
-        ended = self.resume()
-        said = " ".join(ended.stderr.split())
-        insist(ended.returncode == code, f"exit {ended.returncode}: {said[:600]}")
-        insist(why in said, said[:600])
+        ended = self.resume(code)
+        ensure(why in ended.text, ended.text[:600])

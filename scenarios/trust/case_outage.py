@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
-from drainer.demo.fill import create_topic, fill
-from drainer.kafka.settings import ClientSettings
-from scenarios.trust.case import Stage, case, insist
+from scenarios.trust.case import Stage, case, ensure
 
 AWAY_S = 10
 HANDLER = """
@@ -31,14 +27,8 @@ async def handle(sub):
 
 def drained(stage: Stage, values: list[tuple[bytes, bytes]], away_s: int, *more: str) -> Any:
     """The answer of a drain of these keys and values, its downstream away soon after the first."""
-    (stage.folder / "handler.py").write_text(HANDLER.replace("AWAY_S", str(away_s)))
-    settings, topic = ClientSettings.load(stage.bootstrap), stage.name()
-    create_topic(settings, topic, 1)
-    fill(settings, topic, ((key, value, 0) for key, value in values))
-    words = ("--topic", topic, "--group", topic, "--handler", "handler.py", "--from", "earliest")
-    ended = stage.drainer("run", *words, "--yes", "-o", "json", "-b", stage.bootstrap, *more)
-    insist(ended.stdout, f"exit {ended.returncode}: {ended.stderr[-300:]}")
-    return orjson.loads(ended.stdout)
+    handler = stage.file("handler.py", HANDLER.replace("AWAY_S", str(away_s)))
+    return stage.drain(stage.topic(values), handler, "-o", "json", *more, code=None).answer
 
 
 def survived(stage: Stage, keys: int, *more: str) -> str:
@@ -46,7 +36,7 @@ def survived(stage: Stage, keys: int, *more: str) -> str:
     answer = drained(stage, values, AWAY_S, "-c", "8", *more)
     counts = answer["sub_messages"]
     told = f"exit {answer['exit_code']}, {counts}, {answer['outages']} outages"
-    insist(answer["exit_code"] == 0 and counts["done"] == len(values), told)
+    ensure(answer["exit_code"] == 0 and counts["done"] == len(values), told)
     return f"all {len(values)} done, none given up, {answer['elapsed_s']:.0f} s"
 
 
@@ -87,8 +77,8 @@ def failures_are_no_skips(stage: Stage) -> str:
     answer = drained(stage, values, 0, "--on-failure", "skip", "--retries", "0")
     counts = answer["sub_messages"]
     told = f"exit {answer['exit_code']}, {counts}, {answer['skipped_for']}"
-    insist((counts["failed"], counts["skipped"], answer["exit_code"]) == (19, 10, 6), told)
-    insist(answer["skipped_for"] == {"too old": 10}, told)
+    ensure((counts["failed"], counts["skipped"], answer["exit_code"]) == (19, 10, 6), told)
+    ensure(answer["skipped_for"] == {"too old": 10}, told)
     return "exit 6, 19 failed, 10 skipped for 'too old'"
 
 
@@ -100,12 +90,11 @@ def failures_are_no_skips(stage: Stage) -> str:
 def parked_lanes_are_named(stage: Stage) -> str:
     values = [(b"k%d" % (n % 10), b"bad" if n == 13 else b"") for n in range(100)]
     answer = drained(stage, values, 0, "--on-failure", "park", "--retries", "0")
-    shown = stage.drainer("plan", "show", answer["plan"]).stdout
+    shown = stage.drainer("plan", "show", answer["plan"]).out
     named = [(lane["key"], lane["place"].split("/", 1)[1]) for lane in answer["parked_first"]]
     told = f"exit {answer['exit_code']}, {answer['parked_lanes']} parked, named {named}"
-    insist(answer["exit_code"] == 5 and named == [("b'k3'", "0/13[0]")], told)
-    insist("b'k3' at " in shown and "/0/13[0]: ValueError: no good" in shown, shown)
-    again = stage.drainer("resume", answer["plan"], "--yes", "-o", "json")
-    tried = orjson.loads(again.stdout)
-    insist(again.returncode == 5 and tried["failures"], f"a resume did not try it: {tried}")
+    ensure(answer["exit_code"] == 5 and named == [("b'k3'", "0/13[0]")], told)
+    ensure("b'k3' at " in shown and "/0/13[0]: ValueError: no good" in shown, shown)
+    tried = stage.drainer("resume", answer["plan"], "--yes", "-o", "json", code=5).answer
+    ensure(tried["failures"], f"a resume did not try it: {tried}")
     return "summary and plan: b'k3' at 0/13[0], ValueError: no good; a resume tries it again"

@@ -15,9 +15,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from drainer.demo.fill import create_topic, fill
-from drainer.kafka.settings import ClientSettings
-from scenarios.trust.case import Running, Stage, case, insist
+from scenarios.trust.case import Running, Stage, case, ensure
 
 SHOWN = 32
 CLIENTS, DESCRIPTORS = 500, 256
@@ -50,17 +48,12 @@ def serving(
     stage: Stage, *words: str, by: tuple[str, ...] = (), env: dict[str, str] | None = None
 ) -> Iterator[tuple[Running, str]]:
     """A drain that waits for the file ``go``, and the URL of its page."""
-    topic = stage.name()
-    settings = ClientSettings.load(stage.bootstrap)
-    create_topic(settings, topic)
-    fill(settings, topic, [(PERSON.encode(), b"{}", 0)] * 20)
-    (stage.folder / "waits.py").write_text(WAITS)
-    what = ["--topic", topic, "--group", topic, "--from", "earliest", "-b", stage.bootstrap]
-    what += ["--handler", "waits.py", "--yes", "--metrics", "0", "--max-outage", "10s"]
-    with stage.running("run", *what, *words, by=by, env={**os.environ, **(env or {})}) as running:
-        url = running.says(r"page: (\S+)").removeprefix("page: ")
-        while not (stage.folder / "begun").exists():
-            running.says("page")
+    topic = stage.topic([(PERSON.encode(), b"{}")] * 20)
+    more = ("--metrics", "0", "--max-outage", "10s", *words)
+    words = tuple(stage.run_words(topic, stage.file("waits.py", WAITS), *more))
+    with stage.running(*words, by=by, env=env) as running:
+        url = running.prints(r"page: (\S+)").removeprefix("page: ")
+        running.until((stage.folder / "begun").exists, "a call")
         yield running, url
 
 
@@ -81,15 +74,14 @@ def slow_clients(stage: Stage) -> str:
         for _ in range(20):  # it accepts them one after the other
             time.sleep(0.1)
             open_ = max(open_, len(list(Path(f"/proc/{running.process.pid}/fd").iterdir())))
-        insist(open_ < DESCRIPTORS // 2, f"{open_} of {DESCRIPTORS} descriptors are taken")
-        insist(asked(f"{url}healthz")[0] == 200, "a probe gets no answer, and may have it ended")
+        ensure(open_ < DESCRIPTORS // 2, f"{open_} of {DESCRIPTORS} descriptors are taken")
+        ensure(fetched(f"{url}healthz")[0] == 200, "a probe gets no answer, and may have it ended")
         (stage.folder / "go").touch()
-        code = running.ends()
-        insist(code == 0, f"exit {code}: {running.stderr}")
+        running.ends(0)
     return f"{open_} descriptors are open meanwhile, a probe is answered, and it ends with 0"
 
 
-def asked(url: str, **headers: str) -> tuple[int, str]:
+def fetched(url: str, **headers: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
             return answer.status, answer.read().decode()
@@ -105,9 +97,9 @@ def asked(url: str, **headers: str) -> tuple[int, str]:
 def rebinding(stage: Stage) -> str:
     with serving(stage) as (_, url):
         for path in ("", "metrics"):
-            code, body = asked(url + path, Host="evil.example")
-            insist(code == 421 and "drainer_" not in body, f"/{path}: {code} {body[:80]}")
-            insist(asked(url + path)[0] == 200, f"/{path} does not answer at its address")
+            code, body = fetched(url + path, Host="evil.example")
+            ensure(code == 421 and "drainer_" not in body, f"/{path}: {code} {body[:80]}")
+            ensure(fetched(url + path)[0] == 200, f"/{path} does not answer at its address")
     return "421 to other names; 200 to its address"
 
 
@@ -115,10 +107,10 @@ def rebinding(stage: Stage) -> str:
 def token(stage: Stage) -> str:
     with serving(stage, env={"DRAINER_METRICS_TOKEN": TOKEN}) as (running, url):
         for path in ("", "metrics"):
-            insist(asked(url + path)[0] == 401, f"/{path} answers without the token")
-            code, _ = asked(url + path, Authorization=f"Bearer {TOKEN}")
-            insist(code == 200, f"/{path} does not answer with the token")
-        insist(TOKEN not in running.stderr, "the token is printed")
+            ensure(fetched(url + path)[0] == 401, f"/{path} answers without the token")
+            code, _ = fetched(url + path, Authorization=f"Bearer {TOKEN}")
+            ensure(code == 200, f"/{path} does not answer with the token")
+        ensure(TOKEN not in running.err, "the token is printed")
     return "401 without it, 200 with it; it is not printed"
 
 
@@ -141,25 +133,20 @@ def others_read(folder: Path) -> list[Path]:
 def blocks_of_spark(stage: Stage) -> str:
     temporary = stage.folder / "tmp"
     temporary.mkdir()
-    topic, settings = stage.name(), ClientSettings.load(stage.bootstrap)
-    create_topic(settings, topic)
-    fill(settings, topic, [(PERSON.encode(), b"{}", 0)] * 20)
-    (stage.folder / "waits.py").write_text(WAITS_ON_SPARK.format(folder=str(stage.folder)))
-    env = {**os.environ, "TMPDIR": str(temporary)}
-    what = ["--topic", topic, "--group", "g", "--from", "earliest", "-b", stage.bootstrap]
-    what += ["--handler", "waits.py", "--yes", "--engine", "spark", "--master", "local[2]"]
-    what += ["--spark-conf", f"spark.driver.extraJavaOptions=-Djava.io.tmpdir={temporary}"]
-    with stage.running("run", *what, env=env) as running:
-        while not (stage.folder / "begun").exists():
-            running.says("")
+    topic = stage.topic([(PERSON.encode(), b"{}")] * 20)
+    handler = stage.file("waits.py", WAITS_ON_SPARK.format(folder=str(stage.folder)))
+    where = ("--engine", "spark", "--master", "local[2]")
+    conf = f"spark.driver.extraJavaOptions=-Djava.io.tmpdir={temporary}"
+    words = stage.run_words(topic, handler, *where, "--spark-conf", conf)
+    with stage.running(*words, env={"TMPDIR": str(temporary)}) as running:
+        running.until((stage.folder / "begun").exists, "a call")
         blocks = list(temporary.rglob("blockmgr-*"))
-        insist(blocks, f"no blocks in {temporary}")
+        ensure(blocks, f"no blocks in {temporary}")
         readable = [each for each in others_read(temporary) if "blockmgr" in str(each)]
-        insist(not readable, f"anybody may read {readable}")
+        ensure(not readable, f"anybody may read {readable}")
         (stage.folder / "go").touch()
-        code = running.ends()
-        insist(code == 0, f"exit {code}: {running.stderr}")
-    insist(not list(temporary.rglob("blockmgr-*")), "blocks are left behind")
+        running.ends(0)
+    ensure(not list(temporary.rglob("blockmgr-*")), "blocks are left behind")
     return "in a folder of mode 0700, which is gone at the end"
 
 
@@ -176,29 +163,23 @@ def secrets_in_settings(stage: Stage) -> str:
         f'set = ["token={SECRET}", "url={url}"]\non-end = "curl {url}"\n'
         f'state = "https://me:{SECRET}@store.example"\n'
     )
-    env = {**os.environ, "DRAINER_SPARK_CONF": f"spark.ssl.keyPassword={SECRET}"}
+    env = {"DRAINER_SPARK_CONF": f"spark.ssl.keyPassword={SECRET}"}
     shown = stage.drainer("config", "show", "--profile", str(profile), "-o", "json", env=env)
-    insist(shown.returncode == 0, shown.stderr)
-    insist(SECRET not in shown.stdout + shown.stderr, shown.stdout)
+    ensure(SECRET not in shown.out + shown.err, shown.out)
     hook = "env; cat"
     env |= {"DRAINER_SET": f"token={SECRET}", "DRAINER_METRICS_TOKEN": f"{SECRET}-{TOKEN}"}
-    topic, settings = stage.name(), ClientSettings.load(stage.bootstrap)
-    create_topic(settings, topic)
-    fill(settings, topic, [(b"k", b"{}", 0)] * 20)
-    what = ["--topic", topic, "--group", "g", "--from", "earliest", "-b", stage.bootstrap, "--yes"]
-    what += ["--engine", "process"]
-    ended = stage.drainer("run", *what, "--handler", "count", "--on-end", hook, env=env)
-    insist(ended.returncode == 0, ended.stderr)
-    insist("sub_messages" in ended.stderr, "the hook did not run")
-    insist(SECRET not in ended.stdout + ended.stderr, "the hook prints a secret")
+    topic = stage.topic([(b"k", b"{}")] * 20)
+    ended = stage.drain(topic, "count", "--engine", "process", "--on-end", hook, env=env)
+    ensure("sub_messages" in ended.err, "the hook did not run")
+    ensure(SECRET not in ended.out + ended.err, "the hook prints a secret")
     return "config show has … in their place; a hook inherits none"
 
 
 @case(SHOWN, "a mask whose secret is 1", before="taken for a secret: each key was found by trying")
 def weak_mask(stage: Stage) -> str:
-    env = {**os.environ, "DRAINER_MASK_KEYS": "1"}
-    refused = stage.drainer("ps", env=env)
-    insist(refused.returncode == 2 and "openssl rand" in refused.stderr, refused.stderr)
+    env = {"DRAINER_MASK_KEYS": "1"}
+    refused = stage.drainer("ps", env=env, code=2)
+    ensure("openssl rand" in refused.err, refused.err)
     return "refused with exit 2 and a way to make one"
 
 
@@ -208,8 +189,7 @@ def weak_mask(stage: Stage) -> str:
     before="839 MB",
 )
 def bombs(stage: Stage) -> str:
-    topic, settings = stage.name(), ClientSettings.load(stage.bootstrap)
-    create_topic(settings, topic, 1)
+    topic = stage.topic()
     sender = Producer(
         {
             "bootstrap.servers": stage.bootstrap,
@@ -220,14 +200,13 @@ def bombs(stage: Stage) -> str:
     )
     for number in range(BOMBS):
         sender.produce(topic, bytes(BOMB_BYTES), b"%d" % number)
-        insist(sender.flush(60) == 0, "a record was not taken")
-    (stage.folder / "waits.py").write_text(WAITS)
+        ensure(sender.flush(60) == 0, "a record was not taken")
+    handler = stage.file("waits.py", WAITS)
     (stage.folder / "go").touch()
-    what = ["--topic", topic, "--group", "g", "--from", "earliest", "-b", stage.bootstrap, "--yes"]
-    linger = ["--metrics", "0", "--metrics-linger", "1h", "--buffer", "64M"]
-    with stage.running("run", *what, "--handler", "waits.py", *linger) as running:
-        running.says("metrics stay up")
+    linger = ("--metrics", "0", "--metrics-linger", "1h", "--buffer", "64M")
+    with stage.running(*stage.run_words(topic, handler, *linger)) as running:
+        running.prints("metrics stay up")
         status = Path(f"/proc/{running.process.pid}/status").read_text()
         peak = next(int(line.split()[1]) // 1024 for line in status.splitlines() if "HWM" in line)
-    insist(peak < PEAK_MIB, f"{peak} MiB")
+    ensure(peak < PEAK_MIB, f"{peak} MiB")
     return f"{peak} MiB at most"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -10,11 +9,8 @@ import sys
 from pathlib import Path
 
 from drainer.control.place import socket_name
-from drainer.demo.fill import create_topic, fill
-from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import ClientSettings
 from drainer.mask import VARIABLE
-from scenarios.trust.case import Stage, case, insist
+from scenarios.trust.case import Stage, case, ensure
 from scenarios.trust.rights import ATTEMPTS, strict_broker, try_rights
 from scenarios.trust.shells import SHELLS, press_tab
 
@@ -81,9 +77,9 @@ def rights(stage: Stage) -> str:
 def secrets(stage: Stage) -> str:
     what = ["--topic", "t", "--group", "g", "--handler", "count", "-b", stage.bootstrap]
     for words in (["--set", SECRET], ["-X", SECRET], ["-X", f"ssl.key.pem={SECRET}"]):
-        refused = stage.drainer("run", *what, *words, "--debug")
-        insist(refused.returncode in {2, 3}, f"{words}: exit {refused.returncode}")
-        insist(SECRET not in refused.stderr, f"{words}: {refused.stderr}")
+        refused = stage.drainer("run", *what, *words, "--debug", code=None)
+        ensure(refused.code in {2, 3}, f"{words}: exit {refused.code}")
+        ensure(SECRET not in refused.err, f"{words}: {refused.err}")
     return "what can't be read is refused, and not shown"
 
 
@@ -93,35 +89,25 @@ def secrets(stage: Stage) -> str:
     before="keys and error texts are in the log, the report and the list of dead letters",
 )
 def masked(stage: Stage) -> str:
-    topic = stage.name()
-    settings = ClientSettings.load(stage.bootstrap)
-    create_topic(settings, topic)
-    fill(settings, topic, [(PERSON.encode(), b"{}", 0)] * 20)
-    (stage.folder / "names.py").write_text(NAMES)
-    env = {**os.environ, VARIABLE: "a secret of this case"}
+    topic = stage.topic([(PERSON.encode(), b"{}")] * 20)
+    env = {VARIABLE: "a secret of this case"}
     what = ["--topic", topic, "--group", "g", "--from", "earliest", "-b", stage.bootstrap]
-    dead = ["--dead-letter-topic", f"{topic}.dead", "-b", stage.bootstrap]
-    run = ["run", *what, "--handler", "names.py:Names", "--retries", "0", "--max-failures", "none"]
-    run += [
-        "--on-failure",
-        "dead-letter",
-        "--no-breaker",
-        "--yes",
-        *dead[:2],
-        "--report",
-        "report.html",
-    ]
-    told = [
-        stage.drainer("inspect", *what, "--handler", "names.py:Names", env=env),
-        stage.drainer(*run, "--log-format", "json", "-o", "json", env=env),
+    handler = f"{stage.file('names.py', NAMES)}:Names"
+    letters = ["--dead-letter-topic", f"{topic}.dead"]
+    dead = [*letters, "-b", stage.bootstrap]
+    policy = ("--retries", "0", "--max-failures", "none", "--on-failure", "dead-letter")
+    output = ("--report", "report.html", "--log-format", "json", "-o", "json")
+    more = (*policy, "--no-breaker", *letters, *output)
+    ended = [
+        stage.drainer("inspect", *what, "--handler", handler, env=env),
+        stage.drain(topic, handler, *more, group="g", env=env, code=6),
         stage.drainer("dead", "list", *dead, env=env),
         stage.drainer("dead", "show", "0:0", *dead, env=env),
     ]
-    insist([one.returncode for one in told] == [0, 6, 0, 0], told[-1].stderr)
-    shown = "".join(one.stdout + one.stderr for one in told)
+    shown = "".join(one.out + one.err for one in ended)
     shown += (stage.folder / "report.html").read_text()
-    insist("ann@" not in shown, "a key is shown")
-    insist("key#" in shown, "no mask is shown")
+    ensure("ann@" not in shown, "a key is shown")
+    ensure("key#" in shown, "no mask is shown")
     return "inspect, log, report and dead letters show key#… in its place"
 
 
@@ -131,18 +117,16 @@ def masked(stage: Stage) -> str:
     before="zsh ran it when TAB was pressed after --group ev; bash inserted it as it was",
 )
 def no_name_runs_at_tab(stage: Stage) -> str:
-    insist(SHELLS, "there is no shell to press TAB in")
-    topic = stage.name()
-    settings = ClientSettings.load(stage.bootstrap)
-    create_topic(settings, topic)
-    with Cluster.connect(settings, 60) as cluster:
+    ensure(SHELLS, "there is no shell to press TAB in")
+    topic = stage.topic()
+    with stage.cluster() as cluster:
         for name in ("vil\\$(touch ran)", "vil`touch ran`", "vil\n$(touch ran)", "venings"):
             cluster.alter_committed(f"{topic}-e{name}", topic, {0: 0})
     for shell in SHELLS:
         line, shows = f"drainer inspect --group {topic}-e", f"{topic}-evenings"
         screen = press_tab(shell, stage.folder, stage.bootstrap, line, shows)
-        insist("evil" not in screen, f"{shell} offers it: {screen!r}")
-        insist(not (stage.folder / "ran").exists(), f"{shell} ran it")
+        ensure("evil" not in screen, f"{shell} offers it: {screen!r}")
+        ensure(not (stage.folder / "ran").exists(), f"{shell} ran it")
     return f"not offered, in {' and '.join(SHELLS)}"
 
 
@@ -165,15 +149,12 @@ def strangers_sockets(stage: Stage) -> str:
         assert stranger.stdout is not None
         stranger.stdout.readline()
         try:
-            listed = stage.drainer("ps", "-o", "json", timeout_s=60)
-            insist(listed.returncode == 0, listed.stderr)
-            found = [each for each in json.loads(listed.stdout)["drains"] if not each["pid"]]
+            listed = stage.drainer("ps", "-o", "json", within_s=60)
+            found = [each for each in listed.answer["drains"] if not each["pid"]]
             silent = sum(each["state"] == "silent" for each in found)
-            insist(silent > 20, f"{silent} drains of the stranger are listed as silent")
-            paused = stage.drainer("pause", PLAN_AT_URI)
-            insist(paused.returncode == 3, f"pause ends with {paused.returncode}: {paused.stderr}")
-            named = stage.drainer("pause", PLAN_AT_URI, "--user", NOBODY)
-            insist(named.returncode == 0, named.stderr)
+            ensure(silent > 20, f"{silent} drains of the stranger are listed as silent")
+            stage.drainer("pause", PLAN_AT_URI, code=3)
+            stage.drainer("pause", PLAN_AT_URI, "--user", NOBODY)
         finally:
             stranger.kill()
             shutil.rmtree(folder, ignore_errors=True)
@@ -186,20 +167,16 @@ def strangers_sockets(stage: Stage) -> str:
     before="ps did not read plans; a stranger's must not be offered for a resume",
 )
 def no_forged_plan_is_offered(stage: Stage) -> str:
-    topic = stage.name()
-    settings = ClientSettings.load(stage.bootstrap)
-    create_topic(settings, topic)
-    fill(settings, topic, [(b"k", b"{}", 0)] * 20)
-    (stage.folder / "fails.py").write_text("def handle(sub):\n    raise ValueError\n")
-    what = ["--topic", topic, "--group", topic, "--from", "earliest", "-b", stage.bootstrap]
-    halted = stage.drainer("run", *what, "--handler", "fails.py", "--yes")
-    insist(halted.returncode == 5, halted.stderr)
+    topic = stage.topic([(b"k", b"{}")] * 20)
+    handler = stage.file("fails.py", "def handle(sub):\n    raise ValueError\n")
+    stage.drain(topic, handler, code=5)
     [plan] = stage.folder.glob("*.plan.json")
     resume = f"resume: drainer resume {plan.name}"
-    shown = stage.drainer("ps")
-    insist(resume in shown.stdout + shown.stderr, shown.stderr)
+    ensure(resume in stage.drainer("ps").text, "it is not offered")
     os.mkfifo(stage.folder / "fifo.plan.json")
     plan.chmod(0o666)
-    shown = stage.drainer("ps", timeout_s=60)
-    insist(resume not in shown.stdout + shown.stderr, "it is offered though anybody can write it")
+    ensure(
+        resume not in stage.drainer("ps", within_s=60).text,
+        "it is offered though anybody can write it",
+    )
     return "only plans that nobody else could have written"

@@ -6,9 +6,7 @@ import os
 import socket
 import struct
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import orjson
@@ -21,8 +19,8 @@ from drainer.spark.lease import LOCAL
 from drainer.spark.state import Attempt, State
 from drainer.spark.streams import Streams
 from drainer.store.plan_file import PlanFile
-from scenarios.trust.case import NotHeld, Stage, case, insist
-from scenarios.trust.case_plantrust import a_topic, drain_all, evil_library
+from scenarios.trust.case import Broken, Stage, case, ensure
+from scenarios.trust.case_plantrust import change_plan, evil_library, untouched_address
 
 STRANGERS = 32
 NOBODY, NO_ID = 65534, 0xFFFF_FFFF
@@ -39,32 +37,19 @@ def handle(sub):
 
 def halted(stage: Stage) -> Path:
     """The plan of a drain that is done with ten of twenty messages."""
-    (stage.folder / "helpers.py").write_text("LIMIT = 10\n", encoding="utf-8")
-    (stage.folder / "halts.py").write_text(HALTS, encoding="utf-8")
+    stage.file("helpers.py", "LIMIT = 10\n")
     plan = stage.folder / "p.json"
-    words = drain_all(stage, topic := a_topic(stage), topic, "--handler", "halts.py", "-c", "1")
-    ended = stage.drainer(*words, "--plan", str(plan))
-    insist(ended.returncode == 5, f"exit {ended.returncode}: {ended.stderr}")
+    handler = stage.file("halts.py", HALTS)
+    stage.drain(stage.topic(20), handler, "-c", "1", "--plan", str(plan), code=5)
     return plan
 
 
 def give_away(*paths: Path) -> None:
-    """Makes files somebody else's. Raises NotHeld without root, who alone can."""
+    """Makes files somebody else's. Raises Broken without root, who alone can."""
     if os.geteuid() != 0:
-        raise NotHeld("run this as root: nobody else can give files away")
+        raise Broken("run this as root: nobody else can give files away")
     for path in paths:
         os.chown(path, NOBODY, NOBODY)
-
-
-@contextmanager
-def a_trap() -> Iterator[str]:
-    """The address of a server that nothing may connect to. Raises NotHeld when something did."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.setblocking(False)
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-        with suppress(BlockingIOError):
-            server.accept()
-            raise NotHeld("it connected to the address that the plan names")
 
 
 @case(
@@ -79,8 +64,7 @@ def no_hidden_plugin(stage: Stage) -> str:
         f"bootstrap.servers={stage.bootstrap}\nplugin.library.paths\0={library}\n", encoding="utf-8"
     )
     plan = halted(stage)
-    file = PlanFile(plan)
-    file.write(replace(file.load().plan, client_config=str(config)))
+    change_plan(plan, client_config=str(config))
     named = ("--client-config", str(config))
     for words in (
         ("plan", "verify", str(plan)),
@@ -88,9 +72,9 @@ def no_hidden_plugin(stage: Stage) -> str:
         ("inspect", "--topic", "t", "--group", "g", *named),
         ("inspect", "--topic", "t", "--group", "g", "-b", stage.bootstrap, "-X", "client.id=a\tb"),
     ):
-        ended = stage.drainer(*words)
-        insist(not ran.exists(), f"{words}: the library's code ran")
-        insist(ended.returncode == 2 and "control character" in ended.stderr, ended.stderr)
+        ended = stage.drainer(*words, code=None)
+        ensure(not ran.exists(), f"{words}: the library's code ran")
+        ensure(ended.code == 2 and "control character" in ended.err, ended.err)
     return "refused, with file and line"
 
 
@@ -101,20 +85,24 @@ def no_hidden_plugin(stage: Stage) -> str:
 )
 def plan_by_mail(stage: Stage) -> str:
     plan = halted(stage)
-    env = {**os.environ, **KEYS}
-    with a_trap() as evil:
-        file = PlanFile(plan)
-        state = StateReference(f"s3://drains/d?region=eu-west-1&endpoint=http://{evil}", 1, 1)
-        file.write(replace(file.load().plan, state=state))
+    env = KEYS
+    with untouched_address() as evil:
+        uri = f"s3://drains/d?region=eu-west-1&endpoint=http://{evil}"
+        change_plan(plan, state=StateReference(uri, 1, 1))
         for words in ("plan show", "plan verify", "plan undo", "plan history", "resume"):
-            ended = stage.drainer(*words.split(), str(plan), env=env)
-            insist(ended.returncode == (0 if words == "plan history" else 3), ended.stderr)
-            insist(words == "plan history" or "s3://drains/d" in ended.stderr, ended.stderr)
+            code = 0 if words == "plan history" else 3
+            ended = stage.drainer(*words.split(), str(plan), env=env, code=code)
+            ensure(words == "plan history" or "s3://drains/d" in ended.err, ended.err)
         with socket.create_server(("127.0.0.1", 0)) as own:
             own.settimeout(60)
             private = f"http://127.0.0.1:{own.getsockname()[1]}"
             stage.drainer(
-                "plan", "show", str(plan), "--yes", env={**env, "AWS_ENDPOINT_URL": private}
+                "plan",
+                "show",
+                str(plan),
+                "--yes",
+                env={**env, "AWS_ENDPOINT_URL": private},
+                code=None,
             )
             own.accept()[0].close()
     return "asks first, and names the address; the endpoint is the environment's, not the plan's"
@@ -127,8 +115,7 @@ def plan_by_mail(stage: Stage) -> str:
 )
 def forged_state(stage: Stage) -> str:
     plan, folder = halted(stage), stage.folder / "shared"
-    file = PlanFile(plan)
-    known = file.load().plan
+    known = PlanFile(plan).load().plan
     state = State.open(str(folder), known.drain_id)
     state.begin_epoch(1, LOCAL)
     attempt = Attempt(1, 1, 0, 0)
@@ -136,7 +123,7 @@ def forged_state(stage: Stage) -> str:
     records.go_on_from(state.settle(attempt, LOCAL))
     records.append(Record({0: Progress(20, (), {}, Counts(10, 10), Counts(10, 10))}))
     records.end()
-    file.write(replace(known, state=StateReference(state.uri, 1, 1)))
+    change_plan(plan, state=StateReference(state.uri, 1, 1))
     folder.chmod(0o1777)
     below = list(folder.rglob("*"))
     for theirs in ([folder], [folder, *below], below):
@@ -144,8 +131,8 @@ def forged_state(stage: Stage) -> str:
             os.chown(path, os.geteuid(), os.getegid())
         give_away(*theirs)
         for words in (("plan", "show", str(plan)), ("resume", str(plan), "--yes")):
-            ended = stage.drainer(*words)
-            insist(ended.returncode == 3 and "belongs to" in ended.stderr, ended.stderr)
+            ended = stage.drainer(*words, code=3)
+            ensure("belongs to" in ended.err, ended.err)
     return "refused: the folder, or what is in it, belongs to somebody else"
 
 
@@ -160,8 +147,8 @@ def access_lists(stage: Stage) -> str:
     entries = (*rights, (0x20, 0, NO_ID))
     packed = b"".join(struct.pack("<HHI", *each) for each in entries)
     os.setxattr(plan, "system.posix_acl_access", struct.pack("<I", 2) + packed)
-    ended = stage.drainer("resume", str(plan), "--yes")
-    insist(ended.returncode == 3 and "is writable by" in ended.stderr, ended.stderr)
+    ended = stage.drainer("resume", str(plan), "--yes", code=3)
+    ensure("is writable by" in ended.err, ended.err)
     return "refused, and names who may write it"
 
 
@@ -170,8 +157,8 @@ def no_fifo(stage: Stage) -> str:
     plan = stage.folder / "p.json"
     os.mkfifo(plan)
     for words in ("plan show", "plan verify", "plan history", "resume"):
-        ended = stage.drainer(*words.split(), str(plan), timeout_s=60)
-        insist("not a regular file" in ended.stdout + ended.stderr, ended.stderr)
+        ended = stage.drainer(*words.split(), str(plan), within_s=60, code=None)
+        ensure("not a regular file" in ended.out + ended.err, ended.err)
     return "refused at once"
 
 
@@ -182,11 +169,11 @@ def no_fifo(stage: Stage) -> str:
 )
 def neighbours_are_code(stage: Stage) -> str:
     plan = halted(stage)
+    ended = stage.drainer("resume", str(plan), "--yes", code=None)
+    ensure("has changed" not in ended.err, ended.err)
+    stage.file("helpers.py", "LIMIT = 100\n")
     ended = stage.drainer("resume", str(plan), "--yes")
-    insist("has changed" not in ended.stderr, ended.stderr)
-    (stage.folder / "helpers.py").write_text("LIMIT = 100\n", encoding="utf-8")
-    ended = stage.drainer("resume", str(plan), "--yes")
-    insist(ended.returncode == 0 and "has changed since the last run" in ended.stderr, ended.stderr)
+    ensure("has changed since the last run" in ended.err, ended.err)
     return "warns that the handler's code has changed"
 
 
@@ -201,16 +188,15 @@ def sandbox_of_another(stage: Stage) -> str:
     bystander = subprocess.Popen(["sleep", "600"])
     try:
         mark = ProcessMark.of(bystander.pid)
-        insist(mark is not None, "there is no process to name")
+        ensure(mark is not None, "there is no process to name")
         assert mark is not None
         ports = {"client": 20001, "controller": 20002}
         state = {"format": "drainer-sandbox/3", "ports": ports, "process": asdict(mark)}
         (folder / "sandbox.json").write_bytes(orjson.dumps(state))
         for mode in (0o644, 0o666):
             (folder / "sandbox.json").chmod(mode)
-            ended = stage.drainer("sandbox", "down", "--folder", str(folder))
-            insist(ended.returncode == 3, ended.stderr)
-            insist(mark.alive() and folder.exists(), "it ended the process, or removed the folder")
+            stage.drainer("sandbox", "down", "--folder", str(folder), code=3)
+            ensure(mark.alive() and folder.exists(), "it ended the process, or removed the folder")
     finally:
         bystander.kill()
         bystander.wait()

@@ -7,13 +7,11 @@ more than is needed. No command says or leaves the password that they all log in
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic, sleep
 from typing import cast
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports without saying so
@@ -32,7 +30,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import find_test_topics, new_topic_name
 from scenarios.brokers import Broker
-from scenarios.trust.case import TRY_S, Stage, insist
+from scenarios.trust.case import TRY_S, Ended, Stage, ensure, wait_until
 
 DOCUMENT = Path(__file__).parents[2] / "docs/howto/permissions.md"
 PASSWORD = "rights-hush"
@@ -195,16 +193,14 @@ def try_rights(stage: Stage, attempt: Attempt) -> str:
         grant(stage.broker, f"{LACKING}-{number}", granted)
     before = _kept(stage, names)
     for number, (right, _) in enumerate(lacking):
-        refused = _give(stage, attempt.words, names, f"{LACKING}-{number}")
-        code, said = refused.returncode, refused.stderr
-        insist(code == 3, f"without {right}: exit {code}, {said}")
-        insist(f"{right} is missing" in refused.stderr, f"without {right}: {refused.stderr}")
-        insist("hint: " in refused.stderr, f"without {right}: no hint")
-        insist(f"Grant {right.operation}" in refused.stderr, f"without {right}: {refused.stderr}")
-        if "is still there" in said:  # a topic that may not be deleted shows once it is made
-            _give(stage, "limits cleanup --yes", names, None)
-        insist(_kept(stage, names) == before, f"without {right}: something was touched")
-    _insist_on_service(stage, attempt, names, needed)
+        refused = _give(stage, attempt.words, names, f"{LACKING}-{number}", 3)
+        ensure(f"{right} is missing" in refused.err, f"without {right}: {refused.err}")
+        ensure("hint: " in refused.err, f"without {right}: no hint")
+        ensure(f"Grant {right.operation}" in refused.err, f"without {right}: {refused.err}")
+        if "is still there" in refused.err:  # a topic that may not be deleted shows once it is made
+            _give(stage, "limits cleanup --yes", names, None, None)
+        ensure(_kept(stage, names) == before, f"without {right}: something was touched")
+    _ensure_service(stage, attempt, names, needed)
     return f"{len(needed)} rights are enough, and each that is missing is named"
 
 
@@ -217,20 +213,21 @@ def try_right_of_tasks(stage: Stage) -> None:
     grant(stage.broker, LEAST, needed)
     before = _kept(stage, names)
     with ThreadPoolExecutor() as pool, login(stage.broker, LEAST) as least:
-        given = pool.submit(_give, stage, words, names, LEAST)
-        _wait(lambda: given.done() or (stage.folder / "open").exists(), "no task has begun")
+        given = pool.submit(_give, stage, words, names, LEAST, 3)
+        wait_until(
+            lambda: given.done() or (stage.folder / "open").exists(), "no task has begun", TRY_S
+        )
         take(stage.broker, reads.name)
-        _wait(lambda: not _has(least, reads), f"the broker leaves {reads}")
+        wait_until(lambda: not _has(least, reads), f"the broker leaves {reads}", TRY_S)
         (stage.folder / "go").touch()
         refused = given.result()
-    insist(refused.returncode == 3, f"exit {refused.returncode}, {refused.stderr}")
-    insist(
-        f"error: this user may not read topic {reads.name}: {reads} is" in refused.stderr,
-        refused.stderr,
+    ensure(
+        f"error: this user may not read topic {reads.name}: {reads} is" in refused.err,
+        refused.err,
     )
-    insist("in a task on Spark" in refused.stderr, f"it is not of a task: {refused.stderr}")
-    insist(_kept(stage, names) == before, "something was touched")
-    insist(not [*stage.folder.glob("*.plan*")], "a plan is left behind")
+    ensure("in a task on Spark" in refused.err, f"it is not of a task: {refused.err}")
+    ensure(_kept(stage, names) == before, "something was touched")
+    ensure(not [*stage.folder.glob("*.plan*")], "a plan is left behind")
 
 
 def try_least_rights(stage: Stage, attempt: Attempt, without: str = "") -> str:
@@ -238,21 +235,17 @@ def try_least_rights(stage: Stage, attempt: Attempt, without: str = "") -> str:
     names = _prepare(stage, attempt)
     rights = rights_by_command()[attempt.command]
     needed = [right.of(names) for right in rights if right.operation != without]
-    return _insist_on_service(stage, attempt, names, needed)
+    return _ensure_service(stage, attempt, names, needed)
 
 
-def _insist_on_service(
+def _ensure_service(
     stage: Stage, attempt: Attempt, names: Mapping[str, str], needed: Sequence[Right]
 ) -> str:
     grant(stage.broker, LEAST, needed)
-    served = _give(stage, attempt.words, names, LEAST)
-    insist(
-        served.returncode == attempt.code,
-        f"with the least rights: exit {served.returncode}, {served.stderr}",
-    )
+    served = _give(stage, attempt.words, names, LEAST, attempt.code)
     _, left_behind = _kept(stage, names)
-    insist(not left_behind, f"{left_behind} is left behind")
-    return served.stdout + served.stderr
+    ensure(not left_behind, f"{left_behind} is left behind")
+    return served.out + served.err
 
 
 def grant(broker: Broker, user: str, rights: Sequence[Right]) -> None:
@@ -276,7 +269,7 @@ def grant(broker: Broker, user: str, rights: Sequence[Right]) -> None:
             future.result(WAIT_S)
     seen = [right for right in rights if right.operation != "CREATE"]
     with login(broker, user) as cluster:
-        _wait(
+        wait_until(
             lambda: all(_has(cluster, right) for right in seen),
             f"the broker does not know the rights of {user}",
         )
@@ -304,13 +297,6 @@ def login(broker: Broker, user: str) -> Iterator[Cluster]:
     settings = ClientSettings.load(broker.sasl_bootstrap_servers, None, _properties(user))
     with Cluster.connect(settings, 60) as cluster:
         yield cluster
-
-
-def _wait(holds: Callable[[], object], otherwise: str) -> None:
-    until = monotonic() + TRY_S  # Spark may have to start first
-    while not holds():
-        insist(monotonic() < until, otherwise)
-        sleep(0.05)
 
 
 def _has(cluster: Cluster, right: Right) -> bool:
@@ -348,26 +334,25 @@ def _prepare(stage: Stage, attempt: Attempt) -> dict[str, str]:
         fill(cluster.settings, names["TOPIC"], [(b"key-%d" % (n % 5), b"{}", 0) for n in range(30)])
         cluster.alter_committed(names["GROUP"], names["TOPIC"], {0: 0})
     for words, code in attempt.before:
-        done = _give(stage, words, names, None)
-        insist(done.returncode == code, f"{words}: exit {done.returncode}, {done.stderr}")
+        _give(stage, words, names, None, code)
     return names
 
 
 def _give(
-    stage: Stage, words: str, names: Mapping[str, str], user: str | None
-) -> subprocess.CompletedProcess[str]:
+    stage: Stage, words: str, names: Mapping[str, str], user: str | None, code: int | None
+) -> Ended:
     where = ["-b", stage.bootstrap]
     if user is not None:
         config = stage.folder / f"{user}.properties"
         config.write_text("\n".join(_properties(user)))
         where = ["-b", stage.broker.sasl_bootstrap_servers, "--client-config", str(config)]
-    given = stage.drainer(*_named(words, names).split(), *where)
+    given = stage.drainer(*_named(words, names).split(), *where, code=code)
     files = (path for path in stage.folder.rglob("*") if path.is_file())
     holding = [
         p for p in files if p.suffix != ".properties" and PASSWORD.encode() in p.read_bytes()
     ]
-    insist(PASSWORD not in given.stdout + given.stderr, f"{words}: it says the password")
-    insist(not holding, f"{words}: the password is in {holding}")
+    ensure(PASSWORD not in given.out + given.err, f"{words}: it says the password")
+    ensure(not holding, f"{words}: the password is in {holding}")
     return given
 
 

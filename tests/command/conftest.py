@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
 
 from command.process import Command, Outcome
 from command.terminal import TerminalSession
@@ -69,29 +67,8 @@ def on_terminal(command: Command) -> Iterator[OnTerminal]:
 
 
 @pytest.fixture
-def make_topic(bootstrap: str) -> Iterator[MakeTopic]:
-    """Makes topics that are gone after the test: ``make_topic(values, partitions=1, ...)``."""
-    made: list[Topic] = []
-
-    def make(
-        values: list[str] | None = None,
-        partitions: int = 1,
-        config: dict[str, str] | None = None,
-        at: str = bootstrap,
-    ) -> Topic:
-        topic = Topic(at, f"t-{uuid.uuid4().hex[:12]}", partitions, config)
-        made.append(topic)
-        for partition in range(partitions):
-            topic.produce(values or [], partition=partition)
-        return topic
-
-    yield make
-    for topic in made:
-        try:
-            topic.delete()
-        except KafkaException as error:
-            if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":  # the test deleted it
-                raise
+def make_topic(command: Command) -> MakeTopic:
+    return command.topic
 
 
 @pytest.fixture

@@ -10,13 +10,19 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import KafkaException
+
 from command.forks import Forked, can_fork
-from command.record import Record
+from command.record import Record, every_place
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
 from kafka.topic import Topic, eventually
 
 PROGRAM = (sys.executable, "-m", "drainer")
@@ -174,6 +180,49 @@ class Command:
         }
         self.by: tuple[str, ...] = ()  # a command that becomes it, as nohup does
         self._started: list[Running] = []
+        self._topics: dict[Topic, list[str]] = {}
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The command's brokers, as the command sees them."""
+        connected = Cluster.connect(ClientSettings.load(self.bootstrap), 60)
+        # Wait for the coordinator: librdkafka aborts when it is asked for offsets before that
+        # (confluentinc/librdkafka#5040).
+        connected.group("any")
+        return connected
+
+    def topic(
+        self,
+        values: Sequence[str] = (),
+        partitions: int = 1,
+        config: dict[str, str] | None = None,
+    ) -> Topic:
+        """A new topic with these values in each partition; it is deleted after the test."""
+        topic = Topic(self.bootstrap, f"t-{uuid.uuid4().hex[:12]}", partitions, config)
+        self._topics[topic] = list(values)
+        for partition in range(partitions):
+            topic.produce(values, partition=partition)
+        return topic
+
+    def handler(self, source: str, name: str = "handler.py") -> str:
+        """A file of its own with this handler; what ``--handler`` takes."""
+        path = self.home / name
+        path.write_text(source)
+        return str(path)
+
+    def committed(self, topic: Topic) -> dict[int, int | None]:
+        """Committed offsets of the command's group by partition."""
+        return self.cluster.committed(self.group(topic), topic.name, range(topic.partitions))
+
+    def ensure_drained(self, topic: Topic, *, once: bool = False) -> None:
+        """Ensure that all of a topic was handled, in order, and committed; ``once``: no repeats."""
+        values = self._topics[topic]
+        done = self.record.done()
+        places = {place for n in range(topic.partitions) for place in every_place(values, n)}
+        assert set(done) == places
+        assert not once or len(done) == len(places)
+        self.record.check_order()
+        assert self.committed(topic) == dict.fromkeys(range(topic.partitions), len(values))
 
     def group(self, topic: Topic) -> str:
         return f"g-{topic.name}"
@@ -239,7 +288,30 @@ class Command:
         eventually(lambda: found() or not running.running, f"{count} are {mark}", within_s)
         assert found(), running.err
 
+    def kill_amid(
+        self,
+        topic: Topic,
+        *more: str,
+        done: int,
+        handler: str = ON_THE_LOOP,
+        **options: object,
+    ) -> Path:
+        """Begin a drain, kill it once so many sub-messages are done, and return its plan."""
+        running = self.begin(topic, *more, handler=handler, **options)
+        self.wait_for(running, "done", done)
+        running.kill()
+        return self.plan(topic)
+
     def close(self) -> None:
+        """Kill what still runs, and delete the topics."""
         for running in self._started:
             if running.running:
                 running.kill()
+        for topic in self._topics:
+            try:
+                topic.delete()
+            except KafkaException as error:
+                if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":  # the test deleted it
+                    raise
+        if "cluster" in vars(self):
+            self.cluster.close()

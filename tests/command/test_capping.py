@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from command.conftest import MakeTopic, distinct
+from command.conftest import distinct
 from command.process import Command
 from core.limit_samples import measured
 from drainer.kafka.cluster import Cluster
@@ -27,7 +27,7 @@ TIGHT = {SIZE: 1_250.0}  # 1,000/s of it are safe
 @pytest.fixture
 def write(command: Command, cluster: Cluster) -> Path:
     """Limits of this cluster that hold a drain back."""
-    return put(command, "limits.json", TIGHT, cluster.cluster_id)
+    return put(command, "limits.json", TIGHT, command.cluster.cluster_id)
 
 
 def put(
@@ -39,8 +39,8 @@ def put(
 
 
 @pytest.fixture
-def topic(make_topic: MakeTopic) -> Topic:
-    return make_topic(distinct(600, SIZE - 4))  # in ["…"], so of SIZE bytes each
+def topic(command: Command) -> Topic:
+    return command.topic(distinct(600, SIZE - 4))  # in ["…"], so of SIZE bytes each
 
 
 def test_it_is_told_before_meanwhile_and_at_the_end(
@@ -72,19 +72,19 @@ def test_a_dry_run_and_an_estimate_name_the_cap_that_binds(
 
 
 def test_what_produce_writes_is_told_beside_what_it_may(
-    command: Command, topic: Topic, make_topic: MakeTopic, write: Path
+    command: Command, topic: Topic, write: Path
 ) -> None:
-    what = [*command.what(topic, "produce"), "--set", f"topic={make_topic().name}"]
+    what = [*command.what(topic, "produce"), "--set", f"topic={command.topic().name}"]
     how = ["--from", "earliest", "--yes", "--broker-limits", str(write), "-o", "json"]
     cap = command("run", *what, *how).answer["write_cap"]
     assert cap["messages_per_s"] == 1_000
 
 
 def test_reading_is_capped_by_what_groups_read_and_writing_by_what_was_sent(
-    command: Command, topic: Topic, make_topic: MakeTopic, cluster: Cluster
+    command: Command, topic: Topic
 ) -> None:
-    file = put(command, "groups.json", TIGHT, cluster.cluster_id, groups=5)
-    what = [*command.what(topic, "produce"), "--set", f"topic={make_topic().name}"]
+    file = put(command, "groups.json", TIGHT, command.cluster.cluster_id, groups=5)
+    what = [*command.what(topic, "produce"), "--set", f"topic={command.topic().name}"]
     limits = ["--from", "earliest", "--broker-limits", str(file), "-o", "json"]
     asked = [*command.what(topic, "count"), *limits, "--order", "none", "--latency", "1ms"]
 
@@ -98,10 +98,8 @@ def test_reading_is_capped_by_what_groups_read_and_writing_by_what_was_sent(
 
 
 @pytest.mark.long
-def test_reading_on_spark_is_capped_by_what_groups_read(
-    command: Command, topic: Topic, cluster: Cluster
-) -> None:
-    file = put(command, "groups.json", TIGHT, cluster.cluster_id, groups=5)
+def test_reading_on_spark_is_capped_by_what_groups_read(command: Command, topic: Topic) -> None:
+    file = put(command, "groups.json", TIGHT, command.cluster.cluster_id, groups=5)
     what = [*command.what(topic, "count"), "--from", "earliest", "--yes"]
     how = ["--master", "local[2]", "--broker-limits", str(file), "-o", "json"]
 
@@ -109,7 +107,7 @@ def test_reading_on_spark_is_capped_by_what_groups_read(
 
 
 def test_a_resume_keeps_them_takes_others_or_none(
-    command: Command, topic: Topic, write: Path, cluster: Cluster
+    command: Command, topic: Topic, write: Path
 ) -> None:
     running = command.begin(topic, "--broker-limits", str(write), gate=command.gate)
     running.says("draining")
@@ -118,7 +116,7 @@ def test_a_resume_keeps_them_takes_others_or_none(
     kept = PlanFile(plan).load().plan.limits
     assert kept is not None
     assert kept.cap(SIZE).messages_per_s == 1_000
-    other = put(command, "other.json", ROOMY, cluster.cluster_id)
+    other = put(command, "other.json", ROOMY, command.cluster.cluster_id)
 
     def shown(*more: str) -> str:
         words = [str(plan), "--yes", *command.options(gate=command.gate), *more]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from command.conftest import MakeTopic, operations
+from command.conftest import operations
 from command.process import Command, Outcome
 from drainer.kafka.cluster import Cluster
 from kafka.topic import Topic
@@ -42,8 +42,8 @@ def certify(command: Command, handlers: Path) -> Certify:
 
 
 @pytest.fixture
-def topic(make_topic: MakeTopic) -> Topic:
-    return make_topic(operations(COUNT))
+def topic(command: Command) -> Topic:
+    return command.topic(operations(COUNT))
 
 
 def levels(answer: dict[str, Any]) -> dict[str, str]:
@@ -123,5 +123,5 @@ def test_what_can_not_be_begun_is_refused(
     assert outcome.hint
 
 
-def test_an_empty_topic_certifies_nothing(certify: Certify, make_topic: MakeTopic) -> None:
-    assert "holds no messages" in certify("Documents", make_topic(), code=3).error
+def test_an_empty_topic_certifies_nothing(certify: Certify, command: Command) -> None:
+    assert "holds no messages" in certify("Documents", command.topic(), code=3).error

@@ -6,53 +6,50 @@ import signal
 
 import pytest
 
-from command.conftest import MakeTopic, OnTerminal, committed, operations
+from command.conftest import OnTerminal, operations
 from command.process import FAST, Command
 from command.terminal import CTRL_C
-from drainer.kafka.cluster import Cluster
 from kafka.topic import Topic
 
 
 @pytest.fixture
-def topic(make_topic: MakeTopic) -> Topic:
-    return make_topic(operations(300))
+def topic(command: Command) -> Topic:
+    return command.topic(operations(300))
 
 
 def run_words(command: Command, topic: Topic, **options: object) -> list[str]:
     return ["run", *command.what(topic), *command.options(**options), "--from", "earliest"]
 
 
-def is_untouched(command: Command, topic: Topic, cluster: Cluster) -> bool:
+def is_untouched(command: Command, topic: Topic) -> bool:
     return (
         command.left_behind == []
         and not command.record.path.exists()
-        and committed(cluster, topic) == {0: None}
+        and command.committed(topic) == {0: None}
     )
 
 
-def test_without_a_terminal_and_without_yes_it_refuses(
-    command: Command, topic: Topic, cluster: Cluster
-) -> None:
+def test_without_a_terminal_and_without_yes_it_refuses(command: Command, topic: Topic) -> None:
     outcome = command(*run_words(command, topic), "-o", "json", code=3)
     assert "--yes" in outcome.hint
     assert (outcome.answer["status"], outcome.answer["exit_code"]) == ("refused", 3)
     assert "[0, 300)" in outcome.err, "what would be confirmed is shown all the same"
-    assert is_untouched(command, topic, cluster)
+    assert is_untouched(command, topic)
 
 
 @pytest.mark.parametrize("typed", ["\n", CTRL_C])
 def test_any_other_answer_than_yes_touches_nothing(
-    command: Command, topic: Topic, cluster: Cluster, on_terminal: OnTerminal, typed: str
+    command: Command, topic: Topic, on_terminal: OnTerminal, typed: str
 ) -> None:
     session = on_terminal(*run_words(command, topic))
     session.shows("[y/N]")
     session.types(typed)
     assert "nothing was touched" in session.ends(3)
-    assert is_untouched(command, topic, cluster)
+    assert is_untouched(command, topic)
 
 
 def test_a_yes_drains_and_ctrl_c_stops_safely_and_says_how_to_resume(
-    command: Command, topic: Topic, cluster: Cluster, on_terminal: OnTerminal
+    command: Command, topic: Topic, on_terminal: OnTerminal
 ) -> None:
     session = on_terminal(*run_words(command, topic, gate=command.gate, gated="a-6"), *FAST)
     session.shows("[y/N]")
@@ -63,7 +60,7 @@ def test_a_yes_drains_and_ctrl_c_stops_safely_and_says_how_to_resume(
     command.gate.touch()
     assert f"drainer resume {command.plan(topic).name}" in session.ends(4)
     command.resume(topic)
-    assert committed(cluster, topic) == {0: 300}
+    assert command.committed(topic) == {0: 300}
     assert command.record.repeats() == {}
 
 

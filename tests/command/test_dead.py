@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from command.conftest import MakeTopic
 from command.process import Command
 from core.letters import Sample
 from kafka.sender import write_letters
@@ -14,8 +13,8 @@ PARTITIONS = 2
 
 
 @pytest.fixture
-def dead(make_topic: MakeTopic) -> Topic:
-    return make_topic(partitions=PARTITIONS)
+def dead(command: Command) -> Topic:
+    return command.topic(partitions=PARTITIONS)
 
 
 def where(topic: Topic) -> list[str]:

@@ -6,11 +6,10 @@ from collections import Counter
 
 from confluent_kafka.admin import AdminClient
 
-from command.conftest import MakeTopic, committed, distinct
+from command.conftest import distinct
 from command.process import FAST, Command
 from command.test_failure_policy import ONE_BAD_LANE, accounts
 from command.test_kill import UNWRITTEN_S
-from drainer.kafka.cluster import Cluster
 from drainer.policy.dead_letter import Letter
 from kafka.sender import letters_in
 from kafka.topic import Topic
@@ -30,10 +29,8 @@ def topics(bootstrap: str) -> set[str]:
     return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=15).topics)
 
 
-def test_the_topic_is_made_after_a_yes_and_not_before(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(ONE_BAD_LANE, partitions=3)
+def test_the_topic_is_made_after_a_yes_and_not_before(command: Command) -> None:
+    topic = command.topic(ONE_BAD_LANE, partitions=3)
     dead = default_name(command, topic)
     what = [*command.what(topic), "--from", "earliest", *DEAD]
     dry = command("run", *what, "--dry-run", "-o", "json")
@@ -48,10 +45,8 @@ def test_the_topic_is_made_after_a_yes_and_not_before(
     assert "is the drained topic" in drained.error
 
 
-def test_a_dead_letter_tells_all_and_the_drain_goes_on(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(ONE_BAD_LANE)
+def test_a_dead_letter_tells_all_and_the_drain_goes_on(command: Command) -> None:
+    topic = command.topic(ONE_BAD_LANE)
     more = ("--retries", "1", "--retry-delay", "1ms", "--on-failure", "dead-letter", "-o", "json")
     outcome = command.drain(topic, *more, code=6, bad="bad")
     dead = default_name(command, topic)
@@ -61,7 +56,7 @@ def test_a_dead_letter_tells_all_and_the_drain_goes_on(
     accounts(answer["sub_messages"], read=7, done=4, dead=3)
     accounts(answer["messages"], read=4, done=1, dead=3)
     assert "! Drained, with 3 dead letters" in outcome.err
-    assert committed(cluster, topic) == {0: 4}
+    assert command.committed(topic) == {0: 4}
     command.record.check_order()
 
     letters = letters_of(command, topic)
@@ -77,12 +72,10 @@ def test_a_dead_letter_tells_all_and_the_drain_goes_on(
     assert first.drain_id == plan["drain_id"]
 
 
-def test_killed_while_it_writes_dead_letters_it_loses_none(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
+def test_killed_while_it_writes_dead_letters_it_loses_none(command: Command) -> None:
     """One may be there twice, but the account has it once."""
     count, concurrency = 600, 5
-    topic = make_topic(distinct(count))
+    topic = command.topic(distinct(count))
     more = (*DEAD, "--max-failures", "none", "--no-breaker", "-c", str(concurrency))
     running = command.begin(topic, *more, *FAST, "--rate", "400/s", up=command.gate)
     command.wait_for(running, "failed", 150)
@@ -98,4 +91,4 @@ def test_killed_while_it_writes_dead_letters_it_loses_none(
     assert len(written) == count
     assert max(written.values()) <= 2
     assert sum(written.values()) - count <= concurrency + len(recently)
-    assert committed(cluster, topic) == {0: count}
+    assert command.committed(topic) == {0: count}

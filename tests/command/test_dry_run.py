@@ -6,10 +6,8 @@ import signal
 
 from confluent_kafka.admin import AdminClient
 
-from command.conftest import MakeTopic, committed, distinct, operations
+from command.conftest import distinct, operations
 from command.process import Command
-from command.record import every_place
-from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 
 
@@ -18,10 +16,8 @@ def groups(bootstrap: str) -> set[str]:
     return {group.group_id for group in admin.list_consumer_groups().result(15).valid}
 
 
-def test_a_dry_run_touches_nothing(
-    command: Command, make_topic: MakeTopic, cluster: Cluster, bootstrap: str
-) -> None:
-    topic = make_topic(operations(300))
+def test_a_dry_run_touches_nothing(command: Command, bootstrap: str) -> None:
+    topic = command.topic(operations(300))
     what = [*command.what(topic), *command.options(), "--from", "earliest", "--order", "none"]
     outcome = command("run", *what, "--dry-run", "-o", "json")
     answer = outcome.answer
@@ -34,24 +30,22 @@ def test_a_dry_run_touches_nothing(
     assert "draining" not in outcome.err
     assert command.left_behind == []
     assert not command.record.path.exists()
-    assert committed(cluster, topic) == {0: None}
+    assert command.committed(topic) == {0: None}
     assert not groups(bootstrap) & {command.group(topic), lock_group(command.group(topic))}
 
 
-def test_a_dry_run_of_a_resume_touches_nothing(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(distinct(100))
+def test_a_dry_run_of_a_resume_touches_nothing(command: Command) -> None:
+    topic = command.topic(distinct(100))
     running = command.begin(topic, "-c", "4", pause_ms=5)
     command.wait_for(running, "done", 10)
     running.signal(signal.SIGINT)
     words = running.ends(4).resume_words
     before = {name: (command.folder / name).read_bytes() for name in command.left_behind}
-    at, record = committed(cluster, topic), command.record.path.read_bytes()
+    at, record = command.committed(topic), command.record.path.read_bytes()
     answer = command(*words, "--yes", "--dry-run", "-o", "json").answer
     assert answer["status"] == "dry-run"
     assert 0 < answer["offsets"] < 100
     assert {name: (command.folder / name).read_bytes() for name in command.left_behind} == before
-    assert (committed(cluster, topic), command.record.path.read_bytes()) == (at, record)
+    assert (command.committed(topic), command.record.path.read_bytes()) == (at, record)
     command(*words, "--yes")
-    assert sorted(command.record.done()) == sorted(every_place(distinct(100)))
+    command.ensure_drained(topic, once=True)

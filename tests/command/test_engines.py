@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from command.conftest import MakeTopic, operations
+from command.conftest import operations
 from command.process import Command, Outcome
 from kafka.topic import Topic
 
@@ -16,8 +16,8 @@ needs_java = pytest.mark.skipif(not HAS_JAVA, reason="Spark needs Java")
 
 
 @pytest.fixture
-def topic(make_topic: MakeTopic) -> Topic:
-    return make_topic(operations(20))
+def topic(command: Command) -> Topic:
+    return command.topic(operations(20))
 
 
 def dry_run(command: Command, topic: Topic, *more: str, **env: str) -> Outcome:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from command.conftest import MakeTopic, committed, distinct, operations, same
+from command.conftest import distinct, operations, same
 from command.process import Command
 from command.record import every_place
 from drainer.cli.engines import Engines
@@ -17,7 +17,6 @@ from drainer.cli.options import HowLong
 from drainer.engine.preview import EngineName
 from drainer.insight.cli.estimate import ask
 from drainer.insight.forecast.on_spark import Cores
-from drainer.kafka.cluster import Cluster
 from drainer.model.settings import LocalSettings
 from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
@@ -36,10 +35,8 @@ def estimated(command: Command, topic: Topic, *more: str, **options: object) -> 
     return found
 
 
-def test_it_tells_each_order_what_binds_it_and_the_serial_time(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(distinct(500))
+def test_it_tells_each_order_what_binds_it_and_the_serial_time(command: Command) -> None:
+    topic = command.topic(distinct(500))
     found = estimated(command, topic, "--latency", "20ms", "-c", "50")
     assert found["messages"] == found["sub_messages"] == found["sampled_messages"] == 500
     parallel, serial = found["sub-key"], found["partition"]
@@ -54,14 +51,14 @@ def test_it_tells_each_order_what_binds_it_and_the_serial_time(
     assert found["deadline"] is None
     assert command.left_behind == []  # no plan
     assert not command.record.path.exists()  # nothing was handled, and the handler not opened
-    assert committed(cluster, topic) == {0: None}
+    assert command.committed(topic) == {0: None}
 
 
 @pytest.mark.parametrize(("deadline", "met", "least"), [("30s", True, 2), ("1s", False, None)])
 def test_a_deadline_is_met_or_missed_and_the_least_concurrency_told(
-    command: Command, make_topic: MakeTopic, deadline: str, met: bool, least: int | None
+    command: Command, deadline: str, met: bool, least: int | None
 ) -> None:
-    topic = make_topic(same(100) + distinct(100))
+    topic = command.topic(same(100) + distinct(100))
     found = estimated(command, topic, "--latency", "40ms", "-c", "20", "--deadline", deadline)
     verdict = found["deadline"]
     assert verdict["met"] is met
@@ -69,11 +66,9 @@ def test_a_deadline_is_met_or_missed_and_the_least_concurrency_told(
     assert verdict["least_concurrency"] == least  # a hot lane bears no more than one
 
 
-def test_a_canary_is_drained_by_all_rules_and_the_rest_is_estimated(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
+def test_a_canary_is_drained_by_all_rules_and_the_rest_is_estimated(command: Command) -> None:
     values = operations(300)
-    topic = make_topic(values)
+    topic = command.topic(values)
     what = [*command.what(topic), *command.options(pause_ms=5), "--from", "earliest"]
     answer = command("estimate", *what, "--canary", "40", "--yes", "-o", "json").answer
     assert answer["canary"]["status"] == "canary"
@@ -86,28 +81,25 @@ def test_a_canary_is_drained_by_all_rules_and_the_rest_is_estimated(
     assert "canary" in answer["estimate"]["latency"]["source"]
     assert 0 < answer["estimate"]["costs"]["handle_s"] < 0.005
     assert not any("unknown" in note for note in answer["estimate"]["notes"])
-    assert committed(cluster, topic) == {0: 40}
+    assert command.committed(topic) == {0: 40}
     assert PlanFile(command.plan(topic)).load().plan.watermark(0) == 40
     assert set(command.record.done()) == every_place(values[:40])
     summary = command.resume(topic, "-o", "json").answer
     assert summary["messages"]["done"] == 300
-    assert committed(cluster, topic) == {0: 300}
-    assert set(command.record.done()) == every_place(values)
-    assert not command.record.repeats()
-    command.record.check_order()
+    command.ensure_drained(topic, once=True)
 
 
 def test_a_canary_goes_on_after_a_bad_message_by_the_policy_and_prints_what_it_changed(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
+    command: Command,
 ) -> None:
-    topic = make_topic(distinct(60))
+    topic = command.topic(distinct(60))
     what = [*command.what(topic), *command.options(fail="0/3/0"), "--from", "earliest"]
     outcome = command(
         *("estimate", *what, "--canary", "40", "--yes", "--retries", "0"),
         *("--on-failure", "skip", "--no-breaker"),
         code=6,
     )
-    assert committed(cluster, topic) == {0: 40}
+    assert command.committed(topic) == {0: 40}
     assert f"moved group {command.group(topic)} on {topic.name}: partition 0: none -> 40" in (
         outcome.err
     )
@@ -119,23 +111,21 @@ def test_a_canary_goes_on_after_a_bad_message_by_the_policy_and_prints_what_it_c
     assert any("below the committed offset 40" in note for note in look["notes"])
 
 
-def test_a_canary_that_halts_prints_what_it_changed(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(same(5))
+def test_a_canary_that_halts_prints_what_it_changed(command: Command) -> None:
+    topic = command.topic(same(5))
     what = [*command.what(topic), *command.options(fail="0/3/0"), "--from", "earliest"]
     outcome = command("estimate", *what, "--canary", "5", "--yes", "--retries", "0", code=5)
-    assert committed(cluster, topic) == {0: 3}
+    assert command.committed(topic) == {0: 3}
     assert "partition 0: none -> 3; undo: drainer plan undo" in outcome.err
 
 
-def test_a_canary_asks_first(command: Command, make_topic: MakeTopic, cluster: Cluster) -> None:
-    topic = make_topic(distinct(10))
+def test_a_canary_asks_first(command: Command) -> None:
+    topic = command.topic(distinct(10))
     what = [*command.what(topic), *command.options(), "--from", "earliest"]
     outcome = command("estimate", *what, "--canary", "5", code=3)
     assert "confirmation" in outcome.error
     assert command.left_behind == []
-    assert committed(cluster, topic) == {0: None}
+    assert command.committed(topic) == {0: None}
 
 
 def percentiles(file: Path, **more: object) -> str:
@@ -144,8 +134,8 @@ def percentiles(file: Path, **more: object) -> str:
     return str(file)
 
 
-def test_the_latency_of_an_earlier_drain_is_taken(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(distinct(100))
+def test_the_latency_of_an_earlier_drain_is_taken(command: Command) -> None:
+    topic = command.topic(distinct(100))
     file = percentiles(command.home / "summary.json")
     found = estimated(command, topic, "--latency-from", file, "-c", "10")
     assert found["latency"]["mean_s"] == 0.02
@@ -154,9 +144,9 @@ def test_the_latency_of_an_earlier_drain_is_taken(command: Command, make_topic: 
 
 
 def test_what_the_handler_computed_in_an_earlier_drain_is_done_on_one_core(
-    command: Command, make_topic: MakeTopic
+    command: Command,
 ) -> None:
-    topic = make_topic(distinct(100))
+    topic = command.topic(distinct(100))
     file = percentiles(command.home / "summary.json", processor_s=0.015)
     found = estimated(command, topic, "--latency-from", file, "-c", "50")
     assert found["sub-key"]["seconds"] >= 1.5
@@ -188,18 +178,16 @@ def test_what_makes_no_sense_is_refused_with_the_way_out(
     assert hint in outcome.hint
 
 
-def test_a_split_that_fails_is_told_and_nothing_touched(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(["no json"])
+def test_a_split_that_fails_is_told_and_nothing_touched(command: Command) -> None:
+    topic = command.topic(["no json"])
     what = [*command.what(topic), *command.options(), "--from", "earliest"]
     outcome = command("estimate", *what, "--latency", "1ms", code=3)
     assert f"split failed at {topic.name}/0/0" in outcome.error
     assert command.left_behind == []
 
 
-def test_a_dry_run_has_the_estimate_too(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(distinct(300))
+def test_a_dry_run_has_the_estimate_too(command: Command) -> None:
+    topic = command.topic(distinct(300))
     what = [*command.what(topic), *command.options(), "--from", "earliest", "--dry-run"]
     answer = command("run", *what, "--latency", "10ms", "--deadline", "1h", "-o", "json").answer
     assert answer["status"] == "dry-run"
@@ -212,8 +200,8 @@ def test_a_dry_run_has_the_estimate_too(command: Command, make_topic: MakeTopic)
     assert typical["estimate"]["latency"]["mean_s"] == pytest.approx(0.01, rel=0.1)
 
 
-def test_auto_takes_the_quicker_engine(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(distinct(100))
+def test_auto_takes_the_quicker_engine(command: Command) -> None:
+    topic = command.topic(distinct(100))
     what = [*command.what(topic), *command.options(), "--from", "earliest", "--dry-run"]
     told = command("run", *what, "--latency", "10ms", "--master", "local[2]", "-o", "json")
     estimate = told.answer["estimate"]
@@ -248,10 +236,8 @@ def first_of(said: str) -> str:
     return next(line for line in said.splitlines() if not line.endswith("…"))
 
 
-def test_retention_that_is_quicker_than_the_drain_is_told_before_all_else(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(300), config={"retention.ms": "3600000"})
+def test_retention_that_is_quicker_than_the_drain_is_told_before_all_else(command: Command) -> None:
+    topic = command.topic(distinct(300), config={"retention.ms": "3600000"})
     what = [*command.what(topic), "--from", "earliest", "--order", "partition"]
     for words in (("estimate",), ("run", *command.options(), "--dry-run")):
         slow = command(*words, *what, "--latency", "20s")
@@ -260,8 +246,8 @@ def test_retention_that_is_quicker_than_the_drain_is_told_before_all_else(
         assert "and draining it takes about 1h 40m" in slow.err
 
 
-def test_what_rules_skip_is_no_part_of_the_work(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(same(100) + distinct(100))
+def test_what_rules_skip_is_no_part_of_the_work(command: Command) -> None:
+    topic = command.topic(same(100) + distinct(100))
     found = estimated(command, topic, "--latency", "20ms", "--skip-key", "hot")
     assert found["rules"] == {
         "sub_messages": 200,
@@ -288,10 +274,8 @@ class Batches(Handler):
 """
 
 
-def test_what_a_handler_folds_or_takes_at_once_is_in_the_estimate(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic()
+def test_what_a_handler_folds_or_takes_at_once_is_in_the_estimate(command: Command) -> None:
+    topic = command.topic()
     topic.produce(["x"] * 500, partition=0)
     (command.folder / "folds.py").write_text(FOLDS)
     what = ["--topic", topic.name, "--group", "g", "-b", topic.bootstrap, "--from", "earliest"]
@@ -311,17 +295,15 @@ def test_what_a_handler_folds_or_takes_at_once_is_in_the_estimate(
     assert re.search(r"\b5\d for 500 sub-messages", batches.out)
 
 
-def test_a_latency_that_decides_nothing_is_refused(command: Command, make_topic: MakeTopic) -> None:
-    what = [*command.what(make_topic()), "--latency", "1ms", "--engine", "process"]
+def test_a_latency_that_decides_nothing_is_refused(command: Command) -> None:
+    what = [*command.what(command.topic()), "--latency", "1ms", "--engine", "process"]
     outcome = command("run", *what, code=2)
     assert outcome.hint.startswith("Add --dry-run")
 
 
 @pytest.mark.long
-def test_a_drain_that_will_miss_its_deadline_says_so_once_and_why(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(20))
+def test_a_drain_that_will_miss_its_deadline_says_so_once_and_why(command: Command) -> None:
+    topic = command.topic(distinct(20))
     outcome = command.drain(topic, "--deadline", "8s", "-c", "2", pause_ms=1000)
     assert outcome.err.count("will miss its deadline") == 1
     assert "every worker is busy" in outcome.err

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from command.conftest import MakeTopic, committed, distinct
+from command.conftest import distinct
 from command.process import Command
-from drainer.kafka.cluster import Cluster
 
 SOON = ("--retry-delay", "1ms")
 ONE_BAD_LANE = ['["a", "bad"]', '["bad", "b"]', '["bad"]', '["a", "b"]']
@@ -18,10 +17,8 @@ def accounts(counts: dict[str, int], **expected: int) -> None:
     )
 
 
-def test_what_fails_is_tried_again_before_its_lane_goes_on(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(ONE_BAD_LANE)
+def test_what_fails_is_tried_again_before_its_lane_goes_on(command: Command) -> None:
+    topic = command.topic(ONE_BAD_LANE)
     outcome = command.drain(topic, *SOON, "-o", "json", bad="bad", times=2)
     assert command.record.attempts(0, 1) == [1, 2, 3]
     assert command.record.attempts(2) == [1, 2, 3]
@@ -31,13 +28,13 @@ def test_what_fails_is_tried_again_before_its_lane_goes_on(
     assert (answer["failures"], answer["retries"], answer["dead_letter_topic"]) == (6, 6, None)
     assert answer["errors"] == [["LookupError: the document is locked", 6]]
     accounts(answer["sub_messages"], read=7, done=7)
-    assert committed(cluster, topic) == {0: 4}
+    assert command.committed(topic) == {0: 4}
 
 
 def test_a_parked_lane_waits_and_the_plan_keeps_the_policy_until_a_resume_changes_it(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
+    command: Command,
 ) -> None:
-    topic = make_topic(ONE_BAD_LANE)
+    topic = command.topic(ONE_BAD_LANE)
     more = (*SOON, "--retries", "1", "--on-failure", "park", "-o", "json")
     outcome = command.drain(topic, *more, code=5, bad="bad")
     answer = outcome.answer
@@ -45,7 +42,7 @@ def test_a_parked_lane_waits_and_the_plan_keeps_the_policy_until_a_resume_change
     (lane,) = answer["parked_first"]
     assert (lane["key"], lane["place"]) == ("'bad'", f"{topic.name}/0/0[1]")
     accounts(answer["sub_messages"], read=7, done=4, pending=3)
-    assert committed(cluster, topic) == {0: 0}
+    assert command.committed(topic) == {0: 0}
     kept = command("plan", "show", str(command.plan(topic)))
     assert "1, after 1ms" in kept.out
     assert "park its lane" in kept.out
@@ -56,7 +53,7 @@ def test_a_parked_lane_waits_and_the_plan_keeps_the_policy_until_a_resume_change
     resumed = command.resume(topic, *changed, code=6, bad="bad")
     accounts(resumed.answer["sub_messages"], done=4, failed=3)
     command.record.check_order()
-    assert committed(cluster, topic) == {0: 4}
+    assert command.committed(topic) == {0: 4}
 
 
 # Limits
@@ -67,9 +64,9 @@ def many(count: int, bad_every: int) -> tuple[list[str], str]:
     return distinct(count), ",".join(str(n) for n in range(0, count, bad_every))
 
 
-def test_too_many_given_up_halt_the_drain(command: Command, make_topic: MakeTopic) -> None:
+def test_too_many_given_up_halt_the_drain(command: Command) -> None:
     values, bad = many(100, 10)
-    topic = make_topic(values)
+    topic = command.topic(values)
     more = ("--retries", "0", "--on-failure", "skip", "-c", "1", "-o", "json")
     outcome = command.drain(topic, *more, "--max-failures", "3", code=5, bad=bad)
     assert "more than --max-failures 3" in outcome.error
@@ -80,10 +77,8 @@ def test_too_many_given_up_halt_the_drain(command: Command, make_topic: MakeTopi
     accounts(finished.answer["sub_messages"], done=90, failed=10)
 
 
-def test_an_outage_is_waited_out_and_nothing_is_given_up(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(distinct(400))
+def test_an_outage_is_waited_out_and_nothing_is_given_up(command: Command) -> None:
+    topic = command.topic(distinct(400))
     more = ("--on-failure", "skip", "-c", "10", "-o", "json")
     running = command.begin(topic, *more, up=command.gate, down_from=100)
     running.says("the downstream is failing")
@@ -95,5 +90,5 @@ def test_an_outage_is_waited_out_and_nothing_is_given_up(
     assert "trouble over" in outcome.err
     accounts(outcome.answer["sub_messages"], done=400, failed=0)
     assert outcome.answer["outages"] == 1
-    assert committed(cluster, topic) == {0: 400}
+    assert command.committed(topic) == {0: 400}
     command.record.check_order()

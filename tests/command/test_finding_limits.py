@@ -52,27 +52,25 @@ def test_what_is_asked_wrongly_is_refused_before_anything_is_looked_at(
     assert command.left_behind == []
 
 
-def test_cleanup_lists_by_name_asks_and_removes(command: Command, cluster: Cluster) -> None:
+def test_cleanup_lists_by_name_asks_and_removes(command: Command) -> None:
     name = new_topic_name()
-    create_test_topic(cluster, name, 1, 1024)
+    create_test_topic(command.cluster, name, 1, 1024)
 
     outcome = command("limits", "cleanup", "-b", command.bootstrap, code=3)
     assert f"topic         {name}" in outcome.err
     assert "--yes" in outcome.hint
-    assert name in find_test_topics(cluster)
+    assert name in find_test_topics(command.cluster)
 
     answer = command("limits", "cleanup", "-b", command.bootstrap, "--yes", "-o", "json").answer
     assert name in answer["removed"]
-    eventually(lambda: name not in find_test_topics(cluster), "it is gone")
+    eventually(lambda: name not in find_test_topics(command.cluster), "it is gone")
 
 
-def test_each_combination_of_what_is_swept_is_asked_for_and_shown(
-    command: Command, cluster: Cluster
-) -> None:
+def test_each_combination_of_what_is_swept_is_asked_for_and_shown(command: Command) -> None:
     out = command.folder / "limits.json"
     for groups in (1, 5):
         LimitsFile(out).write(
-            measured({100: 1_000.0}, cluster_id=cluster.cluster_id, groups=groups)
+            measured({100: 1_000.0}, cluster_id=command.cluster.cluster_id, groups=groups)
         )
     words = ("--bytes", "100", "--max-rate", "100MB/s", "--consumer-groups", "1,5")
 
@@ -114,7 +112,7 @@ def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(
         PATIENCE_S,
     )
     (topic,) = set(re.findall(r"drainer\.limits\.\d{8}-\d{6}-[0-9a-f]{6}(?= )", running.err))
-    assert topic in find_test_topics(cluster)
+    assert topic in find_test_topics(command.cluster)
     running.signal(signal.SIGINT)
     stopped = running.ends(4, PATIENCE_S)
 
@@ -122,7 +120,7 @@ def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(
         "stopped by SIGINT: all traffic has ended, and limits.json keeps 1 trial" in stopped.error
     )
     assert "Repeat the command" in stopped.hint
-    eventually(lambda: topic not in find_test_topics(cluster), "it is gone")
+    eventually(lambda: topic not in find_test_topics(command.cluster), "it is gone")
     assert command.left_behind == ["limits.json"]
     (kept,) = LimitsFile(command.folder / "limits.json").load()
     assert len(kept.trials) == 1
@@ -136,7 +134,7 @@ def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(
     assert all(trial.point.bytes_per_s <= 0.2e6 * 1.001 for trial in found.trials)
     assert LimitsFile(command.folder / "limits.json").load() == (found,)
     eventually(
-        lambda: not [name for name in find_test_topics(cluster) if name >= topic],
+        lambda: not [name for name in find_test_topics(command.cluster) if name >= topic],
         "nothing is left",
     )
     assert command.left_behind == ["limits.html", "limits.json"]

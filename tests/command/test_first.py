@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from command.conftest import MakeTopic, committed, is_refused
+from command.conftest import is_refused
 from command.process import FAST, Command
 from command.record import every_place
 from command.test_steering import listed, steer
-from drainer.kafka.cluster import Cluster
 
 CUSTOMERS = 8
 FIRST = ("--first", "key =~ 'c3-.*'")
@@ -39,29 +38,24 @@ def of_customer(values: list[str], customer: int) -> set[tuple[int, int, int]]:
     }
 
 
-def test_a_customer_is_drained_before_the_rest_in_one_command(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
+def test_a_customer_is_drained_before_the_rest_in_one_command(command: Command) -> None:
     values = interleaved(200, shared_every=3)
-    topic = make_topic(values)
+    topic = command.topic(values)
     outcome = command.drain(topic, *FIRST, "-o", "json")
     done, first = command.record.done(), of_customer(values, 3)
     assert set(done[: len(first)]) == first
-    assert sorted(done) == sorted(every_place(values)), "each once"
-    command.record.check_order()
+    command.ensure_drained(topic, once=True)
     (told,) = outcome.answer["classes"]
     assert (told["where"], told["held"]) == (FIRST[1], 0)
     assert told["sub_messages"]["done"] == len(first)
     assert told["ended"] < outcome.answer["history"][-1]["at"]
     assert outcome.answer["conserved"]
-    assert committed(cluster, topic) == {0: 200}
+    assert command.committed(topic) == {0: 200}
 
 
-def test_several_are_drained_in_the_order_that_they_are_named_in(
-    command: Command, make_topic: MakeTopic
-) -> None:
+def test_several_are_drained_in_the_order_that_they_are_named_in(command: Command) -> None:
     values = interleaved(160)
-    topic = make_topic(values)
+    topic = command.topic(values)
     outcome = command.drain(topic, *FIRST, "--first", "key =~ 'c5-.*'")
     done, one, other = command.record.done(), of_customer(values, 3), of_customer(values, 5)
     assert set(done[: len(one)]) == one
@@ -69,30 +63,25 @@ def test_several_are_drained_in_the_order_that_they_are_named_in(
     assert outcome.err.index("first  ") < outcome.err.index("then  ")
 
 
-def test_what_stands_behind_others_in_its_lane_waits_for_them(
-    command: Command, make_topic: MakeTopic
-) -> None:
+def test_what_stands_behind_others_in_its_lane_waits_for_them(command: Command) -> None:
     """The last operation of each message is asked for; one in two has something before it."""
     values = ['["a", "x"]', '["b", "a"]', '["c", "y"]', '["d", "c"]', '["e", null, "z"]', '["v"]']
-    topic = make_topic(values)
+    topic = command.topic(values)
     outcome = command.drain(topic, "--first", "index > 0 or key == 'v'", "-o", "json", "-c", "1")
     done = command.record.done()
     assert set(done[:2]) == {(0, 0, 1), (0, 2, 1)}
-    assert sorted(done) == sorted(every_place(values))
-    command.record.check_order()
+    command.ensure_drained(topic, once=True)
     (told,) = outcome.answer["classes"]
     assert told["held"] == 3, "two behind others, one behind the barrier; what follows is not read"
 
 
-def test_only_a_customer_and_the_rest_in_a_resume(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
+def test_only_a_customer_and_the_rest_in_a_resume(command: Command) -> None:
     values = interleaved(200, shared_every=4)
-    topic = make_topic(values)
+    topic = command.topic(values)
     first = of_customer(values, 3)
     outcome = command.drain(topic, *ONLY)
     assert set(command.record.done()) == first
-    assert committed(cluster, topic) == {0: 0}, "the front of the backlog is not done"
+    assert command.committed(topic) == {0: 0}, "the front of the backlog is not done"
     assert "Drained what you asked for" in outcome.out
     assert outcome.resume_words[:2] == ["resume", command.plan(topic).name]
     assert len(command.plan(topic).read_bytes()) < 6_000, "however the customers are interleaved"
@@ -101,18 +90,15 @@ def test_only_a_customer_and_the_rest_in_a_resume(
     rest = command.record.done()[len(first) :]
     other = of_customer(values, 6)
     assert set(rest[: len(other)]) == other
-    assert sorted(command.record.done()) == sorted(every_place(values)), "each once"
-    command.record.check_order()
+    command.ensure_drained(topic, once=True)
     assert [each["where"] for each in found["classes"]] == [ONLY[1], "key =~ 'c6-.*'"]
     assert found["messages"]["done"] == 200
-    assert committed(cluster, topic) == {0: 200}
+    assert command.committed(topic) == {0: 200}
 
 
-def test_a_kill_in_the_middle_of_a_class_loses_nothing(
-    command: Command, make_topic: MakeTopic
-) -> None:
+def test_a_kill_in_the_middle_of_a_class_loses_nothing(command: Command) -> None:
     values = interleaved(400, shared_every=3)
-    topic = make_topic(values)
+    topic = command.topic(values)
     chance = random.Random(7)
     running = command.begin(topic, *FIRST, *FAST, "-c", "4", pause_ms=2)
     for words in (["--first", "index == 0"], [], ["--only", "key =~ 'c1-.*'"]):
@@ -124,16 +110,13 @@ def test_a_kill_in_the_middle_of_a_class_loses_nothing(
         running = command.start("resume", plan, "--yes", *FAST, "-c", "4", *options, *words)
     running.ended()
     command.resume(topic)
-    assert set(command.record.done()) == every_place(values)
-    command.record.check_order()
+    command.ensure_drained(topic)
     assert sum(command.record.repeats().values()) <= 3 * 2 * 40, "in flight, and the last 50 ms"
 
 
-def test_what_is_asked_for_in_one_pass_holds_in_the_next(
-    command: Command, make_topic: MakeTopic
-) -> None:
+def test_what_is_asked_for_in_one_pass_holds_in_the_next(command: Command) -> None:
     values = interleaved(80)
-    topic = make_topic(values)
+    topic = command.topic(values)
     running = command.begin(topic, *FIRST, "-c", "4", gate=command.gate, pause_ms=5)
     command.wait_for(running, "begun", 1)
     steer(command, topic, "set", "concurrency=1")
@@ -157,9 +140,9 @@ def test_what_is_asked_for_in_one_pass_holds_in_the_next(
     assert "done with what comes first" in plan["history"][4]["details"][0]
 
 
-def test_spark_takes_the_rest(command: Command, make_topic: MakeTopic, tmp_path: Path) -> None:
+def test_spark_takes_the_rest(command: Command, tmp_path: Path) -> None:
     values = interleaved(120, shared_every=3)
-    topic = make_topic(values)
+    topic = command.topic(values)
     command.drain(topic, *ONLY)
     first = len(command.record.done())
     master = ("--engine", "spark", "--master", "local[2]")
@@ -167,16 +150,13 @@ def test_spark_takes_the_rest(command: Command, make_topic: MakeTopic, tmp_path:
     done = command.record.done()
     other = of_customer(values, 6)
     assert set(done[first : first + len(other)]) == other, "this process takes it, before Spark"
-    assert sorted(done) == sorted(every_place(values))
-    command.record.check_order()
+    command.ensure_drained(topic, once=True)
     assert (found["engine"], found["messages"]["done"]) == ("spark", 120)
 
 
-def test_dead_letters_of_a_class_are_in_the_account_of_messages(
-    command: Command, make_topic: MakeTopic
-) -> None:
+def test_dead_letters_of_a_class_are_in_the_account_of_messages(command: Command) -> None:
     values = interleaved(40)
-    topic = make_topic(values)
+    topic = command.topic(values)
     policy = ("--retries", "0", "--on-failure", "dead-letter")
     found = command.drain(topic, *FIRST, *policy, "-o", "json", code=6, bad="c3-3").answer
     dead = found["sub_messages"]["dead"]
@@ -185,11 +165,9 @@ def test_dead_letters_of_a_class_are_in_the_account_of_messages(
     assert found["failures"] == dead, "of both passes"
 
 
-def test_a_handler_that_was_changed_does_not_go_on_from_a_class_unasked(
-    command: Command, make_topic: MakeTopic
-) -> None:
+def test_a_handler_that_was_changed_does_not_go_on_from_a_class_unasked(command: Command) -> None:
     """What its split gave decides what is finished."""
-    topic = make_topic(interleaved(40))
+    topic = command.topic(interleaved(40))
     command.drain(topic, *ONLY)
     done = len(command.record.done())
     command.handlers.write_text(command.handlers.read_text() + "\n# fixed\n")
@@ -197,11 +175,11 @@ def test_a_handler_that_was_changed_does_not_go_on_from_a_class_unasked(
     assert "--same-split" in refused.hint
     assert len(command.record.done()) == done
     command.resume(topic, "--same-split")
-    assert sorted(command.record.done()) == sorted(every_place(interleaved(40)))
+    command.ensure_drained(topic, once=True)
 
 
-def test_a_class_can_be_given_up(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(interleaved(40))
+def test_a_class_can_be_given_up(command: Command) -> None:
+    topic = command.topic(interleaved(40))
     running = command.begin(topic, *FIRST, "-c", "1", gate=command.gate)
     command.wait_for(running, "begun", 1)
     running.signal(signal.SIGINT)
@@ -210,7 +188,7 @@ def test_a_class_can_be_given_up(command: Command, make_topic: MakeTopic) -> Non
     running.ends(4)
     outcome = command.resume(topic, "--first", "none", "-o", "json")
     assert outcome.answer["classes"] == []
-    assert sorted(command.record.done()) == sorted(every_place(interleaved(40)))
+    command.ensure_drained(topic, once=True)
 
 
 @pytest.mark.parametrize(
@@ -223,18 +201,16 @@ def test_a_class_can_be_given_up(command: Command, make_topic: MakeTopic) -> Non
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error(
-    command: Command, make_topic: MakeTopic, words: tuple[str, ...], said: str
+    command: Command, words: tuple[str, ...], said: str
 ) -> None:
-    outcome = command.drain(make_topic(interleaved(8)), *words, code=2)
+    outcome = command.drain(command.topic(interleaved(8)), *words, code=2)
     assert said in outcome.error
     is_refused(command, outcome)
 
 
-def test_a_dry_run_and_an_estimate_tell_what_it_gains_and_costs(
-    command: Command, make_topic: MakeTopic
-) -> None:
+def test_a_dry_run_and_an_estimate_tell_what_it_gains_and_costs(command: Command) -> None:
     values = interleaved(400)
-    topic = make_topic(values)
+    topic = command.topic(values)
     what = [
         *command.what(topic),
         "--from",
@@ -259,10 +235,8 @@ def test_a_dry_run_and_an_estimate_tell_what_it_gains_and_costs(
     assert "all, with nothing first" in shown.err + shown.out
 
 
-def test_the_class_is_shown_while_it_is_drained_and_after(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(interleaved(80))
+def test_the_class_is_shown_while_it_is_drained_and_after(command: Command) -> None:
+    topic = command.topic(interleaved(80))
     running = command.begin(topic, *FIRST, *FAST, gate=command.gate, gated="c3-3")
     command.wait_for(running, "done", 5)
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 
-from command.conftest import MakeTopic, committed, distinct, operations
+from command.conftest import distinct, operations
 from command.process import Command
-from command.record import every_place
-from drainer.kafka.cluster import Cluster
 
 
 def test_a_handler_that_raises_halts_the_drain_and_is_named_with_the_place(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
+    command: Command,
 ) -> None:
-    topic = make_topic(operations(200))
+    topic = command.topic(operations(200))
     outcome = command.drain(topic, "-o", "json", "-c", "10", code=5, fail="0/60/1", pause_ms=1)
     assert f"{topic.name}/0/60[1]" in outcome.error
     assert re.search(r"LookupError: the document is locked \(\w+\.py:\d+\)$", outcome.error)
@@ -24,26 +22,24 @@ def test_a_handler_that_raises_halts_the_drain_and_is_named_with_the_place(
     assert answer["error"] == outcome.error
     assert answer["sub_messages"]["done"] == len(command.record.done())
     assert answer["partitions"]["0"]["watermark"] <= 60
-    assert committed(cluster, topic) == {0: answer["partitions"]["0"]["watermark"]}
+    assert command.committed(topic) == {0: answer["partitions"]["0"]["watermark"]}
     assert (0, 60, 1) not in command.record.done()
     assert f"{topic.name}/0/60[1]" in command.resume(topic, code=5, fail="0/60/1").error
     command.resume(topic)
-    assert sorted(command.record.done()) == sorted(every_place(operations(200)))
+    command.ensure_drained(topic, once=True)
     assert set(command.record.repeats()) == {(0, 60, 1)}
-    assert committed(cluster, topic) == {0: 200}
+    assert command.committed(topic) == {0: 200}
 
 
-def test_a_handler_that_fails_to_close_is_told(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
+def test_a_handler_that_fails_to_close_is_told(command: Command) -> None:
     """It may not have flushed what it was given; whether it did, only its author knows."""
     handlers = command.home / "closing.py"
     handlers.write_text(
         "async def handle(sub): pass\ndef close():\n    raise LookupError('unflushed')\n"
     )
-    topic = make_topic(distinct(5))
+    topic = command.topic(distinct(5))
     assert "unflushed" in command.drain(topic, code=5, handler=str(handlers)).error
-    assert committed(cluster, topic) == {0: 5}
+    assert command.committed(topic) == {0: 5}
 
 
 def test_only_debug_shows_the_traceback_of_what_the_handler_raised(command: Command) -> None:

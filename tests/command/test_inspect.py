@@ -7,9 +7,8 @@ import signal
 from collections import Counter
 from pathlib import Path
 
-from command.conftest import MakeTopic, committed, operations
+from command.conftest import operations
 from command.process import Command
-from drainer.kafka.cluster import Cluster
 
 ENDLESS = """
 import json, time, drainer
@@ -21,12 +20,10 @@ class Slow(drainer.Handler):
 """
 
 
-def test_a_whole_look_is_exact_and_leaves_no_trace(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(operations(300, lanes=5))
-    cluster.alter_committed(command.group(topic), topic.name, {0: 100})
-    before = cluster.group(command.group(topic))
+def test_a_whole_look_is_exact_and_leaves_no_trace(command: Command) -> None:
+    topic = command.topic(operations(300, lanes=5))
+    command.cluster.alter_committed(command.group(topic), topic.name, {0: 100})
+    before = command.cluster.group(command.group(topic))
 
     outcome = command("inspect", *command.what(topic), "--full", "-o", "json")
 
@@ -42,8 +39,8 @@ def test_a_whole_look_is_exact_and_leaves_no_trace(
     lines = outcome.err.splitlines()  # a slow look prints how far it is before
     (headline,) = (n for n, line in enumerate(lines) if "200 messages behind" in line)
     assert "of the work" in lines[headline + 1]
-    assert committed(cluster, topic) == {0: 100}
-    assert cluster.group(command.group(topic)) == before
+    assert command.committed(topic) == {0: 100}
+    assert command.cluster.group(command.group(topic)) == before
     assert command.left_behind == []
     assert not command.record.path.exists()
 
@@ -57,10 +54,8 @@ def test_a_topic_that_is_not_there_is_refused(command: Command) -> None:
     assert "no-such-topic does not exist" in outcome.error
 
 
-def test_ctrl_c_ends_a_long_look_cleanly(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(operations(5000))
+def test_ctrl_c_ends_a_long_look_cleanly(command: Command) -> None:
+    topic = command.topic(operations(5000))
     handler = Path(command.home / "slow.py")
     handler.write_text(ENDLESS)
     what = ["-b", command.bootstrap, "--topic", topic.name, "--group", command.group(topic)]
@@ -73,4 +68,4 @@ def test_ctrl_c_ends_a_long_look_cleanly(
     outcome = running.ends(4)
 
     assert "■ interrupted" in outcome.err
-    assert committed(cluster, topic) == {0: None}
+    assert command.committed(topic) == {0: None}

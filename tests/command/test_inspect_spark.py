@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from command.conftest import MakeTopic, operations
+from command.conftest import operations
 from command.process import Command
 from kafka.topic import eventually
 
@@ -23,8 +23,8 @@ class Slow(drainer.Handler):
 
 
 @pytest.mark.long
-def test_ctrl_c_ends_it_at_once(command: Command, make_topic: MakeTopic, tmp_path: Path) -> None:
-    topic = make_topic(operations(10))
+def test_ctrl_c_ends_it_at_once(command: Command, tmp_path: Path) -> None:
+    topic = command.topic(operations(10))
     handler = tmp_path / "endless.py"
     handler.write_text(ENDLESS)
     what = ["-b", command.bootstrap, "--topic", topic.name, "--group", "g", "--from", "earliest"]
@@ -41,10 +41,8 @@ def test_ctrl_c_ends_it_at_once(command: Command, make_topic: MakeTopic, tmp_pat
     assert "Traceback" not in outcome.err
 
 
-def test_a_master_in_the_environment_is_for_a_whole_look_alone(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(operations(20))
+def test_a_master_in_the_environment_is_for_a_whole_look_alone(command: Command) -> None:
+    topic = command.topic(operations(20))
     master = {"DRAINER_SPARK_MASTER": "local[1]", "DRAINER_TASKS": "7"}
     what = [*command.what(topic), "--from", "earliest"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from command.conftest import MakeTopic, OnTerminal, operations, same
+from command.conftest import OnTerminal, operations, same
 from command.process import FAST, Command
 from kafka.topic import Topic, eventually
 
@@ -17,8 +17,8 @@ IN_THE_BACKGROUND = ("setsid", "--ctty", "sh", "-c", 'set -m; "$@" & wait $!', "
 
 
 @pytest.fixture
-def topic(make_topic: MakeTopic) -> Topic:
-    return make_topic(operations(300))
+def topic(command: Command) -> Topic:
+    return command.topic(operations(300))
 
 
 def words(command: Command, topic: Topic, *more: str, **options: object) -> list[str]:
@@ -104,8 +104,8 @@ def test_what_runs_at_the_end_inherits_no_secret_of_the_drain(
     assert f"DRAINER_MASK_KEYS={mask}" in seen.read_text(), "what it prints is masked, too"
 
 
-def test_a_halt_is_told_and_no_secret_of_it(command: Command, make_topic: MakeTopic) -> None:
-    topic, told = make_topic(same(20)), command.home / "told.json"
+def test_a_halt_is_told_and_no_secret_of_it(command: Command) -> None:
+    topic, told = command.topic(same(20)), command.home / "told.json"
     hook = f'[ "$DRAINER_STATUS" = halted ] && cat > {told} # https://hooks/T0K3N'
     outcome = command.drain(
         topic, "--on-end", hook, "--retries", "0", code=5, fail="0/7/0", bad="hot"

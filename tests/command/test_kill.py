@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import random
 
-from command.conftest import MakeTopic, committed, operations
+from command.conftest import operations
 from command.process import FAST, Command
 from command.record import every_place
-from drainer.kafka.cluster import Cluster
 from kafka.topic import eventually
 
 CONCURRENCY = 20
@@ -43,14 +42,12 @@ def check_repeats(command: Command) -> None:
             assert unwritten_s <= UNWRITTEN_S, f"{place} was done {unwritten_s:.3f} s before"
 
 
-def test_killed_again_and_again_at_random_it_loses_nothing(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
+def test_killed_again_and_again_at_random_it_loses_nothing(command: Command) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
     messages = values(chance)
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     moments = sorted(chance.randrange(3 * MESSAGES) for _ in range(KILLS))
     more = (*FAST, "-c", str(CONCURRENCY))
     running = command.begin(topic, *more, pause_ms=2)
@@ -62,10 +59,9 @@ def test_killed_again_and_again_at_random_it_loses_nothing(
         words = ["resume", str(plan), "--yes", *more, *command.options(pause_ms=2)]
         running = command.start(*words)
     running.ends(0)
-    assert set(command.record.done()) == every_place(messages)
-    command.record.check_order()
+    command.ensure_drained(topic)
     check_repeats(command)
-    assert committed(cluster, topic) == {0: MESSAGES}
+    assert command.committed(topic) == {0: MESSAGES}
     assert command.left_behind == [command.plan(topic).name]
 
 
@@ -79,9 +75,9 @@ STUCK = [
 
 
 def test_without_its_plan_a_killed_drain_repeats_from_the_committed_offset(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
+    command: Command,
 ) -> None:
-    topic = make_topic(STUCK)
+    topic = command.topic(STUCK)
     short = ("-X", "session.timeout.ms=1500")  # of its lock, which the next one waits for
     running = command.begin(topic, *FAST, *short, gate=command.gate, gated="stuck")
     places = every_place(STUCK)
@@ -90,7 +86,7 @@ def test_without_its_plan_a_killed_drain_repeats_from_the_committed_offset(
         return set(command.record.done()) == places - {(0, 1, 0)}
 
     eventually(
-        lambda: (all_but_one_done() and committed(cluster, topic) == {0: 1}) or not running.running,
+        lambda: (all_but_one_done() and command.committed(topic) == {0: 1}) or not running.running,
         "all but the one that is stuck is done, and what is before it committed",
         30,
     )
@@ -107,16 +103,14 @@ def test_without_its_plan_a_killed_drain_repeats_from_the_committed_offset(
     assert set(command.record.done()) == places
     assert set(command.record.repeats()) == places - {(0, 0, 0)}
     command.record.check_order()
-    assert committed(cluster, topic) == {0: len(STUCK)}
+    assert command.committed(topic) == {0: len(STUCK)}
 
 
 AUTO = ("--concurrency", "auto:100")
 
 
-def test_auto_keeps_order_and_is_resumed_after_a_kill(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(operations(1_500, lanes=300))
+def test_auto_keeps_order_and_is_resumed_after_a_kill(command: Command) -> None:
+    topic = command.topic(operations(1_500, lanes=300))
     running = command.begin(topic, *AUTO, pause_ms=20)
     running.says("to 100 at most")
     command.wait_for(running, "done", 1_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from command.conftest import MakeTopic, distinct, operations
+from command.conftest import distinct, operations
 from command.process import Command
 
 AS_JSON = ("--log-format", "json")
@@ -21,10 +21,8 @@ def of(err: str, event: str) -> list[dict[str, Any]]:
     return [line for line in events(err) if line["event"] == event]
 
 
-def test_a_drain_is_a_log_from_plan_of_action_to_summary(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(operations(100))
+def test_a_drain_is_a_log_from_plan_of_action_to_summary(command: Command) -> None:
+    topic = command.topic(operations(100))
     outcome = command.drain(topic, *AS_JSON, "-o", "json")
 
     assert [line["event"] for line in events(outcome.err)] == [
@@ -61,9 +59,9 @@ class Talks(drainer.Handler):
 
 
 def test_what_a_handler_prints_and_logs_by_its_own_set_up_is_part_of_the_log(
-    command: Command, make_topic: MakeTopic
+    command: Command,
 ) -> None:
-    topic = make_topic(distinct(3))
+    topic = command.topic(distinct(3))
     file = command.home / "talks.py"
     file.write_text(SETS_UP_LOGGING)
     what = ["--topic", topic.name, "--group", "g", "-b", command.bootstrap, "--from", "earliest"]

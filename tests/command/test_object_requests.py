@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from command.conftest import MakeTopic, distinct
+from command.conftest import distinct
 from command.process import Command
 from command.test_spark_chaos import insist_that_all_are_gone, spark_at_home
 from s3 import S3
@@ -20,10 +20,8 @@ PER_TASK, OF_DRIVER = 3.0, 3.0  # requests per second: beat, plan and what they 
 COUNTED_S = 30.0
 
 
-def test_a_task_makes_three_requests_per_second_at_most(
-    command: Command, make_topic: MakeTopic, s3: S3
-) -> None:
-    topic = make_topic(distinct(20_000))
+def test_a_task_makes_three_requests_per_second_at_most(command: Command, s3: S3) -> None:
+    topic = command.topic(distinct(20_000))
     plan = ("--plan", s3.uri(f"{topic.name}/orders.plan.json"))
     spark = ("--engine", "spark", "--master", f"local[{TASKS}]", "-c", "20")
     running = command.begin(topic, *spark, *plan, pause_ms=200)

@@ -7,9 +7,8 @@ import signal
 
 import pytest
 
-from command.conftest import MakeTopic, committed, distinct
+from command.conftest import distinct
 from command.process import FAST, Command, Running
-from command.record import every_place
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 from kafka.topic import Topic, eventually
@@ -22,8 +21,8 @@ COUNT = 2000
 
 
 @pytest.fixture
-def topic(make_topic: MakeTopic) -> Topic:
-    return make_topic(distinct(COUNT, BIG))
+def topic(command: Command) -> Topic:
+    return command.topic(distinct(COUNT, BIG))
 
 
 def held(command: Command, topic: Topic, *more: str, gated: int = 100) -> Running:
@@ -37,11 +36,9 @@ def places(*ranges: range) -> set[tuple[int, int, int]]:
     return {(0, offset, 0) for offsets in ranges for offset in offsets}
 
 
-def test_retention_that_overtakes_a_drain_loses_nothing_that_was_read(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
+def test_retention_that_overtakes_a_drain_loses_nothing_that_was_read(command: Command) -> None:
     count = 3 * COUNT  # for the client has some MB of its own
-    topic = make_topic(distinct(count, BIG))
+    topic = command.topic(distinct(count, BIG))
     running = held(command, topic, "-o", "json")
     topic.delete_before(count - 100)
     command.gate.touch()
@@ -52,7 +49,7 @@ def test_retention_that_overtakes_a_drain_loses_nothing_that_was_read(
     assert watermark > 100, "nothing was read ahead"
     assert f"deleted offsets {watermark} to {count - 101} of" in told.error
     assert "--accept-gap" in told.resume_words
-    assert committed(cluster, topic) == {0: watermark}
+    assert command.committed(topic) == {0: watermark}
     assert set(command.record.done()) == places(range(watermark))
 
     refused = command.resume(topic, code=3)
@@ -65,14 +62,14 @@ def test_retention_that_overtakes_a_drain_loses_nothing_that_was_read(
     outcome = command.resume(topic, "--accept-gap", "-o", "json", code=6)
     assert outcome.answer["partitions"]["0"]["lost"] == [[watermark, count - 100]]
     assert outcome.answer["messages"]["done"] == watermark + 100
-    assert committed(cluster, topic) == {0: count}
+    assert command.committed(topic) == {0: count}
     assert set(command.record.done()) == places(range(watermark), range(count - 100, count))
     verified = command("plan", "verify", str(command.plan(topic)))
     assert gap in verified.out + verified.err
 
 
 def test_a_topic_made_again_while_draining_stops_it_and_its_records_are_not_handled(
-    command: Command, topic: Topic, cluster: Cluster
+    command: Command, topic: Topic
 ) -> None:
     running = held(command, topic)
     topic.delete()
@@ -82,15 +79,13 @@ def test_a_topic_made_again_while_draining_stops_it_and_its_records_are_not_hand
     outcome = running.ends(8)
     assert f"topic {topic.name} was deleted" in outcome.error
     assert all(line.keys != ("of another topic",) for line in command.record.lines())
-    assert committed(cluster, topic) == {0: None}
+    assert command.committed(topic) == {0: None}
     assert "recreated" in command.resume(topic, code=3).error
 
 
 @pytest.mark.long
-def test_a_broker_that_restarts_is_waited_for(
-    own_command: Command, own_broker: Broker, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(COUNT, BIG), at=own_broker.bootstrap_servers)
+def test_a_broker_that_restarts_is_waited_for(own_command: Command, own_broker: Broker) -> None:
+    topic = own_command.topic(distinct(COUNT, BIG))
     running = held(own_command, topic)
     own_broker.kill()
     try:
@@ -99,33 +94,31 @@ def test_a_broker_that_restarts_is_waited_for(
     finally:
         own_broker.start()
     running.ends(0)
-    assert sorted(own_command.record.done()) == sorted(every_place(distinct(COUNT, BIG)))
+    own_command.ensure_drained(topic, once=True)
 
 
 def test_the_command_that_it_prints_puts_the_group_back_and_resume_goes_on(
-    command: Command, topic: Topic, cluster: Cluster
+    command: Command, topic: Topic
 ) -> None:
     running = held(command, topic)
-    eventually(lambda: committed(cluster, topic) == {0: 100}, "it has committed", 30)
-    cluster.alter_committed(command.group(topic), topic.name, {0: 7})
+    eventually(lambda: command.committed(topic) == {0: 100}, "it has committed", 30)
+    command.cluster.alter_committed(command.group(topic), topic.name, {0: 7})
     outcome = running.ends(8)
     assert "offset 7" in outcome.error
     assert "resume: " not in outcome.out + outcome.err
-    assert committed(cluster, topic) == {0: 7}
+    assert command.committed(topic) == {0: 7}
     again = command.resume(topic, code=3)
     undo = outcome.way_out("undo")
     assert f"drainer plan undo {command.plan(topic)}" in again.hint
     assert command(*undo, "--yes").code == 0
-    assert committed(cluster, topic) == {0: 0}
+    assert command.committed(topic) == {0: 0}
     command.gate.touch()
     command.resume(topic)
-    assert set(command.record.done()) == every_place(distinct(COUNT, BIG))
+    command.ensure_drained(topic)
     assert set(command.record.repeats()) <= {(0, 100 + n, 0) for n in range(200)}
 
 
-def test_a_consumer_that_joins_the_group_stops_it(
-    command: Command, topic: Topic, cluster: Cluster
-) -> None:
+def test_a_consumer_that_joins_the_group_stops_it(command: Command, topic: Topic) -> None:
     running = held(command, topic)
     consumer = topic.live_member(command.group(topic), "checkout-7")
     try:
@@ -136,7 +129,7 @@ def test_a_consumer_that_joins_the_group_stops_it(
     assert json.loads(command.plan(topic).read_text())["claims"]["all"]["0"]["watermark"] >= 100
     command.gate.touch()
     command.resume(topic)
-    assert committed(cluster, topic) == {0: COUNT}
+    assert command.committed(topic) == {0: COUNT}
 
 
 def stop_until_its_lock_is_gone(running: Running, cluster: Cluster, group: str) -> None:
@@ -146,13 +139,11 @@ def stop_until_its_lock_is_gone(running: Running, cluster: Cluster, group: str) 
     )
 
 
-def test_one_that_was_stopped_until_another_took_its_lock_gives_way(
-    command: Command, cluster: Cluster, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(50))
+def test_one_that_was_stopped_until_another_took_its_lock_gives_way(command: Command) -> None:
+    topic = command.topic(distinct(50))
     first = command.begin(topic, *SESSION, *FAST, gate=command.gate)
     command.wait_for(first, "begun", 50)
-    stop_until_its_lock_is_gone(first, cluster, command.group(topic))
+    stop_until_its_lock_is_gone(first, command.cluster, command.group(topic))
     second = command.begin(topic, *SESSION, *FAST, "--plan", "another.json", gate=command.gate)
     command.wait_for(second, "begun", 100)
     first.signal(signal.SIGCONT)
@@ -162,4 +153,4 @@ def test_one_that_was_stopped_until_another_took_its_lock_gives_way(
     assert not command.record.done(), "both are held up: nobody has moved the group"
     command.gate.touch()
     second.ends(0)
-    assert committed(cluster, topic) == {0: 50}
+    assert command.committed(topic) == {0: 50}

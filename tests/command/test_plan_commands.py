@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from builders import changed
-from command.conftest import MakeTopic, committed, distinct
+from command.conftest import distinct
 from command.process import FAST, Command
 from command.record import every_place
 from drainer.kafka.cluster import Cluster
@@ -28,8 +28,8 @@ ACTING = ("plan verify", "resume", "plan undo")
 
 
 @pytest.fixture
-def topic(make_topic: MakeTopic) -> Topic:
-    return make_topic(distinct(COUNT))
+def topic(command: Command) -> Topic:
+    return command.topic(distinct(COUNT))
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,15 @@ def stopped(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Stopped
 
 
 @pytest.fixture
-def interrupted(command: Command, topic: Topic, cluster: Cluster, stopped: Stopped) -> Topic:
+def interrupted(command: Command, topic: Topic, stopped: Stopped) -> Topic:
     """A topic as if that drain had been on it."""
     group = command.group(topic)
-    cluster.alter_committed(group, topic.name, {0: HELD})
+    command.cluster.alter_committed(group, topic.name, {0: HELD})
     command.record.path.write_bytes(stopped.record)
     plan = changed(
         stopped.plan,
         topic=topic.name,
-        topic_id=cluster.topic(topic.name).topic_id,
+        topic_id=command.cluster.topic(topic.name).topic_id,
         group=group,
         handler=f"{command.handlers}:OnTheLoop",
     )
@@ -131,7 +131,7 @@ def test_verify_says_each_thing_that_it_checked(
     for told in ("digest", "the journal", "cluster", "topic", "pending", "members", "left it"):
         assert told in outcome.out
     assert "passed" in outcome.err
-    cluster.alter_committed(command.group(interrupted), interrupted.name, {0: 3})
+    command.cluster.alter_committed(command.group(interrupted), interrupted.name, {0: 3})
     answer = command("plan", "verify", str(command.plan(interrupted)), "-o", "json", code=7).answer
     assert (answer["status"], answer["exit_code"]) == ("refused", 7)
     (failed,) = [check for check in answer["checks"] if not check["ok"]]
@@ -148,7 +148,7 @@ def test_an_edited_plan_is_refused(command: Command, interrupted: Topic) -> None
 
 
 def test_a_plan_older_than_its_journal_is_refused_with_a_way_out_that_works(
-    command: Command, interrupted: Topic, cluster: Cluster
+    command: Command, interrupted: Topic
 ) -> None:
     plan = command.plan(interrupted)
     known = read(plan)
@@ -157,7 +157,7 @@ def test_a_plan_older_than_its_journal_is_refused_with_a_way_out_that_works(
     way_out = "start again with `drainer run` and another --plan"
     refuses(command, plan, "older than its journal", way_out, by=ACTING, verified=7)
     command.drain(interrupted, "--plan", "another.plan.json", "--from", "committed")
-    assert committed(cluster, interrupted) == {0: COUNT}
+    assert command.committed(interrupted) == {0: COUNT}
 
 
 def test_a_plan_that_is_not_there_is_refused(command: Command) -> None:
@@ -169,32 +169,32 @@ def test_a_plan_that_is_not_there_is_refused(command: Command) -> None:
 
 
 def test_a_plan_of_an_active_group_is_refused_and_its_members_named(
-    command: Command, interrupted: Topic, cluster: Cluster
+    command: Command, interrupted: Topic
 ) -> None:
     consumer = interrupted.live_member(command.group(interrupted), "checkout-7")
     try:
         refuses(command, command.plan(interrupted), "checkout-7", by=ACTING, verified=7)
     finally:
         consumer.close()
-    assert committed(cluster, interrupted) == {0: HELD}
+    assert command.committed(interrupted) == {0: HELD}
 
 
-def test_a_plan_at_work_is_refused(command: Command, topic: Topic, cluster: Cluster) -> None:
+def test_a_plan_at_work_is_refused(command: Command, topic: Topic) -> None:
     running = command.begin(topic, *FAST, gate=command.gate, gated=str(HELD))
-    eventually(lambda: committed(cluster, topic) == {0: HELD}, "it has committed", 30)
+    eventually(lambda: command.committed(topic) == {0: HELD}, "it has committed", 30)
     for name in ("resume", "plan undo"):
         outcome = command(*name.split(), str(command.plan(topic)), "--yes", code=3)
         assert "another drainer process" in outcome.error, name
     command.gate.touch()
     running.ends(0)
-    assert committed(cluster, topic) == {0: COUNT}
+    assert command.committed(topic) == {0: COUNT}
 
 
 # Undo.
 
 
 def test_undo_puts_the_group_back_and_a_resume_goes_on_from_there(
-    command: Command, interrupted: Topic, cluster: Cluster
+    command: Command, interrupted: Topic
 ) -> None:
     plan = str(command.plan(interrupted))
     refused = command("plan", "undo", plan, code=3)
@@ -202,9 +202,9 @@ def test_undo_puts_the_group_back_and_a_resume_goes_on_from_there(
     assert "--yes" in refused.hint
     assert command("plan", "undo", plan, "--yes", "-o", "json").answer["status"] == "moved"
     assert "already at its offsets from before" in command("plan", "undo", plan).err
-    assert committed(cluster, interrupted) == {0: BEGAN}
+    assert command.committed(interrupted) == {0: BEGAN}
     command("plan", "verify", plan)
     command.resume(interrupted)
-    assert committed(cluster, interrupted) == {0: COUNT}
+    assert command.committed(interrupted) == {0: COUNT}
     places = every_place(distinct(COUNT - BEGAN), first=BEGAN)
     assert sorted(command.record.done()) == sorted(places)

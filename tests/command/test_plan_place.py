@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from command.conftest import MakeTopic, committed, distinct, is_refused
+from command.conftest import distinct, is_refused
 from command.process import FAST, Command
-from drainer.kafka.cluster import Cluster
 from kafka.topic import Topic
 
 
 @pytest.fixture
-def topic(make_topic: MakeTopic) -> Topic:
-    return make_topic(distinct(50))
+def topic(command: Command) -> Topic:
+    return command.topic(distinct(50))
 
 
 @pytest.fixture
@@ -48,19 +47,17 @@ def fill(folder: Path) -> Path:
     return filler
 
 
-def test_a_plan_folder_that_is_not_there_is_refused(
-    command: Command, topic: Topic, cluster: Cluster
-) -> None:
+def test_a_plan_folder_that_is_not_there_is_refused(command: Command, topic: Topic) -> None:
     for words in (["--dry-run"], []):
         outcome = command.drain(topic, "--plan", "nowhere/plan.json", *words, code=3)
         assert "nowhere" in outcome.error
         assert "--plan" in outcome.hint
         is_refused(command, outcome)
-    assert committed(cluster, topic) == {0: None}
+    assert command.committed(topic) == {0: None}
 
 
 def test_a_disk_that_fills_up_while_draining_stops_it_with_a_true_plan(
-    command: Command, topic: Topic, small_disk: Path, cluster: Cluster
+    command: Command, topic: Topic, small_disk: Path
 ) -> None:
     plan = small_disk / "plan.json"
     where = ["--plan", str(plan), "-c", "4", *FAST]
@@ -77,7 +74,7 @@ def test_a_disk_that_fills_up_while_draining_stops_it_with_a_true_plan(
     command("plan", "verify", str(plan))
     command("resume", str(plan), "--yes", *command.options())
     assert len(set(command.record.done())) == 50
-    assert committed(cluster, topic) == {0: 50}
+    assert command.committed(topic) == {0: 50}
 
 
 def test_a_plan_folder_that_vanishes_while_draining_leaves_nothing_to_resume(
@@ -107,14 +104,14 @@ def interrupted(command: Command, topic: Topic) -> Topic:
 
 
 def test_a_file_that_is_there_is_not_written_over_and_a_plan_says_how_to_resume(
-    command: Command, interrupted: Topic, make_topic: MakeTopic
+    command: Command, interrupted: Topic
 ) -> None:
     before = command.plan(interrupted).read_bytes()
     outcome = command.drain(interrupted, code=3)
     assert "unfinished" in outcome.error
     assert "drainer resume " in outcome.hint
     assert outcome.hint.endswith(command.plan(interrupted).name)
-    other = ("--topic", make_topic(distinct(1)).name, "--plan", str(command.plan(interrupted)))
+    other = ("--topic", command.topic(distinct(1)).name, "--plan", str(command.plan(interrupted)))
     assert interrupted.name in command.drain(interrupted, *other, code=3).error
     assert command.plan(interrupted).read_bytes() == before
     precious = command.folder / "precious.json"

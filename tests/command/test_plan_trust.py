@@ -14,9 +14,8 @@ from threading import Thread
 import pytest
 
 from builders import changed
-from command.conftest import MakeTopic, committed, operations
+from command.conftest import operations
 from command.process import Command
-from drainer.kafka.cluster import Cluster
 from drainer.model.plan import OffsetPlan, StateReference
 from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
@@ -59,9 +58,9 @@ def trap(tmp_path: Path) -> Iterator[Trap]:
 
 
 @pytest.fixture
-def plan(command: Command, make_topic: MakeTopic) -> Path:
+def plan(command: Command) -> Path:
     """The plan of a drain that is done."""
-    topic = make_topic(operations(10))
+    topic = command.topic(operations(10))
     command.drain(topic)
     return command.plan(topic)
 
@@ -177,19 +176,17 @@ def test_a_plan_that_is_not_a_file_is_refused_at_once(command: Command) -> None:
         assert "not a regular file" in outcome.out + outcome.err
 
 
-def killed_amid(command: Command, make_topic: MakeTopic) -> Topic:
+def killed_amid(command: Command) -> Topic:
     """A topic whose drain was killed before it had handled anything."""
-    topic = make_topic(operations(30))
+    topic = command.topic(operations(30))
     running = command.begin(topic, gate=command.gate)
     command.wait_for(running, "begun", 1)
     running.kill()
     return topic
 
 
-def test_a_handler_that_has_changed_is_told_once(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = killed_amid(command, make_topic)
+def test_a_handler_that_has_changed_is_told_once(command: Command) -> None:
+    topic = killed_amid(command)
     words = ["resume", str(command.plan(topic)), *command.options()]
     changed = "has changed since the last run"
 
@@ -198,7 +195,7 @@ def test_a_handler_that_has_changed_is_told_once(
         file.write("\n# mended\n")
     assert changed in command(*words, "--yes").err
     assert changed not in command(*words, "--yes").err
-    assert committed(cluster, topic) == {0: 30}
+    assert command.committed(topic) == {0: 30}
 
 
 def refusals(command: Command, plan: Path, topic: Topic) -> Iterator[str]:
@@ -213,10 +210,8 @@ def refusals(command: Command, plan: Path, topic: Topic) -> Iterator[str]:
 
 
 @for_root
-def test_the_plan_of_another_user_is_looked_at_taken_and_gone_on_with(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = killed_amid(command, make_topic)
+def test_the_plan_of_another_user_is_looked_at_taken_and_gone_on_with(command: Command) -> None:
+    topic = killed_amid(command)
     plan = command.plan(topic)
     theirs = [path for path in command.folder.iterdir() if path.name.startswith(plan.name)]
     assert len(theirs) > 1, "there is a journal"
@@ -241,7 +236,7 @@ def test_the_plan_of_another_user_is_looked_at_taken_and_gone_on_with(
     resumed = command("resume", str(plan), *command.options(), "--yes").err
     assert "mine.py:OnTheLoop" in resumed
     assert "code of" not in resumed, "it is the same"
-    assert committed(cluster, topic) == {0: 30}
+    assert command.committed(topic) == {0: 30}
     assert len(command.record.done()) == 60
 
 

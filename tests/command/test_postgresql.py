@@ -16,7 +16,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from command.conftest import MakeTopic
 from command.process import Command
 from drainer import testing
 from drainer.loader import LoadedHandler, load_handler
@@ -196,9 +195,9 @@ def test_the_handler_does_what_the_table_of_the_page_says(
 
 @pytest.mark.long
 def test_a_drain_writes_to_a_real_postgresql_what_the_page_says(
-    command: Command, make_topic: MakeTopic, shop: Shop, printed: LoadedHandler
+    command: Command, shop: Shop, printed: LoadedHandler
 ) -> None:
-    topic = make_topic([each if isinstance(each, str) else json.dumps(each) for each in ORDERS])
+    topic = command.topic([each if isinstance(each, str) else json.dumps(each) for each in ORDERS])
     handler = printed.absolute_reference
     with real_stock() as (dsn, now):
         words = RUN.replace("\\\n", "").split()

@@ -8,7 +8,6 @@ import random
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from command.conftest import MakeTopic, committed
 from command.process import FAST, Command, Running
 from drainer.kafka.cluster import Cluster
 from drainer.produce import partition_of
@@ -84,24 +83,20 @@ def expected_steps(values: list[str]) -> dict[bytes, list[int]]:
     return steps
 
 
-def test_sub_messages_are_written_in_order_and_by_key_range(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
+def test_sub_messages_are_written_in_order_and_by_key_range(command: Command) -> None:
     values = bundles(400)
-    topic, target = make_topic(values), make_topic(partitions=5)
+    topic, target = command.topic(values), command.topic(partitions=5)
     begin(command, topic, target.name, *DOCUMENTS).ends(0)
     found = written(target)
     assert steps_by_key(found) == expected_steps(values)
     for partition, messages in found.items():
         assert messages, "each range has some of these keys"
         assert {partition_of(message.key() or b"", 5) for message in messages} == {partition}
-    assert committed(cluster, topic) == {0: 400}
+    assert command.committed(topic) == {0: 400}
 
 
-def test_a_record_tells_where_it_comes_from_and_keeps_headers_and_time(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic, target = make_topic(), make_topic()
+def test_a_record_tells_where_it_comes_from_and_keeps_headers_and_time(command: Command) -> None:
+    topic, target = command.topic(), command.topic()
     producer = Producer({"bootstrap.servers": topic.bootstrap})
     value = b'{"documents": [{"id": 17}, {"id": "a"}]}'
     producer.produce(
@@ -112,7 +107,7 @@ def test_a_record_tells_where_it_comes_from_and_keeps_headers_and_time(
     messages = {message.key(): message for message in written(target)[0]}
     assert set(messages) == {b"17", b"a"}
     second = messages[b"a"]
-    identity = f"{cluster.topic(topic.name).topic_id}:0:0:1".encode()
+    identity = f"{command.cluster.topic(topic.name).topic_id}:0:0:1".encode()
     assert second.headers() == [
         *HEADERS,
         ("drainer.topic", topic.name.encode()),
@@ -123,14 +118,14 @@ def test_a_record_tells_where_it_comes_from_and_keeps_headers_and_time(
 
 
 def test_killed_again_and_again_it_loses_nothing_and_goes_back_in_order_only(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
+    command: Command,
 ) -> None:
     values = bundles(1500, keys=60)
-    topic, target = make_topic(values), make_topic(partitions=3)
+    topic, target = command.topic(values), command.topic(partitions=3)
     more = ("--set", f"topic={target.name}", *DOCUMENTS, *FAST, "-c", "40", "--rate", "4000/s")
     running = begin(command, topic, target.name, *more)
     for least in (1_000, 3_000):
-        wait_for_end(cluster, target, least)
+        wait_for_end(command.cluster, target, least)
         running.kill()
         running = command.start("resume", str(command.plan(topic)), "--yes", *more)
     running.ends(0)
@@ -163,18 +158,16 @@ def end_of(cluster: Cluster, topic: Topic) -> int:
 
 
 @pytest.mark.long
-def test_it_is_spread_by_tasks_of_spark_too(command: Command, make_topic: MakeTopic) -> None:
+def test_it_is_spread_by_tasks_of_spark_too(command: Command) -> None:
     values = bundles(200)
-    topic, target = make_topic(values), make_topic(partitions=3)
+    topic, target = command.topic(values), command.topic(partitions=3)
     more = (*DOCUMENTS, "--engine", "spark", "--master", "local[2]")
     begin(command, topic, target.name, *more).ends(0, 120)
     assert steps_by_key(written(target)) == expected_steps(values)
 
 
-def test_a_resume_is_told_the_topic_again(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic, target = make_topic(bundles(3)), make_topic()
+def test_a_resume_is_told_the_topic_again(command: Command) -> None:
+    topic, target = command.topic(bundles(3)), command.topic()
     missing = begin(command, topic, "nowhere", *DOCUMENTS).ends(3)
     assert "the topic nowhere to write to does not exist" in missing.error
     assert command.left_behind == []
@@ -183,4 +176,4 @@ def test_a_resume_is_told_the_topic_again(
     plan = str(command.plan(topic))
     assert "also to a resume" in command("resume", plan, "--yes", code=2).hint
     command("resume", plan, "--yes", "--set", f"topic={target.name}", *DOCUMENTS)
-    assert end_of(cluster, target) == 15
+    assert end_of(command.cluster, target) == 15

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from command.conftest import MakeTopic
 from command.process import FAST, Command, Outcome, Running
 from command.test_dead_letters import DEAD, default_name, letters_of
 from command.test_failure_policy import ONE_BAD_LANE, accounts
 from core.letters import Sample
-from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, Origin, SubMessage
 from kafka.sender import sending, write_letters
@@ -34,8 +32,8 @@ def died(offset: int, key: Any, error: str = "ValueError", **more: Any) -> Sampl
 
 
 @pytest.fixture
-def dead(make_topic: MakeTopic) -> Topic:
-    return make_topic(partitions=2)
+def dead(command: Command) -> Topic:
+    return command.topic(partitions=2)
 
 
 def begin(command: Command, topic: str, *more: str, **options: object) -> Running:
@@ -54,10 +52,8 @@ def offsets(command: Command, mark: str = "done") -> list[int]:
     return [line.place[1] for line in command.record.lines() if line.mark == mark]
 
 
-def test_what_a_drain_gave_up_is_done_under_the_ids_that_it_had(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(ONE_BAD_LANE)
+def test_what_a_drain_gave_up_is_done_under_the_ids_that_it_had(command: Command) -> None:
+    topic = command.topic(ONE_BAD_LANE)
     command.drain(topic, *DEAD, code=6, bad="bad")
     ids = [letter.id for letter in letters_of(command, topic)]
     name = default_name(command, topic)
@@ -69,8 +65,10 @@ def test_what_a_drain_gave_up_is_done_under_the_ids_that_it_had(
     assert outcome.answer["left_alone"] == {}
     accounts(outcome.answer["messages"], read=3, done=3)
     assert f"Redrive dead letters of {name}" in outcome.err
-    assert cluster.committed(f"drainer.redrive.{name}", name, [0]) == {0: 4}, "and its receipt"
-    assert cluster.committed(command.group(topic), topic.name, [0]) == {0: 4}
+    assert command.cluster.committed(f"drainer.redrive.{name}", name, [0]) == {0: 4}, (
+        "and its receipt"
+    )
+    assert command.cluster.committed(command.group(topic), topic.name, [0]) == {0: 4}
     again = redrive(command, name, "-o", "json")
     assert again.answer["status"] == "empty"
 
@@ -192,9 +190,7 @@ def elsewhere(command: Command) -> Path:
     return folder / "other.json"
 
 
-def test_another_plan_in_another_folder_repeats_no_letter(
-    command: Command, dead: Topic, cluster: Cluster
-) -> None:
+def test_another_plan_in_another_folder_repeats_no_letter(command: Command, dead: Topic) -> None:
     write_letters(dead, [died(n, n % 7, ["OSError", "ValueError"][n % 2]) for n in range(40)])
     redrive(command, dead.name, "--error", "OSError")
     assert sorted(offsets(command)) == list(range(0, 40, 2))
@@ -204,13 +200,15 @@ def test_another_plan_in_another_folder_repeats_no_letter(
     assert sorted(offsets(command)) == list(range(40)), "each of them once"
     accounts(rest.answer["messages"], read=20, done=20)
     assert redrive(command, dead.name, "-o", "json").answer["status"] == "empty", "in either folder"
-    ends = {n: log.end - 1 for n, log in cluster.log_bounds(dead.name, [0, 1], READS).items()}
-    found = cluster.committed(f"drainer.redrive.{dead.name}", dead.name, [0, 1])
+    ends = {
+        n: log.end - 1 for n, log in command.cluster.log_bounds(dead.name, [0, 1], READS).items()
+    }
+    found = command.cluster.committed(f"drainer.redrive.{dead.name}", dead.name, [0, 1])
     assert found == ends, "nothing but the last receipt is behind it"
 
 
 def test_what_can_not_be_redriven_is_skipped_and_holds_nothing_back(
-    command: Command, dead: Topic, cluster: Cluster
+    command: Command, dead: Topic
 ) -> None:
     lost = SubMessage("big", b"no payload")
     lost.message, lost.index = Message(Origin("orders", "orders-id", 0), 99, b"k", b"v", 1, ()), 0
@@ -229,9 +227,9 @@ def test_what_can_not_be_redriven_is_skipped_and_holds_nothing_back(
 
     assert again.answer["status"] == "empty"
     assert sorted(offsets(command)) == list(range(10))
-    ends = {n: log.end for n, log in cluster.log_bounds(dead.name, [0, 1], READS).items()}
+    ends = {n: log.end for n, log in command.cluster.log_bounds(dead.name, [0, 1], READS).items()}
     ends[0] -= 1  # the last receipt
-    assert cluster.committed(f"drainer.redrive.{dead.name}", dead.name, [0, 1]) == ends
+    assert command.cluster.committed(f"drainer.redrive.{dead.name}", dead.name, [0, 1]) == ends
 
     assert outstanding(command, dead) == [(99, False)], "a person has to look after it"
 
@@ -245,12 +243,10 @@ def test_what_can_not_be_redriven_is_skipped_and_holds_nothing_back(
     assert "another version" in str(later.answer["left_alone"])
 
 
-def test_a_redrive_is_known_when_its_group_has_expired(
-    command: Command, dead: Topic, cluster: Cluster
-) -> None:
+def test_a_redrive_is_known_when_its_group_has_expired(command: Command, dead: Topic) -> None:
     write_letters(dead, [died(n, "doc") for n in range(5)])
     redrive(command, dead.name, "-o", "json")
-    cluster.delete_group(f"drainer.redrive.{dead.name}")  # as brokers do after some days
+    command.cluster.delete_group(f"drainer.redrive.{dead.name}")  # as brokers do after some days
     write_letters(dead, [died(n, "doc") for n in range(5, 7)])
 
     redrive(command, dead.name, "--plan", str(elsewhere(command)), "-o", "json")

@@ -6,9 +6,8 @@ import shutil
 
 import pytest
 
-from command.conftest import MakeTopic, committed, distinct, is_refused
+from command.conftest import distinct, is_refused
 from command.process import FAST, Command
-from drainer.kafka.cluster import Cluster
 from kafka.topic import PASSWORD, USER, Topic
 from scenarios.brokers import Broker
 
@@ -17,8 +16,8 @@ SASL = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN")
 
 
 @pytest.fixture
-def topic(make_topic: MakeTopic) -> Topic:
-    return make_topic(distinct(50))
+def topic(command: Command) -> Topic:
+    return command.topic(distinct(50))
 
 
 def test_a_topic_that_does_not_exist_is_refused_with_names_that_are_near(
@@ -31,10 +30,8 @@ def test_a_topic_that_does_not_exist_is_refused_with_names_that_are_near(
     assert command.left_behind == []
 
 
-def test_an_empty_backlog_is_done_and_says_so(
-    command: Command, topic: Topic, cluster: Cluster
-) -> None:
-    cluster.alter_committed(command.group(topic), topic.name, {0: 50})
+def test_an_empty_backlog_is_done_and_says_so(command: Command, topic: Topic) -> None:
+    command.cluster.alter_committed(command.group(topic), topic.name, {0: 50})
     outcome = command.drain(topic, "--from", "committed", "-o", "json")
     assert "Nothing to drain" in outcome.err
     assert outcome.answer["status"] == "empty"
@@ -54,10 +51,8 @@ def test_an_unreachable_broker_is_told_in_time(command: Command, topic: Topic) -
         is_refused(command, outcome)
 
 
-def test_the_right_password_drains_and_is_kept_nowhere(
-    command: Command, broker: Broker, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(50))
+def test_the_right_password_drains_and_is_kept_nowhere(command: Command, broker: Broker) -> None:
+    topic = command.topic(distinct(50))
     config = command.home / "client.properties"
     config.write_text("\n".join([*SASL, f"sasl.username={USER}", f"sasl.password={PASSWORD}"]))
     words = ["-b", broker.sasl_bootstrap_servers, "--client-config", str(config)]
@@ -71,10 +66,8 @@ def test_the_right_password_drains_and_is_kept_nowhere(
     command("plan", "verify", str(plan), *moved, "--yes")
 
 
-def test_a_live_group_is_refused_and_its_members_named(
-    command: Command, topic: Topic, cluster: Cluster
-) -> None:
-    cluster.alter_committed(command.group(topic), topic.name, {0: 5})
+def test_a_live_group_is_refused_and_its_members_named(command: Command, topic: Topic) -> None:
+    command.cluster.alter_committed(command.group(topic), topic.name, {0: 5})
     consumer = topic.live_member(command.group(topic), "checkout-7")
     try:
         outcome = command.drain(topic, code=3)
@@ -82,11 +75,11 @@ def test_a_live_group_is_refused_and_its_members_named(
         consumer.close()
     assert "checkout-7" in outcome.error
     is_refused(command, outcome)
-    assert committed(cluster, topic) == {0: 5}
+    assert command.committed(topic) == {0: 5}
 
 
-def test_of_two_drains_at_once_the_second_refuses(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(distinct(10))
+def test_of_two_drains_at_once_the_second_refuses(command: Command) -> None:
+    topic = command.topic(distinct(10))
     short = ("-X", "session.timeout.ms=1500", *FAST)
     first = command.begin(topic, *short, gate=command.gate)
     command.wait_for(first, "begun", 10)

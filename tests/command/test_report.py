@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from command.conftest import MakeTopic, operations
+from command.conftest import operations
 from command.process import Command
 
 
-def test_a_drain_writes_its_report_and_says_where(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(operations(300), partitions=2)
+def test_a_drain_writes_its_report_and_says_where(command: Command) -> None:
+    topic = command.topic(operations(300), partitions=2)
     outcome = command.drain(topic, "--report", "r.html", "-o", "json")
     assert outcome.answer["status"] == "done"
     path = command.folder / "r.html"

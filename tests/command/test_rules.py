@@ -7,10 +7,8 @@ import random
 import signal
 from collections import Counter
 
-from command.conftest import MakeTopic, committed
 from command.process import Command
 from command.record import every_place
-from drainer.kafka.cluster import Cluster
 
 KEYS = ("cold-1", "cold-2", "hot", "odd-1", "odd-2")
 
@@ -37,12 +35,10 @@ def places_of(messages: list[str], *keys: str) -> set[tuple[int, int, int]]:
 RULES = ("--skip-key", "hot", "--skip", "key =~ 'odd-.*'")
 
 
-def test_what_rules_leave_out_is_not_handled_and_is_accounted_for(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
+def test_what_rules_leave_out_is_not_handled_and_is_accounted_for(command: Command) -> None:
     messages = values(200)
     count = keys_of(messages)
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     outcome = command.drain(topic, *RULES, "-o", "json")
     odd = count["odd-1"] + count["odd-2"]
     by_rule = {"skip-key hot": count["hot"], "key =~ 'odd-.*'": odd}
@@ -50,7 +46,7 @@ def test_what_rules_leave_out_is_not_handled_and_is_accounted_for(
     assert outcome.answer["sub_messages"]["skipped"] == sum(by_rule.values())
     assert outcome.answer["undecided"] == {}
     assert set(command.record.done()) == places_of(messages, "cold-1", "cold-2")
-    assert committed(cluster, topic) == {0: 200}
+    assert command.committed(topic) == {0: 200}
     plan = json.loads(command.plan(topic).read_text())
     assert plan["ruled"]["skipped_by"] == by_rule
     assert [rule["name"] for rule in plan["rules"]["skip"]] == list(by_rule)
@@ -58,9 +54,9 @@ def test_what_rules_leave_out_is_not_handled_and_is_accounted_for(
     assert f"{count['hot']:,} by skip-key hot" in shown.out + shown.err
 
 
-def test_the_first_of_each_sub_key_are_handled(command: Command, make_topic: MakeTopic) -> None:
+def test_the_first_of_each_sub_key_are_handled(command: Command) -> None:
     messages = values(50)
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     outcome = command.drain(topic, "--max-per-key", "3", "-o", "json")
     rest = 4 * len(messages) - 3 * len(KEYS)
     assert outcome.answer["skipped_by"] == {"max-per-key": rest}
@@ -71,11 +67,9 @@ def test_the_first_of_each_sub_key_are_handled(command: Command, make_topic: Mak
         assert of_key & handled == set(sorted(of_key)[:3])
 
 
-def test_a_resume_takes_its_rules_from_the_plan_or_from_what_is_said(
-    command: Command, make_topic: MakeTopic
-) -> None:
+def test_a_resume_takes_its_rules_from_the_plan_or_from_what_is_said(command: Command) -> None:
     messages = ['["a"]', '["gate"]', '["a"]', '["b"]', '["c"]']
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     running = command.begin(
         topic, "--skip-key", "a", "-c", "1", "--grace", "0s", gate=command.gate, gated="gate"
     )

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from command.conftest import MakeTopic, committed, operations
+from command.conftest import operations
 from command.process import ON_THREADS, Command
 from command.record import every_place
-from drainer.kafka.cluster import Cluster
 
 
 def account(done: int, pending: int = 0) -> dict[str, int]:
@@ -26,10 +25,8 @@ def account(done: int, pending: int = 0) -> dict[str, int]:
     }
 
 
-def test_json_is_one_object_with_the_fields_of_the_summary(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(operations(300))
+def test_json_is_one_object_with_the_fields_of_the_summary(command: Command) -> None:
+    topic = command.topic(operations(300))
     quiet = command.drain(topic, "--quiet", "-o", "json")
     assert quiet.err == ""
     answer = quiet.answer
@@ -45,7 +42,7 @@ def test_json_is_one_object_with_the_fields_of_the_summary(
 
 
 def test_all_is_handled_once_and_in_order_with_several_sub_keys_and_barriers(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
+    command: Command,
 ) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -60,12 +57,12 @@ def test_all_is_handled_once_and_in_order_with_several_sub_keys_and_barriers(
         )
         for _ in range(300)
     ]
-    topic = make_topic(values, partitions=2)
+    topic = command.topic(values, partitions=2)
     outcome = command.drain(topic, handler=ON_THREADS, pause_ms=1)
     assert sorted(command.record.done()) == sorted(every_place(values) | every_place(values, 1))
     command.record.check_order()
     assert command.record.most_at_once() > 1
-    assert committed(cluster, topic) == {0: 300, 1: 300}
+    assert command.committed(topic) == {0: 300, 1: 300}
     action, _, rest = outcome.err.partition("draining ")
     for shown in ("[0, 300)", "no offset", "does not exist yet", command.group(topic), "plan undo"):
         assert shown in action
@@ -76,7 +73,7 @@ def test_all_is_handled_once_and_in_order_with_several_sub_keys_and_barriers(
     assert command.plan(topic).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_handler_sees_all_of_a_message(command: Command, make_topic: MakeTopic) -> None:
+def test_a_handler_sees_all_of_a_message(command: Command) -> None:
     handlers = command.home / "seer.py"
     handlers.write_text(
         "def handle(sub):\n"
@@ -84,7 +81,7 @@ def test_a_handler_sees_all_of_a_message(command: Command, make_topic: MakeTopic
         "    print([m.topic, m.partition, m.offset, m.key, m.value, m.timestamp,\n"
         "           [tuple(h) for h in m.headers], sub.index, sub.attempt, sub.id])\n"
     )
-    topic = make_topic(partitions=2)
+    topic = command.topic(partitions=2)
     producer = Producer({"bootstrap.servers": topic.bootstrap})
     headers: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", b"2"), ("n", None)]
     producer.produce(topic.name, b"\xff\x00", b"key", 1, timestamp=1700000000123, headers=headers)

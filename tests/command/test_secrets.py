@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from command.conftest import MakeTopic, distinct
+from command.conftest import distinct
 from command.process import Command, Outcome
 from drainer.mask import VARIABLE, key_repr
 from kafka.topic import PASSWORD, USER, Topic
@@ -34,10 +34,8 @@ def written(command: Command, *outcomes: Outcome) -> bytes:
     return said + b"".join(path.read_bytes() for path in command.folder.rglob("*"))
 
 
-def test_a_drain_that_fails_writes_no_secret_anywhere(
-    command: Command, broker: Broker, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(20))
+def test_a_drain_that_fails_writes_no_secret_anywhere(command: Command, broker: Broker) -> None:
+    topic = command.topic(distinct(20))
     config = command.home / "client.properties"
     config.write_text("\n".join([*LOGIN, f"sasl.password={PASSWORD}"]))
     handlers = command.home / "fails.py"
@@ -101,9 +99,9 @@ class Names(drainer.Handler):
 
 
 def test_masked_keys_and_error_texts_are_in_nothing_that_is_shown(
-    command: Command, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+    command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic: Topic = make_topic()
+    topic: Topic = command.topic()
     topic.produce([json.dumps([PERSON])] * 40, key=PERSON.encode())
     handlers = command.home / "names.py"
     handlers.write_text(NAMES)

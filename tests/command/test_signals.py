@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from command.conftest import MakeTopic, committed, distinct
+from command.conftest import distinct
 from command.process import BLOCKS_THE_LOOP, FAST, ON_THREADS, Command, Outcome
 from command.record import every_place
 from command.terminal import CTRL_C, TerminalSession
-from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 from kafka.topic import Topic, eventually
 
@@ -34,10 +33,8 @@ def finishes(command: Command, topic: Topic, outcome: Outcome, places: set[objec
     command.record.check_order()
 
 
-def test_a_first_signal_lets_what_is_in_flight_finish(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(distinct(100))
+def test_a_first_signal_lets_what_is_in_flight_finish(command: Command) -> None:
+    topic = command.topic(distinct(100))
     running = command.begin(topic, "-c", "4", gate=command.gate)
     command.wait_for(running, "begun", 4)
     running.signal(signal.SIGINT)
@@ -47,13 +44,13 @@ def test_a_first_signal_lets_what_is_in_flight_finish(
     outcome = running.ends(4)
 
     assert sorted(command.record.done()) == [(0, 0, 0), (0, 1, 0), (0, 2, 0), (0, 3, 0)]
-    assert committed(cluster, topic) == {0: 4}
+    assert command.committed(topic) == {0: 4}
     assert watermark(command.plan(topic)) == 4
     assert command.left_behind == [command.plan(topic).name]
-    assert not cluster.group(lock_group(command.group(topic))).members
+    assert not command.cluster.group(lock_group(command.group(topic))).members
     finishes(command, topic, outcome, set(every_place(distinct(100))))
     assert command.record.repeats() == {}
-    assert committed(cluster, topic) == {0: 100}
+    assert command.committed(topic) == {0: 100}
 
 
 IN_THE_BACKGROUND = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")  # as a shell without job control
@@ -71,27 +68,20 @@ ON_SPARK = ("--engine", "spark", "--master", "local[1]")
     ids=["nohup", "nohup, Spark", "background", "background, Spark"],
 )
 def test_a_signal_that_was_ignored_at_the_start_stays_ignored(
-    command: Command,
-    make_topic: MakeTopic,
-    cluster: Cluster,
-    by: tuple[str, ...],
-    number: signal.Signals,
-    engine: tuple[str, ...],
+    command: Command, by: tuple[str, ...], number: signal.Signals, engine: tuple[str, ...]
 ) -> None:
-    topic = make_topic(distinct(20))
+    topic = command.topic(distinct(20))
     command.by = by
     running = command.begin(topic, *FAST, *engine, gate=command.gate)
     command.wait_for(running, "begun", 1, within_s=200)
     running.signal(number)
     command.gate.touch()
     running.ends(0, within_s=200)
-    assert committed(cluster, topic) == {0: 20}
+    assert command.committed(topic) == {0: 20}
 
 
-def test_a_second_signal_stops_at_once_though_handlers_hang(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(20))
+def test_a_second_signal_stops_at_once_though_handlers_hang(command: Command) -> None:
+    topic = command.topic(distinct(20))
     running = command.begin(topic, "-c", "4", "--grace", "50s", handler=ON_THREADS, hang=1)
     command.wait_for(running, "begun", 1)
     running.signal(signal.SIGTERM)
@@ -101,10 +91,8 @@ def test_a_second_signal_stops_at_once_though_handlers_hang(
     finishes(command, topic, outcome, set(every_place(distinct(20))))
 
 
-def test_a_handler_that_holds_the_loop_is_left_behind_with_an_answer(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(5))
+def test_a_handler_that_holds_the_loop_is_left_behind_with_an_answer(command: Command) -> None:
+    topic = command.topic(distinct(5))
     running = command.begin(topic, "-o", "json", handler=BLOCKS_THE_LOOP, hang=1)
     command.wait_for(running, "begun", 1)
     running.signal(signal.SIGINT)
@@ -121,10 +109,8 @@ def test_a_handler_that_holds_the_loop_is_left_behind_with_an_answer(
     }
 
 
-def test_a_handler_that_holds_the_loop_leaves_the_screen_as_it_was(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(5))
+def test_a_handler_that_holds_the_loop_leaves_the_screen_as_it_was(command: Command) -> None:
+    topic = command.topic(distinct(5))
     what = [*command.what(topic, BLOCKS_THE_LOOP), *command.options(hang=1)]
     words = ["run", *what, "--from", "earliest", "--yes"]
     with TerminalSession(words, command.folder, command.env) as session:

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from command.conftest import MakeTopic, committed, operations
+from command.conftest import operations
 from command.process import FAST, Command, Outcome
-from command.record import every_place
-from drainer.kafka.cluster import Cluster
 from kafka.topic import eventually
 from scenarios.brokers import Broker
 from scenarios.spark_chaos.processes import below, jvm_of, program
@@ -84,9 +82,9 @@ def joined_operations(count: int) -> list[str]:
     "messages", [operations(800, lanes=50), joined_operations(800)], ids=["alone", "joined"]
 )
 def test_a_driver_that_is_killed_is_resumed_with_another_number_of_tasks(
-    command: Command, make_topic: MakeTopic, cluster: Cluster, messages: list[str]
+    command: Command, messages: list[str]
 ) -> None:
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     running = command.begin(topic, *ON_SPARK, pause_ms=5)
     command.wait_for(running, "done", 500, PATIENCE_S)
     processes = below(running.pid)
@@ -99,18 +97,17 @@ def test_a_driver_that_is_killed_is_resumed_with_another_number_of_tasks(
     outcome = resumed.ends(0, PATIENCE_S)
 
     assert "adds" in outcome.out
-    assert set(command.record.done()) == every_place(messages)
-    command.record.check_order()
+    command.ensure_drained(topic)
     insist_on_few_repeats(command, set(processes))
-    assert committed(cluster, topic) == {0: 800}
+    assert command.committed(topic) == {0: 800}
     assert command.left_behind == [command.plan(topic).name]
 
 
 def test_a_killed_process_is_resumed_on_spark_and_ctrl_c_brings_all_of_it_to_rest(
-    command: Command, make_topic: MakeTopic
+    command: Command,
 ) -> None:
     messages = operations(800, lanes=50)
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     first = command.begin(topic, *IN_PROCESS, pause_ms=5)
     command.wait_for(first, "done", 300)
     first.kill()
@@ -134,17 +131,14 @@ def test_a_killed_process_is_resumed_on_spark_and_ctrl_c_brings_all_of_it_to_res
     insist_that_all_are_gone(processes)
     assert command.left_behind == [command.plan(topic).name]
     command(*outcome.resume_words[:2], "--yes", *IN_PROCESS, *command.options())
-    assert set(command.record.done()) == every_place(messages)
-    command.record.check_order()
+    command.ensure_drained(topic)
     insist_on_few_repeats(command, {first.pid})
 
 
 @pytest.mark.long
-def test_a_jvm_that_is_killed_stops_the_drain_and_is_told_in_a_line(
-    command: Command, make_topic: MakeTopic
-) -> None:
+def test_a_jvm_that_is_killed_stops_the_drain_and_is_told_in_a_line(command: Command) -> None:
     messages = operations(800, lanes=50)
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     running = command.begin(topic, *ON_SPARK, pause_ms=10)
     command.wait_for(running, "done", 300, PATIENCE_S)
     processes = below(running.pid)
@@ -156,18 +150,17 @@ def test_a_jvm_that_is_killed_stops_the_drain_and_is_told_in_a_line(
     is_plain(outcome)
     insist_that_all_are_gone(processes)
     command(*outcome.resume_words[:2], "--yes", *IN_PROCESS, *command.options())
-    assert set(command.record.done()) == every_place(messages)
-    command.record.check_order()
+    command.ensure_drained(topic)
     insist_on_few_repeats(command, set(processes))
     assert command.left_behind == [command.plan(topic).name]
 
 
 @pytest.mark.long
 def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
-    own_command: Command, own_broker: Broker, make_topic: MakeTopic, own_cluster: Cluster
+    own_command: Command, own_broker: Broker
 ) -> None:
     messages = operations(300, lanes=50)
-    topic = make_topic(messages, at=own_broker.bootstrap_servers)
+    topic = own_command.topic(messages)
     running = own_command.begin(topic, *ON_SPARK, "--wave", "2KiB", pause_ms=10)
     own_command.wait_for(running, "done", 100, PATIENCE_S)
     own_broker.kill()
@@ -175,7 +168,5 @@ def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
 
     running.ends(0, PATIENCE_S)
 
-    assert sorted(own_command.record.done()) == sorted(every_place(messages))
-    own_command.record.check_order()
-    assert committed(own_cluster, topic) == {0: 300}
+    own_command.ensure_drained(topic, once=True)
     assert own_command.left_behind == [own_command.plan(topic).name]

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from command.conftest import MakeTopic, committed, operations
+from command.conftest import operations
 from command.process import FAST, ON_THE_LOOP, ON_THREADS, Command
 from command.record import every_place
 from command.test_spark_chaos import IN_PROCESS, ON_SPARK, PATIENCE_S, spark_at_home
 from drainer.errors import EXIT_INTERRUPTED, EXIT_UNRESUMABLE
-from drainer.kafka.cluster import Cluster
 from kafka.topic import eventually
 from scenarios.spark_chaos.processes import jvm_of, program, standing_still
 from scenarios.spark_chaos.standalone import standalone
@@ -37,14 +36,10 @@ def on_spark(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[st
 @pytest.mark.long
 @pytest.mark.parametrize("handler", [ON_THE_LOOP, ON_THREADS])
 def test_no_call_of_tasks_runs_beside_a_fresh_drain_when_their_driver_stands_still(
-    command: Command,
-    make_topic: MakeTopic,
-    cluster: Cluster,
-    on_spark: list[str],
-    handler: str,
+    command: Command, on_spark: list[str], handler: str
 ) -> None:
     messages = operations(3_000, lanes=50)
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     slowly = {"pause_ms": 100, "gate": command.gate, "gated": SLOW}
     first = command.begin(topic, *on_spark, "--timeout", "1h", handler=handler, **slowly)
     command.wait_for(first, "done", 300, PATIENCE_S)
@@ -69,7 +64,7 @@ def test_no_call_of_tasks_runs_beside_a_fresh_drain_when_their_driver_stands_sti
     assert frozen_s < cut_s < began_s
     of_second = [line for line in lines if line.pid == second.pid and line.mark == "done"]
     assert {line.place for line in of_second} == every_place(messages)
-    assert committed(cluster, topic) == {0: 3_000}
+    assert command.committed(topic) == {0: 3_000}
     assert outcome.code in (EXIT_INTERRUPTED, EXIT_UNRESUMABLE), (
         outcome.err
     )  # whichever it sees first

@@ -9,14 +9,14 @@ from urllib.request import urlopen
 
 import pytest
 
-from command.conftest import MakeTopic, distinct
+from command.conftest import distinct
 from command.process import Command
 
 pytestmark = pytest.mark.long
 
 
-def test_stages_have_the_drain_and_the_step(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(distinct(40))
+def test_stages_have_the_drain_and_the_step(command: Command) -> None:
+    topic = command.topic(distinct(40))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from command.conftest import MakeTopic, committed, same
+from command.conftest import same
 from command.process import Command
 from command.test_dead_letters import default_name, letters_of
 from command.test_failure_policy import accounts
 from command.test_redrive import redrive
-from drainer.kafka.cluster import Cluster
 from kafka.topic import Topic
 
 MALFORMED = "!ValueError"
@@ -19,8 +18,8 @@ AT = 5  # where the malformed message is
 
 
 @pytest.fixture
-def topic(make_topic: MakeTopic) -> Topic:
-    return make_topic([*same(AT), MALFORMED, *same(4)])
+def topic(command: Command) -> Topic:
+    return command.topic([*same(AT), MALFORMED, *same(4)])
 
 
 def done(command: Command) -> list[tuple[int, int]]:
@@ -32,7 +31,7 @@ WITHOUT = [(offset, 0) for offset in range(10) if offset != AT]
 
 
 def test_a_drain_halts_by_default_and_names_the_option_that_goes_on(
-    command: Command, topic: Topic, cluster: Cluster
+    command: Command, topic: Topic
 ) -> None:
     halted = command.drain(topic, "-o", "json", code=5)
     assert f"split failed at {topic.name}/0/{AT}: ValueError: malformed" in halted.error
@@ -44,13 +43,11 @@ def test_a_drain_halts_by_default_and_names_the_option_that_goes_on(
     accounts(skipped.answer["messages"], read=10, done=9, failed=1)
     assert skipped.answer["sub_messages"]["unsplit"] == 1
     assert done(command) == WITHOUT
-    assert committed(cluster, topic) == {0: 10}
+    assert command.committed(topic) == {0: 10}
 
 
-def test_a_dead_letter_has_the_message_as_it_was_and_a_redrive_splits_it(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic()
+def test_a_dead_letter_has_the_message_as_it_was_and_a_redrive_splits_it(command: Command) -> None:
+    topic = command.topic()
     headers: list[tuple[str, str | bytes | None]] = [("trace", b"t-1"), ("none", None)]
     producer = Producer({"bootstrap.servers": topic.bootstrap})
     for value in [*same(AT), MALFORMED, *same(4)]:
@@ -81,20 +78,20 @@ def test_a_dead_letter_has_the_message_as_it_was_and_a_redrive_splits_it(
 
 
 def test_parking_stops_the_partition_there_and_a_resume_splits_again(
-    command: Command, topic: Topic, cluster: Cluster
+    command: Command, topic: Topic
 ) -> None:
     parked = command.drain(topic, "--on-split-failure", "park", "-o", "json", code=5)
     assert done(command) == WITHOUT[:AT]
     (lane,) = parked.answer["parked_first"]
     assert (lane["key"], lane["place"]) == ("partition 0", f"{topic.name}/0/{AT}[0]")
     assert "split failed, so its lanes are unknown" in lane["error"]
-    assert committed(cluster, topic) == {0: AT}
+    assert command.committed(topic) == {0: AT}
     accounts(command.resume(topic, "-o", "json", code=5).answer["messages"], read=10, done=AT)
     assert done(command) == WITHOUT[:AT], "parked again"
     accounts(command.resume(topic, "-o", "json", mended=1).answer["messages"], read=10, done=10)
     command.record.check_order()
     assert sorted(done(command)) == sorted([*WITHOUT, (AT, 0), (AT, 1)])
-    assert committed(cluster, topic) == {0: 10}
+    assert command.committed(topic) == {0: 10}
 
 
 @pytest.mark.parametrize(
@@ -107,9 +104,9 @@ def test_parking_stops_the_partition_there_and_a_resume_splits_again(
     ],
 )
 def test_what_a_handler_raises_in_split_means_what_it_does_in_handle(
-    command: Command, make_topic: MakeTopic, raised: str, code: int, became: str, says: str
+    command: Command, raised: str, code: int, became: str, says: str
 ) -> None:
-    topic = make_topic([f"!{raised}", *same(2)])
+    topic = command.topic([f"!{raised}", *same(2)])
     outcome = command.drain(topic, "--on-failure", "skip", "-o", "json", code=code)
     if raised != "Fatal":
         accounts(outcome.answer["messages"], read=3, **{became: 1})
@@ -117,10 +114,8 @@ def test_what_a_handler_raises_in_split_means_what_it_does_in_handle(
     assert outcome.answer["sub_messages"]["unsplit"] == (became == "failed")
 
 
-def test_each_counts_once_towards_max_failures_whatever_the_class(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic([MALFORMED, '["c"]', MALFORMED, '["d"]'])
+def test_each_counts_once_towards_max_failures_whatever_the_class(command: Command) -> None:
+    topic = command.topic([MALFORMED, '["c"]', MALFORMED, '["d"]'])
     classes = ("--only", "key == 'c'", "--on-split-failure", "skip", "--max-failures", "2")
     only = command.drain(topic, *classes, "-o", "json", code=6)
     assert only.answer["status"] == "class-done"
@@ -136,19 +131,17 @@ def test_each_counts_once_towards_max_failures_whatever_the_class(
 
 
 def test_what_a_class_gave_up_is_not_split_by_a_better_handler_in_the_rest(
-    command: Command, make_topic: MakeTopic
+    command: Command,
 ) -> None:
-    topic = make_topic([MALFORMED, '["c"]', '["d"]'])
+    topic = command.topic([MALFORMED, '["c"]', '["d"]'])
     command.drain(topic, "--only", "key == 'c'", "--on-split-failure", "skip", code=6)
     rest = command.resume(topic, "--same-split", "-o", "json", code=6, mended=1)
     accounts(rest.answer["messages"], read=3, done=2, failed=1)
     assert sorted(done(command)) == [(1, 0), (2, 0)]
 
 
-def test_a_message_done_in_part_that_does_not_split_any_more_halts(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic([MALFORMED, *same(2)])
+def test_a_message_done_in_part_that_does_not_split_any_more_halts(command: Command) -> None:
+    topic = command.topic([MALFORMED, *same(2)])
     command.drain(topic, *DEAD, code=5, mended=1, bad="mended")
     assert done(command)[:1] == [(0, 0)]
     halted = command.resume(topic, code=5)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from command.conftest import MakeTopic, committed
+from command.conftest import committed
 from command.process import Command, Running
 from drainer.kafka.cluster import Cluster
 from kafka.topic import Topic, eventually
@@ -63,31 +63,31 @@ def insist_on_all(done: Path, cluster: Cluster, topic: Topic, messages: int) -> 
 
 @pytest.mark.long
 def test_parking_that_is_set_between_two_stretches_of_a_wave_loses_nothing(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
+    command: Command,
 ) -> None:
     values = ["x"] * 500
     values[100] = values[300] = "barrier"
     values[205] = "bad"
-    topic = make_topic(values)
+    topic = command.topic(values)
     running, done = begin(command, topic, "0.05", "--on-failure", "skip")
     eventually(lambda: done.exists() or not running.running, "it handles", 100)
     command("set", str(command.plan(topic)), "on-split-failure=park")
     running.ends(5)
-    assert committed(cluster, topic) == {0: 205}
+    assert command.committed(topic) == {0: 205}
     assert max(map(int, done.read_text().split())) < 205
     resume_mended(command, topic)
-    insist_on_all(done, cluster, topic, 500)
+    insist_on_all(done, command.cluster, topic, 500)
 
 
 @pytest.mark.long
 def test_a_message_that_is_rejected_at_the_second_reading_alone_loses_nothing(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
+    command: Command,
 ) -> None:
     values = ["x"] * 200
     values[30], values[70] = "flaky", "bad"
-    topic = make_topic(values)
+    topic = command.topic(values)
     running, done = begin(command, topic, "0", "--on-split-failure", "park")
     running.ends(5)
-    assert committed(cluster, topic) == {0: 30}
+    assert command.committed(topic) == {0: 30}
     resume_mended(command, topic)
-    insist_on_all(done, cluster, topic, 200)
+    insist_on_all(done, command.cluster, topic, 200)

@@ -9,19 +9,17 @@ from random import Random
 
 import pytest
 
-from command.conftest import MakeTopic, committed, operations
+from command.conftest import operations
 from command.process import Command
-from command.record import every_place
-from drainer.kafka.cluster import Cluster
 from scenarios.spark_chaos.standalone import standalone
 
 pytestmark = pytest.mark.long
 
 
 def test_an_executor_that_never_comes_is_said_and_ctrl_c_ends_the_wait(
-    command: Command, make_topic: MakeTopic, tmp_path: Path
+    command: Command, tmp_path: Path
 ) -> None:
-    topic = make_topic(operations(20))
+    topic = command.topic(operations(20))
     with standalone(tmp_path) as cluster:
         cluster.worker(memory="512m")
         state = ("--state", str(tmp_path / "state"))
@@ -37,11 +35,11 @@ def test_an_executor_that_never_comes_is_said_and_ctrl_c_ends_the_wait(
 
 
 def test_a_drain_begins_with_one_executor_and_deals_to_those_that_come(
-    command: Command, make_topic: MakeTopic, cluster: Cluster, tmp_path: Path
+    command: Command, tmp_path: Path
 ) -> None:
     draw = Random(16)
     values = [json.dumps([draw.randbytes(2_000).hex()]) for _ in range(4_000)]  # worth many tasks
-    topic = make_topic(values)
+    topic = command.topic(values)
     with standalone(tmp_path) as spark:
         for _ in range(2):
             spark.worker(cores=2, memory="1g")
@@ -51,9 +49,8 @@ def test_a_drain_begins_with_one_executor_and_deals_to_those_that_come(
         where = ("--master", spark.url, *state, *words)
         command.drain(topic, *where, "--wave", "4MiB", "-c", "20", pause_ms=200)
 
-    assert sorted(command.record.done()) == sorted(every_place(values))
-    command.record.check_order()
-    assert committed(cluster, topic) == {0: len(values)}
+    command.ensure_drained(topic, once=True)
+    assert command.committed(topic) == {0: len(values)}
     lines = command.record.lines()
     first, *others = dict.fromkeys(line.pid for line in lines)
     assert len(others) >= 2

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from builders import changed, counts, progress_at
-from command.conftest import MakeTopic, committed, operations
+from command.conftest import operations
 from command.process import FAST, ON_THE_LOOP, Command
 from command.record import every_place
 from drainer.core.merge import Record
 from drainer.errors import LockLost, StateLost
-from drainer.kafka.cluster import Cluster
 from drainer.model.claims import Claim, key_hash
 from drainer.model.plan import StateReference
 from drainer.spark.lease import LOCAL
@@ -63,11 +62,9 @@ def resume(command: Command, path: Path) -> list[str]:
     return ["resume", str(path), "--yes", *FAST, *command.options()]
 
 
-def test_what_tasks_told_is_not_handled_again(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
+def test_what_tasks_told_is_not_handled_again(command: Command) -> None:
     values = operations(MESSAGES)
-    topic = make_topic(values)
+    topic = command.topic(values)
     path, state = interrupted(command, topic)
     task = Attempt(1, 1, 0, 0)
     records = state.begin(task, Streams(SHARE.of), {0: 0})
@@ -87,7 +84,7 @@ def test_what_tasks_told_is_not_handled_again(
     command.record.check_order()
     assert answer["sub_messages"]["done"] == 2 * MESSAGES
     assert answer["messages"]["done"] == MESSAGES
-    assert committed(cluster, topic) == {0: MESSAGES}
+    assert command.committed(topic) == {0: MESSAGES}
     assert PlanFile(path).load().plan.state is None
     assert not (path.with_name(f"{path.name}.state") / PlanFile(path).load().plan.drain_id).exists()
     with pytest.raises(StateLost):  # it wakes up, hours later

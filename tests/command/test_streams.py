@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from command.conftest import MakeTopic, committed, distinct
+from command.conftest import distinct
 from command.process import ENDS_WITHIN_S, PROGRAM, Command, begin
-from drainer.kafka.cluster import Cluster
 
 ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 SURROGATES = """
@@ -62,13 +61,13 @@ ways = pytest.mark.parametrize("way", [closed, full, gone])
 
 @ways
 def test_a_drain_is_done_whatever_becomes_of_its_output(
-    command: Command, make_topic: MakeTopic, cluster: Cluster, way: Callable[..., int]
+    command: Command, way: Callable[..., int]
 ) -> None:
-    topic = make_topic(distinct(20))
+    topic = command.topic(distinct(20))
     what = [*command.what(topic, "count"), "--from", "earliest", "--yes", "-o", "json"]
 
     assert way(command, "run", *what, "--report", "r.html") == 0
-    assert committed(cluster, topic) == {0: 20}
+    assert command.committed(topic) == {0: 20}
     assert "Drained" in (command.folder / "r.html").read_text()
 
 
@@ -85,12 +84,12 @@ def test_output_that_was_lost_is_told_where_that_can_be_told(command: Command) -
 
 
 def test_half_characters_and_a_narrow_locale_cost_neither_account_nor_report(
-    command: Command, make_topic: MakeTopic
+    command: Command,
 ) -> None:
     file = command.home / "surrogates.py"
     file.write_text(SURROGATES, encoding="utf-8")
     what = [
-        *command.what(make_topic(["{}"]), str(file)),
+        *command.what(command.topic(["{}"]), str(file)),
         "--from",
         "earliest",
         "--yes",
@@ -106,11 +105,9 @@ def test_half_characters_and_a_narrow_locale_cost_neither_account_nor_report(
     assert answer["messages"]["pending"] == 1
 
 
-def test_the_print_handler_fails_when_its_output_is_lost(
-    command: Command, make_topic: MakeTopic
-) -> None:
+def test_the_print_handler_fails_when_its_output_is_lost(command: Command) -> None:
     """Nothing else is its effect, so nothing may count as done."""
-    topic = make_topic(distinct(2_000))
+    topic = command.topic(distinct(2_000))
     what = [*command.what(topic, "print"), "--from", "earliest", "--yes"]
     assert full(command, "run", *what) == 5
 

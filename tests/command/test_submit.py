@@ -13,9 +13,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from command.conftest import MakeTopic, committed, operations
+from command.conftest import operations
 from command.process import FAST, Command
-from command.record import every_place
 from drainer.kafka.cluster import Cluster
 from drainer.spark.objects import Objects
 from drainer.store.plan_file import plan_at
@@ -102,22 +101,19 @@ def count_of(command: Command) -> int:
     return path.read_bytes().count(b'\n["done"') if path.exists() else 0
 
 
-def insist_on_the_end(
-    command: Command, cluster: Cluster, topic: Topic, values: list[str], plan: str, s3: S3
-) -> None:
-    assert set(command.record.done()) == every_place(values)
-    command.record.check_order()
-    assert committed(cluster, topic) == {0: len(values)}
+def insist_on_the_end(command: Command, topic: Topic, values: list[str], plan: str, s3: S3) -> None:
+    command.ensure_drained(topic)
+    assert command.committed(topic) == {0: len(values)}
     assert plan_at(plan).load().plan.complete
     assert Objects.open(s3.uri(topic.name)).children("") == ["orders.plan.json"]
     assert command.left_behind == []
 
 
 def test_a_submitted_drain_that_was_killed_is_resumed_from_its_plan_in_an_object_store(
-    command: Command, make_topic: MakeTopic, cluster: Cluster, cluster_of_spark: Standalone, s3: S3
+    command: Command, cluster_of_spark: Standalone, s3: S3
 ) -> None:
     values = operations(600, lanes=50)
-    topic = make_topic(values)
+    topic = command.topic(values)
     plan = s3.uri(f"{topic.name}/orders.plan.json")
     where = ("--master", cluster_of_spark.url, "--deploy-mode", "client", app())
     with submitted(command, *where, *run_words(command, topic, plan, pause_ms=20)) as first:
@@ -129,16 +125,16 @@ def test_a_submitted_drain_that_was_killed_is_resumed_from_its_plan_in_an_object
     with submitted(command, *where, *resume) as second:
         second.ends(0)
 
-    insist_on_the_end(command, cluster, topic, values, plan, s3)
+    insist_on_the_end(command, topic, values, plan, s3)
 
 
 def test_a_driver_in_the_cluster_drains_by_its_plan_in_an_object_store(
-    command: Command, make_topic: MakeTopic, cluster: Cluster, cluster_of_spark: Standalone, s3: S3
+    command: Command, cluster: Cluster, cluster_of_spark: Standalone, s3: S3
 ) -> None:
     """Standalone clusters take no Python application in cluster mode, but any class: by this one
     YARN and Kubernetes start the driver's Python, too."""
     values = operations(300, lanes=50)
-    topic = make_topic(values)
+    topic = command.topic(values)
     plan = s3.uri(f"{topic.name}/orders.plan.json")
     where = ["--master", cluster_of_spark.url, "--deploy-mode", "cluster", "--class", IN_CLUSTER]
     jar = next(Path(pyspark.__file__).with_name("jars").glob("spark-core_*.jar"))
@@ -151,4 +147,4 @@ def test_a_driver_in_the_cluster_drains_by_its_plan_in_an_object_store(
         "the drain ends and leaves its plan",
         PATIENCE_S,
     )
-    insist_on_the_end(command, cluster, topic, values, plan, s3)
+    insist_on_the_end(command, topic, values, plan, s3)

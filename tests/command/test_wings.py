@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from command.conftest import MakeTopic, operations
+from command.conftest import operations
 from command.process import Command
 
 WINGS = {"spark", "insight", "limits", "certify", "sandbox", "letters", "demo"}
@@ -17,8 +17,8 @@ def handle(sub):
 """
 
 
-def test_a_drain_in_this_process_loads_no_wing(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(operations(10))
+def test_a_drain_in_this_process_loads_no_wing(command: Command) -> None:
+    topic = command.topic(operations(10))
     handler = command.folder / "tells.py"
     handler.write_text(TELLS_AT_THE_END)
     command.by = ("/usr/bin/env",)  # its modules are its own

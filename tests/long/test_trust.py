@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,4 +17,5 @@ from scenarios.trust.cases import all_cases
 def test_what_broke_trust_does_so_no_more(case: Case, broker: Broker, tmp_path: Path) -> None:
     folder = tmp_path / "case"
     folder.mkdir()
-    assert case.attempt(Stage(broker, folder))
+    with closing(Stage(broker, folder)) as stage:
+        assert case.attempt(stage)
