@@ -45,7 +45,7 @@ def wait_until(holds: Callable[[], object], what: str, within_s: float = WAIT_S)
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended."""
+    """Exit code and streams of a command that ended."""
 
     code: int
     out: str
@@ -80,7 +80,7 @@ class Running:
         return self.streams.with_suffix(".err").read_text(errors="surrogateescape")
 
     def prints(self, pattern: str) -> str:
-        """What it prints on stderr that fits, once it does. Raises Broken when it ends before."""
+        """Wait for a text on stderr that fits, and return it. Raises Broken when it ends before."""
         until = time.monotonic() + TRY_S
         while (found := re.search(pattern, self.err)) is None:
             ensure(self.process.poll() is None and time.monotonic() < until, self.err)
@@ -114,7 +114,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a case is given: a broker that all share, and an empty folder of its own."""
+    """Surroundings of a case: a broker that all share, and an empty folder of its own."""
 
     broker: Broker
     folder: Path
