@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from drainer.core.plan import OffsetPlan
-
+from drainer.model.plan import OffsetPlan
 from drainer.store.plan_file import PlanFile
 from scenarios.trust.case import Broken, Stage, case, ensure
 
