@@ -113,7 +113,7 @@ class FakeKafka:
 
 
 class FakeCluster(Cluster):
-    """What asks a fake for metadata and offsets, and commits: without the real one's patience."""
+    """Metadata and offsets of a fake, without the real one's patience."""
 
     def __init__(self, kafka: FakeKafka, settings: ClientSettings) -> None:
         self.kafka = kafka
@@ -265,7 +265,7 @@ class FakeConsumer:
         return numbers
 
     def _portion(self, most: int, left: int) -> int:
-        """How many records of a partition come, where ``most`` were asked for of all."""
+        """Limit the records of one partition, where ``most`` were requested of all."""
         return min(left, self._batch)
 
     def _request(self, what: str) -> None:
@@ -369,7 +369,7 @@ class FakeLock:
         self.client_id = "drainer"
 
     def acquire(self) -> None:
-        """It is free."""
+        """Take it: it is free."""
 
     def release(self) -> None:
-        """Nobody waits for it."""
+        """Give it back."""

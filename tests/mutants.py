@@ -501,7 +501,7 @@ group-moved-backwards (commit) in _Look.backwards: kafka/test_backlog.py
 lock-held-by-two (lock) in GroupLock: kafka/test_lock.py
 -if names == {self.client_id} and uptime_s() < self.sure_until_s:
 +if self.client_id in names and uptime_s() < self.sure_until_s:
-lock-trusted-without-a-look (lock) in GroupLock: kafka/test_lock.py::test_a_lock_that_was_not_confirmed_in_time_is_not_trusted_before_a_look
+lock-trusted-without-a-check (lock) in GroupLock: kafka/test_lock.py::test_a_lock_that_was_not_confirmed_in_time_is_not_trusted_before_a_check
 -if now_s - max(self._member_since_s, self.confirmed_s) > self._lease_s:
 +if False:
 log-that-grew-again-is-believed (a cut log is noticed) in LogCheck.check: kafka/test_cut_log.py

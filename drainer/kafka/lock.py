@@ -1,8 +1,8 @@
 """The lock that one drain has on its group: the membership of a lock group of its own.
 
 Kafka fences no two committers that are not members, so something has to keep drains apart. The
-members of ``drainer.lock.GROUP`` are the drains that work for ``GROUP``: a drain looks whether it
-is alone there before it works, and its client's heartbeats keep its place for as long as it lives.
+members of ``drainer.lock.GROUP`` are the drains that work for ``GROUP``: a drain checks that it is
+alone there before it works, and its client's heartbeats keep its place for as long as it lives.
 
 The place is that of a static member (KIP-345): the next process of the same drain takes it over at
 once. The client is replaced when it fails, for librdkafka fences itself when a coordinator that
@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -28,6 +29,7 @@ from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreach
 from drainer.kafka.cluster import LOCK, Cluster, Member
 from drainer.kafka.log import ClientLog
 from drainer.kafka.offsets import close_later
+from drainer.kafka.settings import ClientSettings
 
 SESSION_TIMEOUT_MS = 6000  # the least that brokers allow by default
 HEARTBEAT_MS = 1000  # how late the earlier of two drains notices, at worst
@@ -41,19 +43,21 @@ REGAIN_TIMEOUT_S = 120.0
 REPLACE_AFTER_S = 10.0  # for a client that does not get in again
 RETRY_S = 1.0
 FIRST_NUMBER_MOST = 2**40
-LOOK_EVERY_S = 0.2
-LOOK_TIMEOUT_S = 1.0  # for a look amid polling
+CHECK_EVERY_S = 0.2
+CHECK_TIMEOUT_S = 1.0  # for a check amid polling
 POLL_S = 0.02
 POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
 MAX_SESSION_MS = "session.timeout.ms"
+NEVER_S = float("-inf")
 
 
-class Standing(Enum):
-    """What a drain knows of its place in the lock group."""
+class Membership(Enum):
+    """A drain's membership in the lock group, as far as it knows."""
 
-    JOINING = "joining"  # for the first time, or after an ordinary rebalance
-    OUT = "out"  # others may have come since it had a place
-    MEMBER = "member"
+    JOINING = "joining"
+    MEMBER = "member"  # others have not come since it was alone
+    UNSURE = "unsure"  # it may have been out, with others in: a check decides
+    LOST = "lost"  # another drain has the lock, or had it
 
 
 def lock_group(group: str) -> str:
@@ -69,6 +73,7 @@ class GroupLock:
         drain_id: of this drain; it names the holder to others. No other process that lives may
             have it (its plan file is locked by us): a lock that an earlier one left behind is taken
             over at once.
+        report: called with a line on who is waited for.
         session_s: how long others are to be kept out, at least, when this process falls silent; 0
             when all calls are its own.
     """
@@ -80,35 +85,34 @@ class GroupLock:
         topic: str,
         drain_id: str,
         *,
-        say: Callable[[str], None] = lambda text: None,
+        report: Callable[[str], None] = lambda text: None,
         session_s: float = 0.0,
     ) -> None:
         self.client_id = f"drainer-{drain_id}@{socket.gethostname()}"
         self.instance_id = f"drainer-{uuid.uuid5(uuid.NAMESPACE_URL, self.client_id)}"
-        # Why the lock is not held any more; None while it is, or may come back.
+        # Why it is LOST; None otherwise.
         self.lost: LockLost | None = None
-        # Until when calls may begin, by ``uptime_s``.
-        # When the last question was sent that the coordinator answered as to its member, by
-        # ``uptime_s``: it lets no other one in for a session from then on.
-        self.confirmed_s = self.sure_until_s = float("-inf")
+        # When the last commit was sent that the coordinator took from its member: it lets no other
+        # one in for a session from then on. So until ``sure_until_s`` calls may begin. Both are
+        # by ``uptime_s``.
+        self.confirmed_s = self.sure_until_s = NEVER_S
         # Whether a release leaves the place taken until the session is over, for calls that other
         # processes make for this drain may go on for a while.
         self.stays = False
         self._cluster = cluster
-        self._group = group
-        self._topic = topic
-        self._say = say
-        asked_ms = int(cluster.settings.properties.get(MAX_SESSION_MS, SESSION_TIMEOUT_MS))
-        self._session_ms = max(asked_ms, int(session_s * 1000))
-        self._margin_s = min(MARGIN_MOST_S, MARGIN_SHARE * self._session_ms / 1000)
-        self._lease_s = self._session_ms / 1000 - self._margin_s
+        self._group, self._topic = group, topic
+        self._report = report
+        wanted_ms = int(cluster.settings.properties.get(MAX_SESSION_MS, SESSION_TIMEOUT_MS))
+        self._session_s = max(wanted_ms / 1000, session_s)
+        self._margin_s = min(MARGIN_MOST_S, MARGIN_SHARE * self._session_s)
+        self._lease_s = self._session_s - self._margin_s
         self._log = ClientLog(cluster.settings.redact)
-        self._standing = Standing.JOINING
-        self._member_since_s = 0.0  # or since others were looked for
+        self._membership = Membership.JOINING
+        self._member_since_s = 0.0  # or since it was last checked to be alone
         self._thread: threading.Thread | None = None
-        self._joined = threading.Event()
-        self._ending = False
-        # Of the questions to the coordinator: nobody else begins with the same.
+        self._joined = threading.Event()  # or lost before that
+        self._released = threading.Event()
+        # Numbers are committed to confirm the place: no other drain begins with the same.
         self._first_number = self._number = secrets.randbelow(FIRST_NUMBER_MOST)
 
     def acquire(self) -> None:
@@ -129,58 +133,54 @@ class GroupLock:
 
     def release(self) -> None:
         """Give the lock back, so that the next drain need not wait. Never raises."""
-        thread = self._thread
-        if thread is None:
-            return
-        self._ending = True
-        thread.join(RELEASE_TIMEOUT_S + 1)
-        self._thread = None
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._released.set()
+            thread.join(RELEASE_TIMEOUT_S + 1)
 
     def _wait_until_free(self) -> None:
         begun_s = uptime_s()
         numbers: set[int | None] = set()
-        said = False
         while others := [m for m in self._members() if m.client_id != self.client_id]:
-            numbers.add(self._last_number())
-            if len(numbers) > 2 or uptime_s() - begun_s > SILENT_MOST_S:
-                raise self._held(others)
-            if not said:
-                said = True
-                self._say(
+            if not numbers:
+                self._report(
                     f"{_named(others)} holds the lock on group {self._group}: waiting to see"
                     " whether it is alive"
                 )
-            time.sleep(LOOK_EVERY_S)
+            numbers.add(self._last_number())
+            if len(numbers) > 2 or uptime_s() - begun_s > SILENT_MOST_S:
+                raise self._taken_by(others)
+            time.sleep(CHECK_EVERY_S)
 
     def _last_number(self, timeout_s: float | None = None) -> int | None:
-        """The last one that a holder has committed."""
+        """The last number that a holder has committed."""
         return self._cluster.committed(lock_group(self._group), self._topic, (0,), timeout_s)[0]
 
     def _ensure_alone(self) -> None:
         # Of those that joined at the same moment the first by name waits for the others to leave.
         # One among them may hold the lock: then all leave.
-        until = uptime_s() + self._session_ms / 1000 + EXPIRY_MARGIN_S
+        until_s = uptime_s() + self._session_s + EXPIRY_MARGIN_S
         while self.lost is None:
             members = self._members()
             names = {member.client_id for member in members}
             if names == {self.client_id} and uptime_s() < self.sure_until_s:
                 return
-            late = uptime_s() > until
+            late = uptime_s() > until_s
             others = [m for m in members if m.client_id != self.client_id]
             if others and (late or min(names) != self.client_id):
-                raise self._held(others)
+                raise self._taken_by(others)
             if late:
                 raise BrokerUnreachable(
                     f"lock group {lock_group(self._group)} has no members, not even this drain",
                     hint="Try again: the cluster is reachable, but slow or not ready.",
                 )
-            time.sleep(POLL_S if names == {self.client_id} else LOOK_EVERY_S)
+            time.sleep(POLL_S if names == {self.client_id} else CHECK_EVERY_S)
         raise Refused(str(self.lost), hint=self.lost.hint)
 
     def _members(self, timeout_s: float | None = None) -> Sequence[Member]:
         return self._cluster.group(lock_group(self._group), timeout_s).members
 
-    def _held(self, others: Sequence[Member]) -> LockHeld:
+    def _taken_by(self, others: Sequence[Member]) -> LockHeld:
         return LockHeld(
             f"{_named(others)} holds the lock on group {self._group} and is running",
             hint="Wait for it to end, or stop it with Ctrl-C and resume its plan.",
@@ -188,61 +188,81 @@ class GroupLock:
 
     def _join(self) -> None:
         self._joined.clear()
-        self._ending, self.lost, self._standing = False, None, Standing.JOINING
-        self.confirmed_s = self.sure_until_s = float("-inf")
-        begun = time.monotonic()
-        self._thread = threading.Thread(target=self._hold, name="drainer-lock", daemon=True)
+        self._released.clear()
+        self._membership, self.lost = Membership.JOINING, None
+        self.confirmed_s = self.sure_until_s = NEVER_S
+        begun_s = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="drainer-lock", daemon=True)
         self._thread.start()
         if not self._joined.wait(ACQUIRE_TIMEOUT_S):
-            waited_s, said = time.monotonic() - begun, self._log.since(begun)
+            waited_s, complaints = time.monotonic() - begun_s, self._log.since(begun_s)
             what = f"join group {lock_group(self._group)}"
-            raise unreachable(self._cluster.settings.bootstrap_servers, waited_s, said, what)
+            servers = self._cluster.settings.bootstrap_servers
+            raise unreachable(servers, waited_s, complaints, what)
 
-    def _hold(self) -> None:
-        """Keeps the lock, with one client after the other, until it is given back or lost."""
-        since_s = uptime_s()
+    @property
+    def _over(self) -> bool:
+        return self._membership is Membership.LOST or self._released.is_set()
+
+    def _run(self) -> None:
+        """Keep the lock, with one client after the other, until it is released or lost."""
+        begun_s = uptime_s()
         try:
-            while not self._ending and self.lost is None:
-                client = _Client(self)
+            while not self._over:
+                client = self._make_client()
                 try:
-                    self._attend(client, since_s)
-                    if (self._ending and not self.stays) or self.lost is not None:
+                    self._keep(client, begun_s)
+                    if self.lost or (self._released.is_set() and not self.stays):
                         client.leave(lambda: self._members(RELEASE_TIMEOUT_S))
                 except KafkaException as error:
-                    self._heed(error.args[0])
+                    self._on_error(error.args[0])
                 finally:
                     close_later(client.consumer)
-                if not self._ending and self.lost is None:
-                    self._fall_out()
+                if not self._over:
+                    self._doubt()
                     time.sleep(RETRY_S)
         except Exception as error:  # whatever it is, the lock is not held any more
-            said = self._cluster.settings.redact(repr(error))
-            self._lose(f"the lock on group {self._group} failed: {said}")
+            reason = self._cluster.settings.redact(repr(error))
+            self._lose(f"the lock on group {self._group} failed: {reason}")
 
-    def _attend(self, client: _Client, since_s: float) -> None:
-        """Polls a client until it is to be replaced, or the lock is given back or lost."""
-        begun_s = looked_s = uptime_s()
-        while not self._ending and self.lost is None:
+    def _make_client(self) -> _Client:
+        settings = self._cluster.settings
+        conf = settings.conf(
+            self._log,
+            group_id=lock_group(self._group),
+            group_instance_id=self.instance_id,
+            client_id=self.client_id,
+            session_timeout_ms=round(self._session_s * 1000),
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            max_poll_interval_ms=POLL_INTERVAL_MS,
+            enable_auto_commit=False,
+        )
+        return _Client(settings, conf, self._topic)
+
+    def _keep(self, client: _Client, begun_s: float) -> None:
+        """Poll a client until it is to be replaced, or the lock is released or lost."""
+        joined_s = checked_s = uptime_s()
+        while not self._over:
             client.poll()
             now_s = uptime_s()
-            if client.was_cast_out:
-                client.was_cast_out = False
-                self._fall_out()
+            if client.expelled:
+                client.expelled = False
+                self._doubt()
             if client.in_group:
                 self._joined.set()
-                if self._standing is Standing.JOINING:
-                    self._standing, self._member_since_s = Standing.MEMBER, now_s
-                elif self._standing is Standing.OUT and now_s - looked_s > LOOK_EVERY_S:
-                    self._standing = self._look_for_others()
-                    looked_s = self._member_since_s = uptime_s()
-            if self._standing is Standing.MEMBER:
+                if self._membership is Membership.JOINING:
+                    self._membership, self._member_since_s = Membership.MEMBER, now_s
+                elif self._membership is Membership.UNSURE and now_s - checked_s > CHECK_EVERY_S:
+                    self._check_alone()
+                    checked_s = self._member_since_s = uptime_s()
+            if self._membership is Membership.MEMBER:
                 self._confirm(client, now_s)
                 if now_s - max(self._member_since_s, self.confirmed_s) > self._lease_s:
-                    # This process may have stood still, or was cast out and let in again unnoticed.
-                    self._fall_out()
-            if now_s - max(begun_s, client.confirmed_s) > REPLACE_AFTER_S:
+                    # This process may have stood still, or was expelled and let in again unnoticed.
+                    self._doubt()
+            if now_s - max(joined_s, client.confirmed_s) > REPLACE_AFTER_S:
                 return
-            if now_s - max(since_s, self.confirmed_s) > self._session_ms / 1000 + REGAIN_TIMEOUT_S:
+            if now_s - max(begun_s, self.confirmed_s) > self._session_s + REGAIN_TIMEOUT_S:
                 self._lose(
                     f"the lock on group {self._group} was not confirmed for"
                     f" {REGAIN_TIMEOUT_S:.0f} s",
@@ -250,24 +270,25 @@ class GroupLock:
                 )
 
     def _confirm(self, client: _Client, now_s: float) -> None:
-        """Asks the coordinator, by a commit as its member, and counts the answer to the last."""
+        """Count the coordinator's answer to the last commit, and make the next when it is due."""
         if client.confirmed_s > self.confirmed_s:
             self.confirmed_s = client.confirmed_s
             self.sure_until_s = self.confirmed_s + self._lease_s
-        if client.in_group and client.asked_s is None and now_s - client.last_s > self._margin_s:
+        due = now_s - client.sent_s > self._margin_s
+        if due and client.in_group and client.pending_s is None:
             self._number += 1
-            client.ask(self._topic, self._number, now_s)
+            client.commit(self._number, now_s)
 
-    def _fall_out(self) -> None:
-        self._standing, self.sure_until_s = Standing.OUT, float("-inf")
+    def _doubt(self) -> None:
+        self._membership, self.sure_until_s = Membership.UNSURE, NEVER_S
 
-    def _look_for_others(self) -> Standing:
+    def _check_alone(self) -> None:
         # The coordinator lets whoever was out in again, beside those who came since: it is theirs.
         try:
-            members = self._members(LOOK_TIMEOUT_S)
-            number = self._last_number(LOOK_TIMEOUT_S)
+            members = self._members(CHECK_TIMEOUT_S)
+            number = self._last_number(CHECK_TIMEOUT_S)
         except DrainerError:
-            return Standing.OUT  # it is asked again, and nothing begins until there is an answer
+            return  # it is checked again, and nothing begins until there is an answer
         others = [m for m in members if m.client_id != self.client_id]
         is_ours = number is None or self._first_number < number <= self._number
         if others or not (is_ours or self.confirmed_s < 0):
@@ -277,71 +298,62 @@ class GroupLock:
                 " cut off",
                 "let that one finish; what both handled in between is handled twice",
             )
-        return Standing.MEMBER if members else Standing.OUT
+        elif members:
+            self._membership = Membership.MEMBER
 
-    def _heed(self, answer: KafkaError) -> None:
-        """Loses the lock by an answer that another client would get, too."""
-        if answer.code() in FORBIDDEN:
-            of_topic = answer.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    def _on_error(self, error: KafkaError) -> None:
+        """Lose the lock by an answer that another client would get, too."""
+        if error.code() in FORBIDDEN:
+            of_topic = error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
             resource = f"topic {self._topic}" if of_topic else f"group {lock_group(self._group)}"
             missing = may_not(f"hold the lock on group {self._group}", "READ", resource)
             self._lose(str(missing), missing.hint)
-        elif answer.code() == KafkaError.INVALID_SESSION_TIMEOUT:
-            said = self._cluster.settings.redact(answer.str())
+        elif error.code() == KafkaError.INVALID_SESSION_TIMEOUT:
             self._lose(
-                f"the lock on group {self._group} failed: {said}",
+                f"the lock on group {self._group} failed:"
+                f" {self._cluster.settings.redact(error.str())}",
                 "Set session.timeout.ms to at least the broker's group.min.session.timeout.ms.",
             )
 
     def _lose(self, what: str, hint: str | None = None) -> None:
-        self.lost, self.sure_until_s = LockLost(what, hint=hint), float("-inf")
+        self.lost, self.sure_until_s = LockLost(what, hint=hint), NEVER_S
+        self._membership = Membership.LOST
         self._joined.set()
 
 
 class _Client:
     """One client in the lock group, for the lock's thread."""
 
-    def __init__(self, lock: GroupLock) -> None:
-        # Whether the coordinator took its place away; whoever notices clears it.
-        self.in_group = self.was_cast_out = False
-        # When the question was sent that has no answer yet; None without one.
-        self.asked_s: float | None = None
-        # When the last one was sent that was answered as to a member.
-        self.last_s = self.confirmed_s = float("-inf")
-        settings = lock._cluster.settings
-        conf = settings.conf(
-            lock._log,
-            group_id=lock_group(lock._group),
-            group_instance_id=lock.instance_id,
-            client_id=lock.client_id,
-            session_timeout_ms=lock._session_ms,
-            heartbeat_interval_ms=HEARTBEAT_MS,
-            max_poll_interval_ms=POLL_INTERVAL_MS,
-            enable_auto_commit=False,
-        )
-        self.consumer = settings.consumer(conf | {"on_commit": self._answered})
+    def __init__(self, settings: ClientSettings, conf: dict[str, Any], topic: str) -> None:
+        self.in_group = False
+        self.expelled = False  # the coordinator took the place away; whoever notices clears it
+        # When a commit was sent: the one without an answer, the last, and the last that was taken.
+        self.pending_s: float | None = None
+        self.sent_s = self.confirmed_s = NEVER_S
+        self._topic = topic
+        self.consumer = settings.consumer(conf | {"on_commit": self._on_commit})
         self.consumer.subscribe(
-            [lock._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._cast_out
+            [topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
 
     def poll(self) -> None:
-        """Serves the client. Raises KafkaException with what does not pass by itself."""
+        """Serve the client. Raises KafkaException with what does not pass by itself."""
         message = self.consumer.poll(POLL_S)
-        answer = None if message is None else message.error()
-        if answer is not None and answer.code() not in PASSING | NO_TOPIC:
-            raise KafkaException(answer)
+        error = None if message is None else message.error()
+        if error is not None and error.code() not in PASSING | NO_TOPIC:
+            raise KafkaException(error)
 
-    def ask(self, topic: str, number: int, now_s: float) -> None:
+    def commit(self, number: int, now_s: float) -> None:
         """Begin to commit a number: only a member may."""
-        self.asked_s = self.last_s = now_s
-        self.consumer.commit(offsets=[TopicPartition(topic, 0, number)], asynchronous=True)
+        self.pending_s = self.sent_s = now_s
+        self.consumer.commit(offsets=[TopicPartition(self._topic, 0, number)], asynchronous=True)
 
     def leave(self, members: Callable[[], Sequence[Member]]) -> None:
         """Give the place up, and wait until the coordinator has noticed."""
         # close() keeps the place of a static member until its session is over; unsubscribe()
         # gives it up, if it is polled meanwhile.
         until_s = uptime_s() + RELEASE_TIMEOUT_S
-        with suppress(KafkaException, DrainerError):  # why it ends is known, and told by others
+        with suppress(KafkaException, DrainerError):  # why it ends is known, and reported by others
             member_id = self.consumer.memberid()
             self.consumer.unsubscribe()
             while uptime_s() < until_s:
@@ -349,22 +361,22 @@ class _Client:
                 if member_id not in [member.id for member in members()]:
                     return
 
-    def _answered(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:
-        asked_s, self.asked_s = self.asked_s, None
-        if asked_s is not None and error is None and not any(each.error for each in offsets):
-            self.confirmed_s = asked_s
+    def _on_commit(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:
+        sent_s, self.pending_s = self.pending_s, None
+        if sent_s is not None and error is None and not any(each.error for each in offsets):
+            self.confirmed_s = sent_s
 
-    def _assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def _on_assign(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         consumer.assign([])  # a member that reads nothing
         self.in_group = True
 
-    def _revoked(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def _on_revoke(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         consumer.unassign()
         self.in_group = False
 
-    def _cast_out(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
-        self.was_cast_out = True
-        self._revoked(consumer, partitions)
+    def _on_lost(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        self.expelled = True
+        self._on_revoke(consumer, partitions)
 
 
 def _named(members: Iterable[Member]) -> str:

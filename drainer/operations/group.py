@@ -46,7 +46,7 @@ def holding(
             plan.group,
             plan.topic,
             f"{plan.drain_id}.{file.holder}",  # whoever had this name held the file that we hold
-            say=say,
+            report=say,
         )
         with server or nullcontext():
             lock.acquire()

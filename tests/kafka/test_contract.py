@@ -1,4 +1,4 @@
-"""What a real broker does, and the fake that other tests run on: the same cases for both."""
+"""The same cases for a real broker and for the fake that other tests run on."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message
@@ -14,9 +15,8 @@ from drainer.engine.runtime import uptime_s
 from drainer.errors import BrokerUnreachable, LockHeld, LockLost, Refused
 from drainer.kafka import lock as lock_module
 from drainer.kafka import settings as settings_module
-from drainer.kafka.cluster import Cluster
-from drainer.kafka.lock import GroupLock, Standing, lock_group
-from drainer.kafka.settings import ClientSettings
+from drainer.kafka.cluster import Cluster, GroupInfo
+from drainer.kafka.lock import GroupLock, lock_group
 from kafka.conftest import SESSION_TIMEOUT_MS
 from kafka.topic import Topic, eventually
 from scenarios.brokers import Broker
@@ -38,18 +38,43 @@ def lock(quick_cluster: Cluster, group: str, topic: Topic) -> Iterator[MakeLock]
         each.release()
 
 
+class Interposed(Consumer):
+    """A consumer of which a test takes the commits away, or puts an answer before the others."""
+
+    silent = False
+    answer: Message | None = None
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        return super().poll(timeout) if self.answer is None else self.answer
+
+    def commit(self, *args: Any, **named: Any) -> Any:
+        return None if self.silent else super().commit(*args, **named)
+
+
 @pytest.fixture
-def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From when it is called, the coordinator says to locks that this user has no right to them."""
-    answer: list[Message] = []
+def interposed(monkeypatch: pytest.MonkeyPatch) -> type[Interposed]:
+    monkeypatch.setattr(settings_module, "Consumer", Interposed)
+    monkeypatch.setattr(Interposed, "silent", False)
+    monkeypatch.setattr(Interposed, "answer", None)
+    return Interposed
 
-    class Heeding(Consumer):
-        def poll(self, timeout: float = -1) -> Message | None:
-            return answer[0] if answer else super().poll(timeout)
 
-    monkeypatch.setattr(settings_module, "Consumer", Heeding)
-    forbidden = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
-    return lambda: answer.append(Message(error=forbidden))
+@pytest.fixture
+def checks(quick_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[bool]]:
+    """Whether a lock was sure of itself, each time that its members were looked up from now on."""
+    group = quick_cluster.group
+
+    def of(lock: GroupLock) -> list[bool]:
+        sure: list[bool] = []
+
+        def noted(*args: Any) -> GroupInfo:
+            sure.append(is_sure(lock))
+            return group(*args)
+
+        monkeypatch.setattr(quick_cluster, "group", noted)
+        return sure
+
+    return of
 
 
 def join_as(
@@ -93,13 +118,13 @@ def test_a_free_lock_is_taken_and_given_back_at_once(
 def test_a_second_drain_is_refused_and_told_who_holds_the_lock(lock: MakeLock, group: str) -> None:
     first = lock("a")
     first.acquire()
-    said: list[str] = []
-    second = lock("b", say=said.append)
+    lines: list[str] = []
+    second = lock("b", report=lines.append)
     with pytest.raises(LockHeld, match=group) as raised:
         second.acquire()
     assert first.client_id in str(raised.value)
     assert "127.0.0.1" in str(raised.value)
-    (line,) = said
+    (line,) = lines
     assert first.client_id in line
     assert "to see whether it is alive" in line
     assert first.lost is None
@@ -135,9 +160,9 @@ def test_a_dead_drain_s_lock_passes_when_its_session_is_over(
 ) -> None:
     # Like one that is killed, a static member that closes does not leave.
     join_as(topic, group, "drainer-dead@elsewhere").close()
-    said: list[str] = []
-    assert took_s(lock("b", say=said.append).acquire) < SESSION_TIMEOUT_MS / 1000 + 2
-    assert "drainer-dead@elsewhere" in said[0]
+    lines: list[str] = []
+    assert took_s(lock("b", report=lines.append).acquire) < SESSION_TIMEOUT_MS / 1000 + 2
+    assert "drainer-dead@elsewhere" in lines[0]
 
 
 def test_a_resumed_drain_takes_its_own_lock_over_at_once(
@@ -176,25 +201,17 @@ def test_a_client_that_is_fenced_is_replaced_if_nobody_else_took_the_lock(
     assert member.client_id == held.client_id
 
 
-def test_a_lock_that_was_not_confirmed_in_time_is_not_trusted_before_a_look(
-    lock: MakeLock, monkeypatch: pytest.MonkeyPatch
+def test_a_lock_that_was_not_confirmed_in_time_is_not_trusted_before_a_check(
+    lock: MakeLock, interposed: type[Interposed], checks: Callable[..., list[bool]]
 ) -> None:
     """It may have been cast out and let in again, beside another one, without a word to it."""
     held = lock("a")
-    looks: list[bool] = []
-    look = held._look_for_others
-
-    def note() -> Standing:
-        looks.append(is_sure(held))
-        return look()
-
-    monkeypatch.setattr(held, "_look_for_others", note)
     held.acquire()
-    assert looks == []
-    with monkeypatch.context() as silent:
-        silent.setattr(lock_module._Client, "ask", lambda *_: None)
-        eventually(lambda: len(looks) > 0, "it looks for others")
-    assert looks[0] is False
+    sure = checks(held)
+    interposed.silent = True
+    eventually(lambda: bool(sure), "it checks that it is alone")
+    interposed.silent = False
+    assert sure[0] is False
     eventually(lambda: is_sure(held), "the lock is sure again")
     assert held.lost is None
 
@@ -220,15 +237,19 @@ def test_a_lock_outlives_a_broker_that_stands_still(
 
 
 def test_without_the_right_to_it_a_lock_is_refused_or_lost(
-    lock: MakeLock, group: str, forbid: Callable[[], None]
+    lock: MakeLock,
+    quick_cluster: Cluster,
+    group: str,
+    topic: Topic,
+    interposed: type[Interposed],
 ) -> None:
     held = lock("a")
     held.acquire()
 
-    forbid()
+    interposed.answer = Message(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
 
     with pytest.raises(Refused, match="may not hold the lock") as caught:
-        GroupLock(held._cluster, f"{group}-2", held._topic, "b").acquire()
+        GroupLock(quick_cluster, f"{group}-2", topic.name, "b").acquire()
     assert lock_group(f"{group}-2") in (caught.value.hint or "")
     eventually(lambda: held.lost is not None, "the lock is lost")
     assert isinstance(held.lost, LockLost), "nothing may be committed then"
@@ -262,49 +283,50 @@ def test_of_some_at_the_same_moment_one_takes_it_and_never_two(
     assert member.client_id == holder.client_id
 
 
-def test_one_that_looked_before_the_holder_came_gives_way(
-    lock: MakeLock, group: str, monkeypatch: pytest.MonkeyPatch
+def test_one_that_found_no_holder_before_there_was_one_gives_way(
+    lock: MakeLock, quick_cluster: Cluster, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder, late = lock("b"), lock("a")  # "a" would come first by name
-    monkeypatch.setattr(late, "_wait_until_free", holder.acquire)
-    with pytest.raises(LockHeld, match=group) as raised:
-        late.acquire()
+    empty = quick_cluster.group(lock_group(group))
+
+    def too_early(*_: object) -> GroupInfo:
+        early.undo()
+        holder.acquire()
+        return empty
+
+    with monkeypatch.context() as early:
+        early.setattr(quick_cluster, "group", too_early)
+        with pytest.raises(LockHeld, match=group) as raised:
+            late.acquire()
     assert holder.client_id in str(raised.value)
     assert late.client_id not in str(raised.value)
     eventually(lambda: is_sure(holder), "the holder is sure again")
     assert holder.lost is None
 
 
-def test_nobody_is_said_to_hold_a_lock_that_nobody_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = GroupLock(Cluster(ClientSettings("localhost:1")), "g", "orders", "d")
-    monkeypatch.setattr(lock, "_join", lambda: None)
-    monkeypatch.setattr(lock, "_members", lambda: ())  # which a coordinator that has moved may say
-    monkeypatch.setattr(lock, "_session_ms", -1000 * lock_module.EXPIRY_MARGIN_S)
+def test_no_other_drain_is_named_where_the_coordinator_knows_of_none(
+    lock: MakeLock, quick_cluster: Cluster, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that has just moved may."""
+    monkeypatch.setattr(lock_module, "EXPIRY_MARGIN_S", 0.5 - SESSION_TIMEOUT_MS / 1000)
+    empty = quick_cluster.group(lock_group(group))
+    monkeypatch.setattr(quick_cluster, "group", lambda *_: empty)
     with pytest.raises(BrokerUnreachable, match="has no members"):
-        lock.acquire()
+        lock("a").acquire()
 
 
-def test_a_machine_that_slept_is_not_sure_of_its_lock_until_it_has_looked(
-    lock: MakeLock, monkeypatch: pytest.MonkeyPatch
+def test_a_machine_that_slept_is_not_sure_of_its_lock_until_it_has_checked(
+    lock: MakeLock, checks: Callable[..., list[bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock of the lock goes on then, and the monotonic one of the process does not."""
     slept_s = 0.0
     monkeypatch.setattr(lock_module, "uptime_s", lambda: uptime_s() + slept_s)
-    held, looked = lock("a"), threading.Event()
-    unsure: list[bool] = []
-    look = held._look_for_others
-
-    def note() -> Standing:
-        unsure.append(not is_sure(held))
-        found = look()
-        looked.set()
-        return found
-
-    monkeypatch.setattr(held, "_look_for_others", note)
+    held = lock("a")
     held.acquire()
+    sure = checks(held)
     slept_s = SESSION_TIMEOUT_MS / 1000 + 1
 
-    assert looked.wait(20)
-    assert unsure[0]
+    eventually(lambda: bool(sure), "it checks that it is alone")
+    assert not sure[0]
     eventually(lambda: is_sure(held), "the lock is sure again")
     assert held.lost is None

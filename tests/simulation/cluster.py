@@ -111,7 +111,7 @@ class Broker(FakeKafka):
 
 
 class SimCluster(FakeCluster):
-    """What asks the broker; what it hears of others is noted, for the drain must stop then."""
+    """A view of the broker; what it shows of others is noted, for the drain must stop then."""
 
     kafka: Broker
 
