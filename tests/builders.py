@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from drainer.engine.status import CapStatus, PartitionResult, PartitionStatus, Status, Summary
+from drainer.engine.status import (
+    CapStatus,
+    LimitStatus,
+    PartitionResult,
+    PartitionStatus,
+    ProgressStatus,
+    Status,
+    Summary,
+)
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan, PartitionPlan
 from drainer.model.progress import Counts, Outcome, Partial, Progress
 from drainer.model.ranges import Range
+
+EMPTY = Status("orders", "reindexer", "orders.reindexer.plan", ProgressStatus(), LimitStatus())
 
 AT = "2026-01-01T00:00:00.000+00:00"
 
@@ -63,13 +73,13 @@ def a_partition(
     return PartitionPlan(start, end, prior, committed, leader_epoch, lost)
 
 
-def a_plan(*ends: int, watermark: int | None = None, **fields: Any) -> OffsetPlan:
+def a_plan(*ends: int, watermark: int | None = None, **others: Any) -> OffsetPlan:
     """A plan with nothing done.
 
     Its partitions begin at 0, which was committed, and stop at ``ends``; or they are ``partitions``
-    of ``a_partition``. All below ``watermark`` is done. ``fields`` are any others of a plan.
+    of ``a_partition``. All below ``watermark`` is done. ``others`` are any other fields of a plan.
     """
-    partitions = fields.pop("partitions", None) or {
+    partitions = others.pop("partitions", None) or {
         n: a_partition(0, end, prior=0, committed=0) for n, end in enumerate(ends)
     }
     begun = {
@@ -94,7 +104,7 @@ def a_plan(*ends: int, watermark: int | None = None, **fields: Any) -> OffsetPla
         partitions=partitions,
         claims={ALL: begun},
     )
-    return changed(plan, **fields)
+    return changed(plan, **others)
 
 
 def a_status(partitions: int | tuple[PartitionStatus, ...] = 1, **changes: Any) -> Status:
@@ -113,9 +123,8 @@ def a_status(partitions: int | tuple[PartitionStatus, ...] = 1, **changes: Any) 
             )
             for n in range(partitions)
         )
-    found = Status(
-        topic="orders",
-        group="reindexer",
+    found = changed(
+        EMPTY,
         elapsed_s=200.0,
         messages=counts(done=1_229_997, dead=3, pending=20_000),
         sub_messages=counts(done=61_499_997, dead=3, pending=200_000),
@@ -129,7 +138,6 @@ def a_status(partitions: int | tuple[PartitionStatus, ...] = 1, **changes: Any) 
         hottest=(("doc-17", 12_345), ("tenant[4]/document/8c1f-77aa-0001", 310), (b"\x00k", 7)),
         buffered_bytes=191 << 20,
         buffer_bytes=256 << 20,
-        plan_path="orders.reindexer.plan",
         plan_age_s=0.4,
         partitions=partitions,
     )
@@ -142,25 +150,34 @@ def a_summary(partitions: int | dict[int, PartitionResult] = 1, **changes: Any) 
         partitions = {
             n: PartitionResult(1_000, 9_000 + n, 9_000 + n, 9_000 + n) for n in range(partitions)
         }
-    found = Summary(
-        status="done",
-        exit_code=0,
+    last = changed(
+        EMPTY,
         elapsed_s=3_725.0,
         messages=counts(done=3_000_000),
         sub_messages=counts(done=149_999_000, skipped=1_000),
-        partitions=partitions,
-        plan="orders.reindexer.plan",
-        sub_messages_per_s=40_268.4,
+        rate_average=40_268.4,
     )
-    return changed(found, **changes)
+    return changed(Summary(last, "done", 0, partitions), **changes)
 
 
-Changed = TypeVar("Changed", OffsetPlan, Status, Summary)
+Found = TypeVar("Found", OffsetPlan, Status, Summary)
+SECTIONS = ("last", "progress", "limits", "timing", "health", "control")
 
 
-def changed(found: Changed, **changes: Any) -> Changed:
+def changed(found: Found, **changes: Any) -> Found:
     """A plan, status or summary with other values of these fields, in whichever section."""
-    return replace(found, **changes)
+    made: Found = _take(found, changes)
+    assert not changes, f"no such fields: {changes}"
+    return made
+
+
+def _take(found: Any, changes: dict[str, Any]) -> Any:
+    names = {each.name for each in fields(found)}
+    taken = {name: changes.pop(name) for name in names & changes.keys()}
+    for name in names.intersection(SECTIONS) - taken.keys():
+        if is_dataclass(part := getattr(found, name)):
+            taken[name] = _take(part, changes)
+    return replace(found, **taken)
 
 
 def a_cap(*, binds: bool = True, bytes_per_s: float = 100_000.0) -> CapStatus:

@@ -59,7 +59,7 @@ class Lateness:
     _running: threading.Thread | None = None
 
     def look(self, status: Status) -> None:
-        missed = status.deadline is not None and status.deadline.missed
+        missed = status.progress.deadline is not None and status.progress.deadline.missed
         if missed and self.command is not None and self._running is None:
             told = (self.terminal, "--on-late", self.command, status_fields(status))
             self._running = threading.Thread(target=_run, args=told, daemon=True)

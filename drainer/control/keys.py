@@ -29,9 +29,9 @@ class Keys:
         """From any thread; keys that mean nothing are left out."""
         status = self.status
         requests: dict[str, Callable[[Status], Request]] = {
-            "p": lambda now: Pause() if now.paused is None else Unpause(),
-            "+": lambda now: _concurrency(ceil(now.concurrency * STEP)),
-            "-": lambda now: _concurrency(int(now.concurrency / STEP)),
+            "p": lambda now: Pause() if now.control.paused is None else Unpause(),
+            "+": lambda now: _concurrency(ceil(now.limits.concurrency * STEP)),
+            "-": lambda now: _concurrency(int(now.limits.concurrency / STEP)),
             "s": lambda now: Stop(),
         }
         if key == "?":

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from drainer.engine.control import Change, Pause, Request, Stop, Unpause
-from drainer.engine.status import Metric, Shown, Status
+from drainer.engine.status import Repr, Status
 from drainer.errors import UsageError
 from drainer.model.codec import JsonRecord, builtins, convert
 from drainer.view.figures import sub_key
@@ -102,17 +102,13 @@ class EngineTold:
     def as_json(self) -> dict[str, Any]:
         return dict(self.facts)
 
-    @property
-    def metrics(self) -> tuple[Metric[Any], ...]:
-        return ()
-
 
 def encode_status(status: Status) -> dict[str, Any]:
     """All of a status that views show, as JSON has it."""
     engine = status.engine
     told = None if engine is None else EngineTold(engine.limit(status), tuple(engine.facts))
-    hottest = tuple((sub_key(key, KEY_SHOWN), waiting) for key, waiting in status.hottest)
-    plain = builtins(replace(status, engine=None, hottest=hottest))
+    hottest = tuple((sub_key(key, KEY_SHOWN), waiting) for key, waiting in status.limits.hottest)
+    plain = builtins(replace(status, engine=None, limits=replace(status.limits, hottest=hottest)))
     return plain | {"engine": None if told is None else builtins(told)}
 
 
@@ -125,4 +121,4 @@ def decode_status(body: Mapping[str, Any]) -> Status:
 
 
 def _parse(kind: Any, value: Any) -> Any:
-    return Shown(value) if kind is Hashable else kind.parse(value)
+    return Repr(value) if kind is Hashable else kind.parse(value)

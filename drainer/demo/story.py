@@ -114,7 +114,7 @@ class Demo:
         def watch(status: Status) -> None:
             nonlocal due
             observe(status)
-            if due is not None and status.messages.finished >= due:
+            if due is not None and status.progress.messages.finished >= due:
                 due = None
                 os.kill(os.getpid(), signal.SIGINT)
 
@@ -184,7 +184,7 @@ def perform(terminal: Terminal, story: Demo, cluster: Cluster) -> None:
         terminal.say("Was anything lost?")
         for sentence in story.verify(cluster, first, last):
             terminal.say(f"✓ {sentence}")
-        took = first.elapsed_s + last.elapsed_s
+        took = first.last.timing.elapsed_s + last.last.timing.elapsed_s
         rows = (*estimates, ("drainer, measured", took, duration(took)))
         terminal.items(bars("until the customer is onboarded", "", rows))
     finally:

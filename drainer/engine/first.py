@@ -23,15 +23,15 @@ def with_class(
     ``rate`` is how many sub-messages may be started per second. The rest begins ``pause_s`` after
     the class.
     """
-    now = dispatcher.counts_of_class()
-    lefts = [part.sub_messages_left for part in status.partitions]
+    now, progress = dispatcher.counts_of_class(), status.progress
+    lefts = [part.sub_messages_left for part in progress.partitions]
     left = None if None in lefts else sum(filter(None, lefts)) - dispatcher.held
     classes = tuple(
         ClassStatus(
             where,
             known.sub_messages + now,
             dispatcher.held,
-            status.eta_s,
+            progress.eta_s,
             cut=bool(dispatcher.cut) or not dispatcher.delivered,
             left=left,
         )
@@ -41,19 +41,23 @@ def with_class(
     )
     if plan.classes.only:
         last = sum(each.ended is None for each in classes) == 1
-        return replace(status, classes=classes, eta_s=status.eta_s if last else None)
+        eta_s = progress.eta_s if last else None
+        return replace(status, progress=replace(progress, classes=classes, eta_s=eta_s))
     beside = dispatcher.left_beside()
     if beside is None:
-        return replace(status, classes=classes, eta_s=None)
+        return replace(status, progress=replace(progress, classes=classes, eta_s=None))
     partitions = tuple(
         replace(
             part, sub_messages_left=(part.sub_messages_left or 0) + round(beside[part.partition])
         )
-        for part in status.partitions
+        for part in progress.partitions
     )
     rest_s = _rest_s(status, dispatcher, sum(beside.values()) + dispatcher.held, rate)
-    eta_s = None if status.eta_s is None or rest_s is None else status.eta_s + pause_s + rest_s
-    return replace(status, classes=classes, partitions=partitions, eta_s=eta_s)
+    eta_s = progress.eta_s
+    if eta_s is not None:
+        eta_s = None if rest_s is None else eta_s + pause_s + rest_s
+    progress = replace(progress, classes=classes, partitions=partitions, eta_s=eta_s)
+    return replace(status, progress=progress)
 
 
 def _rest_s(
@@ -63,10 +67,10 @@ def _rest_s(
 
     It may be less: a pass does little but read, which makes calls late, and the rest will not.
     """
-    latency = status.latency
+    latency = status.timing.latency
     handled = dispatcher.counts_of_class().finished - dispatcher.ruled_out
     if not handled or latency is None:
         return None
     calls = dispatcher.remainder().share * subs * latency.count / handled
-    rest_s = calls * latency.mean_s / status.concurrency
+    rest_s = calls * latency.mean_s / status.limits.concurrency
     return max(rest_s, subs / rate) if rate else rest_s

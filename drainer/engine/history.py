@@ -88,12 +88,12 @@ class History:
 
     def add(self, status: Status) -> None:
         self._add_trouble(status)
-        for key, depth in status.hottest:
+        for key, depth in status.limits.hottest:
             self._deepest[key] = max(depth, self._deepest.get(key, 0))
         if len(self._deepest) > _HOTTEST_KEPT:
             self._deepest = dict(self.hottest)
-        since_s = 0.0 if self.last is None else status.elapsed_s - self.last.elapsed_s
-        self._running_s += status.running * max(0.0, since_s)
+        since_s = 0.0 if self.last is None else status.timing.elapsed_s - self.last.timing.elapsed_s
+        self._running_s += status.limits.running * max(0.0, since_s)
         self.last = status
         new = self._stretch(status)
         # The first one is the beginning: rates count from it.
@@ -112,34 +112,34 @@ class History:
         return [*found[:-1:step], *found[-1:]]
 
     def _stretch(self, status: Status) -> Interval:
-        failures, latency = status.failures, status.latency_recent
+        failures, latency = status.failures, status.timing.latency_recent
         return Interval(
-            ends_s=status.elapsed_s,
-            finished=status.sub_messages.finished,
-            dead=status.sub_messages.dead,
-            failed=status.sub_messages.failed,
-            skipped=status.sub_messages.skipped - sum(status.rules.skipped_by.values()),
+            ends_s=status.timing.elapsed_s,
+            finished=status.progress.sub_messages.finished,
+            dead=status.progress.sub_messages.dead,
+            failed=status.progress.sub_messages.failed,
+            skipped=status.progress.sub_messages.skipped - sum(status.rules.skipped_by.values()),
             failures=failures.failures,
             retries=failures.retries,
             timeouts=failures.timeouts,
             running_s=self._running_s,
-            lanes=status.lanes,
-            lanes_ready=status.lanes_ready,
-            concurrency=status.concurrency,
-            to_go=sum(part.left for part in status.partitions),
+            lanes=status.limits.lanes,
+            lanes_ready=status.limits.lanes_ready,
+            concurrency=status.limits.concurrency,
+            to_go=sum(part.left for part in status.progress.partitions),
             latency_s=None if latency is None else (latency.p50_s, latency.p95_s, latency.p99_s),
         )
 
     def _add_trouble(self, status: Status) -> None:
-        before = None if self.last is None else self.last.trouble
+        before = None if self.last is None else self.last.health.trouble
         known = self._troubles[-1] if self._troubles else None
         if before is not None and known is not None and known.text == before:
-            self._troubles[-1] = replace(known, ends_s=status.elapsed_s)
-        if status.trouble is None or status.trouble == before:
+            self._troubles[-1] = replace(known, ends_s=status.timing.elapsed_s)
+        if status.health.trouble is None or status.health.trouble == before:
             return
         if len(self._troubles) < TROUBLES_MOST:
-            now_s = status.elapsed_s
-            self._troubles.append(Trouble(now_s, now_s, status.trouble))
+            now_s = status.timing.elapsed_s
+            self._troubles.append(Trouble(now_s, now_s, status.health.trouble))
         else:
             self.troubles_more += 1
 

@@ -14,7 +14,14 @@ from drainer.engine.control import Settings
 from drainer.engine.loop import spawn
 from drainer.engine.outcome import concluded, goes_on
 from drainer.engine.ports import Held
-from drainer.engine.status import ClassStatus, FailureStatus, PartitionResult, Status, Summary
+from drainer.engine.status import (
+    ClassStatus,
+    ControlStatus,
+    FailureStatus,
+    PartitionResult,
+    Status,
+    Summary,
+)
 from drainer.engine.steering import Steering
 from drainer.errors import (
     DrainerError,
@@ -204,7 +211,7 @@ class Lifecycle:
     @property
     def calls(self) -> int:
         """In flight."""
-        return self._work.status(self.checkpointer.plan).running
+        return self._work.status(self.checkpointer.plan).limits.running
 
     async def change(self, settings: Settings) -> None:
         """Works by these from now on, and the plan has them."""
@@ -270,21 +277,22 @@ class Lifecycle:
         if cause is not None:
             stopping = str(cause) if isinstance(cause, DrainerError) else describe(cause)
         else:
-            self._eta_s = status.eta_s
+            self._eta_s = status.progress.eta_s
         failures = self._work.failure_status()
-        waits = status.trouble or self._unsure  # what a commit waits out keeps nothing else back
-        classes = status.classes or ClassStatus.of(checkpointer.plan)
+        health = status.health
+        waits = health.trouble or self._unsure  # what a commit waits out keeps nothing else back
+        trouble = waits or checkpointer.trouble
+        plan_age_s = self._runtime.monotonic() - checkpointer.written_at
+        classes = status.progress.classes or ClassStatus.of(checkpointer.plan)
         if failures.in_outage:
             self._eta_s, classes = None, tuple(replace(each, eta_s=None) for each in classes)
         status = replace(
             status,
-            is_kept_waiting=waits is not None,
-            plan_age_s=self._runtime.monotonic() - checkpointer.written_at,
-            stopping=stopping,
-            trouble=waits or checkpointer.trouble,
+            progress=replace(status.progress, eta_s=self._eta_s, classes=classes),
             failures=failures,
-            eta_s=self._eta_s,
-            classes=classes,
+            timing=replace(status.timing, plan_age_s=plan_age_s),
+            health=replace(health, trouble=trouble, is_kept_waiting=waits is not None),
+            control=ControlStatus(stopping),
         )
         return self._steering.shown(status)
 
@@ -297,7 +305,8 @@ class Lifecycle:
             with suppress(DrainerError):  # as the plan knows them, if no broker answers
                 committed = await self._runtime.blocking_call(self._held.read_committed)
         watermarks = work.account.watermarks
-        messages, subs = work.account.counts()
+        messages, subs = work.account.counts()  # one by one, so that the law can fail
+        account = replace(status.progress, messages=messages, sub_messages=subs)
         ended, code, told = concluded(
             cause,
             messages,
@@ -308,11 +317,9 @@ class Lifecycle:
         )
         return work.sum_up(
             Summary(
-                status=ended,
-                exit_code=code,
-                elapsed_s=status.elapsed_s,
-                messages=messages,
-                sub_messages=subs,
+                replace(status, progress=account),
+                ended,
+                code,
                 partitions={
                     n: PartitionResult(
                         part.start,
@@ -324,19 +331,9 @@ class Lifecycle:
                     )
                     for n, part in plan.partitions.items()
                 },
-                plan=str(self._held.file.path),
-                sub_messages_per_s=status.rate_average,
                 cause=told,
-                failures=status.failures,
                 parked=work.account.parked_lanes,
-                latency=status.latency,
-                auto=status.auto,
-                blocked_by=status.blocked_by,
-                rules=status.rules,
                 history=plan.history,
-                classes=status.classes,
-                eta_s=status.eta_s,
-                deadline=status.deadline,
                 handler=plan.handler,
             )
         )

@@ -30,7 +30,7 @@ from drainer.engine.meter import Meter, cap_status
 from drainer.engine.outcome import given_up_before, not_closed
 from drainer.engine.ports import DeadLetters, Held, Ports
 from drainer.engine.pump import Pump
-from drainer.engine.status import FailureStatus, Status, Summary
+from drainer.engine.status import FailureStatus, HealthStatus, Status, Summary
 from drainer.engine.threads import ThreadWorkers
 from drainer.engine.watchdog import Watchdog
 from drainer.errors import HandleFailed, RecordsDeleted, ThreadsOverdue, both
@@ -333,20 +333,27 @@ class LocalDrain:
             status = with_class(status, plan, self.dispatcher, first, rate, self._held.pause_s)
         return replace(
             status,
-            trouble=self._source.trouble or self._failures.trouble,
-            auto=None if self._limiter is None else auto_status(self._limiter.search),
-            blocked_by=self._watchdog.blocked_by,
-            is_blocked=self._watchdog.is_blocked,
-            read_cap=cap_status(self._ports.read_pace, status.elapsed_s),
-            write_cap=cap_status(self._ports.write_pace, status.elapsed_s),
+            limits=replace(
+                status.limits,
+                auto=None if self._limiter is None else auto_status(self._limiter.search),
+                read_cap=cap_status(self._ports.read_pace, status.timing.elapsed_s),
+                write_cap=cap_status(self._ports.write_pace, status.timing.elapsed_s),
+            ),
+            health=HealthStatus(
+                trouble=self._source.trouble or self._failures.trouble,
+                blocked_by=self._watchdog.blocked_by,
+                is_blocked=self._watchdog.is_blocked,
+            ),
         )
 
     def sum_up(self, summary: Summary) -> Summary:
-        return replace(
-            summary,
-            read_cap=cap_status(self._ports.read_pace, summary.elapsed_s, over=True),
-            write_cap=cap_status(self._ports.write_pace, summary.elapsed_s, over=True),
+        last, elapsed_s = summary.last, summary.last.timing.elapsed_s
+        limits = replace(
+            last.limits,
+            read_cap=cap_status(self._ports.read_pace, elapsed_s, over=True),
+            write_cap=cap_status(self._ports.write_pace, elapsed_s, over=True),
         )
+        return replace(summary, last=replace(last, limits=limits))
 
     def limit(self, most: int) -> None:
         """Makes so many calls at once from now on, one at least; on the event loop."""

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, NamedTuple
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.remainder import Remainder
 from drainer.engine.latencies import Latencies
-from drainer.engine.status import NO_LOAD, CapStatus, Load, PartitionStatus, RuleStatus, Status
+from drainer.engine.status import (
+    NO_LOAD,
+    CapStatus,
+    EngineStatus,
+    LimitStatus,
+    Load,
+    PartitionStatus,
+    ProgressStatus,
+    RuleStatus,
+    Status,
+    TimingStatus,
+)
 from drainer.model.latency import Latency
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
@@ -73,15 +84,15 @@ class Measures(ABC):
         left: Remainder,
         *,
         starved: bool,
-        running: int,
-        hottest: tuple[tuple[Hashable, int], ...],
-        **shown: Any,
+        limits: LimitStatus,
+        partitions: tuple[PartitionStatus, ...],
+        latency_recent: Latency | None,
+        engine: EngineStatus | None = None,
     ) -> Status:
-        """``shown`` are other fields of the status."""
         messages, subs = self.counts()
         now, latency = self._clock(), self.overall()
         window_s = max(ETA_WINDOW_S, ETA_CALLS * latency.mean_s if latency else 0.0)
-        if not running and [each.handled for each in self._moments] == [left.handled]:
+        if not limits.running and [each.handled for each in self._moments] == [left.handled]:
             self._moments.clear()  # nothing has begun: what comes before that is not its pace
         self._moments.append(_Moment(now, subs.finished, left.handled, left.offsets_read))
         while self._moments[0].at_s < now - window_s:
@@ -93,27 +104,27 @@ class Measures(ABC):
             eta_s = time_left(left, pace, reading, starved=starved)
         if eta_s is not None and pace_now and not self._folds:
             # What waits in one lane goes one by one (Little's law).
-            lane_s = max((waiting for _, waiting in hottest), default=0) * running / pace_now
+            deepest = max((waiting for _, waiting in limits.hottest), default=0)
+            lane_s = deepest * limits.running / pace_now
             eta_s = max(eta_s, lane_s)
         elapsed_s = now - self._started
         return Status(
             topic=plan.topic,
             group=plan.group,
-            elapsed_s=elapsed_s,
-            messages=messages,
-            sub_messages=subs,
-            rate_now=rate_now,
-            rate_average=(subs.finished - self._finished_before) / max(elapsed_s, 1e-9),
-            eta_s=eta_s,
-            lane_s=lane_s,
-            running=running,
-            concurrency=self.concurrency,
-            hottest=hottest,
-            buffer_bytes=self._buffer_bytes,
             plan_path=self._plan_path,
-            latency=latency,
+            progress=ProgressStatus(
+                messages,
+                subs,
+                partitions,
+                rate_now=rate_now,
+                rate_average=(subs.finished - self._finished_before) / max(elapsed_s, 1e-9),
+                eta_s=eta_s,
+                lane_s=lane_s,
+            ),
+            limits=limits,
             rules=self.rules(),
-            **shown,
+            timing=TimingStatus(elapsed_s, latency=latency, latency_recent=latency_recent),
+            engine=engine,
         )
 
     def _rates(self, since_s: float) -> tuple[float, float, float]:
@@ -188,8 +199,17 @@ class Meter(Measures):
             plan,
             left,
             starved=left.waiting < self.concurrency,
-            running=running,
-            hottest=tuple(lanes.hottest(HOTTEST)),
+            limits=LimitStatus(
+                running=running,
+                busy=self.busy,
+                concurrency=self.concurrency,
+                lanes=len(lanes),
+                lanes_ready=lanes.ready,
+                hottest=tuple(lanes.hottest(HOTTEST)),
+                buffered_bytes=self._dispatcher.pending_bytes,
+                buffer_bytes=self._buffer_bytes,
+                processor=self.load(),
+            ),
             partitions=tuple(
                 PartitionStatus(
                     partition=number,
@@ -204,12 +224,7 @@ class Meter(Measures):
                 )
                 for number, ledger in self._dispatcher.ledgers.items()
             ),
-            lanes=len(lanes),
-            lanes_ready=lanes.ready,
-            buffered_bytes=self._dispatcher.pending_bytes,
             latency_recent=self._latencies.recent(),
-            busy=self.busy,
-            processor=self.load(),
         )
 
     def overall(self) -> Latency | None:

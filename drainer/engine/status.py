@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar
+from itertools import chain
+from typing import Any, Protocol
 
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, EXIT_UNRESUMABLE, DrainerError, Unresumable
 from drainer.escape import command
 from drainer.model.codec import JsonRecord, Whole, builtins
 from drainer.model.event import Event, clock
-from drainer.model.latency import Latency
+from drainer.model.latency import Latency, merge_latencies
 from drainer.model.parked import NONE_PARKED, ParkedLanes
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
@@ -21,8 +22,8 @@ from drainer.model.transaction import OpenTransaction
 from drainer.policy.rules.rule_filter import RuleFilter
 
 
-class Shown(str):
-    """Text that stands for a sub-key of another process, and is shown as it is."""
+class Repr(str):
+    """The repr of a sub-key of another process, shown as it is."""
 
     __slots__ = ()
     __repr__ = str.__str__
@@ -88,21 +89,25 @@ class FailureStatus:
     doubled_first: tuple[str, ...] = ()
     failed_sub_messages: int = 0
 
+    @property
+    def past(self) -> FailureStatus:
+        """What remains once its part of the drain is over: nothing waits there any more."""
+        return replace(self, waiting=0, parked_lanes=0, late=0, in_outage=False)
+
     @classmethod
     def sum(cls, each: Sequence[FailureStatus]) -> FailureStatus:
-        """Of several parts of a drain; without topic and rate, which are of each of them."""
-        errors, types, rules = Counter[str](), Counter[str](), Counter[str]()
-        for one in each:
-            errors.update(dict(one.errors))
-            types.update(dict(one.error_types))
-            rules.update(dict(one.given_up_by))
+        """The failures of several parts of a drain; topic and rate are left out."""
+
+        def tally(name: str) -> Counter[str]:
+            return sum((Counter(dict(getattr(one, name))) for one in each), Counter[str]())
+
         return cls(
             **{name: sum(getattr(one, name) for one in each) for name in _COUNTED},
-            errors=tuple(errors.most_common(ERRORS_MOST)),
-            error_types=tuple(types.items()),
-            given_up_by=tuple(rules.items()),
+            errors=tuple(tally("errors").most_common(ERRORS_MOST)),
+            error_types=tuple(tally("error_types").items()),
+            given_up_by=tuple(tally("given_up_by").items()),
             in_outage=any(one.in_outage for one in each),
-            doubled_first=tuple(place for one in each for place in one.doubled_first)[
+            doubled_first=tuple(chain.from_iterable(one.doubled_first for one in each))[
                 :DOUBLED_MOST
             ],
         )
@@ -220,7 +225,7 @@ class DeadlineStatus:
         return self.margin_s is not None and self.margin_s < 0
 
 
-HELD_FROM = 0.9  # of a cap on average: then that is what held a run back
+BINDING_FROM = 0.9  # of a cap, on average over a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +241,9 @@ class CapStatus:
     binds: bool
 
     @property
-    def held(self) -> bool:
-        """Whether it is what held the run back."""
-        return self.average_per_s >= HELD_FROM * self.messages_per_s
+    def binding(self) -> bool:
+        """Whether it is what limited the run."""
+        return self.average_per_s >= BINDING_FROM * self.messages_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,41 +254,7 @@ class Load:
     waited: float = 0.0
 
 
-NO_LOAD = Load()
-Reads = TypeVar("Reads")
-Row = tuple[tuple[str, ...], float | None]  # the values of its own labels; None: no value now
-
-
-@dataclass(frozen=True, slots=True)
-class Metric(Generic[Reads]):
-    """A metric for Prometheus, and how it is read off a status or an engine's section.
-
-    ``labels`` are its own, beside those that all have. ``kind`` is Prometheus' word.
-    """
-
-    name: str
-    kind: str
-    meaning: str
-    rows: Callable[[Reads], Iterable[Row]]
-    labels: tuple[str, ...] = ()
-
-    @classmethod
-    def gauge(cls, name: str, path: str, meaning: str) -> Metric[Reads]:
-        """Of one value, which is at ``path``: attributes with dots between, any may be None."""
-        return cls(f"drainer_{name}", "gauge", meaning, lambda found: (((), at(found, path)),))
-
-    @classmethod
-    def counter(cls, name: str, path: str, meaning: str) -> Metric[Reads]:
-        """The same of what only rises."""
-        total = f"drainer_{name}_total"
-        return cls(total, "counter", meaning, lambda found: (((), at(found, path)),))
-
-
-def at(found: Any, path: str) -> Any:
-    """The attribute at a path with dots; None if one on the way is."""
-    for name in path.split("."):
-        found = None if found is None else getattr(found, name)
-    return found
+NO_LOAD, NO_COUNTS = Load(), Counts()
 
 
 class EngineStatus(Protocol):
@@ -299,67 +270,132 @@ class EngineStatus(Protocol):
     def as_json(self) -> dict[str, Any]:
         """For a line of the log, of bounded size."""
 
-    @property
-    def metrics(self) -> Sequence[Metric[Any]]:
-        """They read this section."""
-
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """A moment of a drain. Rates are sub-messages per second."""
+class ProgressStatus:
+    """How far a drain is, how fast, and when it will be done. Rates are sub-messages per second."""
 
-    topic: str
-    group: str
-    elapsed_s: float
-    messages: Counts
-    sub_messages: Counts
-    rate_now: float  # over the last few seconds
-    rate_average: float  # since this run began
-    eta_s: float | None  # None until there is something to tell it from
-    running: int  # sub-messages in the handler, on average since the last status
-    concurrency: int  # the limit now, when it is not fixed
-    lanes: int  # sub-keys with something waiting or running
-    lanes_ready: int  # lanes that only wait for a worker
-    hottest: tuple[tuple[Hashable, int], ...]  # sub-key, sub-messages waiting in its lane
-    buffered_bytes: int
-    buffer_bytes: int
-    plan_path: str
-    partitions: tuple[PartitionStatus, ...]
-    plan_age_s: float = 0.0  # since the plan was last written
-    stopping: str | None = None  # why it is stopping, once it is
-    failures: FailureStatus = FailureStatus()
-    trouble: str | None = None  # what it is waiting out: a broker that doesn't answer, a commit
-    blocked_by: str | None = None  # the line of an async handler that blocks the event loop
-    latency: Latency | None = None  # the handler's, in this run; None until an attempt returned
-    latency_recent: Latency | None = None  # of the last ten seconds or so
-    auto: AutoStatus | None = None  # when the concurrency is not fixed
-    rules: RuleStatus = RuleStatus()
-    deadline: DeadlineStatus | None = None  # when there is one
-    engine: EngineStatus | None = None  # what only the engine knows
-    read_cap: CapStatus | None = None  # with --broker-limits
-    write_cap: CapStatus | None = None
-    paused: Paused | None = None
-    asked: tuple[Event, ...] = ()  # by people, in this run: the last few
-    asked_total: int = 0
+    messages: Counts = NO_COUNTS
+    sub_messages: Counts = NO_COUNTS
+    partitions: tuple[PartitionStatus, ...] = ()
+    classes: tuple[ClassStatus, ...] = ()  # drained before the rest
+    rate_now: float = 0.0  # over the last few seconds
+    rate_average: float = 0.0  # since this run began
+    eta_s: float | None = None  # None while there is nothing to estimate it from
     lane_s: float | None = None  # of ``eta_s``, what the hottest lane takes alone
-    classes: tuple[ClassStatus, ...] = ()  # that come before the rest
-    busy: int | None = None  # workers, on average like ``running``; None for as many
-    processor: Load = NO_LOAD  # of this process, or of each task on average
-    is_blocked: bool = False  # the event loop, by ``blocked_by``, now
-    is_kept_waiting: bool = False  # by the trouble: nothing new comes, or begins
+    deadline: DeadlineStatus | None = None
 
     @property
-    def workers_busy(self) -> int:
-        return min(self.concurrency, self.running if self.busy is None else self.busy)
+    def complete(self) -> bool:
+        return all(part.complete for part in self.partitions)
 
     @property
     def turn(self) -> ClassStatus | None:
         """The class that is drained now; None when it is the rest."""
         return next((each for each in self.classes if each.ended is None), None)
 
+
+@dataclass(frozen=True, slots=True)
+class LimitStatus:
+    """What is in the handler and in memory, and the limits on it.
+
+    ``running`` counts sub-messages in the handler, and ``busy`` workers, both on average since the
+    last status; ``busy`` is None for as many. ``lanes`` are sub-keys with something waiting or
+    running, ``lanes_ready`` those that only wait for a worker, and ``hottest`` the deepest ones,
+    each with the sub-messages that wait in it.
+    """
+
+    running: int = 0
+    busy: int | None = None
+    concurrency: int = 0  # the limit now
+    auto: AutoStatus | None = None  # when the concurrency is not fixed
+    lanes: int = 0
+    lanes_ready: int = 0
+    hottest: tuple[tuple[Hashable, int], ...] = ()
+    buffered_bytes: int = 0
+    buffer_bytes: int = 0
+    processor: Load = NO_LOAD  # of this process, or of each task on average
+    read_cap: CapStatus | None = None  # with --broker-limits
+    write_cap: CapStatus | None = None
+
+    @property
+    def workers_busy(self) -> int:
+        return min(self.concurrency, self.running if self.busy is None else self.busy)
+
+
+@dataclass(frozen=True, slots=True)
+class TimingStatus:
+    """Times of this run; latencies are the handler's, None until an attempt returned."""
+
+    elapsed_s: float = 0.0
+    plan_age_s: float = 0.0  # since the plan was last written
+    latency: Latency | None = None
+    latency_recent: Latency | None = None  # of the last ten seconds or so
+
+
+@dataclass(frozen=True, slots=True)
+class HealthStatus:
+    """What disturbs a drain: ``trouble`` is what it waits out, a broker that does not answer or a
+    commit, and ``is_kept_waiting`` whether nothing new comes or begins meanwhile. ``blocked_by`` is
+    the line of an async handler that blocks the event loop, and ``is_blocked`` whether it does now.
+    """
+
+    trouble: str | None = None
+    is_kept_waiting: bool = False
+    blocked_by: str | None = None
+    is_blocked: bool = False
+
     @property
     def in_trouble(self) -> bool:
         return self.trouble is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ControlStatus:
+    """What people requested: ``changes`` are the last few events in this run, of
+    ``changes_total``. ``stopping`` is why the drain is stopping, once it is."""
+
+    stopping: str | None = None
+    paused: Paused | None = None
+    changes: tuple[Event, ...] = ()
+    changes_total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A moment of a drain, in sections."""
+
+    topic: str
+    group: str
+    plan_path: str
+    progress: ProgressStatus
+    limits: LimitStatus
+    failures: FailureStatus = FailureStatus()
+    rules: RuleStatus = RuleStatus()
+    timing: TimingStatus = TimingStatus()
+    health: HealthStatus = HealthStatus()
+    control: ControlStatus = ControlStatus()
+    engine: EngineStatus | None = None  # what only the engine knows
+
+    @classmethod
+    def merge(cls, passes: Sequence[Status]) -> Status:
+        """The status of a drain in passes, one after the other: what happened is of all of them,
+        and how it stands is of the last."""
+        *before, last = passes
+        elapsed_s = sum(each.timing.elapsed_s for each in passes)
+        done = sum(each.progress.rate_average * each.timing.elapsed_s for each in passes)
+        past = (replace(each.failures.past, given_up=0) for each in before)  # it is of all runs
+        latency = merge_latencies(each.timing.latency for each in passes)
+        return replace(
+            last,
+            progress=replace(last.progress, rate_average=done / elapsed_s if elapsed_s else 0.0),
+            timing=replace(last.timing, elapsed_s=elapsed_s, latency=latency),
+            failures=replace(
+                FailureStatus.sum([*past, last.failures]),
+                dead_letter_topic=last.failures.dead_letter_topic,
+                rate=last.failures.rate,
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,35 +438,34 @@ CLASS_WAITS = "class-waits"  # the same, but some of the class waits for the res
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How a drain ended; reconciles what was read with what became of it."""
+    """How a drain ended, and its last status; reconciles what was read with what became of it."""
 
+    last: Status
     status: str  # "done", "class-done", "class-waits", "empty", "interrupted", "halted", "failed"
     exit_code: int
-    elapsed_s: float
-    messages: Counts
-    sub_messages: Counts
-    partitions: dict[int, PartitionResult]
-    plan: str | None
-    sub_messages_per_s: float  # of this run
-    resuming: Resuming = Resuming()
+    partitions: Mapping[int, PartitionResult]
     cause: DrainerError | None = None  # what stopped it, when something did
-    failures: FailureStatus = FailureStatus()
     parked: ParkedLanes = NONE_PARKED
-    left_alone: Mapping[str, int] | None = None  # by a redrive: why, and how many records
-    latency: Latency | None = None  # the handler's, in this run; None when no attempt returned
-    auto: AutoStatus | None = None  # when the concurrency was not fixed
-    blocked_by: str | None = None  # the line of an async handler that blocked the event loop
-    rules: RuleStatus = RuleStatus()
+    resuming: Resuming = Resuming()
+    ignored_letters: Mapping[str, int] | None = None  # by a redrive: why, and how many records
     engine: str = "process"  # or "spark"
     engine_counts: Mapping[str, int] = field(default_factory=dict)  # what it adds to that
-    read_cap: CapStatus | None = None  # with --broker-limits
-    write_cap: CapStatus | None = None
-    held: tuple[OpenTransaction, ...] = ()  # by open transactions that the backlog ends at
+    open_transactions: tuple[OpenTransaction, ...] = ()  # that the backlog ends at
     history: tuple[Event, ...] = ()  # of the plan
-    classes: tuple[ClassStatus, ...] = ()
-    eta_s: float | None = None  # what the rest would have taken
-    deadline: DeadlineStatus | None = None  # when there is one
     handler: str | None = None  # its reference; None for an empty backlog
+
+    @property
+    def messages(self) -> Counts:
+        return self.last.progress.messages
+
+    @property
+    def sub_messages(self) -> Counts:
+        return self.last.progress.sub_messages
+
+    @property
+    def plan(self) -> str | None:
+        """Where the offset plan is; None of an empty backlog, which has none."""
+        return self.last.plan_path or None
 
     @property
     def to_go(self) -> int:
@@ -439,7 +474,7 @@ class Summary:
 
     @property
     def resume(self) -> str | None:
-        """The command that goes on with it; None when all is done, or no resume gets over it."""
+        """The command that resumes it; None when all is done, or no resume gets over it."""
         over = self.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS, EXIT_UNRESUMABLE)
         if self.plan is None or (over and self.status != CLASS_DONE):
             return None
@@ -463,7 +498,7 @@ class Summary:
 
     @property
     def conserved(self) -> bool:
-        """The law, for messages and sub-messages."""
+        """Whether the law of conservation holds, for messages and sub-messages."""
         return self.messages.conserved and self.sub_messages.conserved
 
     @property
@@ -473,12 +508,9 @@ class Summary:
         return {number: part.lost for number, part in self.partitions.items() if part.lost}
 
     def as_json(self) -> dict[str, Any]:
-        """The object that ``-o json`` prints: its fields, with those of failures and rules."""
-        found = builtins(replace(self, cause=None, resuming=Resuming(), parked=NONE_PARKED))
-        found |= found.pop("failures") | found.pop("rules")
-        for name in ("cause", "resuming", "parked"):
-            del found[name]
-        return found | {
+        """The object that ``-o json`` prints."""
+        found = {name: at(self, path or name) for name, path in _JSON.items()}
+        return builtins(found | fields_of(self.last.failures) | fields_of(self.last.rules)) | {
             "parked_first": self.parked.shown(),
             "conserved": self.conserved,
             "resume": self.resume,
@@ -487,3 +519,42 @@ class Summary:
             "error": self.error,
             "hint": self.hint,
         }
+
+
+# The fields of a summary's JSON before those of failures and rules, each with where it is.
+_JSON = {
+    "status": "",
+    "exit_code": "",
+    "elapsed_s": "last.timing.elapsed_s",
+    "messages": "",
+    "sub_messages": "",
+    "partitions": "",
+    "plan": "",
+    "sub_messages_per_s": "last.progress.rate_average",
+    "left_alone": "ignored_letters",
+    "latency": "last.timing.latency",
+    "auto": "last.limits.auto",
+    "blocked_by": "last.health.blocked_by",
+    "engine": "",
+    "engine_counts": "",
+    "read_cap": "last.limits.read_cap",
+    "write_cap": "last.limits.write_cap",
+    "held": "open_transactions",
+    "history": "",
+    "classes": "last.progress.classes",
+    "eta_s": "last.progress.eta_s",
+    "deadline": "last.progress.deadline",
+    "handler": "",
+}
+
+
+def at(found: Any, path: str) -> Any:
+    """The attribute at a path with dots; None if one on the way is."""
+    for name in path.split("."):
+        found = None if found is None else getattr(found, name)
+    return found
+
+
+def fields_of(section: Any) -> dict[str, Any]:
+    """The fields of a section, by name."""
+    return {each.name: getattr(section, each.name) for each in fields(section)}

@@ -48,7 +48,7 @@ class DeadlineWatch:
             self._late_since_s = None
             return status
         left_s = (deadline - now).total_seconds()
-        eta_s = 0.0 if all(part.complete for part in status.partitions) else status.eta_s
+        eta_s = 0.0 if status.progress.complete else status.progress.eta_s
         if eta_s is None and left_s <= 0:
             eta_s = 0.0
         found = DeadlineStatus(deadline, left_s, None if eta_s is None else left_s - eta_s)
@@ -56,11 +56,11 @@ class DeadlineWatch:
             self._late_since_s = None
         else:
             if self._late_since_s is None:
-                self._late_since_s = status.elapsed_s
-            for_s = status.elapsed_s - self._late_since_s
-            sure = status.elapsed_s >= SURE_AFTER_S and for_s >= SURE_FOR_S
+                self._late_since_s = status.timing.elapsed_s
+            for_s = status.timing.elapsed_s - self._late_since_s
+            sure = status.timing.elapsed_s >= SURE_AFTER_S and for_s >= SURE_FOR_S
             found = replace(found, missed=sure or left_s <= 0)
-        return replace(status, deadline=found)
+        return replace(status, progress=replace(status.progress, deadline=found))
 
 
 class Steering:
@@ -119,7 +119,13 @@ class Steering:
     def shown(self, status: Status) -> Status:
         """A status with what people asked, and the deadline of now."""
         status = replace(
-            status, paused=self.paused, asked=tuple(self._events), asked_total=self._events_total
+            status,
+            control=replace(
+                status.control,
+                paused=self.paused,
+                changes=tuple(self._events),
+                changes_total=self._events_total,
+            ),
         )
         return self._deadline.judge(status, self.settings.running.deadline, self._runtime.wall())
 

@@ -116,8 +116,9 @@ def send_canary(
 
     def observe_canary(status: Status) -> None:
         # That it stops by itself is no news.
-        over = status.stopping is not None and status.stopping.startswith(OVER)
-        observe(replace(status, stopping=None) if over else status)
+        control = status.control
+        over = control.stopping is not None and control.stopping.startswith(OVER)
+        observe(replace(status, control=replace(control, stopping=None)) if over else status)
 
     with_canary = replace(prepared, engine=engine)
     summary = drain(cluster, with_canary, running, observe_canary, say, give_up)

@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from drainer import __version__
-from drainer.engine.status import Metric, Row, Status, Summary
+from drainer.engine.status import Status, Summary
 from drainer.metrics import names as n
 
 _FAMILIES: dict[str, Any] = {
@@ -63,25 +63,25 @@ class StatusCollector(Collector):
         for metric in n.OF_STATUS:
             yield self._family(metric, metric.rows(status))
         yield self._latency(status)
-        if (engine := status.engine) is not None:
-            for section in engine.metrics:
-                yield self._family(section, section.rows(engine))
+        if isinstance(engine := status.engine, n.HasMetrics):
+            for metric in engine.metrics:
+                yield self._family(metric, metric.rows(engine))
 
     def _latency(self, status: Status) -> Family:
         family = self._family(n.LATENCY, [])
         who = dict(zip(n.COMMON_LABELS, self._who, strict=True))
-        if (recent := status.latency_recent) is not None:
+        if (recent := status.timing.latency_recent) is not None:
             for quantile in n.QUANTILES:
                 value = recent.percentiles_s[round(quantile * 100)]
                 family.add_sample(n.LATENCY.name, {**who, "quantile": str(quantile)}, value)
-        if (overall := status.latency) is not None:
+        if (overall := status.timing.latency) is not None:
             # Estimates both: a counter that fell would be taken for one that began anew.
             for name, found in (("count", overall.count), ("sum", overall.count * overall.mean_s)):
                 self._risen[name] = max(found, self._risen.get(name, 0.0))
                 family.add_sample(f"{n.LATENCY.name}_{name}", who, self._risen[name])
         return family
 
-    def _family(self, metric: Metric[Any], rows: Iterable[Row]) -> Family:
+    def _family(self, metric: n.Metric[Any], rows: Iterable[n.Row]) -> Family:
         labels = (*n.COMMON_LABELS, *metric.labels)
         family = _FAMILIES[metric.kind](metric.name, metric.meaning, labels=labels)
         for own, value in rows:
@@ -95,4 +95,4 @@ def _state(status: Status | None, summary: Summary | None) -> str:
         return summary.status if summary.status in n.STATES else "failed"
     if status is None:
         return "starting"
-    return "stopping" if status.stopping is not None else "running"
+    return "stopping" if status.control.stopping is not None else "running"

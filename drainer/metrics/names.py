@@ -7,9 +7,11 @@ its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from drainer.engine.status import Metric, Row, Status, at
+from drainer.engine.status import Status, at
 from drainer.escape import encodable
 from drainer.model.progress import ENDS
 
@@ -19,12 +21,49 @@ STATES = (
     *("starting", "running", "stopping"),
     *("done", "class-done", "class-waits", "empty", "interrupted", "halted", "failed"),
 )
+Reads = TypeVar("Reads")
+Row = tuple[tuple[str, ...], float | None]  # the values of its own labels; None: no value now
+
+
+@dataclass(frozen=True, slots=True)
+class Metric(Generic[Reads]):
+    """A metric for Prometheus, and how it is read off a status or an engine's section.
+
+    ``labels`` are its own, beside those that all have. ``kind`` is Prometheus' word.
+    """
+
+    name: str
+    kind: str
+    meaning: str
+    rows: Callable[[Reads], Iterable[Row]]
+    labels: tuple[str, ...] = ()
+
+    @classmethod
+    def gauge(cls, name: str, path: str, meaning: str) -> Metric[Reads]:
+        """Of one value, which is at ``path``: attributes with dots between, any may be None."""
+        return cls(f"drainer_{name}", "gauge", meaning, lambda found: (((), at(found, path)),))
+
+    @classmethod
+    def counter(cls, name: str, path: str, meaning: str) -> Metric[Reads]:
+        """The same of what only rises."""
+        total = f"drainer_{name}_total"
+        return cls(total, "counter", meaning, lambda found: (((), at(found, path)),))
+
+
+@runtime_checkable
+class HasMetrics(Protocol):
+    """An engine's section of a status that has metrics of its own."""
+
+    @property
+    def metrics(self) -> Sequence[Metric[Any]]: ...
+
+
 _gauge, _counter = Metric[Status].gauge, Metric[Status].counter
 
 
 def _by_partition(name: str, path: str, meaning: str) -> Metric[Status]:
     def rows(status: Status) -> Iterator[Row]:
-        return (((str(part.partition),), at(part, path)) for part in status.partitions)
+        return (((str(part.partition),), at(part, path)) for part in status.progress.partitions)
 
     return Metric(f"drainer_{name}", "gauge", meaning, rows, ("partition",))
 
@@ -47,7 +86,7 @@ def _by_name(
 
 
 def _deepest(status: Status) -> Iterator[Row]:
-    yield (), max((depth for _, depth in status.hottest), default=0)
+    yield (), max((depth for _, depth in status.limits.hottest), default=0)
 
 
 def _by_collector(name: str, meaning: str, *labels: str, kind: str = "gauge") -> Metric[Status]:
@@ -73,20 +112,22 @@ READ = "delivered, over all runs."
 DONE = "by outcome, over all runs: done, dead, failed, skipped."
 PENDING = "delivered and not done."
 OF_STATUS = (
-    _gauge("elapsed_seconds", "elapsed_s", "Since this run began."),
-    _gauge("trouble", "in_trouble", "1 while it waits for a broker, a commit, the downstream."),
+    _gauge("elapsed_seconds", "timing.elapsed_s", "Since this run began."),
+    _gauge(
+        "trouble", "health.in_trouble", "1 while it waits for a broker, a commit, the downstream."
+    ),
     _by_partition("start_offset", "start", "Start of the backlog."),
     _by_partition("end_offset", "end", "End of the backlog."),
     _by_partition("position_offset", "position", "Everything below it is delivered."),
     _by_partition("watermark_offset", "watermark", "Everything below it is done."),
     _by_partition("committed_offset", "committed", "The group's offset; absent if there is none."),
     _by_partition("backlog_offsets", "left", "Offsets from the watermark to the end."),
-    _counter("messages_read", "messages.read", f"Messages {READ}"),
-    _by_outcome("messages", "messages", f"Messages {DONE}"),
-    _gauge("messages_pending", "messages.pending", f"Messages {PENDING}"),
-    _counter("sub_messages_read", "sub_messages.read", f"Sub-messages {READ}"),
-    _by_outcome("sub_messages", "sub_messages", f"Sub-messages {DONE}"),
-    _gauge("sub_messages_pending", "sub_messages.pending", f"Sub-messages {PENDING}"),
+    _counter("messages_read", "progress.messages.read", f"Messages {READ}"),
+    _by_outcome("messages", "progress.messages", f"Messages {DONE}"),
+    _gauge("messages_pending", "progress.messages.pending", f"Messages {PENDING}"),
+    _counter("sub_messages_read", "progress.sub_messages.read", f"Sub-messages {READ}"),
+    _by_outcome("sub_messages", "progress.sub_messages", f"Sub-messages {DONE}"),
+    _gauge("sub_messages_pending", "progress.sub_messages.pending", f"Sub-messages {PENDING}"),
     _by_name(
         *("sub_messages_ruled_out", "rule", "Sub-messages that a rule took out, over all runs."),
         lambda status: status.rules.skipped_by.items(),
@@ -96,21 +137,29 @@ OF_STATUS = (
         lambda status: status.rules.undecided.items(),
     ),
     _gauge(
-        "sub_messages_per_second", "rate_now", "Rate of sub-messages over the last five seconds."
+        "sub_messages_per_second",
+        "progress.rate_now",
+        "Rate of sub-messages over the last five seconds.",
     ),
     _gauge(
-        "eta_seconds", "eta_s", "Until the end at the current rate; absent while nothing moves."
+        "eta_seconds",
+        "progress.eta_s",
+        "Until the end at the current rate; absent while nothing moves.",
     ),
-    _gauge("deadline_seconds", "deadline.left_s", "Until --deadline; negative once it has passed."),
+    _gauge(
+        "deadline_seconds",
+        "progress.deadline.left_s",
+        "Until --deadline; negative once it has passed.",
+    ),
     _gauge(
         "deadline_margin_seconds",
-        "deadline.margin_s",
+        "progress.deadline.margin_s",
         "Time to spare before --deadline at the current rate; negative if it will be missed.",
     ),
-    _gauge("in_flight", "running", "Sub-messages in flight, on average over half a second."),
-    _gauge("concurrency", "concurrency", "Most sub-messages in flight at once."),
-    _gauge("lanes", "lanes", "Lanes with anything waiting or in flight."),
-    _gauge("lanes_ready", "lanes_ready", "Lanes that only wait for a worker."),
+    _gauge("in_flight", "limits.running", "Sub-messages in flight, on average over half a second."),
+    _gauge("concurrency", "limits.concurrency", "Most sub-messages in flight at once."),
+    _gauge("lanes", "limits.lanes", "Lanes with anything waiting or in flight."),
+    _gauge("lanes_ready", "limits.lanes_ready", "Lanes that only wait for a worker."),
     _gauge("lanes_parked", "failures.parked_lanes", "Lanes parked behind a failure."),
     Metric(
         "drainer_lane_depth_max", "gauge", "Sub-messages waiting in the hottest lane.", _deepest
@@ -126,8 +175,8 @@ OF_STATUS = (
     _gauge("threads_late", "failures.late", "Timed-out sub-messages whose thread still runs."),
     _gauge("breaker_open", "failures.in_outage", "1 during an outage downstream."),
     _counter("outages", "failures.outages", "Outages in this run: openings of the breaker."),
-    _gauge("buffered_bytes", "buffered_bytes", "Memory of pending messages, estimated."),
-    _gauge("buffer_limit_bytes", "buffer_bytes", "Limit by --buffer."),
-    _gauge("plan_age_seconds", "plan_age_s", "Age of the offset plan."),
+    _gauge("buffered_bytes", "limits.buffered_bytes", "Memory of pending messages, estimated."),
+    _gauge("buffer_limit_bytes", "limits.buffer_bytes", "Limit by --buffer."),
+    _gauge("plan_age_seconds", "timing.plan_age_s", "Age of the offset plan."),
 )
 METRICS = (INFO, STATE, EXIT_CODE, STATUS_AGE, *OF_STATUS, LATENCY)

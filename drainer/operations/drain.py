@@ -153,7 +153,7 @@ def _drain(prepared: Prepared, held: HeldDrain) -> Summary:
         ends = {number: part.end for number, part in plan.partitions.items()}
         with suppress(DrainerError):  # all is done and committed, whatever becomes of this
             logs = cluster.log_bounds(plan.topic, ends, plan.isolation)
-            return replace(summary, held=held_back(plan.topic, logs, ends))
+            return replace(summary, open_transactions=held_back(plan.topic, logs, ends))
     return summary
 
 

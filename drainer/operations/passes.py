@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from drainer.engine.outcome import concluded, goes_on
 from drainer.engine.status import (
     CLASS_DONE,
     CLASS_WAITS,
     ClassStatus,
-    FailureStatus,
     Status,
     Summary,
 )
 from drainer.errors import ClassWaits, DrainerError, Interrupted, Refused, Signalled
-from drainer.model.latency import merge_latencies
 from drainer.model.listed import counted, listed
 from drainer.operations.engine import IN_PROCESS, Engine, HeldDrain, InProcess
 from drainer.operations.start import anew
@@ -49,11 +48,17 @@ def _in_passes(held: HeldDrain, engine: Engine, passes: list[Summary]) -> Summar
         if stops or not goes_on(summary.cause):
             return _together(passes)
         now = _next_pass(now, where, summary)
-        given_up = summary.failures.given_up  # in all passes
-        now = replace(now, observe=_after(passes, held.observe), given_up=given_up)
+        before = [each.last for each in passes]
+        now = replace(
+            now,
+            observe=partial(_observe_all, held.observe, before),
+            given_up=summary.last.failures.given_up,  # in all passes
+        )
         classes = now.plan.classes
         if classes.stops:
-            found = replace(_together(passes), classes=ClassStatus.of(now.plan))
+            found = _together(passes)
+            progress = replace(found.last.progress, classes=ClassStatus.of(now.plan))
+            found = replace(found, last=replace(found.last, progress=progress))
             if classes.left_over:
                 return _waits(found)
             return replace(found, status=CLASS_DONE)
@@ -68,7 +73,7 @@ def _waits(summary: Summary) -> Summary:
     waiting = [
         f"{counted(each.held, 'sub-message')} of {each.where}"
         + " (not all of it was read: a barrier, or too many that wait)" * each.cut
-        for each in summary.classes
+        for each in summary.last.progress.classes
         if each.held or each.cut
     ]
     cause = ClassWaits(
@@ -98,7 +103,7 @@ def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:
 def _next_pass(held: HeldDrain, where: str, summary: Summary) -> HeldDrain:
     """What comes after the pass of this class."""
     loaded, now = held.file.load(), held.runtime.now()
-    (found,) = (each for each in summary.classes if each.where == where)
+    (found,) = (each for each in summary.last.progress.classes if each.where == where)
     classes = loaded.plan.classes.with_ended(where, now, found.held, cut=found.cut)
     plan = anew(replace(loaded.plan, generation=loaded.last_generation, classes=classes), now)
     held.file.write(plan)
@@ -107,41 +112,12 @@ def _next_pass(held: HeldDrain, where: str, summary: Summary) -> HeldDrain:
     return replace(held, plan=plan, running=running)
 
 
-def _after(
-    passes: Sequence[Summary], observe: Callable[[Status], None]
-) -> Callable[[Status], None]:
-    before, before_s = tuple(passes), sum(each.elapsed_s for each in passes)
-
-    def observe_all(status: Status) -> None:
-        failures = _failures([*(each.failures for each in before), status.failures])
-        observe(replace(status, elapsed_s=before_s + status.elapsed_s, failures=failures))
-
-    return observe_all
-
-
-def _failures(each: Sequence[FailureStatus]) -> FailureStatus:
-    """What happened in all passes, and stands in the last."""
-    stands = {name: getattr(each[-1], name) for name in _OF_LAST}
-    return replace(FailureStatus.sum(each), **stands)
+def _observe_all(
+    observe: Callable[[Status], None], before: Sequence[Status], status: Status
+) -> None:
+    observe(Status.merge([*before, status]))
 
 
 def _together(passes: Sequence[Summary]) -> Summary:
-    """The account and the end are those of the last one; what happened is of all."""
-    last = passes[-1]
-    if len(passes) == 1:
-        return last
-    elapsed_s = sum(each.elapsed_s for each in passes)
-    done = sum(each.sub_messages_per_s * each.elapsed_s for each in passes)
-    return replace(
-        last,
-        elapsed_s=elapsed_s,
-        sub_messages_per_s=done / elapsed_s if elapsed_s else 0.0,
-        failures=_failures([each.failures for each in passes]),
-        latency=merge_latencies(each.latency for each in passes),
-    )
-
-
-_OF_LAST = (
-    *("waiting", "parked_lanes", "late", "in_outage"),
-    *("given_up", "dead_letter_topic", "rate"),
-)
+    """The end is that of the last one; what happened is of all."""
+    return replace(passes[-1], last=Status.merge([each.last for each in passes]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.engine.status import PartitionResult, Summary
+from drainer.engine.status import LimitStatus, PartitionResult, ProgressStatus, Status, Summary
 from drainer.errors import EXIT_DONE, PlanRefused
 from drainer.escape import command
 from drainer.kafka.backlog import (
@@ -30,7 +30,7 @@ from drainer.model.failures import FailureSettings
 from drainer.model.listed import listed
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan, PartitionPlan
-from drainer.model.progress import Counts, Progress
+from drainer.model.progress import Progress
 from drainer.model.rate_cap import CapCurve
 from drainer.model.redrive import RedriveSettings
 from drainer.model.rules import RuleSettings
@@ -198,20 +198,17 @@ def safe(
 
 def nothing_to_drain(prepared: Prepared) -> Summary:
     """The summary of an empty backlog: nothing was read, written or committed."""
+    plan = prepared.plan
     return Summary(
-        status="empty",
-        exit_code=EXIT_DONE,
-        elapsed_s=0.0,
-        messages=Counts(),
-        sub_messages=Counts(),
+        Status(plan.topic, plan.group, "", ProgressStatus(), LimitStatus()),
+        "empty",
+        EXIT_DONE,
         partitions={
             number: PartitionResult(part.start, part.end, part.end, part.committed)
-            for number, part in prepared.plan.partitions.items()
+            for number, part in plan.partitions.items()
         },
-        plan=None,
-        sub_messages_per_s=0.0,
-        left_alone=prepared.handler.left_alone,
-        held=prepared.action.held,
+        ignored_letters=prepared.handler.left_alone,
+        open_transactions=prepared.action.held,
     )
 
 

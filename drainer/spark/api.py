@@ -74,7 +74,7 @@ class Drained:
 
     def failures(self) -> DataFrame:
         """Errors of the handler in this run with their counts, the most frequent first."""
-        rows = list(self.summary.failures.errors)
+        rows = list(self.summary.last.failures.errors)
         return self.session.createDataFrame(rows, "error string, count bigint")
 
 

@@ -20,7 +20,7 @@ from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.limiter import auto_status
 from drainer.engine.loop import event_loop, spawn
 from drainer.engine.outcome import given_up_before, not_closed
-from drainer.engine.status import CapStatus, FailureStatus, Status, Summary
+from drainer.engine.status import CapStatus, FailureStatus, HealthStatus, Status, Summary
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled, both
 from drainer.model.concurrency import Concurrency
 from drainer.model.latency import Latency
@@ -364,9 +364,14 @@ class SparkDrain:
         status = self._monitor.status(plan, ahead=self._reader.reads)
         return replace(
             status,
-            trouble=self._reader.trouble or self._monitor.trouble or self._slots.trouble,
-            auto=None if self._loans.search is None else auto_status(self._loans.search),
-            read_cap=self._read_cap(status.elapsed_s),
+            limits=replace(
+                status.limits,
+                auto=None if self._loans.search is None else auto_status(self._loans.search),
+                read_cap=self._read_cap(status.timing.elapsed_s),
+            ),
+            health=HealthStatus(
+                self._reader.trouble or self._monitor.trouble or self._slots.trouble
+            ),
         )
 
     def sum_up(self, summary: Summary) -> Summary:
@@ -374,8 +379,7 @@ class SparkDrain:
             summary,
             engine="spark",
             engine_counts={"waves": self._monitor.waves, "tasks": self._monitor.tasks_most},
-            read_cap=self._read_cap(summary.elapsed_s),
-            left_alone=None if self._plan.redrive is None else self._work.left_alone,
+            ignored_letters=None if self._plan.redrive is None else self._work.left_alone,
         )
 
     def _read_cap(self, elapsed_s: float) -> CapStatus | None:

@@ -289,9 +289,11 @@ class _Teller:
         records.status = self.told
 
     def observe(self, status: Status) -> None:
-        if status.latency_recent and status.latency != (self._status and self._status.latency):
+        if status.timing.latency_recent and status.timing.latency != (
+            self._status and self._status.timing.latency
+        ):
             # A call has ended well since the last status, and took no longer than the longest.
-            began_s = self._observed_s - status.latency_recent.percentiles_s[-1]
+            began_s = self._observed_s - status.timing.latency_recent.percentiles_s[-1]
             self._began_s = max(self._began_s, began_s)
         self._observed_s = time.time()
         self._status = status
@@ -316,21 +318,21 @@ class _Teller:
             return None
         return TaskStatus(
             host=socket.gethostname(),
-            running=status.running,
-            lanes=status.lanes,
-            lanes_ready=status.lanes_ready,
-            hottest=tuple((repr(key)[:80], waiting) for key, waiting in status.hottest),
-            buffered_bytes=status.buffered_bytes,
-            trouble=status.trouble,
-            latency=status.latency,
-            latency_recent=status.latency_recent,
+            running=status.limits.running,
+            lanes=status.limits.lanes,
+            lanes_ready=status.limits.lanes_ready,
+            hottest=tuple((repr(key)[:80], waiting) for key, waiting in status.limits.hottest),
+            buffered_bytes=status.limits.buffered_bytes,
+            trouble=status.health.trouble,
+            latency=status.timing.latency,
+            latency_recent=status.timing.latency_recent,
             undecided=status.rules.undecided,
             why=status.rules.why,
             failures=replace(status.failures, errors=status.failures.errors[:10]),
             borrowed=self.borrowed(),
             began_s=self._began_s,
-            busy=status.workers_busy,
-            processor=status.processor,
+            busy=status.limits.workers_busy,
+            processor=status.limits.processor,
         )
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from drainer.engine.status import Metric, Row, Status
+from drainer.engine.status import Status
+from drainer.metrics.names import Metric, Row
 from drainer.model.codec import builtins
 from drainer.view import figures
 
@@ -32,11 +33,11 @@ class SparkStatus:
     def limit(self, status: Status) -> str | None:
         if self.stragglers:
             return f"the slowest tasks: the wave waits for {self._named}"
-        if status.lanes_ready > status.concurrency:
+        if status.limits.lanes_ready > status.limits.concurrency:
             return None
-        if status.running or status.lanes:
+        if status.limits.running or status.limits.lanes:
             return "order: few sub-keys of the wave are left, each one at a time"
-        capped = status.read_cap is not None and status.read_cap.binds
+        capped = status.limits.read_cap is not None and status.limits.read_cap.binds
         return None if capped else "reading: the tasks wait for their wave"
 
     @property

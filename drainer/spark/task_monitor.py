@@ -9,7 +9,15 @@ from typing import Any
 
 from drainer.core.remainder import Remainder, Sample
 from drainer.engine.meter import HOTTEST, Measures
-from drainer.engine.status import FailureStatus, Load, PartitionStatus, RuleStatus, Shown, Status
+from drainer.engine.status import (
+    FailureStatus,
+    LimitStatus,
+    Load,
+    PartitionStatus,
+    Repr,
+    RuleStatus,
+    Status,
+)
 from drainer.model.claims import ALL
 from drainer.model.latency import Latency, merge_latencies
 from drainer.model.plan import OffsetPlan
@@ -136,15 +144,24 @@ class TaskMonitor(Measures):
         loads = [e.last.processor for e in self._tasks.values() if e.last and not e.ended]
         subs, left = self._aggregation.sub_messages, self._remainder(plan)
         hottest = sorted(
-            ((Shown(text), waiting) for each in now for text, waiting in each.hottest),
+            ((Repr(text), waiting) for each in now for text, waiting in each.hottest),
             key=lambda each: -each[1],
         )
         return self._status(
             plan,
             left,
             starved=False,  # waves come one by one: how soon says little of how fast
-            running=sum(each.running for each in now),
-            hottest=tuple(hottest[:HOTTEST]),
+            limits=LimitStatus(
+                running=sum(each.running for each in now),
+                busy=sum(each.busy for each in now),
+                concurrency=self.concurrency,
+                lanes=sum(each.lanes for each in now),
+                lanes_ready=sum(each.lanes_ready for each in now),
+                hottest=tuple(hottest[:HOTTEST]),
+                buffered_bytes=sum(each.buffered_bytes for each in now),
+                buffer_bytes=self._buffer_bytes,
+                processor=Load(_mean(e.used for e in loads), _mean(e.waited for e in loads)),
+            ),
             partitions=tuple(
                 PartitionStatus(
                     partition=number,
@@ -159,13 +176,8 @@ class TaskMonitor(Measures):
                 )
                 for number, part in plan.partitions.items()
             ),
-            lanes=sum(each.lanes for each in now),
-            lanes_ready=sum(each.lanes_ready for each in now),
-            buffered_bytes=sum(each.buffered_bytes for each in now),
             latency_recent=merge_latencies(each.latency_recent for each in now),
             engine=self._spark(ahead=ahead),
-            busy=sum(each.busy for each in now),
-            processor=Load(_mean(e.used for e in loads), _mean(e.waited for e in loads)),
         )
 
     def _remainder(self, plan: OffsetPlan) -> Remainder:
@@ -231,14 +243,13 @@ class TaskMonitor(Measures):
         if task.last is None:
             return
         both = self._before, task.last
-        failures = FailureStatus.sum([each.failures for each in both])
         rules = _ruled(both)
         self._before = TaskStatus(
             latency=merge_latencies(each.latency for each in both),
             undecided=rules.undecided,
             why=rules.why,
             began_s=max(each.began_s for each in both),
-            failures=replace(failures, waiting=0, parked_lanes=0, late=0, in_outage=False),
+            failures=FailureStatus.sum([each.failures for each in both]).past,
         )
         task.last = None
 

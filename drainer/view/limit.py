@@ -18,9 +18,9 @@ class Limit(Enum):
 
     PAUSE = "the pause", "`drainer unpause` ends it"
     DOWNSTREAM = "the downstream: it fails, and drainer waits until it is back", ""
-    TROUBLE = "trouble: {0.trouble}", ""  # brokers away, a lock that is not confirmed
+    TROUBLE = "trouble: {0.health.trouble}", ""  # brokers away, a lock that is not confirmed
     PROCESSOR = (
-        "the processor: {each} uses {0.processor.used:.0%} of a core{waits}",
+        "the processor: {each} uses {0.limits.processor.used:.0%} of a core{waits}",
         "a cheaper `split` or `handle`, or {cores}; more concurrency does not help",
     )
     HOT_LANE = (
@@ -29,7 +29,7 @@ class Limit(Enum):
     )
     RATE = "--rate", "`drainer set PLAN rate=…` raises it"
     WRITE_CAP = "the brokers' limits: at most {write_cap} written", ""
-    BLOCKED = "the handler: it blocks the event loop at {0.blocked_by}", "await it there"
+    BLOCKED = "the handler: it blocks the event loop at {0.health.blocked_by}", "await it there"
     HANDLER = "the handler: every worker is busy", "{more_calls}"
     RETRIES = "retries: failed sub-messages wait for their next attempt", ""
     ENGINE = "{engine}", ""  # what only the engine knows
@@ -42,29 +42,36 @@ class Limit(Enum):
 
 def limit_of(status: Status) -> Limit:
     """What binds now: the first that holds. More calls at once help only where it is HANDLER."""
-    failures, workers, engine = status.failures, status.workers_busy, status.engine
-    busy = workers >= BUSY * status.concurrency
-    all_read = all(part.position >= part.end for part in status.partitions)
-    full = status.buffered_bytes >= AT_BUFFER * status.buffer_bytes
-    in_lane = max((waiting for _, waiting in status.hottest), default=0)
-    longest = bool(status.eta_s and status.lane_s and status.lane_s >= AT_LANE * status.eta_s)
-    alone = workers <= 2 and not status.lanes_ready and in_lane > 1
+    failures, workers, engine = status.failures, status.limits.workers_busy, status.engine
+    busy = workers >= BUSY * status.limits.concurrency
+    all_read = all(part.position >= part.end for part in status.progress.partitions)
+    full = status.limits.buffered_bytes >= AT_BUFFER * status.limits.buffer_bytes
+    in_lane = max((waiting for _, waiting in status.limits.hottest), default=0)
+    longest = bool(
+        status.progress.eta_s
+        and status.progress.lane_s
+        and status.progress.lane_s >= AT_LANE * status.progress.eta_s
+    )
+    alone = workers <= 2 and not status.limits.lanes_ready and in_lane > 1
     signs = {
-        Limit.PAUSE: status.paused is not None,
+        Limit.PAUSE: status.control.paused is not None,
         Limit.DOWNSTREAM: failures.in_outage,
-        Limit.TROUBLE: status.is_kept_waiting and not busy,
-        Limit.PROCESSOR: status.processor.used + status.processor.waited >= FULL,
+        Limit.TROUBLE: status.health.is_kept_waiting and not busy,
+        Limit.PROCESSOR: status.limits.processor.used + status.limits.processor.waited >= FULL,
         Limit.HOT_LANE: longest or ((all_read or full) and alone),
-        Limit.RATE: failures.rate is not None and status.rate_now >= AT_RATE * failures.rate,
-        Limit.WRITE_CAP: busy and status.write_cap is not None and status.write_cap.binds,
-        Limit.BLOCKED: busy and status.is_blocked,
+        Limit.RATE: failures.rate is not None
+        and status.progress.rate_now >= AT_RATE * failures.rate,
+        Limit.WRITE_CAP: busy
+        and status.limits.write_cap is not None
+        and status.limits.write_cap.binds,
+        Limit.BLOCKED: busy and status.health.is_blocked,
         Limit.HANDLER: busy,
-        Limit.RETRIES: failures.waiting >= max(1, status.concurrency - workers),
+        Limit.RETRIES: failures.waiting >= max(1, status.limits.concurrency - workers),
         Limit.ENGINE: engine is not None and engine.limit(status) is not None,
-        Limit.STARTS: status.lanes_ready > status.concurrency,
+        Limit.STARTS: status.limits.lanes_ready > status.limits.concurrency,
         Limit.TAIL: all_read,
         Limit.ORDER: full,
-        Limit.READ_CAP: status.read_cap is not None and status.read_cap.binds,
+        Limit.READ_CAP: status.limits.read_cap is not None and status.limits.read_cap.binds,
     }
     return next((limit for limit, holds in signs.items() if holds), Limit.READING)
 
@@ -80,11 +87,11 @@ def advice(status: Status) -> str:
 
 
 def _in_words(text: str, status: Status) -> str:
-    (key, waiting), auto = next(iter(status.hottest), ("", 0)), status.auto
+    (key, waiting), auto = next(iter(status.limits.hottest), ("", 0)), status.limits.auto
     more_calls = "`drainer set PLAN concurrency=…`, if the downstream can take more"
     if auto is not None:  # it raises it by itself, up to its most
         more_calls = more_calls.replace("…", "auto:…") if auto.limit == auto.most else ""
-    here, waited = status.engine is None, status.processor.waited
+    here, waited = status.engine is None, status.limits.processor.waited
     return text.format(
         status,
         each="drainer" if here else "each task",
@@ -93,7 +100,7 @@ def _in_words(text: str, status: Status) -> str:
         machine="this machine" if here else "the executors",
         engine=None if status.engine is None else status.engine.limit(status),
         lane=f"{figures.sub_key(key, SHOWN)}, where {figures.count(waiting)}",
-        read_cap=status.read_cap and figures.cap(status.read_cap),
-        write_cap=status.write_cap and figures.cap(status.write_cap),
+        read_cap=status.limits.read_cap and figures.cap(status.limits.read_cap),
+        write_cap=status.limits.write_cap and figures.cap(status.limits.write_cap),
         more_calls=more_calls,
     )

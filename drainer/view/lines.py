@@ -7,7 +7,7 @@ from dataclasses import replace
 from heapq import nsmallest
 from typing import Self
 
-from drainer.engine.status import Status
+from drainer.engine.status import Status, fields_of
 from drainer.model.codec import builtins
 from drainer.view import figures
 from drainer.view.limit import limit, limit_of
@@ -47,15 +47,15 @@ class LineView:
         if not self._terminal.is_ready:
             return
         if self._due_s is None:
-            fields = {"plan_path": status.plan_path, "concurrency": status.concurrency}
+            fields = {"plan_path": status.plan_path, "concurrency": status.limits.concurrency}
             who = {"topic": status.topic, "group": status.group}
             self._terminal.event(logging.INFO, "begin", start_line(status), **who, **fields)
-            self._due_s = status.elapsed_s + INTERVAL_S
-        new, self._asked = status.asked_total - self._asked, status.asked_total
-        for event in status.asked[-new:] if new else ():
+            self._due_s = status.timing.elapsed_s + INTERVAL_S
+        new, self._asked = status.control.changes_total - self._asked, status.control.changes_total
+        for event in status.control.changes[-new:] if new else ():
             self._terminal.event(logging.INFO, event.what, asked_words(event), **event.as_json())
         self._warn(status)
-        if status.elapsed_s >= self._due_s:
+        if status.timing.elapsed_s >= self._due_s:
             self._say(status)
 
     def _warn(self, status: Status) -> None:
@@ -65,7 +65,7 @@ class LineView:
                 self._warned.add(known)
                 self._terminal.event(logging.WARNING, event, text)
         over = {known for known in self._warned if known[0] == "trouble"}
-        if status.trouble is None and over:
+        if status.health.trouble is None and over:
             self._warned -= over
             self._terminal.event(logging.INFO, "trouble_over", "trouble over")
 
@@ -73,16 +73,16 @@ class LineView:
         line = status_line(status)
         self._terminal.event(logging.INFO, "progress", line, **status_fields(status))
         self._said = status
-        self._due_s = status.elapsed_s + INTERVAL_S
+        self._due_s = status.timing.elapsed_s + INTERVAL_S
 
 
 def start_line(status: Status) -> str:
     """What is drained, once."""
-    total = figures.count(sum(part.end - part.start for part in status.partitions))
-    parts = figures.counted(len(status.partitions), "partition")
-    concurrency = figures.count(status.concurrency)
-    if status.auto is not None:
-        concurrency = f"auto, {figures.count(status.auto.most)} at most"
+    total = figures.count(sum(part.end - part.start for part in status.progress.partitions))
+    parts = figures.counted(len(status.progress.partitions), "partition")
+    concurrency = figures.count(status.limits.concurrency)
+    if status.limits.auto is not None:
+        concurrency = f"auto, {figures.count(status.limits.auto.most)} at most"
     return (
         f"draining {status.topic} for group {status.group}: ~{total} messages in {parts},"
         f" concurrency {concurrency}, plan {status.plan_path}"
@@ -92,46 +92,58 @@ def start_line(status: Status) -> str:
 def status_line(status: Status) -> str:
     """``12s  41.2%  eta 3m 20s  messages 1,234,567 of ~3,000,000 done  …``."""
     words = [
-        figures.duration(status.elapsed_s),
-        figures.percent(share_finished(status.partitions)),
+        figures.duration(status.timing.elapsed_s),
+        figures.percent(share_finished(status.progress.partitions)),
     ]
-    if not all(part.complete for part in status.partitions):
-        words.append(f"eta {figures.duration(status.eta_s)}")
-        if status.stopping is None:
+    if not all(part.complete for part in status.progress.partitions):
+        words.append(f"eta {figures.duration(status.progress.eta_s)}")
+        if status.control.stopping is None:
             words.append(f"limited by {limit(status)}")
     for each in facts(status):
         note = f" ({each.note})" if each.note else ""
         words.append(f"{each.label} {each.value}{note}")
-    if status.paused is not None:
+    if status.control.paused is not None:
         words.append("paused")
-    if status.trouble is not None:
+    if status.health.trouble is not None:
         words.append("in trouble")  # a line of its own said which
     committed = [
-        f"{part.partition}:{figures.offset(part.committed)}" for part in status.partitions[:_SHOWN]
+        f"{part.partition}:{figures.offset(part.committed)}"
+        for part in status.progress.partitions[:_SHOWN]
     ]
-    if (more := len(status.partitions) - len(committed)) > 0:
+    if (more := len(status.progress.partitions) - len(committed)) > 0:
         committed.append(f"+{more} more")
     words.append(f"committed {' '.join(committed) or 'none'}")
     return "  ".join(words)
 
 
 def status_fields(status: Status) -> dict[str, object]:
-    """The same for a log collector, of bounded size; of latencies only the recent ones."""
-    bounded = replace(
-        status,
-        partitions=tuple(nsmallest(_SHOWN, status.partitions, lambda p: p.watermark - p.end)),
-        hottest=tuple((figures.sub_key(key, 60), waiting) for key, waiting in status.hottest),
-        failures=replace(status.failures, errors=status.failures.errors[:_ERRORS_LOGGED]),
-        latency=None,
-        latency_recent=None,
-        engine=None,
-    )
-    found, latency = builtins(bounded), status.latency_recent
-    found["limited_by"] = limit_of(status).name.lower()
+    """The fields of all sections for a log collector, of bounded size; of latencies only the recent
+    ones."""
+    progress, limits, latency = status.progress, status.limits, status.timing.latency_recent
+    errors = status.failures.errors[:_ERRORS_LOGGED]
+    found = fields_of(status)
+    for section in ("progress", "limits", "timing", "health", "control"):
+        found |= fields_of(found.pop(section))
+    found |= {
+        "partitions": nsmallest(_SHOWN, progress.partitions, lambda p: p.watermark - p.end),
+        "hottest": [(figures.sub_key(key, 60), waiting) for key, waiting in limits.hottest],
+        "failures": replace(status.failures, errors=errors),
+        "latency_recent": latency and {name: getattr(latency, name) for name in _LATENCY},
+        "engine": None if status.engine is None else status.engine.as_json(),
+        "asked": found.pop("changes"),
+        "asked_total": found.pop("changes_total"),
+        "limited_by": limit_of(status).name.lower(),
+    }
     del found["latency"]
-    if latency is not None:
-        names = ("mean_s", "p50_s", "p95_s", "p99_s")
-        found["latency_recent"] = {name: getattr(latency, name) for name in names}
-    if status.engine is not None:
-        found["engine"] = status.engine.as_json()
-    return found
+    return builtins(dict.fromkeys(_ORDER) | found)
+
+
+_LATENCY = ("mean_s", "p50_s", "p95_s", "p99_s")
+_ORDER = (
+    *("topic", "group", "elapsed_s", "messages", "sub_messages", "rate_now", "rate_average"),
+    *("eta_s", "running", "concurrency", "lanes", "lanes_ready", "hottest", "buffered_bytes"),
+    *("buffer_bytes", "plan_path", "partitions", "plan_age_s", "stopping", "failures", "trouble"),
+    *("blocked_by", "latency_recent", "auto", "rules", "deadline", "engine", "read_cap"),
+    *("write_cap", "paused", "asked", "asked_total", "lane_s", "classes", "busy", "processor"),
+    *("is_blocked", "is_kept_waiting", "limited_by"),
+)

@@ -230,25 +230,29 @@ def lay_out(status: Status, width: int, height: int) -> list[Pieces]:
     lines += [[(f"! {text}", tone)] for text, tone in beside_verdict(status)]
     lines += [pieces(each) for each in causes(status)]
     plan = Field("plan", status.plan_path)
-    asked = map(asked_words, reversed(status.asked[-ASKED_SHOWN:]))
+    asked = map(asked_words, reversed(status.control.changes[-ASKED_SHOWN:]))
     changes = (Field("asked", text) for text in asked)
     lines += [[], *map(pieces, (*facts(status), *changes, plan))]
     room = height - len(lines) - 3  # a blank, a heading and "and N more"
-    if status.partitions and room > 0:
-        lines += [[], *_partitions(status.partitions, width, min(room, PARTITIONS_SHOWN))]
+    if status.progress.partitions and room > 0:
+        lines += [[], *_partitions(status.progress.partitions, width, min(room, PARTITIONS_SHOWN))]
     return lines[:height]
 
 
 def _title(status: Status, width: int) -> Pieces:
     left = f"Draining {status.topic} for group {status.group}"
-    right = f"{figures.duration(status.elapsed_s)} so far"
+    right = f"{figures.duration(status.timing.elapsed_s)} so far"
     gap = max(2, width - len(right))
     return [(f"{set_cell_size(left, gap - 2)}  ", Tone.STRONG), (right, Tone.QUIET)]
 
 
 def _total(status: Status, width: int) -> Pieces:
-    share = share_finished(status.partitions)
-    left = "no estimate yet" if status.eta_s is None else f"{figures.duration(status.eta_s)} left"
+    share = share_finished(status.progress.partitions)
+    left = (
+        "no estimate yet"
+        if status.progress.eta_s is None
+        else f"{figures.duration(status.progress.eta_s)} left"
+    )
     text = f"  {figures.percent(share):>6}  {'done' if share >= 1 else left:>15}"
     return [*_bar(share, width - len(text)), (text, Tone.STRONG)]
 

@@ -58,10 +58,10 @@ class LivePage:
 
 def now_page(status: Status, history: History, now: datetime) -> Page:
     """As of its last status; ``now`` has the zone to tell it in."""
-    begun = now - timedelta(seconds=status.elapsed_s)
-    asked = (Line(asked_words(each)) for each in reversed(status.asked))
+    begun = now - timedelta(seconds=status.timing.elapsed_s)
+    asked = (Line(asked_words(each)) for each in reversed(status.control.changes))
     errors = (Line(f"{figures.count(n)} x {kind}") for kind, n in status.failures.errors)
-    share = figures.percent(share_finished(status.partitions))
+    share = figures.percent(share_finished(status.progress.partitions))
     return Page(
         verdict(status),
         (
@@ -70,7 +70,7 @@ def now_page(status: Status, history: History, now: datetime) -> Page:
             section("Partitions", _partitions(status)),
             section("What failed", errors),
             section("Requests", asked),
-            section("How it goes", plots(history, begun, status.latency)),
+            section("How it goes", plots(history, begun, status.timing.latency)),
             section("Outages and pauses", troubles(history, begun)),
             section("Deepest lanes", deepest_lanes(history)),
         ),
@@ -82,7 +82,9 @@ def now_page(status: Status, history: History, now: datetime) -> Page:
 
 
 def _partitions(status: Status) -> Table | None:
-    parts = sorted(status.partitions, key=lambda part: finished(part) + part.start - part.end)
+    parts = sorted(
+        status.progress.partitions, key=lambda part: finished(part) + part.start - part.end
+    )
     rows: list[tuple[str | Cell, ...]] = [
         (*partition_cells(part), Cell("", bar=share_finished((part,)))) for part in parts
     ]

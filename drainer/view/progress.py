@@ -35,15 +35,15 @@ def share_finished(partitions: Iterable[PartitionStatus]) -> float:
 
 def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
     """What can't wait: the name of the event, its text and its tone."""
-    if status.trouble is not None:
-        yield "trouble", f"trouble: {status.trouble}", Tone.WARN
-    if status.blocked_by is not None:
-        yield "blocked", blocking_warning(status.blocked_by), Tone.WARN
-    if status.deadline is not None and status.deadline.missed:
-        warning = f"the drain will miss its deadline, {deadline_words(status.deadline)}"
+    if status.health.trouble is not None:
+        yield "trouble", f"trouble: {status.health.trouble}", Tone.WARN
+    if status.health.blocked_by is not None:
+        yield "blocked", blocking_warning(status.health.blocked_by), Tone.WARN
+    if status.progress.deadline is not None and status.progress.deadline.missed:
+        warning = f"the drain will miss its deadline, {deadline_words(status.progress.deadline)}"
         yield "deadline", f"{warning}; limited by {limit(status)}", Tone.BAD
-    if status.stopping is not None:
-        yield "stopping", f"stopping: {status.stopping}", Tone.WARN
+    if status.control.stopping is not None:
+        yield "stopping", f"stopping: {status.control.stopping}", Tone.WARN
 
 
 def blocking_warning(place: str) -> str:
@@ -60,15 +60,15 @@ def asked_words(event: Event) -> str:
 
 def verdict(status: Status) -> Line:
     """Whether it will be done in time, first of all."""
-    left, known = figures.duration(status.eta_s), status.eta_s is not None
-    if all(part.complete for part in status.partitions):
+    left, known = figures.duration(status.progress.eta_s), status.progress.eta_s is not None
+    if all(part.complete for part in status.progress.partitions):
         return Line("All drained", Tone.GOOD, OK)
-    if status.stopping is not None:
-        return Line(f"Stopping: {status.stopping}", Tone.WARN, STOPPED)
-    if status.paused is not None:
-        calls = figures.counted(status.running, "call")
-        return Line(f"P{str(status.paused)[1:]}; {calls} in flight", Tone.WARN, STOPPED)
-    deadline, turn = status.deadline, status.turn
+    if status.control.stopping is not None:
+        return Line(f"Stopping: {status.control.stopping}", Tone.WARN, STOPPED)
+    if status.control.paused is not None:
+        calls = figures.counted(status.limits.running, "call")
+        return Line(f"P{str(status.control.paused)[1:]}; {calls} in flight", Tone.WARN, STOPPED)
+    deadline, turn = status.progress.deadline, status.progress.turn
     if deadline is None or deadline.margin_s is None:
         words = f"{left} left" if known else "No estimate yet"
         if turn is not None and turn.eta_s is not None:
@@ -92,13 +92,13 @@ def beside_verdict(status: Status) -> Iterator[tuple[str, Tone]]:
 
 def causes(status: Status) -> Iterator[Field]:
     """What limits it, what can be done, and what a kill would cost: in that order."""
-    ending = share_finished(status.partitions) >= 1 or status.stopping is not None
+    ending = share_finished(status.progress.partitions) >= 1 or status.control.stopping is not None
     if not ending:
         yield Field("limited by", limit(status))
         if found := advice(status):
             yield Field("to do", found)
-    calls = figures.counted(status.running, "call")
-    saved = f"plan saved {figures.duration(status.plan_age_s)} ago"
+    calls = figures.counted(status.limits.running, "call")
+    saved = f"plan saved {figures.duration(status.timing.plan_age_s)} ago"
     yield Field("safe", f"{saved}; a kill now repeats {calls} in flight")
 
 
@@ -106,12 +106,12 @@ def facts(status: Status) -> Iterator[Field]:
     """How far it is, how fast, and what keeps it from being faster."""
     count = figures.count
     yield from class_times(status)
-    messages = sum(part.messages_finished for part in status.partitions)
-    total = sum(part.end - part.start for part in status.partitions)
+    messages = sum(part.messages_finished for part in status.progress.partitions)
+    total = sum(part.end - part.start for part in status.progress.partitions)
     passed = f"{count(messages)} of ~{count(total)}"
     searched = f"searched {passed} for messages to drain first"
-    yield Field("messages", f"{passed} done" if status.turn is None else searched)
-    subs = status.sub_messages
+    yield Field("messages", f"{passed} done" if status.progress.turn is None else searched)
+    subs = status.progress.sub_messages
     told = figures.tally(
         *((subs.skipped, "skipped"), (subs.failed, "failed"), (subs.dead, "dead")),
         (subs.unsplit, "of these messages that split rejected"),
@@ -122,36 +122,44 @@ def facts(status: Status) -> Iterator[Field]:
     if failed := failure_words(status.failures):
         often = "".join(f"{count(times)} x {kind}" for kind, times in status.failures.errors[:1])
         yield Field("failures", failed, often, Tone.WARN)
-    now, average = figures.rate(status.rate_now), figures.rate(status.rate_average)
+    now, average = (
+        figures.rate(status.progress.rate_now),
+        figures.rate(status.progress.rate_average),
+    )
     yield Field("speed", f"{now} sub-messages/s", f"average {average}")
     if status.engine is not None:
         for label, value in status.engine.facts:
             yield Field(label, value)
     yield Field(
         "workers",
-        f"{count(status.workers_busy)} of {count(status.concurrency)} busy",
-        f"{count(status.lanes_ready)} of {count(status.lanes)} lanes wait for one",
+        f"{count(status.limits.workers_busy)} of {count(status.limits.concurrency)} busy",
+        f"{count(status.limits.lanes_ready)} of {count(status.limits.lanes)} lanes wait for one",
     )
-    if status.auto is not None:
-        yield Field("concurrency", f"{count(status.auto.limit)} (auto, {status.auto.why})")
-    if status.latency_recent is not None:
-        yield Field("latency", figures.latency(status.latency_recent), "of the last 10s")
-    if status.deadline is not None:
-        tone = Tone.BAD if status.deadline.late else Tone.PLAIN
-        yield Field("deadline", deadline_words(status.deadline), tone=tone)
+    if status.limits.auto is not None:
+        yield Field(
+            "concurrency", f"{count(status.limits.auto.limit)} (auto, {status.limits.auto.why})"
+        )
+    if status.timing.latency_recent is not None:
+        yield Field("latency", figures.latency(status.timing.latency_recent), "of the last 10s")
+    if status.progress.deadline is not None:
+        tone = Tone.BAD if status.progress.deadline.late else Tone.PLAIN
+        yield Field("deadline", deadline_words(status.progress.deadline), tone=tone)
     hottest = ", ".join(
         f"{figures.sub_key(key, 18)} {count(waiting)}"
-        for key, waiting in status.hottest[:_HOTTEST_SHOWN]
+        for key, waiting in status.limits.hottest[:_HOTTEST_SHOWN]
     )
     if hottest:
         yield Field("hottest lanes", hottest)
-    buffered, buffer = figures.size(status.buffered_bytes), figures.size(status.buffer_bytes)
+    buffered, buffer = (
+        figures.size(status.limits.buffered_bytes),
+        figures.size(status.limits.buffer_bytes),
+    )
     yield Field("buffer", f"{buffered} of {buffer}")
 
 
 def class_times(status: Status) -> Iterator[Field]:
     """When each class is drained, and when all is."""
-    for number, each in enumerate(status.classes):
+    for number, each in enumerate(status.progress.classes):
         done = f"{figures.count(each.sub_messages.finished)} done"
         if each.left is not None:
             total = figures.count(each.sub_messages.finished + each.left)
@@ -164,8 +172,8 @@ def class_times(status: Status) -> Iterator[Field]:
             done += f"; {figures.count(each.held)} wait for the rest"
         where = figures.shorten(each.where, LANE_SHOWN)
         yield Field("then" if number else "first", where, done)
-    if status.classes and status.eta_s is not None:
-        yield Field("all", f"by {_time_in(status.eta_s)}")
+    if status.progress.classes and status.progress.eta_s is not None:
+        yield Field("all", f"by {_time_in(status.progress.eta_s)}")
 
 
 def _time_in(seconds: float) -> str:

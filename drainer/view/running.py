@@ -28,10 +28,10 @@ def state_of(found: Found) -> str:
     if status is None:
         return "silent" if found.age_s > SILENT_S else "starting"
     signs = (
-        (status.stopping is not None, "stopping"),
+        (status.control.stopping is not None, "stopping"),
         (found.age_s > SILENT_S, "silent"),
-        (status.paused is not None, "paused"),
-        (status.in_trouble, "in trouble"),
+        (status.control.paused is not None, "paused"),
+        (status.health.in_trouble, "in trouble"),
     )
     return next((state for holds, state in signs if holds), "draining")
 
@@ -66,7 +66,7 @@ def found_line(found: Found) -> str:
     words = [f"{about.topic} for {about.group}", state_of(found)]
     if status is not None:
         words += [_done(found), f"{_left(found)} left"]
-        words.append(f"{figures.rate(status.rate_now)} sub-messages/s")
+        words.append(f"{figures.rate(status.progress.rate_now)} sub-messages/s")
     return "  ".join(words)
 
 
@@ -79,12 +79,12 @@ def found_as_json(found: Found) -> dict[str, Any]:
         "state": state_of(found),
         "done": _share(found),
         "resume": _resume(found),
-        "left_s": found_at("eta_s"),
-        "rate_now": found_at("rate_now"),
-        "in_flight": found_at("running"),
-        "concurrency": found_at("concurrency"),
-        "paused": None if (paused := found_at("paused")) is None else paused.as_json(),
-        "trouble": found_at("trouble"),
+        "left_s": found_at("progress.eta_s"),
+        "rate_now": found_at("progress.rate_now"),
+        "in_flight": found_at("limits.running"),
+        "concurrency": found_at("limits.concurrency"),
+        "paused": None if (paused := found_at("control.paused")) is None else paused.as_json(),
+        "trouble": found_at("health.trouble"),
         "age_s": found.age_s,
     }
 
@@ -116,7 +116,7 @@ def _share(found: Found) -> float | None:
         parts = found.left.partitions
         total = sum(part.end - part.start for part in parts.values())
         return 1 - sum(map(found.left.to_go, parts)) / total
-    return None if found.status is None else share_finished(found.status.partitions)
+    return None if found.status is None else share_finished(found.status.progress.partitions)
 
 
 def _resume(found: Found) -> str | None:
@@ -125,7 +125,7 @@ def _resume(found: Found) -> str | None:
 
 def _left(found: Found) -> str:
     status = found.status
-    return "-" if status is None else figures.duration(status.eta_s)
+    return "-" if status is None else figures.duration(status.progress.eta_s)
 
 
 def _short(plan: str) -> str:

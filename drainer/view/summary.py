@@ -77,11 +77,12 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
     It may be read in another folder than that of the command, so the plan is named in full.
     """
     if summary.plan is not None:
-        summary = replace(summary, plan=str(absolute(parse_place(summary.plan))))
-    begun = ended - timedelta(seconds=summary.elapsed_s)
+        path = str(absolute(parse_place(summary.plan)))
+        summary = replace(summary, last=replace(summary.last, plan_path=path))
+    begun = ended - timedelta(seconds=summary.last.timing.elapsed_s)
     page = summary_page(summary)
     what = "Drain" if action.plan.redrive is None else "Redrive"
-    drawn = plots(history, begun, summary.latency)
+    drawn = plots(history, begun, summary.last.timing.latency)
     run = section(
         "What was run",
         (Line(warning, Tone.WARN, WARN) for warning in action.warnings),
@@ -99,7 +100,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
             section("Deepest lanes", deepest_lanes(history)),
             run,
         ),
-        times=(begun, ended) if summary.elapsed_s else (ended,),
+        times=(begun, ended) if summary.last.timing.elapsed_s else (ended,),
     )
 
 
@@ -111,18 +112,21 @@ def summary_page(summary: Summary) -> Page:
         "What happened",
         _classes(summary),
         _engine(summary),
-        rule_lines(summary.rules),
-        undecided_lines(summary.rules),
+        rule_lines(summary.last.rules),
+        undecided_lines(summary.last.rules),
         _failures(summary),
         _undelivered(summary),
         None
-        if summary.blocked_by is None
-        else Line(blocking_warning(summary.blocked_by), Tone.WARN, WARN),
+        if summary.last.health.blocked_by is None
+        else Line(blocking_warning(summary.last.health.blocked_by), Tone.WARN, WARN),
     )
     if summary.status == "empty":
         return Page(head, (happened, stands), data=summary.as_json(), event="summary")
     # The account is of all runs of a drain, these are of the last one.
-    took, pace = figures.duration(summary.elapsed_s), figures.rate(summary.sub_messages_per_s)
+    took, pace = (
+        figures.duration(summary.last.timing.elapsed_s),
+        figures.rate(summary.last.progress.rate_average),
+    )
     run = f"  this run took {took}, at {pace} sub-messages/s"
     ways = [] if summary.resume is None else [_resume(summary.resume, summary.resuming)]
     ways += [] if summary.undo is None else [Field("undo", summary.undo)]
@@ -135,12 +139,16 @@ def summary_page(summary: Summary) -> Page:
             section(
                 "Its plan",
                 None
-                if summary.deadline is None
-                else Field("deadline", deadline_words(summary.deadline)),
+                if summary.last.progress.deadline is None
+                else Field("deadline", deadline_words(summary.last.progress.deadline)),
                 None if summary.plan is None else Field("plan", summary.plan),
                 None
-                if summary.latency is None
-                else Field("latency", figures.latency(summary.latency), "of handle, in this run"),
+                if summary.last.timing.latency is None
+                else Field(
+                    "latency",
+                    figures.latency(summary.last.timing.latency),
+                    "of handle, in this run",
+                ),
             ),
         ),
         details=(Line(run, Tone.QUIET),),
@@ -181,7 +189,7 @@ def account(messages: Counts, sub_messages: Counts) -> Section:
 
 def _classes(summary: Summary) -> Iterator[Field]:
     """What was drained before the rest, and when."""
-    for number, each in enumerate(summary.classes):
+    for number, each in enumerate(summary.last.progress.classes):
         done = f"{figures.count(each.sub_messages.finished)} done"
         done += "" if each.ended is None else f" by {clock(each.ended)}"
         if each.held:
@@ -197,17 +205,20 @@ def _engine(summary: Summary) -> Iterator[Field]:
     if summary.engine_counts:
         counts = (f"{name} {figures.count(n)}" for name, n in summary.engine_counts.items())
         yield Field("engine", summary.engine.capitalize(), ", ".join(counts))
-    if (auto := summary.auto) is not None:
+    if (auto := summary.last.limits.auto) is not None:
         found = figures.count(auto.limit if auto.settled is None else auto.settled)
         yield Field("concurrency", f"auto, {found} at the end", auto.why)
-    for what, cap in (("read", summary.read_cap), ("written", summary.write_cap)):
+    for what, cap in (
+        ("read", summary.last.limits.read_cap),
+        ("written", summary.last.limits.write_cap),
+    ):
         if cap is not None and cap.average_per_s:
             went = f"{figures.rate(cap.average_per_s)} messages/s {what}, of {figures.cap(cap)}"
-            yield Field("limits", went, "this limited the run" if cap.held else "")
+            yield Field("limits", went, "this limited the run" if cap.binding else "")
 
 
 def _failures(summary: Summary) -> Iterator[Item | None]:
-    failures = summary.failures
+    failures = summary.last.failures
     errors = [f"{figures.count(times)} x {kind}" for kind, times in failures.errors]
     if words := failure_words(failures):
         yield Field("failures", words, "in this run", lines=few(errors, ERRORS_SHOWN))
@@ -225,7 +236,7 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
             why = "in this run: drainer may not read the topic"
             yield Field("maybe twice", figures.counted(doubled, "letter"), why, lines=lines)
         yield Field("dead letters", f"drainer dead list {option}")
-        if summary.left_alone is None:
+        if summary.ignored_letters is None:
             handler = "…" if summary.handler is None else shlex.quote(summary.handler)
             yield Field("redrive", f"drainer redrive {option} --handler {handler}")
 
@@ -246,16 +257,16 @@ def parked_field(parked: ParkedLanes, note: str = "") -> Field | None:
 
 def _undelivered(summary: Summary) -> Iterator[Field]:
     # What is in no account.
-    if alone := summary.left_alone:
+    if alone := summary.ignored_letters:
         ranked = sorted(alone.items(), key=lambda item: (-item[1], item[0]))
         lines = tuple(f"{figures.count(n)} {_LEFT.get(why, f'x {why}')}" for why, n in ranked)
         records = figures.counted(sum(alone.values()), "record")
         yield Field("left alone", records, "another redrive can take them", lines=lines)
     if summary.lost:
         yield Field("lost", name_lost(summary.lost), "retention deleted them unread")
-    if summary.held:
-        held = figures.counted(sum(each.offsets for each in summary.held), "offset")
-        lines = few([str(each) for each in summary.held], ERRORS_SHOWN)
+    if summary.open_transactions:
+        held = figures.counted(sum(each.offsets for each in summary.open_transactions), "offset")
+        lines = few([str(each) for each in summary.open_transactions], ERRORS_SHOWN)
         behind = f"{held} behind an open transaction"
         yield Field("held back", behind, "not part of this drain", lines=lines)
 
@@ -283,7 +294,7 @@ def _headline(summary: Summary) -> Line:
         case "empty":
             return Line("Nothing to drain", Tone.GOOD, OK, ": the backlog is empty")
         case "done":
-            verb = "Drained" if summary.left_alone is None else "Redriven"
+            verb = "Drained" if summary.ignored_letters is None else "Redriven"
             messages = figures.counted(summary.messages.finished, "message")
             subs = figures.counted(summary.sub_messages.finished, "sub-message")
             done = f": {messages}, {subs}"
@@ -293,7 +304,7 @@ def _headline(summary: Summary) -> Line:
                 return Line(f"{verb}, {_shortcomings(summary)}", Tone.WARN, WARN, done)
             return Line(verb, Tone.GOOD, OK, done)
         case "class-done" | "class-waits":
-            finished = sum(each.sub_messages.finished for each in summary.classes)
+            finished = sum(each.sub_messages.finished for each in summary.last.progress.classes)
             done = f": {figures.counted(finished, 'sub-message')}{_to_go(summary)} for a resume"
             part, tone, mark = ("", Tone.GOOD, OK)
             if summary.cause is not None:
@@ -301,7 +312,7 @@ def _headline(summary: Summary) -> Line:
             return Line(f"Drained {part}what you asked for", tone, mark, done)
         case "interrupted":
             how = "Stopped as asked" if isinstance(summary.cause, Signalled) else "Interrupted"
-            left = _to_go(summary, "message", summary.eta_s)
+            left = _to_go(summary, "message", summary.last.progress.eta_s)
             lost = "" if summary.lost else ". Nothing lost"
             return Line(how, Tone.WARN, STOPPED, f"{lost}{left}")
         case other:

@@ -112,7 +112,7 @@ def main() -> None:
         for workload in wanted:
             for engine in given.engine or ENGINES:
                 moments = _drain(settings, Path(folder), workload, engine, given.seconds)
-                good &= _print(engine, workload.name, moments, lambda status: status.eta_s)
+                good &= _print(engine, workload.name, moments, lambda status: status.progress.eta_s)
                 # Of a class that a barrier cuts short nobody knows how much there is until then.
                 while not workload.barrier_every and (where := _turn(moments)) is not None:
                     own = [each for each in moments if _turn([each]) == where]
@@ -158,12 +158,12 @@ def _watched(plan: Path, process: subprocess.Popen[bytes]) -> Iterator[Moment]:
 
 
 def _turn(moments: Sequence[Moment]) -> str | None:
-    turn = moments[0].status.turn if moments else None
+    turn = moments[0].status.progress.turn if moments else None
     return None if turn is None else turn.where
 
 
 def _eta_of_class(status: Status) -> float | None:
-    return None if status.turn is None else status.turn.eta_s
+    return None if status.progress.turn is None else status.progress.turn.eta_s
 
 
 def _print(

@@ -23,7 +23,7 @@ from drainer.control.place import folders, make_folder, socket_name
 from drainer.control.server import ControlServer
 from drainer.control.wire import About, Answer, Question, decode_status, encode_status
 from drainer.engine.control import Control, Pause, Stop
-from drainer.engine.status import DeadlineStatus, Paused, Shown
+from drainer.engine.status import DeadlineStatus, Paused, Repr
 from drainer.errors import DrainerError, Interrupted, Refused, UsageError
 from drainer.model.codec import encode
 from drainer.model.event import Event, EventKind
@@ -93,8 +93,8 @@ def test_a_status_is_shown_there_as_it_is_here(server: ControlServer, folder: Pa
         3,
         hottest=odd,
         paused=Paused(EVENT, samples.ENDED.isoformat()),
-        asked=(EVENT,),
-        asked_total=1,
+        changes=(EVENT,),
+        changes_total=1,
         deadline=deadline,
         auto=samples.AUTO,
     )
@@ -102,12 +102,12 @@ def test_a_status_is_shown_there_as_it_is_here(server: ControlServer, folder: Pa
         server.observe(status)
         [found] = here(folder)
         assert found.status is not None
-        shown = changed(status, hottest=tuple((Shown(repr(k)), n) for k, n in status.hottest))
+        shown = changed(status, hottest=tuple((Repr(repr(k)), n) for k, n in status.limits.hottest))
         assert lay_out(found.status, 200, 60) == lay_out(shown, 200, 60)
         assert found.pid == os.getpid()
         assert found_as_json(found)["state"] == state_of(found)
         assert "orders" in str(running_page([found]))
-    assert decode_status(encode_status(rich)).asked == (EVENT,)
+    assert decode_status(encode_status(rich)).control.changes == (EVENT,)
 
 
 def test_who_says_nothing_or_nonsense_is_listed_and_holds_up_nobody(
@@ -146,7 +146,7 @@ def test_who_says_nothing_or_nonsense_is_listed_and_holds_up_nobody(
 def an_answer(about: dict[str, str], part: dict[str, int]) -> bytes:
     answer = json.loads(encode(Answer(about=ABOUT, status=encode_status(a_status()))))
     answer["about"] |= about
-    answer["status"]["partitions"][0] |= part
+    answer["status"]["progress"]["partitions"][0] |= part
     return json.dumps(answer).encode() + b"\n"
 
 
@@ -279,7 +279,7 @@ def test_another_user_s_drain_hands_root_no_command_to_copy(theirs: Path) -> Non
         answers = client.watch(PLAN, Question("watch"), NOBODY)
         server.observe(a_status())
         next(answers)
-        server.end(a_summary(plan="x; rm -rf ~", status="halted", exit_code=5))
+        server.end(a_summary(plan_path="x; rm -rf ~", status="halted", exit_code=5))
         server.__exit__()
         [ended] = [each.ended for each in answers if each.ended]
     assert (ended["status"], ended["resume"]) == ("halted", None)

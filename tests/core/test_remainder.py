@@ -123,7 +123,7 @@ def test_after_a_class_the_time_left_is_that_of_the_rest() -> None:
     _, rest = first_then_rest()
     ended_s = rest.now_s
     for at_s, status in rest.statuses[4:-1]:
-        assert status.eta_s == pytest.approx(ended_s - at_s, rel=0.05, abs=0.5)
+        assert status.progress.eta_s == pytest.approx(ended_s - at_s, rel=0.05, abs=0.5)
 
 
 def test_the_time_left_of_all_has_what_the_other_engine_takes_to_start() -> None:
@@ -135,26 +135,26 @@ def test_the_time_left_of_all_has_what_the_other_engine_takes_to_start() -> None
     at_once, later = (
         with_class(status, plan, dispatcher, WHERE, None, pause_s) for pause_s in (0.0, 10.0)
     )
-    assert at_once.eta_s is not None
-    assert later.eta_s == at_once.eta_s + 10.0
-    assert later.turn == at_once.turn
+    assert at_once.progress.eta_s is not None
+    assert later.progress.eta_s == at_once.progress.eta_s + 10.0
+    assert later.progress.turn == at_once.progress.turn
 
 
 def test_while_a_class_is_drained_the_time_left_is_its_own_and_that_of_all() -> None:
     first, rest = first_then_rest()
     for at_s, status in first.statuses[4:-1]:
-        assert status.turn is not None
-        assert status.turn.eta_s == pytest.approx(first.now_s - at_s, rel=0.05, abs=0.5)
-        assert status.eta_s == pytest.approx(rest.now_s - at_s, rel=0.05, abs=0.5)
-        done = status.turn.sub_messages.done
-        assert done + (status.turn.left or 0) == MESSAGES * OF_CLASS
+        assert status.progress.turn is not None
+        assert status.progress.turn.eta_s == pytest.approx(first.now_s - at_s, rel=0.05, abs=0.5)
+        assert status.progress.eta_s == pytest.approx(rest.now_s - at_s, rel=0.05, abs=0.5)
+        done = status.progress.turn.sub_messages.done
+        assert done + (status.progress.turn.left or 0) == MESSAGES * OF_CLASS
 
 
 def test_progress_rises_through_the_passes_and_counts_what_a_class_has_done() -> None:
     first, rest = first_then_rest()
-    shares = [share_finished(status.partitions) for _, status in first.statuses[1:]]
+    shares = [share_finished(status.progress.partitions) for _, status in first.statuses[1:]]
     assert shares[-1] == pytest.approx(OF_CLASS / FAN_OUT)
-    shares += [share_finished(status.partitions) for _, status in rest.statuses[1:]]
+    shares += [share_finished(status.progress.partitions) for _, status in rest.statuses[1:]]
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
 
@@ -164,9 +164,9 @@ def test_only_a_class_takes_no_longer_than_it() -> None:
     run = Run(plan, FirstDispatcher(plan, WHERE, None, 2**20))
     run.go_on()
     for _, status in run.statuses:
-        assert status.turn is not None
-        assert status.eta_s == status.turn.eta_s
-    assert share_finished(run.statuses[-2][1].partitions) > 0.9
+        assert status.progress.turn is not None
+        assert status.progress.eta_s == status.progress.turn.eta_s
+    assert share_finished(run.statuses[-2][1].progress.partitions) > 0.9
 
 
 def test_behind_a_barrier_the_rest_has_the_class_too() -> None:
@@ -208,7 +208,7 @@ def test_what_rules_take_out_takes_no_time() -> None:
     run = Run(plan, rest_of(plan, RuleFilter(rules)))
     run.go_on()
     for at_s, status in run.statuses[4:-1]:
-        assert status.eta_s == pytest.approx(run.now_s - at_s, rel=0.05, abs=0.5)
+        assert status.progress.eta_s == pytest.approx(run.now_s - at_s, rel=0.05, abs=0.5)
 
 
 def test_holes_count_as_often_as_they_came() -> None:

@@ -20,7 +20,7 @@ def watched(left_s: float, *moments: tuple[float, float | None]) -> list[Deadlin
         watch.judge(a_status(elapsed_s=elapsed_s, eta_s=eta_s), deadline, NOW)
         for elapsed_s, eta_s in moments
     ]
-    return [status.deadline for status in seen if status.deadline is not None]
+    return [status.progress.deadline for status in seen if status.progress.deadline is not None]
 
 
 @pytest.mark.parametrize(

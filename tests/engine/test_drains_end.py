@@ -46,7 +46,7 @@ def test_threads_that_never_return_halt_the_drain_when_none_is_left(tmp_path: Pa
 
     assert summary.exit_code == 5
     assert "all handler threads are blocked" in (summary.error or "")
-    assert summary.failures.late == 1
+    assert summary.last.failures.late == 1
     assert summary.conserved
 
 

@@ -22,7 +22,7 @@ def test_a_drain_ends_that_gives_its_workers_nothing(
     given = handler()
     summary = rehearsal.drain(given)
     assert summary.exit_code == 0
-    assert summary.rules.skipped_by == {"all": 1000}
+    assert summary.last.rules.skipped_by == {"all": 1000}
     assert summary.sub_messages.skipped == 1000
     assert rehearsal.group.committed == {0: 503}
     assert rehearsal.file.load().plan.ruled.skipped_by == {"all": 1000}

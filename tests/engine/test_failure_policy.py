@@ -91,9 +91,9 @@ def test_what_is_given_up_without_another_attempt_is_not_counted_as_retried(
     handler = handler_of(OnTheLoop, poison(13, 57))
     summary = rehearsal.drain(handler)
     assert summary.sub_messages.dead == 2
-    assert summary.failures.retries == summary.failures.failures - 2
+    assert summary.last.failures.retries == summary.last.failures.failures - 2
     assert handler.account.began.count((0, 13, 0)) + handler.account.began.count((0, 57, 0)) == (
-        summary.failures.failures
+        summary.last.failures.failures
     )
     assert seen == sorted(seen), "a counter that falls"
 
@@ -114,7 +114,7 @@ def test_sub_messages_that_failed_and_their_attempts_are_counted_apart(
             raise ValueError(f"no document {sub.message.offset}-{attempts[offset]}")
         return 0.0
 
-    failures = rehearsal.drain(handler_of(kind, act)).failures
+    failures = rehearsal.drain(handler_of(kind, act)).last.failures
     assert (failures.failed_sub_messages, failures.failures, failures.retries) == (2, 6, 7)
     assert failures.errors == (("ValueError: no document …", 6),)
 
@@ -188,7 +188,7 @@ def test_a_handler_may_skip_ask_for_later_and_halt(kind: Kind, tmp_path: Path) -
     assert summary.exit_code == 5
     assert "wrong database" in (summary.error or "")
     assert (summary.sub_messages.skipped, summary.sub_messages.failed) == (1, 0)
-    assert summary.rules.skipped_for == {"an old \\ud800 format": 1}
+    assert summary.last.rules.skipped_for == {"an old \\ud800 format": 1}
     assert handler.account.failed.count((0, 4, 0)) == 5
     assert (0, 4, 0) in handler.account.finished
     assert handler.account.failed.count((0, 94, 0)) == 1
@@ -216,7 +216,7 @@ def test_a_thread_that_takes_too_long_keeps_its_lane_and_others_go_on(tmp_path: 
     rehearsal.observe = observe
     summary = rehearsal.drain(handler)
 
-    assert summary.failures.timeouts == 1
+    assert summary.last.failures.timeouts == 1
     assert not handler.account.breaches
     assert (0, 13, 0) in handler.account.finished, "it was let finish"
 
@@ -227,7 +227,7 @@ def test_a_thread_that_returns_while_the_drain_ends_is_waited_for(tmp_path: Path
     rehearsal.source_options = {"during_stop": let_go.set}
     summary = rehearsal.drain(staying_at(93, let_go))  # the last of its lane
 
-    assert (summary.exit_code, summary.failures.timeouts) == (0, 1)
+    assert (summary.exit_code, summary.last.failures.timeouts) == (0, 1)
     assert rehearsal.group.committed == {0: 100}
 
 
@@ -240,7 +240,7 @@ def test_a_thread_that_never_returns_ends_the_drain_when_all_else_is_done(tmp_pa
 
     assert summary.exit_code == 5
     assert "threads" in (summary.error or "")
-    assert summary.failures.late == 1
+    assert summary.last.failures.late == 1
     assert rehearsal.places - rehearsal.finished_by_the_plan() == places(*range(13, 100, 10))
     assert summary.conserved
 
@@ -328,9 +328,9 @@ def test_letters_that_may_be_there_twice_are_dead_and_listed(tmp_path: Path) -> 
     summary = rehearsal.drain(handler_of(OnTheLoop, poison(*bad)))
 
     assert (summary.exit_code, summary.sub_messages.dead) == (6, 25)
-    assert summary.failures.doubled_letters == 25
-    assert len(summary.failures.doubled_first) == DOUBLED_MOST
-    assert set(summary.failures.doubled_first) <= {f"orders/0/{offset}[0]" for offset in bad}
+    assert summary.last.failures.doubled_letters == 25
+    assert len(summary.last.failures.doubled_first) == DOUBLED_MOST
+    assert set(summary.last.failures.doubled_first) <= {f"orders/0/{offset}[0]" for offset in bad}
     assert summary.as_json()["doubled_letters"] == 25
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from builders import a_status, counts
+from builders import a_status, changed, counts
 from drainer.engine.history import (
     HOTTEST_MOST,
     TROUBLES_MOST,
@@ -21,7 +20,7 @@ from drainer.engine.status import RuleStatus, Status
 
 def at(elapsed_s: float, done: int = 0, **changes: object) -> Status:
     found = a_status(elapsed_s=elapsed_s, sub_messages=counts(done=done))
-    return replace(found, **changes)  # type: ignore[arg-type]
+    return changed(found, **changes)
 
 
 def lengths(stretches: tuple[Interval, ...] | list[Interval]) -> list[float]:

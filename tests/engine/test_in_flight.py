@@ -87,7 +87,7 @@ def test_what_waits_for_a_thread_is_not_in_the_handler(tmp_path: Path) -> None:
         tmp_path,
         in_lanes(400),
         LocalSettings(concurrency=4),
-        observe=lambda status: seen.append(status.running),
+        observe=lambda status: seen.append(status.limits.running),
     )
     assert rehearsal.drain(OnThreads(_sleep)).exit_code == 0
     assert max(seen) == 4

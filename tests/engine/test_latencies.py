@@ -141,14 +141,14 @@ def test_a_drain_tells_the_latency_of_attempts_that_returned(tmp_path: Path) -> 
 
     summary = rehearsal.drain(OnTheLoop(sleep))
 
-    assert summary.failures.failures == 1
-    assert summary.latency is not None
-    assert summary.latency.count == 61  # and not the one that failed
-    assert summary.latency.percentiles_s[0] >= 0.009
-    assert summary.latency.percentiles_s[100] >= 0.029
-    assert rehearsal.statuses[-1].latency == summary.latency
-    assert rehearsal.file.load().plan.latency == summary.latency
-    assert summary.as_json()["latency"] == summary.latency.as_json()
+    assert summary.last.failures.failures == 1
+    assert summary.last.timing.latency is not None
+    assert summary.last.timing.latency.count == 61  # and not the one that failed
+    assert summary.last.timing.latency.percentiles_s[0] >= 0.009
+    assert summary.last.timing.latency.percentiles_s[100] >= 0.029
+    assert rehearsal.statuses[-1].timing.latency == summary.last.timing.latency
+    assert rehearsal.file.load().plan.latency == summary.last.timing.latency
+    assert summary.as_json()["latency"] == summary.last.timing.latency.as_json()
 
 
 def test_an_attempt_that_was_cancelled_for_its_time_has_no_latency(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_an_attempt_that_was_cancelled_for_its_time_has_no_latency(tmp_path: Pat
 
     summary = rehearsal.drain(OnTheLoop(hang))
 
-    assert summary.failures.timeouts == 1
-    assert summary.latency is not None
-    assert summary.latency.count == 3
-    assert summary.latency.percentiles_s[100] < 0.05
+    assert summary.last.failures.timeouts == 1
+    assert summary.last.timing.latency is not None
+    assert summary.last.timing.latency.count == 3
+    assert summary.last.timing.latency.percentiles_s[100] < 0.05

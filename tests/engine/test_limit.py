@@ -41,7 +41,7 @@ def test_what_threads_compute_is_measured(tmp_path: Path) -> None:
     begun_s, spent_s = time.monotonic(), time.process_time()
     seen = drained(Rehearsal(tmp_path, in_lanes(400), AT_ONCE), handler_of(OnThreads, compute))
     share = (time.process_time() - spent_s) / (time.monotonic() - begun_s)
-    assert max(status.processor.used for status in seen) > share / 2
+    assert max(status.limits.processor.used for status in seen) > share / 2
     assert share > 0
 
 
@@ -56,8 +56,8 @@ def test_while_the_lock_is_not_confirmed_nothing_else_is_the_limit(tmp_path: Pat
     lapsed: list[Status] = []
 
     def lapse(status: Status) -> None:
-        rehearsal.lock.sure_until_s = -inf if status.running and len(lapsed) < 2 else inf
-        if status.is_kept_waiting:
+        rehearsal.lock.sure_until_s = -inf if status.limits.running and len(lapsed) < 2 else inf
+        if status.health.is_kept_waiting:
             lapsed.append(status)
 
     rehearsal = Rehearsal(tmp_path, in_lanes(600), AT_ONCE, observe=lapse)

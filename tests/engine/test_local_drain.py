@@ -73,7 +73,7 @@ def test_all_that_a_finish_makes_ready_starts_at_once(
 
     summary = rehearsal.drain(handler)
 
-    assert (summary.exit_code, summary.failures.failures) == (0, 0)
+    assert (summary.exit_code, summary.last.failures.failures) == (0, 0)
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -135,7 +135,7 @@ def test_the_status_shows_the_drain_as_it_stands(
 
     def look(status: object) -> None:
         latest = rehearsal.statuses[-1]
-        if latest.running == 2 and latest.sub_messages.pending == 4:
+        if latest.limits.running == 2 and latest.progress.sub_messages.pending == 4:
             seen.set()
 
     async def wait_until_seen(sub: SubMessage) -> None:
@@ -144,12 +144,16 @@ def test_the_status_shows_the_drain_as_it_stands(
     rehearsal.observe = look
     rehearsal.drain(OnTheLoop(wait_until_seen))
 
-    held = next(s for s in rehearsal.statuses if s.running == 2)
-    assert (held.lanes, held.lanes_ready) == (2, 0)
-    assert (held.messages.pending, held.sub_messages.pending) == (2, 4)
-    assert (held.partitions[0].watermark, held.partitions[0].end) == (0, 3)
-    assert 0 < held.buffered_bytes < held.buffer_bytes
+    held = next(s for s in rehearsal.statuses if s.limits.running == 2)
+    assert (held.limits.lanes, held.limits.lanes_ready) == (2, 0)
+    assert (held.progress.messages.pending, held.progress.sub_messages.pending) == (2, 4)
+    assert (held.progress.partitions[0].watermark, held.progress.partitions[0].end) == (0, 3)
+    assert 0 < held.limits.buffered_bytes < held.limits.buffer_bytes
     last = rehearsal.statuses[-1]
-    assert (last.running, last.messages.done, last.sub_messages.done) == (0, 2, 4)
-    assert last.partitions[0].complete
-    assert last.partitions[0].committed == 3
+    assert (last.limits.running, last.progress.messages.done, last.progress.sub_messages.done) == (
+        0,
+        2,
+        4,
+    )
+    assert last.progress.partitions[0].complete
+    assert last.progress.partitions[0].committed == 3

@@ -75,9 +75,9 @@ def test_a_commit_without_an_answer_is_waited_out_and_shown(
     shown, settled = asyncio.Event(), asyncio.Event()
 
     def look(status: Status) -> None:
-        if status.trouble == "no answer from broker 1":
+        if status.health.trouble == "no answer from broker 1":
             shown.set()
-        elif shown.is_set() and status.partitions[0].committed is not None:
+        elif shown.is_set() and status.progress.partitions[0].committed is not None:
             settled.set()
 
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, observe=look)
@@ -89,7 +89,7 @@ def test_a_commit_without_an_answer_is_waited_out_and_shown(
 
     assert summary.exit_code == 0
     assert rehearsal.group.committed == FINISHED
-    assert rehearsal.statuses[-1].trouble is None
+    assert rehearsal.statuses[-1].health.trouble is None
 
 
 def test_a_delayed_last_commit_is_tried_again_until_it_is_settled(
@@ -223,7 +223,7 @@ def test_no_call_begins_once_the_lease_is_over_whatever_was_handed_out(
     assert over[1] - over[0] < 4, "but what was just beginning"
     assert summary.exit_code == 0
     assert summary.sub_messages.done == len(rehearsal.places)
-    assert summary.failures.failures == 0
+    assert summary.last.failures.failures == 0
     assert attempts == {1}, "what did not begin was no attempt"
 
 
@@ -344,7 +344,7 @@ def test_an_outage_without_retries_gives_nothing_up(kind: Kind, lanes: int, tmp_
     summary = rehearsal.drain(handler)
 
     assert summary.exit_code == 0
-    assert summary.failures.outages == (lanes > 1), "one lane that fails may be bad itself"
+    assert summary.last.failures.outages == (lanes > 1), "one lane that fails may be bad itself"
     assert rehearsal.letters.written == []
     assert rehearsal.finished_by_the_plan() == rehearsal.places
     assert rehearsal.group.committed == FINISHED
@@ -406,7 +406,7 @@ def test_an_error_in_the_view_ends_the_drain_loudly_with_the_plan_saved(
     monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
 
     def break_down(status: Status) -> None:
-        if status.sub_messages.done:
+        if status.progress.sub_messages.done:
             raise ZeroDivisionError("in the view")
 
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, LocalSettings(concurrency=2), observe=break_down)

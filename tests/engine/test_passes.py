@@ -57,11 +57,11 @@ def test_the_plan_tells_of_each_pass_and_the_status_of_all(tmp_path: Path) -> No
     assert (summary.status, summary.exit_code) == ("done", EXIT_DONE)
     assert handler.calls == {"open": 2, "close": 2}
     assert [event.what for event in summary.history] == [EventKind.ENDED, EventKind.ENDED]
-    elapsed = [status.elapsed_s for status in rehearsal.statuses]
+    elapsed = [status.timing.elapsed_s for status in rehearsal.statuses]
     assert elapsed == sorted(elapsed)
-    first = [status for status in rehearsal.statuses if status.turn]
-    assert all(status.messages.finished == 0 for status in first), "none is by then"
-    assert summary.classes[0].sub_messages.done == 20
+    first = [status for status in rehearsal.statuses if status.progress.turn]
+    assert all(status.progress.messages.finished == 0 for status in first), "none is by then"
+    assert summary.last.progress.classes[0].sub_messages.done == 20
 
 
 @pytest.mark.parametrize("asks", ["signal", "stop"])
@@ -118,7 +118,7 @@ def test_only_a_class_of_which_some_has_to_wait_is_not_done(tmp_path: Path) -> N
     handler = OnTheLoop()
     summary = rehearsal.drain(handler, "'c1' in keys or 'c2' in keys", only=True)
     assert (summary.status, summary.exit_code) == ("class-waits", EXIT_CLASS_WAITS)
-    assert [each.held for each in summary.classes] == [2]
+    assert [each.held for each in summary.last.progress.classes] == [2]
     assert "2 sub-messages of 'c1' in keys" in str(summary.error)
     assert summary.resume is not None
     rehearsal.resumes_exactly(handler)
@@ -137,7 +137,7 @@ def test_a_class_that_fills_the_buffer_with_what_waits_says_so(tmp_path: Path) -
     summary = rehearsal.drain(handler, "'chot' in keys or key == 'c1'", only=True)
     assert summary.exit_code == EXIT_CLASS_WAITS
     assert "not all of it was read" in str(summary.error)
-    assert summary.classes[0].cut
+    assert summary.last.progress.classes[0].cut
     again = OnTheLoop()
     assert rehearsal.drain(again).exit_code == EXIT_DONE
     assert sorted({*handler.account.began, *again.account.began}) == sorted(rehearsal.places)

@@ -174,8 +174,8 @@ def test_auto_goes_back_to_the_search_and_the_maximum_that_the_drain_began_with(
         assert person.sets(concurrency=builtins(Concurrency.auto())) == ("concurrency 3 → auto:40",)
 
     assert drained(rehearsal, takes(OnTheLoop, 0.002), by_hand_and_back).exit_code == 0
-    assert rehearsal.statuses[-1].auto is not None
-    assert rehearsal.statuses[-1].auto.most == 40
+    assert rehearsal.statuses[-1].limits.auto is not None
+    assert rehearsal.statuses[-1].limits.auto.most == 40
 
 
 @both_kinds
@@ -290,7 +290,7 @@ def test_a_timeout_is_set_for_calls_that_hang(kind: Kind, tmp_path: Path) -> Non
         go_on.set()
 
     summary = drained(rehearsal, handler, have_a_timeout)
-    assert summary.failures.timeouts == 1
+    assert summary.last.failures.timeouts == 1
     assert summary.exit_code == (6 if kind is OnTheLoop else 0)
 
 
@@ -309,7 +309,7 @@ def test_without_a_breaker_an_outage_is_no_longer_waited_out(tmp_path: Path) -> 
         assert person.sets(breaker=False, max_failures="none")
 
     summary = drained(rehearsal, handler, give_up)
-    assert {each.eta_s for each in rehearsal.statuses if each.failures.in_outage} == {None}
+    assert {each.progress.eta_s for each in rehearsal.statuses if each.failures.in_outage} == {None}
     assert summary.sub_messages.failed == 200
     assert summary.exit_code == 6
 

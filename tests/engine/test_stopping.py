@@ -105,7 +105,7 @@ def test_two_signals_stop_at_once_and_the_journal_has_the_rest(
     monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
 
     def again(status: Status) -> None:
-        if status.stopping is not None and not rehearsal.statuses[-2].stopping:
+        if status.control.stopping is not None and not rehearsal.statuses[-2].control.stopping:
             interrupt()
 
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, UNWRITTEN, observe=again)
@@ -114,7 +114,7 @@ def test_two_signals_stop_at_once_and_the_journal_has_the_rest(
     summary = rehearsal.drain(handler)
 
     assert summary.exit_code == 4
-    assert summary.elapsed_s < 5
+    assert summary.last.timing.elapsed_s < 5
     assert "SIGINT" in (summary.error or "")
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
     rehearsal.resumes_exactly(handler)
@@ -279,7 +279,7 @@ def test_a_sighup_beside_another_signal_is_not_asking_twice(
     async def step(sub: SubMessage) -> None:
         if place_of(sub) == AT:
             interrupt(first)
-            while rehearsal.statuses[-1].stopping is None:
+            while rehearsal.statuses[-1].control.stopping is None:
                 await tick()
             interrupt(second)
             await asyncio.sleep(0.1)

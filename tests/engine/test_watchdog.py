@@ -12,15 +12,14 @@ from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, in_lanes
 
 import drainer
 from drainer.engine import watchdog
-from drainer.engine.status import Summary
 from drainer.message import SubMessage
 from drainer.model.settings import LocalSettings
 
 
-def drained(handler: OnTheLoop | OnThreads, folder: Path, count: int) -> Summary:
-    """Of ``count`` sub-messages with keys of their own."""
+def blocked_by(handler: OnTheLoop | OnThreads, folder: Path, count: int) -> str | None:
+    """The line that blocked the event loop, in a drain of ``count`` sub-messages and keys."""
     rehearsal = Rehearsal(folder, in_lanes(count), LocalSettings(concurrency=100))
-    return rehearsal.drain(handler)
+    return rehearsal.drain(handler).last.health.blocked_by
 
 
 @pytest.mark.parametrize("file", [__file__, f"{Path(drainer.__file__).parent}_acme/handler.py"])
@@ -34,7 +33,7 @@ def test_an_async_handler_that_blocks_is_named_with_its_line(
     names: dict[str, Any] = {}
     exec(compile(source, file, "exec"), names)
 
-    assert drained(OnTheLoop(names["fetch"]), tmp_path, 10).blocked_by == f"{file}:3 in fetch"
+    assert blocked_by(OnTheLoop(names["fetch"]), tmp_path, 10) == f"{file}:3 in fetch"
 
 
 def test_one_that_waits_and_one_that_computes_are_not_named(tmp_path: Path) -> None:
@@ -47,8 +46,8 @@ def test_one_that_waits_and_one_that_computes_are_not_named(tmp_path: Path) -> N
 
     for number, step in enumerate((wait, compute)):
         (tmp_path / str(number)).mkdir()
-        assert drained(OnTheLoop(step), tmp_path / str(number), 500).blocked_by is None
+        assert blocked_by(OnTheLoop(step), tmp_path / str(number), 500) is None
 
 
 def test_one_that_blocks_on_threads_is_not_named(tmp_path: Path) -> None:
-    assert drained(OnThreads(lambda sub: time.sleep(0.3)), tmp_path, 500).blocked_by is None
+    assert blocked_by(OnThreads(lambda sub: time.sleep(0.3)), tmp_path, 500) is None

@@ -102,16 +102,16 @@ def test_values_are_those_of_the_status() -> None:
 
     assert scraped.value("drainer_state", state="running") == 1
     assert scraped.value("drainer_status_age_seconds") == 1.5
-    for part in BUSY.partitions:
+    for part in BUSY.progress.partitions:
         number = str(part.partition)
         assert scraped.value("drainer_watermark_offset", partition=number) == part.watermark
         assert (
             scraped.value("drainer_backlog_offsets", partition=number) == part.end - part.watermark
         )
     for outcome in ("done", "dead", "skipped"):
-        told = getattr(BUSY.sub_messages, outcome)
+        told = getattr(BUSY.progress.sub_messages, outcome)
         assert scraped.value("drainer_sub_messages_total", outcome=outcome) == told
-    assert scraped.value("drainer_in_flight") == BUSY.running
+    assert scraped.value("drainer_in_flight") == BUSY.limits.running
     assert scraped.value("drainer_lane_depth_max") == 12_345
     assert scraped.value("drainer_handler_latency_seconds", quantile="0.95") == 0.095
     assert scraped.value("drainer_handler_latency_seconds_count") == 1_000
@@ -145,7 +145,7 @@ def test_each_state_is_told_and_no_text_of_an_error() -> None:
     scraped.collector.end(a_summary(status="halted", exit_code=5))
     assert state() == ["halted"]
     assert scraped.value("drainer_exit_code") == 5
-    assert scraped.value("drainer_in_flight") == BUSY.running
+    assert scraped.value("drainer_in_flight") == BUSY.limits.running
 
 
 def test_what_only_rises_never_falls() -> None:

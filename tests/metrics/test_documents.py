@@ -11,8 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from drainer.cli.metrics import app
-from drainer.engine.status import Metric
-from drainer.metrics.names import METRICS
+from drainer.metrics.names import METRICS, Metric
 from drainer.spark.status import METRICS as SPARKS
 
 DOCS = Path(__file__).parents[2] / "docs"

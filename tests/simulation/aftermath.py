@@ -51,7 +51,9 @@ class Aftermath:
         it, world = self._it, self._world
         done = summary is not None and summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS)
         if summary is not None:
-            world.tally["waits for the rest"] += sum(each.held for each in summary.classes)
+            world.tally["waits for the rest"] += sum(
+                each.held for each in summary.last.progress.classes
+            )
             if summary.status == CLASS_DONE:
                 done = False
                 world.tally["only a class"] += 1
@@ -103,7 +105,7 @@ class Aftermath:
             may_end.add(Interrupted)  # when something went wrong after that
         if self._broker.letters_lost:
             may_end.add(DeadLetterNotWritten)
-        if any(each.ended and (each.held or each.cut) for each in summary.classes):
+        if any(each.ended and (each.held or each.cut) for each in summary.last.progress.classes):
             may_end.add(ClassWaits)  # only that class was asked for, and some of it waits
         gave_up = self._account.counted() & {Outcome.DEAD, Outcome.FAILED}
         done = EXIT_DEAD_LETTERS if gave_up else EXIT_DONE
@@ -111,7 +113,7 @@ class Aftermath:
         insist((summary.cause is None) == (code == done), f"exit {code}, {summary.error}")
         if isinstance(summary.cause, RecordsDeleted):
             insist(
-                not summary.messages.pending or summary.failures.parked_lanes,
+                not summary.messages.pending or summary.last.failures.parked_lanes,
                 f"{summary.messages.pending} messages were read and are left",
             )
 

@@ -244,8 +244,9 @@ class Simulation:
         sub_message_bytes = SUB_MESSAGE_BYTES + 2 * LANE_BYTES + 2 * SMALL_BYTES
         message_bytes = self.backlog.size_most + MESSAGE_BYTES + SUBS_MOST * sub_message_bytes
         insist(
-            status.buffered_bytes <= buffer_bytes // 2 + message_bytes,
-            f"{status.buffered_bytes} bytes are pending, of {buffer_bytes} and {message_bytes}",
+            status.limits.buffered_bytes <= buffer_bytes // 2 + message_bytes,
+            f"{status.limits.buffered_bytes} bytes are pending,"
+            f" of {buffer_bytes} and {message_bytes}",
         )
 
     def _each_turn(self) -> None:

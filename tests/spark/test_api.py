@@ -30,7 +30,7 @@ class Interrupting:
     def __exit__(self, *_: object) -> None: ...
 
     def update(self, status: Status) -> None:
-        if status.sub_messages.done and not self.interrupted:
+        if status.progress.sub_messages.done and not self.interrupted:
             self.interrupted = True
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 

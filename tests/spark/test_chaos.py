@@ -84,7 +84,7 @@ def test_lanes_that_a_stop_leaves_are_not_parked(story: Story) -> None:
         stopped = story.run(concurrency=2, wait_ms="20")
 
     assert stopped.sub_messages.pending
-    assert (stopped.parked.total, stopped.failures.parked_lanes) == (0, 0)
+    assert (stopped.parked.total, stopped.last.failures.parked_lanes) == (0, 0)
 
 
 def test_a_stop_waits_for_what_is_in_flight_and_more_tasks_go_on(

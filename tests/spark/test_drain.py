@@ -91,7 +91,7 @@ def test_dead_letters_and_skipped_ones_are_counted_as_in_one_process(story: Stor
     assert summary.messages.dead == len(set(dead))
     assert summary.messages.skipped == len(set(skipped) - set(dead))
     assert summary.messages.done == 200 - len(set(dead) | set(skipped))
-    assert summary.failures.failures == 2 * len(dead)
+    assert summary.last.failures.failures == 2 * len(dead)
     story.insist_on_order()
 
 

@@ -70,6 +70,6 @@ def test_the_concurrency_that_all_tasks_can_use_is_found(story: Story) -> None:
         summary = story.run(concurrency=Concurrency.auto(1_000), port=str(port))
 
     assert summary.exit_code == 0
-    assert summary.auto is not None
-    assert summary.auto.settled is not None
-    assert 0.7 * SLOTS <= summary.auto.settled <= 1.5 * SLOTS, summary.auto
+    assert summary.last.limits.auto is not None
+    assert summary.last.limits.auto.settled is not None
+    assert 0.7 * SLOTS <= summary.last.limits.auto.settled <= 1.5 * SLOTS, summary.last.limits.auto

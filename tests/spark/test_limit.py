@@ -44,8 +44,8 @@ def test_the_limit_counts_on_from_wave_to_wave(story: Story) -> None:
     assert summary.engine_counts["waves"] > 2
     insist_on_limit(story, 9)
     over = sum(max(0, count - 9) for count in there(story).values())
-    assert summary.rules is not None
-    assert summary.rules.skipped_by == {LIMIT: over}
+    assert summary.last.rules is not None
+    assert summary.last.rules.skipped_by == {LIMIT: over}
     assert summary.sub_messages.skipped == over
     assert story.plan.ruled.asked_by == {}
     assert states(story.folder) == []

@@ -37,7 +37,7 @@ def test_letters_are_redriven_in_order_and_those_left_alone_stay(story: Story) -
     assert (chosen.exit_code, chosen.cause) == (EXIT_DEAD_LETTERS, None)
     assert (messages.read, messages.done, messages.dead, messages.pending) == (61, 30, 10, 20)
     assert messages.skipped == 1
-    assert chosen.left_alone == {"not asked for": 20}
+    assert chosen.ignored_letters == {"not asked for": 20}
     assert chosen.engine_counts["waves"] > 1
     assert {line["keys"][0] for line in story.lines if line["what"] == "begin"} == {
         *("k0", "k1", "k2", "k3")
@@ -48,7 +48,7 @@ def test_letters_are_redriven_in_order_and_those_left_alone_stay(story: Story) -
 
     rest = story.redrive(tasks=None)
 
-    assert (rest.exit_code, rest.messages.pending, rest.left_alone) == (0, 0, {})
+    assert (rest.exit_code, rest.messages.pending, rest.ignored_letters) == (0, 0, {})
     ended = story.places("end")
     assert len(ended) == len(set(ended)) == LETTERS
     assert story.plan.complete

@@ -47,7 +47,7 @@ def test_an_address_stays_whole() -> None:
 
 
 def test_what_binds_is_said_in_spark_s_words() -> None:
-    late = replace(on_spark(8), running=100)
+    late = changed(on_spark(8), running=100)
     assert limit(late) == "the slowest tasks: the wave waits for 7.0 on worker-1"
     calm = a_status(engine=replace(samples.on_spark(8), stragglers=()))
     assert limit(calm) == "the handler: every worker is busy"
@@ -99,9 +99,9 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
         monitor.take(task, head.status)
         return monitor.status(plan, ahead=False)
 
-    assert monitor.status(plan, ahead=True).eta_s is None
+    assert monitor.status(plan, ahead=True).progress.eta_s is None
     now_s += 20  # until the first wave is read
-    assert monitor.status(plan, ahead=True).eta_s is None
+    assert monitor.status(plan, ahead=True).progress.eta_s is None
     aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {"0/1": {0: 2_000}}, {})
     aggregation.deal(1, [[(1, "0/1")]])
     monitor.begin_wave(3, [Manifest(0, 0, 40, subs={0: 2_000})])
@@ -111,9 +111,9 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
         now_s += 0.5
         status = showing(done)
         if done >= 200:  # for two seconds
-            assert status.eta_s == pytest.approx((100 * 50 - done) / 100)
-    assert share_finished(status.partitions) == pytest.approx(1_950 / 5_000)
-    assert status.messages.finished == 0
+            assert status.progress.eta_s == pytest.approx((100 * 50 - done) / 100)
+    assert share_finished(status.progress.partitions) == pytest.approx(1_950 / 5_000)
+    assert status.progress.messages.finished == 0
 
 
 def test_sub_messages_that_a_wave_found_finished_are_not_expected_of_those_to_come() -> None:
@@ -123,5 +123,5 @@ def test_sub_messages_that_a_wave_found_finished_are_not_expected_of_those_to_co
         Aggregation(plan, "/state", 1), concurrency=20, buffer_bytes=1, plan_path="p"
     )
     monitor.begin_wave(3, [Manifest(0, 0, 10, subs={0: 250}, finished=250)])
-    [part] = monitor.status(plan, ahead=False).partitions
+    [part] = monitor.status(plan, ahead=False).progress.partitions
     assert part.sub_messages_left == 250 + 10 * 25 + 80 * 50

@@ -55,7 +55,7 @@ def test_the_line() -> None:
 
 def test_the_line_of_a_drain_that_is_done_neither_estimates_nor_says_what_limits_it() -> None:
     status = a_status(eta_s=None)
-    done = tuple(replace(each, watermark=each.end) for each in status.partitions)
+    done = tuple(replace(each, watermark=each.end) for each in status.progress.partitions)
     line = status_line(changed(status, partitions=done))
     assert "eta" not in line
     assert "limited by" not in line

@@ -70,7 +70,7 @@ def test_a_line_that_is_cut_ends_in_an_ellipsis() -> None:
 
 def test_many_partitions_collapse_to_the_worst() -> None:
     status = a_status(200)
-    parts = list(status.partitions)
+    parts = list(status.progress.partitions)
     parts[150] = replace(parts[150], messages_finished=0, watermark=1_000)
     parts[7] = replace(parts[7], watermark=parts[7].end)
     text = words_of(changed(status, partitions=tuple(parts)))
@@ -83,7 +83,7 @@ def test_many_partitions_collapse_to_the_worst() -> None:
 def test_the_last_frame_leaves_out_what_has_nothing_to_say() -> None:
     running = a_status(hottest=())
     assert "limited by" in "\n".join(words_of(running))
-    part = running.partitions[0]
+    part = running.progress.partitions[0]
     done = changed(running, partitions=(replace(part, watermark=part.end),))
     for last in (done, changed(running, stopping="interrupted")):
         text = "\n".join(words_of(last))
@@ -102,7 +102,7 @@ def test_a_class_is_not_called_drained_while_some_of_it_waits() -> None:
 
 def test_while_a_class_is_drained_progress_is_what_it_has_done_of_all() -> None:
     found = ClassStatus("payload.k == 1", counts(done=10), left=30)
-    [part] = a_status().partitions
+    [part] = a_status().progress.partitions
     part = replace(part, watermark=part.start, sub_messages_finished=10, sub_messages_left=90)
     status = changed(a_status(classes=(found,)), partitions=(part,))
     assert "  10.0%  " in words_of(status)[1]
@@ -114,7 +114,7 @@ def test_while_a_class_is_drained_progress_is_what_it_has_done_of_all() -> None:
 
 
 def test_holes_do_not_keep_a_backlog_from_being_complete() -> None:
-    part = a_status().partitions[0]
+    part = a_status().progress.partitions[0]
     assert share_finished([replace(part, watermark=part.end, messages_finished=3)]) == 1.0
     assert share_finished([replace(part, messages_finished=10**9)]) < 1.0
     assert share_finished([]) == 1.0
@@ -123,7 +123,7 @@ def test_holes_do_not_keep_a_backlog_from_being_complete() -> None:
 def test_what_limits_the_drain() -> None:
     status = a_status()
     cap = a_cap()
-    read = replace(status.partitions[0], position=status.partitions[0].end)
+    read = replace(status.progress.partitions[0], position=status.progress.partitions[0].end)
     idle = changed(status, running=3, lanes_ready=0)
     for found, words in (
         (status, "the handler"),
@@ -147,14 +147,14 @@ def test_what_limits_the_drain() -> None:
         ),
         (changed(status, blocked_by="h.py:7 in handle"), "the handler: every worker"),
         (changed(status, running=8_000, busy=50), "this machine"),
-        (changed(status, failures=FailureStatus(rate=status.rate_now)), "--rate"),
+        (changed(status, failures=FailureStatus(rate=status.progress.rate_now)), "--rate"),
         (changed(idle, failures=FailureStatus(waiting=10**6)), "retries"),
         (idle, "reading"),
         (
             changed(idle, read_cap=cap),
             "the brokers' limits: at most 1,000 messages/s, 98 KiB/s read",
         ),
-        (changed(idle, buffered_bytes=idle.buffer_bytes), "order"),
+        (changed(idle, buffered_bytes=idle.limits.buffer_bytes), "order"),
         (changed(idle, lanes_ready=5_000), "this machine"),
         (changed(idle, partitions=(read,)), "the tail"),
         (changed(idle, running=1, partitions=(read,)), "the lane of 'doc-17', where 12,345 wait"),

@@ -97,11 +97,11 @@ def test_progress_is_told_every_five_seconds_with_its_figures() -> None:
     assert log.events() == ["begin", "progress", "progress", "progress"]
     line = log.lines[1]
     assert line["elapsed_s"] == 5.0
-    assert line["sub_messages"] == now.sub_messages.as_json()
+    assert line["sub_messages"] == now.progress.sub_messages.as_json()
     assert line["latency_recent"] == {"mean_s": 0.02, "p50_s": 0.05, "p95_s": 0.095, "p99_s": 0.099}
     assert line["hottest"][0] == ["'doc-17'", 12_345]
     assert len(line["partitions"]) == 8
-    assert line["partitions"][0]["watermark"] == now.partitions[0].watermark
+    assert line["partitions"][0]["watermark"] == now.progress.partitions[0].watermark
 
 
 def test_the_summary_is_one_event_whose_level_says_whether_to_look_and_the_error_another() -> None:

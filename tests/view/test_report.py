@@ -8,7 +8,6 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import orjson
 import pytest
 
-from builders import a_status, a_summary, counts
+from builders import a_status, a_summary, changed, counts
 from drainer.engine.history import History
 from drainer.engine.status import FailureStatus, PartitionResult, Summary
 from drainer.errors import GroupJoined
@@ -68,7 +67,7 @@ def history(seconds: int = 60, **changes: object) -> History:
     made = History()
     for n in range(2 * seconds):
         found = a_status(3, elapsed_s=n / 2, sub_messages=counts(done=n * 500), running=90)
-        made.add(replace(found, **changes))  # type: ignore[arg-type]
+        made.add(changed(found, **changes))
     return made
 
 
@@ -136,7 +135,7 @@ def test_a_drain_s_page_has_its_data_the_verdict_first_and_all_rows_on_demand() 
         cause=stopped,
         partitions=parts,
         elapsed_s=600,
-        plan=str(Path(MARKUP).absolute()),
+        plan_path=str(Path(MARKUP).absolute()),
     )
     read = Reader(html(page_of(ended, History()), ENDED))
     assert orjson.loads(read.data) == orjson.loads(orjson.dumps(ended.as_json()))
@@ -173,7 +172,7 @@ def test_commands_on_a_page_can_be_copied_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = a_summary(status="interrupted", exit_code=4, plan="orders.plan")
+    found = a_summary(status="interrupted", exit_code=4, plan_path="orders.plan")
     (way,) = page_of(found).ways_on
     assert way.value == f"drainer resume {tmp_path}/orders.plan"
 

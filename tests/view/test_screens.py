@@ -73,8 +73,8 @@ HALTED = a_summary(
     rules=RuleStatus({"a": 1, "b": 4_800_000}, {"n > 5": 136}, {"n > 5": "no field"}),
     engine="spark",
     engine_counts={"waves": 12},
-    held=(OpenTransaction("orders", 3, 700, 50), OpenTransaction("orders", 4, 9, 1)),
-    left_alone={"its payload can't be written": 1, "not asked for": 2},
+    open_transactions=(OpenTransaction("orders", 3, 700, 50), OpenTransaction("orders", 4, 9, 1)),
+    ignored_letters={"its payload can't be written": 1, "not asked for": 2},
     latency=LATENCY,
     write_cap=a_cap(),
 )

@@ -32,7 +32,7 @@ STOPPED = a_summary(
     messages=counts(done=4_051, pending=49),
     sub_messages=counts(done=16_206, pending=194),
     partitions=HALF,
-    plan="my orders.plan",
+    plan_path="my orders.plan",
 )
 RESUME = "drainer resume 'my orders.plan'"
 
@@ -68,9 +68,9 @@ def test_a_drain_that_ended_well_proves_it_and_is_silent_when_quiet() -> None:
             {"exit_code": 6, "sub_messages": counts(done=7, dead=2)},
             "! Drained, with 2 dead letters",
         ),
-        ({"exit_code": 6, "left_alone": {}, "messages": counts(done=9)}, "! Redriven, "),
+        ({"exit_code": 6, "ignored_letters": {}, "messages": counts(done=9)}, "! Redriven, "),
         (
-            {"left_alone": {}, "sub_messages": counts(done=7, dead=2)},
+            {"ignored_letters": {}, "sub_messages": counts(done=7, dead=2)},
             "✓ Redriven: ",
         ),  # of former runs
         ({"status": "interrupted", "exit_code": 4}, "■ Interrupted. Nothing lost"),
@@ -176,7 +176,7 @@ def test_dead_letters_of_a_redrive_are_not_offered_to_be_redriven() -> None:
     }
     found = facts(**dead, handler="/my apps/shop.py:Reindex")["redrive"]
     assert found == "drainer redrive --dead-letter-topic d --handler '/my apps/shop.py:Reindex'"
-    assert "redrive" not in facts(**dead, left_alone={})
+    assert "redrive" not in facts(**dead, ignored_letters={})
     assert "dead letters" not in facts(failures=dead["failures"])
 
 

@@ -302,7 +302,7 @@ def send_canary_and_estimate(
     terminal.present(canary_page(summary))
     show_moves(terminal, prepared.plan, action.plan_path, summary)
     plan = plan_at(action.plan_path).load().plan
-    if (latency := summary.latency) is not None:
+    if (latency := summary.last.timing.latency) is not None:
         source = f"a canary of {summary.messages.done:,} messages, {latency.count:,} calls"
         measured = Distribution.measured(latency)
         question = replace(question, latency=measured, source=source, measured=True)

@@ -144,7 +144,7 @@ def canary_page(summary: Summary) -> Page:
     text = (
         f"canary done: {counted(summary.messages.done, 'message')},"
         f" {counted(summary.sub_messages.done, 'sub-message')} in"
-        f" {figures.duration(summary.elapsed_s)}"
+        f" {figures.duration(summary.last.timing.elapsed_s)}"
     )
     mark = WARN if summary.parked.total else OK
     parked = section("Parked", parked_field(summary.parked))
@@ -162,7 +162,7 @@ def show_moves(terminal: Terminal, before: OffsetPlan, path: PlanPlace, summary:
         text = f"the canary moved group {before.group} on {before.topic}: {listed(moves)}"
         terminal.say(f"{text}; undo: {command('plan undo', path)}")
     if summary.sub_messages.dead:
-        terminal.say(f"it wrote dead letters to {summary.failures.dead_letter_topic}")
+        terminal.say(f"it wrote dead letters to {summary.last.failures.dead_letter_topic}")
     terminal.say(f"its plan: {path}")
     terminal.say("")
 
