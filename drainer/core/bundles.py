@@ -114,10 +114,6 @@ class Bundler:
         self._bundling = bundling
         self._looks_behind = bundling.folds
         self.calls = 0  # that have done their work
-        self.use(inner)
-
-    def use(self, inner: Inner) -> None:
-        """Whom to ask from now on."""
         self._inner = inner
         self.lanes = inner.lanes
 

@@ -12,7 +12,6 @@ from typing import Any
 from drainer.engine.loop import CANCEL_S, spawn
 from drainer.engine.workers import (
     LeaseOver,
-    Starter,
     TimedOut,
     Workers,
     insist_on_done,
@@ -49,18 +48,14 @@ class AsyncWorkers(Workers):
         self._tasks: list[asyncio.Task[None]] = []
         super().__init__(*given, **named)
         self._failed = self._judge.failed
+        self._lanes = self._source.lanes
+        self._take = self._source.take
+        self._finish: Callable[[SubMessage], object] = self._source.finish
+        self._choose_next()
 
     def start(self) -> None:
         self.limit(self._concurrency)
         self._watcher = spawn(self._watch(), "timeouts", self._broken)
-
-    def use(self, starter: Starter) -> None:
-        super().use(starter)
-        self._lanes = starter.lanes
-        self._take = starter.take
-        if not self._abandoned:
-            self._finish: Callable[[SubMessage], object] = starter.finish
-        self._choose_next()
 
     def use_timeout(self, timeout_s: float) -> None:
         """From now on."""
@@ -102,7 +97,7 @@ class AsyncWorkers(Workers):
 
     def wake(self) -> None:
         """Lanes have become ready."""
-        for _ in range(min(self._starter.ready, len(self._sleepers))):
+        for _ in range(min(self._source.ready, len(self._sleepers))):
             sleeper = self._sleepers.popleft()
             if not sleeper.done():
                 sleeper.set_result(None)
@@ -136,7 +131,7 @@ class AsyncWorkers(Workers):
     def _choose_next(self) -> None:
         # A worker that has to look whether it is to rest gets no other sub-message before.
         if not (self._stopping or self._abandoned):
-            self._next = self._finish_only if self.surplus else self._starter.finish_and_take
+            self._next = self._finish_only if self.surplus else self._source.finish_and_take
 
     async def _rest(self, number: int) -> None:
         if not self.surplus:  # what else is due on the loop comes first

@@ -17,7 +17,7 @@ from drainer.engine.outcome import lanes_parked, left_alone
 from drainer.engine.ports import DeadLetters
 from drainer.engine.runtime import Runtime
 from drainer.engine.status import DOUBLED_MOST, FailureStatus
-from drainer.engine.workers import LeaseOver, Starter, TimedOut, Work
+from drainer.engine.workers import LeaseOver, TimedOut, Work, WorkSource
 from drainer.errors import (
     DeadLetterDoubled,
     DrainerError,
@@ -74,7 +74,6 @@ class Failures:
         bundling: Bundling | None,
         is_outage: Callable[[BaseException], bool | None] | None = None,
         *,
-        use: Callable[[Starter], None],
         wake: Callable[[], None],
         changed: Callable[[], None],
         awaits: Callable[[], bool],
@@ -89,7 +88,6 @@ class Failures:
         self._dispatcher = dispatcher
         self._settings = settings
         self._sink = sink
-        self._use = use
         self._wake = wake
         self._changed = changed
         self._awaits = awaits
@@ -113,29 +111,22 @@ class Failures:
         self._paused_s = 0.0  # since when it is
         self._kinds: Counter[str] = Counter()
         self._types: Counter[str] = Counter()
-        self._bundler: Bundler | None = None
-        if bundling is not None:
-            self._bundler = Bundler(dispatcher, bundling)
+        self._bundler = None if bundling is None else Bundler(self._admission, bundling)
+        self.source: WorkSource = self._bundler or self._admission  # whom workers ask for work
         self._letters = 0  # on their way
         self._doubled, self._doubled_first = 0, tuple[str, ...]()  # letters written again blindly
         self.failed_attempts = self._failed_subs = self._timeouts = self._skipped = 0
         self._last_kind = self._outage = ""
         self.late: set[SubMessage] = set()  # overdue, and still in their threads
         self._stuck_since_s: float | None = None  # all threads are overdue
-        self.holding_back = rate is not None  # or as ``_settle`` says
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
     @property
-    def starter(self) -> Starter:
-        """Whom workers ask for work: the dispatcher itself, unless starts are held back or
-        bundled."""
-        starter = self._admission if self.holding_back else self._dispatcher
-        if self._bundler is None:
-            return starter
-        self._bundler.use(starter)
-        return self._bundler
+    def holding_back(self) -> bool:
+        """Whether some of what is ready may have to wait."""
+        return self._admission.checks
 
     @property
     def calls(self) -> int | None:
@@ -386,11 +377,7 @@ class Failures:
             self._settle()
 
     def _settle(self) -> None:
-        # Whoever needs no leave to start anything shall not ask for it.
-        self.holding_back = (
-            self._settings.rate is not None or self._policy.watching or self._admission.paused
-        )
-        self._use(self.starter)
+        self._admission.update()
         self.schedule()
 
     def _carry_out(self, sub: SubMessage, verdict: Decision, error: BaseException) -> None:

@@ -166,7 +166,6 @@ class LocalDrain:
             self._open_letters(self._plan.failures.letters_topic),
             bundling := self._handler.bundling,
             self._handler.is_outage,
-            use=lambda starter: self._workers.use(starter),  # noqa: PLW0108
             wake=lambda: self._workers.wake(),  # noqa: PLW0108
             changed=self._end_if_over,
             awaits=lambda: self._pump.awaits,
@@ -181,7 +180,7 @@ class LocalDrain:
         if self._handler.is_async:
             make_workers = partial(AsyncWorkers, held=checkpointer.keep_up)
         self._workers = make_workers(
-            failures.starter,
+            failures.source,
             cast(Any, self._handler.handle_bundle if bundling else self._handler.handle),
             first,
             self._plan.failures.timeout_s,

@@ -103,7 +103,7 @@ class ThreadWorkers(Workers):
         return max(0, self._out - len(self._begun))
 
     def wake(self) -> None:
-        take = self._starter.take
+        take = self._source.take
         most = self._concurrency + min(self._concurrency, AHEAD)
         while self._out < most and not self._stopping:
             try:
@@ -200,7 +200,7 @@ class ThreadWorkers(Workers):
         if self._judge.late:
             self._judge.returned(sub)
         if error is None:
-            self._starter.finish(sub)
+            self._source.finish(sub)
         else:
             self._judge.failed(sub, error)
 

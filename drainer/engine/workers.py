@@ -48,9 +48,8 @@ class TimedOut(TimeoutError):
         super().__init__(f"handle took longer than --timeout {timeout_s:g}s")
 
 
-class Starter(Protocol):
-    """Whom workers ask for work: the dispatcher, or what stands before it, to hold starts back or
-    to make bundles."""
+class WorkSource(Protocol):
+    """Where workers get their work: admission, or what makes batches of what it lets start."""
 
     @property
     def lanes(self) -> Lanes: ...
@@ -78,7 +77,7 @@ class Workers:
 
     def __init__(
         self,
-        starter: Starter,
+        source: WorkSource,
         handle: Callable[[SubMessage], Any],
         concurrency: int,
         timeout_s: float,
@@ -103,11 +102,7 @@ class Workers:
         self._stopping = False
         self._watcher: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self.use(starter)
-
-    def use(self, starter: Starter) -> None:
-        """Asks it for work from now on."""
-        self._starter = starter
+        self._source = source
 
     def _watch_no_more(self) -> None:
         if self._watcher is not None:

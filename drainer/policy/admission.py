@@ -1,7 +1,8 @@
 """Admission: who may start now, by the rate that was asked for and by the circuit breaker.
 
-It has the dispatcher's face to workers, and stands before it only while it is needed: also while
-successes tell whether an earlier failure was an outage.
+It has the dispatcher's face to workers, and stands before it all the time. It checks each start
+only while there is something to check: also while successes tell whether an earlier failure was an
+outage.
 """
 
 from __future__ import annotations
@@ -121,10 +122,17 @@ class Admission:
         self.lanes = self.dispatcher.lanes
         self.paused = False
         self._breaker = self.policy.breaker
+        self.update()
+
+    def update(self) -> None:
+        """Checks each start from now on, or none, as rate, pause and policy demand."""
+        self.checks = self.rate is not None or self.policy.watching or self.paused
 
     @property
     def ready(self) -> int:
         """How many could start now."""
+        if not self.checks:
+            return self.dispatcher.ready
         now_s, waiting = self.clock(), self._waiting
         if not waiting or (self._breaker.probe_at_s or now_s) > now_s:
             return 0
@@ -150,6 +158,8 @@ class Admission:
 
     def take(self) -> SubMessage | None:
         """The dispatcher's, when one may start."""
+        if not self.checks:
+            return self.dispatcher.take()
         if not self.ready:
             return None
         if self._breaker.open:
@@ -173,6 +183,8 @@ class Admission:
 
     def take_behind(self, sub: SubMessage) -> SubMessage | None:
         """The dispatcher's, when one more may start."""
+        if not self.checks:
+            return self.dispatcher.take_behind(sub)
         if self._breaker.open or self.paused:
             return None
         if self.rate is not None:
@@ -185,11 +197,15 @@ class Admission:
 
     def finish(self, sub: SubMessage) -> None:
         self.dispatcher.finish(sub)
+        if not self.checks:
+            return
         if self._breaker.ended(sub):
             self.recovered()
         elif self.policy.watching:
             self.succeeded(sub)
 
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
+        if not self.checks:
+            return self.dispatcher.finish_and_take(sub)
         self.finish(sub)
         return self.take()

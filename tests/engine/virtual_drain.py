@@ -162,7 +162,6 @@ class VirtualDrain:
             _AcknowledgesAtOnce(),
             None,
             self.is_outage,
-            use=lambda starter: workers.use(starter),  # noqa: PLW0108
             wake=lambda: workers.wake(),  # noqa: PLW0108
             changed=changed,
             awaits=lambda: False,
@@ -176,7 +175,7 @@ class VirtualDrain:
             failures.schedule()
 
         workers = AsyncWorkers(
-            failures.starter,
+            failures.source,
             handle,
             self.concurrency,
             self.policy.timeout_s,
