@@ -41,7 +41,6 @@ from drainer.model.concurrency import Concurrency
 from drainer.model.latency import Latency
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
-from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.failures import Totals
 from drainer.policy.rules.rule_filter import RuleFilter
 
@@ -248,7 +247,7 @@ class LocalDrain:
         if concurrency.is_auto:
             _, most = self._first_and_most(concurrency)
             self._limiter = Limiter(
-                ConcurrencyLimit(self._meter.concurrency, most),
+                self._runtime.search(self._meter.concurrency, most),
                 partial(work_done, self.dispatcher, self._failures),
                 lambda: self._workers.idle,
                 self.limit,

@@ -20,6 +20,7 @@ from drainer.blocking import BlockingCall, blocking_call
 from drainer.engine.loop import hurried_interpreter, new_event_loop
 from drainer.engine.signals import stop_signals
 from drainer.ownership import user_at_host
+from drainer.policy.concurrency_limit import ConcurrencyLimit
 
 StopSignals = Callable[
     [asyncio.AbstractEventLoop, Callable[[str], None], Callable[[], None]],
@@ -76,6 +77,8 @@ class Runtime:
     lock: Callable[[], threading.Lock] = threading.Lock
     queue: Callable[[], SimpleQueue[Any]] = SimpleQueue
     random: Callable[[], Random] = Random  # makes what retries draw their pauses from
+    # Makes what finds the best concurrency, of the first to try and the most.
+    search: Callable[[int, int], ConcurrencyLimit] = ConcurrencyLimit
     # Gives the name of whom it runs for, as "user@host".
     user: Callable[[], str] = lambda: user_at_host(os.geteuid())
     # processor, thread_time: give the processor time that was spent; the first, also the time that

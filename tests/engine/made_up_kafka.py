@@ -23,6 +23,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports
+from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError
 from drainer.handler import Handler
@@ -302,6 +303,7 @@ class Rehearsal:
     letters: Letters = field(default_factory=Letters)
     rules: RuleSettings = field(default_factory=RuleSettings)
     control: Control = field(default_factory=Control)
+    runtime: Runtime = THIS_PROCESS
     settle: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
     finished_ever: set[Place] = field(default_factory=set)  # by drains before it, too
     kafka: FakeKafka = field(init=False)
@@ -344,6 +346,7 @@ class Rehearsal:
                 running=self.settings,
                 committer=self.group,
                 lock=self.lock,
+                runtime=self.runtime,
                 read_committed=lambda: dict(self.group.committed),
                 observe=self._observe,
                 control=self.control,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from made_up_kafka import (
 )
 
 from drainer.engine.local import LocalDrain
+from drainer.engine.runtime import Runtime
 from drainer.handler import Handler
 from drainer.message import Message, SubMessage
 from drainer.model.concurrency import Concurrency
@@ -66,28 +67,19 @@ class TogetherOnThreads(TogetherOnTheLoop):
         self.calls += 1
 
 
-Script = Callable[..., list[Scripted]]
+def scripted(made: list[Scripted], *limits: int) -> Runtime:
+    """A runtime whose drains get these limits; ``made`` takes in what gave them."""
+
+    def search(first: int, most: int) -> Scripted:
+        made.append(Scripted(limits, first, most))
+        return made[-1]
+
+    return Runtime(search=search)
 
 
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Script:
-    """Tells the next drains which limits they get; gives where they will be found."""
-
-    def write(*limits: int) -> list[Scripted]:
-        made: list[Scripted] = []
-
-        def make(_: Concurrency, first: int, most: int) -> Scripted:
-            made.append(Scripted(limits, first, most))
-            return made[-1]
-
-        monkeypatch.setattr(Concurrency, "search", make)
-        return made
-
-    return write
-
-
-def test_no_more_begin_than_the_limit_of_the_moment(script: Script, tmp_path: Path) -> None:
-    made = script(*([40] * 20 + [3] * 20) * 50)
+def test_no_more_begin_than_the_limit_of_the_moment(tmp_path: Path) -> None:
+    made: list[Scripted] = []
+    runtime = scripted(made, *([40] * 20 + [3] * 20) * 50)
     running, most = 0, dict.fromkeys((3, 20, 40), 0)
 
     async def count(sub: SubMessage) -> None:
@@ -97,15 +89,16 @@ def test_no_more_begin_than_the_limit_of_the_moment(script: Script, tmp_path: Pa
         await tick()
         running -= 1
 
-    rehearsal = Rehearsal(tmp_path, in_lanes(6_000), AUTO)
+    rehearsal = Rehearsal(tmp_path, in_lanes(6_000), AUTO, runtime=runtime)
     rehearsal.drain(OnTheLoop(count))
 
     assert most[3] <= 3
     assert 20 < most[40] <= 40
 
 
-def test_threads_are_made_and_ended_with_the_limit(script: Script, tmp_path: Path) -> None:
-    made = script(*[40] * 30, *[2] * 10_000)
+def test_threads_are_made_and_ended_with_the_limit(tmp_path: Path) -> None:
+    made: list[Scripted] = []
+    runtime = scripted(made, *[40] * 30, *[2] * 10_000)
     busy, most, late = 0, 0, 0
     lock = threading.Lock()
     nap = threading.Event()
@@ -121,7 +114,7 @@ def test_threads_are_made_and_ended_with_the_limit(script: Script, tmp_path: Pat
         with lock:
             busy -= 1
 
-    rehearsal = Rehearsal(tmp_path, in_lanes(2_000), AUTO)
+    rehearsal = Rehearsal(tmp_path, in_lanes(2_000), AUTO, runtime=runtime)
     summary = rehearsal.drain(OnThreads(count))
 
     assert summary.exit_code == 0
@@ -129,9 +122,9 @@ def test_threads_are_made_and_ended_with_the_limit(script: Script, tmp_path: Pat
     assert late == 2
 
 
-def test_threads_are_never_more_than_the_limits_were(script: Script, tmp_path: Path) -> None:
-    script(
-        *[10, 20] * 5_000
+def test_threads_are_never_more_than_the_limits_were(tmp_path: Path) -> None:
+    runtime = scripted(
+        [], *[10, 20] * 5_000
     )  # it begins with 20; who is to leave may be busy still when the limit rises again
     busy, most = 0, 0
     lock = threading.Lock()
@@ -145,14 +138,15 @@ def test_threads_are_never_more_than_the_limits_were(script: Script, tmp_path: P
         with lock:
             busy -= 1
 
-    rehearsal = Rehearsal(tmp_path, in_lanes(1_000), AUTO)
+    rehearsal = Rehearsal(tmp_path, in_lanes(1_000), AUTO, runtime=runtime)
     assert rehearsal.drain(OnThreads(count)).exit_code == 0
     assert 10 < most <= 20
 
 
 @both_kinds
-def test_what_is_measured_is_what_was_done(kind: Kind, script: Script, tmp_path: Path) -> None:
-    made = script()
+def test_what_is_measured_is_what_was_done(kind: Kind, tmp_path: Path) -> None:
+    made: list[Scripted] = []
+    runtime = scripted(made)
     failing = iter([True] * 30)
 
     def sometimes(sub: SubMessage) -> float:
@@ -165,6 +159,7 @@ def test_what_is_measured_is_what_was_done(kind: Kind, script: Script, tmp_path:
         tmp_path,
         in_lanes(1_000),
         AUTO,
+        runtime=runtime,
         prepare=drains.append,
         failures=FailureSettings(retries=2, retry_delay_s=0.001, breaker=False),
     )
@@ -178,9 +173,9 @@ def test_what_is_measured_is_what_was_done(kind: Kind, script: Script, tmp_path:
     assert all(each.seconds > 0 for each in search.heard)
 
 
-def test_status_and_summary_tell_where_it_stands(script: Script, tmp_path: Path) -> None:
-    script(33)
-    rehearsal = Rehearsal(tmp_path, in_lanes(2_000), AUTO)
+def test_status_and_summary_tell_where_it_stands(tmp_path: Path) -> None:
+    runtime = scripted([], 33)
+    rehearsal = Rehearsal(tmp_path, in_lanes(2_000), AUTO, runtime=runtime)
 
     summary = rehearsal.drain(handler_of(OnTheLoop, lambda sub: 0.001))
 
@@ -193,11 +188,12 @@ def test_status_and_summary_tell_where_it_stands(script: Script, tmp_path: Path)
 
 @pytest.mark.parametrize("kind", [TogetherOnTheLoop, TogetherOnThreads])
 def test_calls_with_several_are_counted_as_calls(
-    kind: type[TogetherOnTheLoop | TogetherOnThreads], script: Script, tmp_path: Path
+    kind: type[TogetherOnTheLoop | TogetherOnThreads], tmp_path: Path
 ) -> None:
-    made = script(20)
+    made: list[Scripted] = []
+    runtime = scripted(made, 20)
     handler = kind()
-    summary = Rehearsal(tmp_path, in_lanes(4_000), AUTO).drain(handler)
+    summary = Rehearsal(tmp_path, in_lanes(4_000), AUTO, runtime=runtime).drain(handler)
 
     heard = made[0].heard
     assert summary.exit_code == 0

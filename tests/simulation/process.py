@@ -19,7 +19,6 @@ from drainer.engine.runtime import Runtime
 from drainer.kafka import producer
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, SubMessage
-from drainer.model.concurrency import FIRST, Concurrency
 from drainer.model.progress import Outcome
 from drainer.operations.engine import InProcess
 from drainer.policy import breaker
@@ -112,20 +111,6 @@ class Whim(ConcurrencyLimit):
         return self.limit
 
 
-class Whimsical(Concurrency):
-    """``auto``, with the whims of a simulation."""
-
-    def __init__(self, most: int, it: Simulation) -> None:
-        super().__init__(min(FIRST, most), most, most, is_auto=True)
-        object.__setattr__(self, "_it", it)
-
-    def search(self, first: int, most: int) -> Whim:
-        it: Simulation = self._it  # type: ignore[attr-defined]
-        found = Whim(first, most, it.whims, it.world)
-        it.account.limit = lambda: found.limit
-        return found
-
-
 def runtime(it: Simulation, now: Callable[[], Process]) -> Runtime:
     """The runtime of the process that is alive, which ``now`` gives."""
     world = it.world
@@ -139,6 +124,11 @@ def runtime(it: Simulation, now: Callable[[], Process]) -> Runtime:
     def blocking_call(function: Callable[..., Any], /, *args: object) -> Any:
         return now().threads.blocking_call(function, *args)
 
+    def search(first: int, most: int) -> Whim:
+        found = Whim(first, most, it.whims, it.world)
+        it.account.limit = lambda: found.limit
+        return found
+
     return Runtime(
         monotonic=world.monotonic,
         uptime=world.monotonic,
@@ -151,6 +141,7 @@ def runtime(it: Simulation, now: Callable[[], Process]) -> Runtime:
         event=threads.event,
         queue=threads.queue,
         random=lambda: now().random,
+        search=search,
         processor=lambda threads: (0.0, 0.0),
         thread_time=lambda: 0.0,
     )

@@ -23,6 +23,7 @@ from drainer.errors import (
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.model.classes import PriorityClasses
+from drainer.model.concurrency import Concurrency
 from drainer.model.failures import AfterDead, Limit
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
@@ -38,7 +39,7 @@ from simulation.backlog import CLASSES, GROUP, TOPIC, Act, Backlog
 from simulation.cluster import Broker, Commits, SimCluster
 from simulation.disk import Disk, DiskPath
 from simulation.handling import Downstream, draw_policy
-from simulation.process import Process, SimSettings, Whimsical, engine, replaced, runtime
+from simulation.process import Process, SimSettings, engine, replaced, runtime
 from simulation.troubles import Troubles
 from simulation.world import Killed, World
 
@@ -82,7 +83,7 @@ class Simulation:
         self.wishes = world.random("classes")
         self.names_classes = self.wishes.random() < FIRST
         self.settings = LocalSettings(
-            concurrency=Whimsical(at_once, self) if changes else at_once,
+            concurrency=Concurrency.auto(at_once) if changes else at_once,
             buffer_bytes=random.choice([8_000, 40_000, 4_000_000]),
             plan_interval_s=random.choice([0.1, 0.3, 1.0]),
             grace_s=random.choice([0.0, 0.1, 5.0]),
