@@ -208,7 +208,7 @@ a-change-is-made-in-part (control) in Steering: engine/test_steering.py::test_wh
 -wanted = before.changed(values)
 +wanted = before.changed(values)
 +await self._drain.change(Settings(wanted.running, before.failures))
-+self._note(self._event(EventKind.CHANGED, asked))
++self._note(self._event(EventKind.CHANGED, requested))
 a-pause-is-an-outage (control) in Breaker.stood_still: engine/test_steering.py::test_a_pause_is_no_outage
 -self.open_since_s += now_s - max(since_s, self.open_since_s)
 +pass

@@ -23,7 +23,7 @@ from drainer.cli.values import (
     parse_rate,
     parse_size,
 )
-from drainer.engine.control import reason_of
+from drainer.engine.control import clean_reason
 from drainer.errors import UsageError
 from drainer.loader import load_handler
 from drainer.model.classes import PriorityClasses
@@ -433,7 +433,7 @@ def request_of(
 REASON: Any = option(
     default=None,
     envvar=None,
-    parse=reason_of,
+    parse=clean_reason,
     panel=_TALKING,
     metavar="TEXT",
     help="Why you do this; the plan's history keeps it.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from difflib import get_close_matches
@@ -19,7 +19,8 @@ from drainer.cli.groups import Option, argument, changing, command, option
 from drainer.cli.options import Failing, First, How, HowLong, Reason, Rules, What
 from drainer.cli.values import parse_duration, parse_pairs
 from drainer.control import client
-from drainer.control.wire import Answer, Question, decode_status
+from drainer.control.wire import DrainReport
+from drainer.engine.control import Change, Pause, Request, Stop, Unpause
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.model.codec import builtins
 from drainer.model.listed import listed
@@ -185,7 +186,7 @@ def watch(
             _watch_all(terminal)
         else:
             place, user = _only_one() if plan is None else (plan, user)
-            _show(terminal, client.watch(place, Question("watch"), user))
+            _show(terminal, client.watch(place, user))
 
 
 @changing
@@ -214,7 +215,7 @@ def set_(
     - `drainer set orders.indexer.plan.json deadline=08:00 retries=5 max-failures=2%`
     - `drainer set orders.indexer.plan.json on-failure=park breaker=off rate=none`
     """
-    _tell(terminal, plan, client.ask(plan, Question("set", settings, reason=reason), user))
+    _request(terminal, plan, Change(settings, reason=reason), user)
 
 
 @changing
@@ -243,7 +244,7 @@ def pause(
     - `drainer pause orders.indexer.plan.json`
     - `drainer pause orders.indexer.plan.json --for 10m --reason "failover of the database"`
     """
-    _tell(terminal, plan, client.ask(plan, Question("pause", for_s=for_, reason=reason), user))
+    _request(terminal, plan, Pause(for_, reason=reason), user)
 
 
 @changing
@@ -252,7 +253,7 @@ def unpause(plan: RunningPlan, user: User, reason: Reason, terminal: Terminal) -
 
     Example: `drainer unpause orders.indexer.plan.json`
     """
-    _tell(terminal, plan, client.ask(plan, Question("unpause", reason=reason), user))
+    _request(terminal, plan, Unpause(reason=reason), user)
 
 
 @changing
@@ -275,35 +276,35 @@ def stop(
     - `drainer stop orders.indexer.plan.json`
     - `drainer stop orders.indexer.plan.json --now --reason "wrong handler"`
     """
-    answers = client.watch(plan, Question("stop", now=now, reason=reason), user)
-    ended: Mapping[str, Any] = {}
-    for answer in answers:
-        for told in answer.told or ():
-            terminal.say(f"{plan}: {told}")
-        ended = answer.ended or ended
-    _tell_end(terminal, "stopped", ended)
+    reports = client.watch(plan, user)
+    next(reports)  # from here on, the end of the drain is reported
+    for done in client.request(plan, Stop(now, reason=reason), user):
+        terminal.say(f"{plan}: {done}")
+    *_, last = reports
+    _print_end(terminal, "stopped", last)
 
 
-def _tell(terminal: Terminal, plan: PlanPlace, told: tuple[str, ...]) -> None:
-    terminal.say(f"{plan}: {', '.join(told)}")
-    terminal.data({"status": "done", "exit_code": EXIT_DONE, "told": told})
+def _request(terminal: Terminal, plan: PlanPlace, request: Request, user: int | None) -> None:
+    done = client.request(plan, request, user)
+    terminal.say(f"{plan}: {', '.join(done)}")
+    terminal.data({"status": "done", "exit_code": EXIT_DONE, "told": done})
 
 
-def _tell_end(terminal: Terminal, status: str, ended: Mapping[str, Any]) -> None:
+def _print_end(terminal: Terminal, status: str, last: DrainReport) -> None:
+    ended = last.ended or {}
     how = ended.get("error") or ended.get("status")
     head = Line("the drain has ended" if how is None else f"the drain has ended: {how}")
     resume = (Field("resume", ended["resume"]),) if ended.get("resume") else ()
-    terminal.data({"status": status, "exit_code": EXIT_DONE, "ended": dict(ended)})
+    terminal.data({"status": status, "exit_code": EXIT_DONE, "ended": ended})
     terminal.present(Page(head, (), ways_on=resume))
 
 
-def _show(terminal: Terminal, answers: Iterator[Answer]) -> None:
+def _show(terminal: Terminal, reports: Iterable[DrainReport]) -> None:
     with progress_view(terminal) as view:
-        for answer in answers:
-            if answer.status is not None:
-                view.update(decode_status(answer.status))
-            ended = answer.ended
-    _tell_end(terminal, "ended", ended or {})
+        for report in reports:
+            if report.status is not None:
+                view.update(report.status)
+    _print_end(terminal, "ended", report)
 
 
 def _only_one() -> tuple[PlanPlace, int]:

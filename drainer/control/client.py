@@ -1,16 +1,17 @@
-"""Asking running drains, and finding those that were stopped or killed by their plans."""
+"""Requests to running drains, and drains that were stopped or killed, found by their plans."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from errno import EPERM
-from functools import partial
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from math import inf
 from pathlib import Path
 from stat import S_ISSOCK
@@ -19,9 +20,10 @@ from typing import Any
 
 from drainer.control.place import folders_of_users, owner_of, socket_name, sockets
 from drainer.control.server import ANSWER_S, peer
-from drainer.control.wire import About, Answer, Question, decode_status
+from drainer.control.wire import About, DrainReport
+from drainer.engine.control import Request
 from drainer.engine.status import Status
-from drainer.errors import EXIT_USAGE, DrainerError, Interrupted, Refused, UsageError
+from drainer.errors import DrainerError, Interrupted, Refused, UsageError
 from drainer.model.codec import decode, encode
 from drainer.model.plan import OffsetPlan
 from drainer.ownership import read_own
@@ -53,16 +55,16 @@ class Found:
 def running() -> list[Found]:
     """Drains of this user; root finds those of all users.
 
-    All are asked at once, so none delays another. Little is known of a drain that does not answer
-    in time, or not in words of this version. Removes sockets that this user's dead drains left.
+    All are requested at once, so none delays another. Little is known of a drain that does not
+    answer in time, or as another version does. Removes sockets that this user's dead drains left.
     """
     places = list(sockets())
     if not places:
         return []
     most = min(ANSWER_MOST, ANSWERS_MOST // len(places))
-    look = partial(_look, until_s=monotonic() + LOOK_S, most=most)
     with ThreadPoolExecutor(len(places)) as threads:
-        return [found for found in threads.map(look, *zip(*places, strict=True)) if found]
+        looks = [threads.submit(_look, path, uid, most) for path, uid in places]
+        return [found for look in looks if (found := look.result())]
 
 
 def left_in(folder: Path) -> Iterator[Found]:
@@ -104,43 +106,51 @@ def socket_of(plan: PlanPlace, user: int | None = None) -> tuple[Path, int]:
     raise _none_runs(plan)
 
 
-def ask(plan: PlanPlace, question: Question, user: int | None = None) -> tuple[str, ...]:
-    """What was done. Raises UsageError or Refused."""
-    with _connected(plan, question, user) as talk:
-        return next(talk.lines()).told or ()
+def request(plan: PlanPlace, request: Request, user: int | None = None) -> tuple[str, ...]:
+    """Request a change, and return what was done. Raises UsageError, Refused or Interrupted."""
+    with _connected(plan, *socket_of(plan, user)) as connection, _read_whole():
+        body = _answer(connection, "POST", request.name, encode(request)).read()
+        return decode(body, dict[str, tuple[str, ...]])["done"]
 
 
-def watch(plan: PlanPlace, question: Question, user: int | None = None) -> Iterator[Answer]:
-    """What was done, if something was asked for, each status, and last how it ended.
+def watch(plan: PlanPlace, user: int | None = None) -> Iterator[DrainReport]:
+    """DrainReports of a drain, until the one with how it ended.
 
-    Raises UsageError, Refused, or Interrupted when the drain's process is gone.
+    Raises Refused, or Interrupted when the drain's process is gone.
     """
-    with _connected(plan, question, user) as talk:
-        yield from talk.lines()
+    path, uid = socket_of(plan, user)
+    with _connected(plan, path, uid) as connection, _read_whole():
+        for line in _answer(connection, "GET", "watch"):
+            report = DrainReport.decoded(line)
+            if report.ended and uid != os.geteuid():
+                # A command to copy: another user's drain must not write it.
+                report = replace(report, ended={**report.ended, "resume": None})
+            yield report
+            if report.ended is not None:
+                return
+            connection.renew()
+        raise ConnectionError
 
 
-def _look(path: Path, uid: int, until_s: float, most: int) -> Found | None:
+def _look(path: Path, uid: int, most: int) -> Found | None:
     """None of a drain that is gone."""
     try:
-        with _Talk(path, uid, Question("status"), until_s, most) as talk:
-            answer = next(talk.lines())
-        if answer.about is None:
-            raise ValueError("it does not say what it is")
-        status = None if answer.status is None else decode_status(answer.status)
-        return Found(path, uid, answer.about.cut(), status, answer.age_s or 0.0, talk.pid)
+        with _Connection(path, uid, LOOK_S, most) as connection:
+            report = DrainReport.decoded(_answer(connection, "GET", "status").read())
+        return Found(path, uid, report.about.cut(), report.status, report.age_s, connection.pid)
     except (ConnectionRefusedError, FileNotFoundError):
         if uid == os.geteuid():
             with suppress(OSError):
                 path.unlink()
         return None
-    except (OSError, ValueError, DrainerError):
+    except (OSError, ValueError, HTTPException, DrainerError):
         since = datetime.fromtimestamp(0, UTC).isoformat()
         return Found(path, uid, About(str(path), "?", "?", "", "?", since), None, inf, 0)
 
 
-def _connected(plan: PlanPlace, question: Question, user: int | None) -> _Talk:
+def _connected(plan: PlanPlace, path: Path, uid: int) -> _Connection:
     try:
-        return _Talk(*socket_of(plan, user), question)
+        return _Connection(path, uid, ANSWERED_S, ANSWER_MOST)
     except ConnectionRefusedError:
         raise _none_runs(plan) from None
     except OSError as error:
@@ -159,86 +169,73 @@ def _none_runs(plan: PlanPlace) -> Refused:
     )
 
 
-class _Talk:
-    """One conversation with a user's process; a context manager.
+class _Connection(socket.socket):
+    """A connection to a user's process at its socket.
 
-    Each answer has a size and a deadline: ``until_s`` for the first, ANSWERED_S for others. So a
-    peer that sends a byte now and then holds nobody up.
+    An answer has a size and a deadline: a peer that sends a byte now and then delays nobody.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        uid: int,
-        question: Question,
-        until_s: float | None = None,
-        most: int | None = None,
-    ) -> None:
-        self._until_s = monotonic() + ANSWERED_S if until_s is None else until_s
-        self._most = ANSWER_MOST if most is None else most
-        self._received = bytearray()
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    def __init__(self, path: Path, uid: int, answer_s: float, most: int) -> None:
+        super().__init__(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._answer_s, self._most = answer_s, most
+        self._until_s, self._left = monotonic() + answer_s, most
         try:
             self._wait_no_longer()
-            self._socket.connect(str(path))
-            self.pid, found = peer(self._socket, uid)
+            self.connect(str(path))
+            self.pid, found = peer(self, uid)
             if found != uid:
                 raise PermissionError(EPERM, "another user's process answers on its socket")
-            self._own = found == os.geteuid()
-            self._wait_no_longer()
-            self._socket.sendall(encode(question) + b"\n")
         except BaseException:
-            self._socket.close()
+            self.close()
             raise
 
-    def __enter__(self) -> _Talk:
-        return self
+    def renew(self) -> None:
+        """Allow as much time and size for another answer."""
+        self._until_s, self._left = monotonic() + self._answer_s, self._most
 
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
-
-    def lines(self) -> Iterator[Answer]:
-        """Raises what the drain answered, or Interrupted when it says no more."""
-        last: Mapping[str, Any] | None = None
-        try:
-            while line := self._line():
-                answer = decode(line, Answer)
-                if answer.error is not None:
-                    kind = UsageError if answer.exit_code == EXIT_USAGE else Refused
-                    raise kind(answer.error, hint=answer.hint)
-                last = answer.ended
-                if last is not None and not self._own:
-                    # A command to copy: another user's drain must not write it.
-                    answer = replace(answer, ended={**last, "resume": None})
-                yield answer
-                self._until_s = monotonic() + ANSWERED_S
-        except ConnectionError:
-            last = None  # hung up in the middle
-        except (ValueError, OSError) as error:
-            raise Interrupted(
-                f"can't read the drain's answer: {error}",
-                hint="Use the drainer version of the drain. To see if it runs: drainer ps",
-            ) from None
-        if last is None:
-            raise Interrupted(
-                "the drain's process is gone", hint="If it is not done, resume its plan."
-            )
-
-    def _line(self) -> bytes:
-        """The next line, empty at the end. Raises OSError or ValueError."""
-        while b"\n" not in self._received:
-            if len(self._received) > self._most:
-                raise ValueError(f"it has more than {self._most:,} bytes")
-            self._wait_no_longer()
-            data = self._socket.recv(1 << 16)
-            if not data:
-                return b""
-            self._received += data
-        line, _, self._received = self._received.partition(b"\n")
-        return bytes(line)
+    def recv_into(self, *given: Any) -> int:
+        """Receive as any socket. Raises TimeoutError after the deadline, ValueError beyond the
+        size."""
+        self._wait_no_longer()
+        received = super().recv_into(*given)
+        self._left -= received
+        if self._left < 0:
+            raise ValueError(f"it has more than {self._most:,} bytes")
+        return received
 
     def _wait_no_longer(self) -> None:
         left_s = self._until_s - monotonic()
         if left_s <= 0:
             raise TimeoutError("timed out")
-        self._socket.settimeout(left_s)
+        self.settimeout(left_s)
+
+
+def _answer(
+    connection: _Connection, method: str, name: str, body: bytes | None = None
+) -> HTTPResponse:
+    """Send a request and return the response. Raises UsageError or Refused if it is refused."""
+    http = HTTPConnection("drain")
+    http.sock = connection
+    http.request(method, f"/{name}", body)
+    response = http.getresponse()
+    if response.status == HTTPStatus.OK:
+        return response
+    refusal = decode(response.read(), dict[str, Any])
+    kind = UsageError if response.status == HTTPStatus.BAD_REQUEST else Refused
+    raise kind(refusal["error"], hint=refusal["hint"])
+
+
+@contextmanager
+def _read_whole() -> Iterator[None]:
+    """Raises Interrupted for an answer that breaks off or makes no sense."""
+    try:
+        yield
+    except (ConnectionError, IncompleteRead):
+        raise Interrupted(
+            "the drain's process is gone", hint="If it is not done, resume its plan."
+        ) from None
+    except (ValueError, OSError, HTTPException) as error:
+        raise Interrupted(
+            f"can't read the drain's answer: {error}",
+            hint="Use the drainer version of the drain. To see if it runs: drainer ps",
+        ) from None

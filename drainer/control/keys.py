@@ -1,4 +1,4 @@
-"""What single keys ask of a drain, on the terminal that it runs on."""
+"""Single keys that steer a drain, on the terminal that it runs on."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Keys:
         elif key in requests and self.refused is not None:
             self.line = self.refused
         elif key in requests and status is not None:
-            self.control.ask(requests[key](status), self.by).add_done_callback(self._answered)
+            self.control.request(requests[key](status), self.by).add_done_callback(self._show)
 
-    def _answered(self, answer: Future[tuple[str, ...]]) -> None:
-        error = answer.exception()  # in words: what is asked for ends in no other one
-        self.line = ", ".join(answer.result()) if error is None else str(error)
+    def _show(self, done: Future[tuple[str, ...]]) -> None:
+        error = done.exception()  # a DrainerError: a request has no other
+        self.line = ", ".join(done.result()) if error is None else str(error)
 
 
 def _concurrency(calls: int) -> Change:

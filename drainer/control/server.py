@@ -1,67 +1,79 @@
-"""The socket of a running drain: who may ask is told, who may steer is listened to."""
+"""The socket of a running drain: its user, and root, watch and steer it by HTTP.
+
+``GET /status`` answers with a report, ``GET /watch`` with a line per report until the drain has
+ended. ``POST /set``, ``/pause``, ``/unpause`` and ``/stop`` answer with what was done.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
-import socketserver
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from socketserver import UnixStreamServer
 from time import monotonic
-from typing import Self
+from typing import Any, Self
 
 from drainer.control.place import LENGTH_MOST, folders, make_folder, socket_name
-from drainer.control.wire import LINE_MOST, About, Answer, Question, encode_status
-from drainer.engine.control import Control, Stop, reason_of
+from drainer.control.wire import About, DrainReport
+from drainer.engine.control import REQUESTS, Control, Request, Stop
 from drainer.engine.signals import BLOCKED_S
 from drainer.engine.status import Status, Summary
-from drainer.errors import DrainerError, Refused
+from drainer.errors import DrainerError, Refused, UsageError
 from drainer.loader import describe
 from drainer.model.codec import decode, encode
 from drainer.ownership import user_at_host
+from drainer.serving import QuietHandler, QuietServer
 from drainer.store.plan_file import PlanPlace
 
-SILENT_S = 10.0  # who neither asks nor reads for so long is left
-ANSWER_S = 60.0  # for what has to ask the brokers
-WAIT_S = 5.0  # between two lines to a watcher, at most
-LOOK_S = 0.5
+SILENT_S = 10.0  # a peer that neither sends nor reads for so long is dropped
+ANSWER_S = 60.0  # for a request that needs the brokers
+WAIT_S = 5.0  # between two reports to a watcher, at most
+ENDED_S = 1.0  # to report the end to all watchers
+BODY_MOST = 1 << 20  # bytes of a request
+JSON, LINES = "application/json", "application/x-ndjson"
+NO_PATH = "GET /status or /watch, or POST " + ", ".join(f"/{name}" for name in REQUESTS) + "."
 BUG = "This is a bug in drainer: report it. The drain itself continues."
-TELL_S = 1.0  # to all watchers, how it ended
 
 
-@dataclass(eq=False)
 class ControlServer:
-    """A context manager: answers from threads of its own while a drain runs, and never waits for
-    who asks."""
+    """A context manager: answers from threads of its own while a drain runs, and never delays it.
 
-    plan: PlanPlace
-    about: About
-    control: Control
-    give_up: Callable[[], None]  # ends the process whose loop does not notice that it is to stop
-    trouble: str | None = None  # why there is no socket, when there is none
+    ``give_up`` ends a process whose event loop doesn't notice that it should stop. ``trouble`` says
+    why there is no socket, when there is none.
+    """
 
-    def __post_init__(self) -> None:
-        self._name = socket_name(self.plan)
-        self._server: _Server | None = None
+    def __init__(
+        self, plan: PlanPlace, about: About, control: Control, give_up: Callable[[], None]
+    ) -> None:
+        self.control = control
+        self.trouble: str | None = None
+        self._name = socket_name(plan)
+        self._about = about
+        self._give_up = give_up
+        self._at_exit = ExitStack()
         self._changed = threading.Condition()
         self._status: Status | None = None
-        self._at_s = monotonic()
+        self._at_s, self._number = monotonic(), 0  # of the status
         self._summary: Summary | None = None
         self._over = False
         self._watchers = 0
 
     def __enter__(self) -> Self:
         try:
-            self._server = _Server(self._name, self)
+            listener = _Listener(self._name, partial(_Handler, self))
         except OSError as error:
             self.trouble = str(error)
         else:
-            self._serving = threading.Thread(target=self._serve, name="control", daemon=True)
-            self._serving.start()
+            threading.Thread(target=listener.serve_forever, name="control", daemon=True).start()
+            self._at_exit.enter_context(listener)
+            self._at_exit.callback(listener.shutdown)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,67 +81,59 @@ class ControlServer:
         with self._changed:
             self._over = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._watchers, TELL_S)
-        if self._server is not None:
-            self._server.wake()
-            self._serving.join()
-            self._server.server_close()
-
-    def _serve(self) -> None:
-        # As serve_forever(), whose shutdown() waits for the end of a look: each drain would.
-        assert self._server is not None
-        while not self._over:
-            self._server.handle_request()
-            self._server.service_actions()
+            self._changed.wait_for(lambda: not self._watchers, ENDED_S)
+        self._at_exit.close()
 
     def observe(self, status: Status) -> None:
-        """The latest, for who asks."""
+        """Takes the latest status."""
         with self._changed:
             self._status, self._at_s = status, monotonic()
+            self._number += 1
             self._changed.notify_all()
 
     def end(self, summary: Summary) -> None:
-        """How it ended, for who watches."""
+        """Takes the summary, which watchers get when the drain is left."""
         with self._changed:
             self._summary = summary
 
-    def status(self) -> Answer:
+    def report(self) -> DrainReport:
+        """The drain at this moment."""
         with self._changed:
-            status, age_s = self._status, monotonic() - self._at_s
-        told = None if status is None else encode_status(status)
-        return Answer(about=self.about, status=told, age_s=age_s)
+            ended = {} if self._summary is None else self._summary.as_json()
+            age_s = monotonic() - self._at_s
+            return DrainReport(self._about, self._status, age_s, ended if self._over else None)
 
-    def watch(self, tell: Callable[[Answer], None]) -> None:
-        """Tells each status until the drain has ended; a slow watcher misses some."""
-        seen: Status | None = None
+    def reports(self) -> Iterator[DrainReport]:
+        """DrainReports until the drain has ended: one now, and one per status. A slow reader misses
+        some."""
+        seen = -1
         with self._changed:
             self._watchers += 1
         try:
             while True:
                 with self._changed:
-                    if not self._over and self._status is seen:
+                    if not self._over and self._number == seen:
                         self._changed.wait(WAIT_S)
-                    seen, over, summary = self._status, self._over, self._summary
-                if over:
-                    tell(Answer(ended={} if summary is None else summary.as_json()))
+                    seen = self._number
+                report = self.report()
+                yield report
+                if report.ended is not None:
                     return
-                tell(self.status())
         finally:
             with self._changed:
                 self._watchers -= 1
                 self._changed.notify_all()
 
-    def ask(self, question: Question, by: str) -> Answer:
-        """Raises UsageError or Refused."""
-        request = question.request
-        answer = self.control.ask(request, by, reason_of(question.reason))
+    def request(self, request: Request, by: str) -> tuple[str, ...]:
+        """Have a request done, and return what was done. Raises UsageError or Refused."""
+        done = self.control.request(request, by)
         at_once = isinstance(request, Stop) and request.now
         try:
-            return Answer(told=answer.result(BLOCKED_S if at_once else ANSWER_S))
+            return done.result(BLOCKED_S if at_once else ANSWER_S)
         except futures.TimeoutError:
             if at_once:
-                self.give_up()
-            if not answer.cancel():
+                self._give_up()
+            if not done.cancel():
                 raise Refused(
                     f"the drain did not do it within {ANSWER_S:g} s: the brokers are slow",
                     hint="Check with `drainer watch`: it may still happen.",
@@ -141,102 +145,113 @@ class ControlServer:
             ) from None
 
 
-class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = True
-    block_on_close = False
+class _Listener(QuietServer, UnixStreamServer):
     request_queue_size = 64
-    timeout = LOOK_S
 
-    def __init__(self, name: str, of: ControlServer) -> None:
-        self.of = of
+    def __init__(self, name: str, handler: Callable[..., _Handler]) -> None:
         self._name = name
-        super().__init__("", _Conversation, bind_and_activate=False)
+        super().__init__("", handler, bind_and_activate=False)
         try:
-            self._bind()
+            self._path = self._bind()
         except BaseException:
             super().server_close()
             raise
 
-    def wake(self) -> None:
-        """Ends a look, if one is under way."""
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as waker:
-            waker.settimeout(LOOK_S)
-            waker.connect(str(self._path))
+    def verify_request(self, request: Any, client_address: object) -> bool:
+        """Whether its user, or root, has connected."""
+        return peer(request, os.geteuid())[1] in (0, os.geteuid())
+
+    def shutdown(self) -> None:
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)  # ends a poll that is under way
+        super().shutdown()
 
     def service_actions(self) -> None:
         """Makes the socket's file again when it is gone, as at the end of a user's session."""
         if not os.path.lexists(self._path):
             with suppress(OSError):
-                self._bind()
+                self._path = self._bind()
 
-    def _bind(self) -> None:
-        """In the first folder that takes it. Raises OSError when none does."""
-        trouble: OSError | None = None
+    def _bind(self) -> Path:
+        """The socket's file, in the first folder that takes it. Raises OSError when none does."""
+        trouble = OSError("no folder for it")
         for folder in folders():
             path = folder / self._name
             try:
-                if len(os.fsencode(path)) > LENGTH_MOST:
-                    raise OSError(f"{path} is too long for a socket")
-                make_folder(folder)
-                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
-                    path.unlink(missing_ok=True)  # of a dead drain: this one holds the plan
-                    made.bind(str(path))
-                    path.chmod(0o600)
-                    made.listen(self.request_queue_size)
-                    os.dup2(made.fileno(), self.fileno(), inheritable=False)  # the one selected on
+                self._bind_to(path)
             except OSError as error:
                 trouble = error
-                continue
-            self._path, self._inode = path, path.stat().st_ino
-            return
-        assert trouble is not None
+            else:
+                return path
         raise trouble
+
+    def _bind_to(self, path: Path) -> None:
+        if len(os.fsencode(path)) > LENGTH_MOST:
+            raise OSError(f"{path} is too long for a socket")
+        make_folder(path.parent)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
+            path.unlink(missing_ok=True)  # of a dead drain: this one holds the plan
+            made.bind(str(path))
+            path.chmod(0o600)
+            made.listen(self.request_queue_size)
+            os.dup2(made.fileno(), self.fileno(), inheritable=False)  # the one selected on
 
     def server_close(self) -> None:
         with suppress(OSError):
-            if self._path.stat().st_ino == self._inode:
-                self._path.unlink()
+            self._path.unlink()
         super().server_close()
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Who hangs up in the middle is no concern of the drain's."""
 
-
-class _Conversation(socketserver.StreamRequestHandler):
+class _Handler(QuietHandler):
     timeout = SILENT_S
-    server: _Server
+    connection: socket.socket
 
-    def handle(self) -> None:
-        of, (_, uid) = self.server.of, peer(self.connection, os.geteuid())
-        if uid not in (0, os.geteuid()):
-            return
+    def __init__(self, drain: ControlServer, *args: Any) -> None:
+        self._drain = drain
+        super().__init__(*args)
+
+    def answer(self) -> None:
         try:
-            question = self._question()
-            if question.ask == "status":
-                self._tell(of.status())
-                return
-            if question.ask != "watch":
-                self._tell(of.ask(question, user_at_host(uid)))
-            if question.ask in ("watch", "stop"):
-                of.watch(self._tell)
+            self._answer()
+        except UsageError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, str(error), error.hint)
         except DrainerError as error:
-            self._tell(Answer(error=str(error), hint=error.hint, exit_code=error.exit_code))
+            self._refuse(HTTPStatus.CONFLICT, str(error), error.hint)
         except OSError:
-            raise  # hung up
-        except Exception as error:  # of ours: the drain goes on
-            self._tell(Answer(error=f"the drain failed to answer: {describe(error)}", hint=BUG))
+            raise  # the peer hung up
+        except Exception as error:  # the drain continues
+            failed = f"the drain failed to answer: {describe(error)}"
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, failed, BUG)
 
-    def _question(self) -> Question:
-        line = self.rfile.readline(LINE_MOST)
-        try:
-            return decode(line, Question)
-        except ValueError as error:
-            raise Refused(
-                f"not a valid request: {error}", hint="Use the drainer version of the drain."
-            ) from None
+    def _answer(self) -> None:
+        """Raises UsageError or Refused."""
+        length = self.headers.get("Content-Length", "")
+        body = self.rfile.read(min(int(length), BODY_MOST) if length.isdecimal() else 0)
+        match self.command, self.path:
+            case "GET", "/status":
+                self.reply(HTTPStatus.OK, JSON, self._drain.report().encoded())
+            case "GET", "/watch":
+                lines = (each.encoded() + b"\n" for each in self._drain.reports())
+                self.reply(HTTPStatus.OK, LINES, lines)
+            case "POST", path if kind := REQUESTS.get(path.removeprefix("/")):
+                _, uid = peer(self.connection, os.geteuid())
+                done = self._drain.request(_parsed(body, kind), user_at_host(uid))
+                self.reply(HTTPStatus.OK, JSON, encode({"done": done}))
+            case _:
+                raise UsageError(f"a drain has no {self.command} {self.path}", hint=NO_PATH)
 
-    def _tell(self, answer: Answer) -> None:
-        self.wfile.write(encode(answer) + b"\n")
+    def _refuse(self, status: HTTPStatus, error: str, hint: str | None) -> None:
+        self.reply(status, JSON, encode({"error": error, "hint": hint}))
+
+
+def _parsed(body: bytes, kind: type[Request]) -> Request:
+    """Return a request. Raises UsageError or Refused."""
+    try:
+        return decode(body or b"{}", kind)
+    except ValueError as error:
+        raise Refused(
+            f"not a valid request: {error}", hint="Use the drainer version of the drain."
+        ) from None
 
 
 def peer(connection: socket.socket, otherwise: int) -> tuple[int, int]:

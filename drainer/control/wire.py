@@ -1,53 +1,18 @@
-"""What is said over a drain's socket: a line of JSON asks, lines of JSON answer."""
+"""What a running drain reports on its socket, as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
-from drainer.engine.control import Change, Pause, Request, Stop, Unpause
-from drainer.engine.status import Repr, Status
-from drainer.errors import UsageError
-from drainer.model.codec import JsonRecord, builtins, convert
+from drainer.engine.status import EngineStatus, Repr, Status
+from drainer.model.codec import JsonRecord, convert, decode, encode
 from drainer.view.figures import sub_key
 
-LINE_MOST = 1 << 20  # bytes of a question
-PAUSE_MOST_S = 31 * 86_400.0
 TEXT_MOST = 1000  # characters of a name
 KEY_SHOWN = 80  # characters of a sub-key
-
-
-@dataclass(frozen=True, slots=True)
-class Question(JsonRecord):
-    """What is asked: "status", "watch" (from then on to the end), or a request by its name."""
-
-    ask: str
-    values: Mapping[str, Any] = field(default_factory=dict)
-    for_s: float | None = None
-    now: bool = False
-    reason: str | None = None
-
-    @property
-    def request(self) -> Request:
-        """Raises UsageError when it is none."""
-        match self.ask:
-            case "set":
-                return Change(self.values)
-            case "pause":
-                if self.for_s is not None and not 0 < self.for_s <= PAUSE_MOST_S:
-                    raise UsageError(
-                        "a pause may last 31 days at most", hint="Give less, such as --for 10m."
-                    )
-                return Pause(self.for_s)
-            case "unpause":
-                return Unpause()
-            case "stop":
-                return Stop(self.now)
-        raise UsageError(
-            f"a drain has no request {self.ask!r}", hint="Use the drainer version of the drain."
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +40,8 @@ class About(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(JsonRecord):
-    """One line of an answer; what is None is not told by it."""
-
-    about: About | None = None
-    told: tuple[str, ...] | None = None  # what was done, in words
-    status: Mapping[str, Any] | None = None  # as ``encode_status`` makes it
-    age_s: float | None = None  # since the status was taken
-    # How the drain ended, as the summary's JSON; the last line.
-    ended: Mapping[str, Any] | None = None
-    error: str | None = None  # why nothing was done, with its ``hint`` and ``exit_code``
-    hint: str | None = None
-    exit_code: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class EngineTold:
-    """What an engine adds to a status, as it said it in another process."""
+class EngineReport:
+    """Engine's part of a status, as views of another process show it."""
 
     words: str | None = None
     facts: tuple[tuple[str, str], ...] = ()
@@ -103,22 +53,38 @@ class EngineTold:
         return dict(self.facts)
 
 
-def encode_status(status: Status) -> dict[str, Any]:
-    """All of a status that views show, as JSON has it."""
-    engine = status.engine
-    told = None if engine is None else EngineTold(engine.limit(status), tuple(engine.facts))
-    hottest = tuple((sub_key(key, KEY_SHOWN), waiting) for key, waiting in status.limits.hottest)
-    plain = builtins(replace(status, engine=None, limits=replace(status.limits, hottest=hottest)))
-    return plain | {"engine": None if told is None else builtins(told)}
+@dataclass(frozen=True, slots=True)
+class DrainReport:
+    """A running drain at one moment. ``status`` is None before its first, and ``age_s`` old.
 
+    ``ended``, the JSON of its summary, is in the last one.
+    """
 
-def decode_status(body: Mapping[str, Any]) -> Status:
-    """Raises ValueError."""
-    engine = body.get("engine")
-    plain = convert({**body, "engine": None}, Status, _parse)
-    told = None if engine is None else convert(engine, EngineTold)
-    return replace(plain, engine=told)
+    about: About
+    status: Status | None = None
+    age_s: float = 0.0
+    ended: Mapping[str, Any] | None = None
+
+    def encoded(self) -> bytes:
+        """All of it that views show, as JSON."""
+        if (status := self.status) is None:
+            return encode(self)
+        engine, limits = status.engine, status.limits
+        hottest = tuple((sub_key(key, KEY_SHOWN), waiting) for key, waiting in limits.hottest)
+        status = replace(
+            status,
+            engine=engine and EngineReport(engine.limit(status), tuple(engine.facts)),
+            limits=replace(limits, hottest=hottest),
+        )
+        return encode(replace(self, status=status))
+
+    @classmethod
+    def decoded(cls, data: bytes) -> Self:
+        """The same from JSON. Raises ValueError."""
+        return convert(decode(data, dict[str, Any]), cls, _parse)
 
 
 def _parse(kind: Any, value: Any) -> Any:
+    if kind is EngineStatus:
+        return convert(value, EngineReport)
     return Repr(value) if kind is Hashable else kind.parse(value)

@@ -1,20 +1,20 @@
-"""What people ask of a running drain: its mailbox, and what can be asked."""
+"""What people request of a running drain, and the queue of their requests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import Enum
 from queue import Empty, SimpleQueue
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainer.errors import Refused, Signalled, UsageError
 from drainer.escape import printable
-from drainer.model.codec import builtins
+from drainer.model.codec import JsonRecord, builtins
 from drainer.model.concurrency import Concurrency
 from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.naming import option_name
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 RESUMABLE = ("concurrency", "deadline", "plan_interval_s", "grace_s")
 REASON_MOST = 500  # characters
+PAUSE_MOST_S = 31 * 86_400.0
 CALLS_MOST = 100_000  # a drain that begins may take more, and has time for it
 FIXED = frozenset(
     {"buffer_bytes", "journal_interval_s", "options", "reason"}
@@ -95,43 +96,60 @@ _HINT = "See `drainer set --help`. For other options, stop the drain, then resum
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """Go on by other settings: JSON values, by field. All of them, or none."""
+class Request(JsonRecord):
+    """Change that somebody wants of a running drain; programs call it by its ``name``."""
 
+    name: ClassVar[str]
+    reason: str | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Request):
+    """Continue with other settings: JSON values, by field. All of them, or none."""
+
+    name = "set"
     values: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
-    """Begin nothing, until somebody says so or that many seconds are over."""
+class Pause(Request):
+    """Start no calls, until ``Unpause`` or for so many seconds."""
 
+    name = "pause"
     for_s: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.for_s is not None and not 0 < self.for_s <= PAUSE_MOST_S:
+            raise UsageError(
+                "a pause may last 31 days at most", hint="Give less, such as --for 10m."
+            )
+
 
 @dataclass(frozen=True, slots=True)
-class Unpause:
+class Unpause(Request):
     """End the pause."""
 
+    name = "unpause"
+
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """Come to rest, as after Ctrl-C; ``now`` as after the second one."""
+class Stop(Request):
+    """Stop, as after Ctrl-C; ``now`` as after the second one."""
 
+    name = "stop"
     now: bool = False
 
 
-Request = Change | Pause | Unpause | Stop
+REQUESTS = {kind.name: kind for kind in (Change, Pause, Unpause, Stop)}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request, by whom ("user@host"), why, and the place for its answer: what was done, in
-    words."""
+class Requested:
+    """A request, who made it ("user@host"), and the future for what was done, in words."""
 
     request: Request
     by: str
-    reason: str | None
-    answer: Future[tuple[str, ...]]
+    done: Future[tuple[str, ...]] = field(default_factory=Future)
 
 
 class Control:
@@ -142,45 +160,45 @@ class Control:
         # what a resume has to say.
         self.changed: Mapping[str, str | None] = {}
         self.steering: Steering | None = None  # of the command, once a run of it has begun
-        self.stopped: Signalled | None = None  # the last request to come to rest
-        self._requests: SimpleQueue[Asked] = SimpleQueue()
+        self.stopped: Signalled | None = None  # the last request to stop
+        self._requests: SimpleQueue[Requested] = SimpleQueue()
         self._lock = Lock()
         self._begun = self._over = False
 
-    def ask(self, request: Request, by: str, reason: str | None = None) -> Future[tuple[str, ...]]:
-        """The answer will be what was done, or UsageError or Refused."""
-        asked = Asked(request, by, reason, Future())
+    def request(self, request: Request, by: str) -> Future[tuple[str, ...]]:
+        """The future has what was done, or raises UsageError or Refused."""
+        made = Requested(replace(request, reason=clean_reason(request.reason)), by)
         with self._lock:
             if self._over:
-                asked.answer.set_exception(over())
+                made.done.set_exception(over())
             elif self._begun:
-                self._requests.put(asked)
+                self._requests.put(made)
             elif isinstance(request, Stop):
-                self._requests.put(Asked(request, by, reason, Future()))
-                asked.answer.set_result(("it is still starting, and stops then",))
+                self._requests.put(replace(made, done=Future()))
+                made.done.set_result(("it is still starting, and stops then",))
             else:
-                asked.answer.set_exception(
+                made.done.set_exception(
                     Refused("the drain is still starting", hint="Try again in a moment.")
                 )
-        return asked.answer
+        return made.done
 
     def begin(self) -> None:
         """From now on requests are taken."""
         with self._lock:
             self._begun = True
 
-    def taken(self) -> Iterator[Asked]:
-        """What was asked since the last time."""
+    def taken(self) -> Iterator[Requested]:
+        """Requests made since the last time."""
         with suppress(Empty):
             while True:
                 yield self._requests.get_nowait()
 
     def end(self) -> None:
-        """Nothing is done any more: whoever asks from now on is refused."""
+        """From now on requests are refused."""
         with self._lock:
             self._over = True
-        for asked in self.taken():
-            asked.answer.set_exception(over())
+        for requested in self.taken():
+            requested.done.set_exception(over())
 
 
 def between_passes() -> Refused:
@@ -191,7 +209,7 @@ def over() -> Refused:
     return Refused("this drain is stopping", hint="Resume it with other options.")
 
 
-def reason_of(text: str | None) -> str | None:
+def clean_reason(text: str | None) -> str | None:
     """A reason as it is kept: one line of what can be seen, not too long."""
     text = printable((text or "").strip())
     return text[:REASON_MOST] or None

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, EXIT_UNRESUMABLE, DrainerError, Unresumable
 from drainer.escape import command
@@ -257,6 +257,7 @@ class Load:
 NO_LOAD, NO_COUNTS = Load(), Counts()
 
 
+@runtime_checkable
 class EngineStatus(Protocol):
     """What an engine adds to a status, as each view shows it. Its texts may hold anything."""
 

@@ -11,9 +11,9 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from drainer.engine.control import (
-    Asked,
     Change,
     Pause,
+    Requested,
     Settings,
     Stop,
     Unpause,
@@ -78,7 +78,7 @@ class Steering:
         self._unpause_s = inf  # when the pause is over
         self._events: deque[Event] = deque(maxlen=EVENTS_SHOWN)
         self._events_total = 0
-        self._changes: asyncio.Queue[Asked] = asyncio.Queue()
+        self._changes: asyncio.Queue[Requested] = asyncio.Queue()
         self._deadline = DeadlineWatch()
 
     @classmethod
@@ -102,19 +102,19 @@ class Steering:
                 self._unpause(
                     self._event(EventKind.UNPAUSED, details=("the time of its pause is over",))
                 )
-            for asked in self._held.control.taken():
-                if isinstance(asked.request, Change):
-                    self._changes.put_nowait(asked)
+            for requested in self._held.control.taken():
+                if isinstance(requested.request, Change):
+                    self._changes.put_nowait(requested)
                 else:
-                    await _answer(asked, self._do(asked))
+                    await _answer(requested, self._do(requested))
             await asyncio.sleep(self._drain.look_s)
 
     async def change_on(self) -> None:
         """Makes the changes that are asked for, one after the other."""
         while True:
-            asked = await self._changes.get()
-            assert isinstance(asked.request, Change)
-            await _answer(asked, self._change(asked, asked.request.values))
+            requested = await self._changes.get()
+            assert isinstance(requested.request, Change)
+            await _answer(requested, self._change(requested, requested.request.values))
 
     def shown(self, status: Status) -> Status:
         """A status with what people asked, and the deadline of now."""
@@ -137,31 +137,31 @@ class Steering:
         how = done if cause is None else str(cause)
         return Event(self._runtime.now(), EventKind.ENDED, by, reason, (how,))
 
-    async def _do(self, asked: Asked) -> tuple[str, ...]:
+    async def _do(self, requested: Requested) -> tuple[str, ...]:
         """What was done, in words. Raises Refused."""
-        match asked.request:
+        match requested.request:
             case Stop(now=now):
-                self.stopper = asked.by, asked.reason
-                self._drain.come_to_rest(Signalled(f"stopped by {asked.by}"), now=now)
+                self.stopper = requested.by, requested.request.reason
+                self._drain.come_to_rest(Signalled(f"stopped by {requested.by}"), now=now)
                 return (f"stopping: {self._in_flight}",)
             case _ if self._drain.is_ending:
                 raise self._ending()
             case Pause(for_s=for_s):
-                self._pause(asked, for_s)
+                self._pause(requested, for_s)
                 return (f"{self.paused}: {self._in_flight}",)
             case Unpause():
                 if self.paused is None:
                     return ("the drain is not paused",)
-                self._unpause(self._event(EventKind.UNPAUSED, asked))
+                self._unpause(self._event(EventKind.UNPAUSED, requested))
                 return ("unpaused",)
-            case Change():
+            case _:
                 raise AssertionError("changes are made by another task")
 
     def _ending(self) -> Refused:
         """Why nothing can be asked any more, or not now."""
         return over() if self._drain.first is None else between_passes()
 
-    def _pause(self, asked: Asked, for_s: float | None) -> None:
+    def _pause(self, requested: Requested, for_s: float | None) -> None:
         until = None
         self._unpause_s = inf
         if for_s is not None:
@@ -169,7 +169,7 @@ class Steering:
             ends = self._runtime.wall() + timedelta(seconds=for_s)
             until = ends.isoformat(timespec="milliseconds")
         details = () if for_s is None else (f"for {round_duration(for_s)}",)
-        self.paused = Paused(self._event(EventKind.PAUSED, asked, details), until)
+        self.paused = Paused(self._event(EventKind.PAUSED, requested, details), until)
         self._drain.hold_back()  # from this answer on
         self._note(self.paused.event)
 
@@ -178,7 +178,7 @@ class Steering:
         self._drain.hold_back()
         self._note(event)
 
-    async def _change(self, asked: Asked, values: Mapping[str, Any]) -> tuple[str, ...]:
+    async def _change(self, requested: Requested, values: Mapping[str, Any]) -> tuple[str, ...]:
         before, began_with = self.settings, Concurrency.of(self._held.running.concurrency)
         wanted = before.changed(values)
         if wanted.running.concurrency == Concurrency.auto() and began_with.is_auto:
@@ -195,13 +195,17 @@ class Steering:
         await self._drain.change(wanted)
         self.settings = wanted
         self._held.control.changed = wanted.typed(self._held.running)
-        self._note(self._event(EventKind.CHANGED, asked, details))
+        self._note(self._event(EventKind.CHANGED, requested, details))
         return details
 
     def _event(
-        self, what: EventKind, asked: Asked | None = None, details: tuple[str, ...] = ()
+        self, what: EventKind, requested: Requested | None = None, details: tuple[str, ...] = ()
     ) -> Event:
-        by, reason = (self._runtime.user(), None) if asked is None else (asked.by, asked.reason)
+        by, reason = (
+            (self._runtime.user(), None)
+            if requested is None
+            else (requested.by, requested.request.reason)
+        )
         return Event(self._runtime.now(), what, by, reason, details)
 
     def _note(self, event: Event) -> None:
@@ -214,17 +218,17 @@ class Steering:
         return f"{counted(self._drain.calls, 'call')} in flight"
 
 
-async def _answer(asked: Asked, doing: Coroutine[Any, Any, tuple[str, ...]]) -> None:
+async def _answer(requested: Requested, doing: Coroutine[Any, Any, tuple[str, ...]]) -> None:
     """Whatever comes of a request, it is no reason for the drain to end."""
-    if not asked.answer.set_running_or_notify_cancel():  # the asker has gone
+    if not requested.done.set_running_or_notify_cancel():  # the asker has gone
         doing.close()
         return
     try:
-        asked.answer.set_result(await doing)
+        requested.done.set_result(await doing)
     except DrainerError as error:
-        asked.answer.set_exception(error)
+        requested.done.set_exception(error)
     except asyncio.CancelledError:
-        asked.answer.set_exception(over())
+        requested.done.set_exception(over())
         raise
     except Exception as error:
-        asked.answer.set_exception(Refused(f"that failed: {describe(error)}"))
+        requested.done.set_exception(Refused(f"that failed: {describe(error)}"))

@@ -6,23 +6,25 @@ import os
 import socket
 import threading
 from base64 import b64decode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
+from email.message import Message
+from functools import partial
 from hmac import compare_digest
 from http import HTTPStatus
+from http.server import HTTPServer
 from ipaddress import ip_address
 from secrets import token_urlsafe
-from socketserver import ThreadingMixIn
 from time import monotonic, sleep
 from typing import Any
 from urllib.parse import urlsplit
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+from prometheus_client import CollectorRegistry, MetricsHandler, ProcessCollector
 
 from drainer.engine.status import Status, Summary
 from drainer.errors import Refused
 from drainer.metrics.collector import StatusCollector
+from drainer.serving import QuietHandler, QuietServer
 
 SILENT_S = 60.0  # a drain whose loop does nothing else for so long is not healthy
 CONNECTIONS_MOST = 8  # each takes a descriptor and a thread from the drain
@@ -35,7 +37,7 @@ _POLICY = (
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-Answer = tuple[HTTPStatus, str, str, dict[str, str]]  # its body, type, and other headers
+Answer = tuple[HTTPStatus, str, str, dict[str, str]]  # its type, body, and other headers
 PageMaker = Callable[[str], str]  # the page as HTML, whose script has this nonce
 
 
@@ -55,18 +57,15 @@ class MetricsServer:
     """
 
     def __init__(self, host: str, port: int, token: str = "") -> None:
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        self._metrics = make_wsgi_app(self._registry)
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self._collector: StatusCollector | None = None
         self._page: PageMaker | None = None
         self._seen_s: float | None = None
         self.ended = False
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            made = type("_Server", (_Server,), {"address_family": found[0][0]})
-            address = str(found[0][4][0])
-            self._server: WSGIServer = make_server(address, port, self._answer, made, _Handler)
+            family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            self._server = _Server(family, address, partial(_Handler, self))
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             raise Refused(
@@ -89,7 +88,7 @@ class MetricsServer:
     ) -> Callable[[Status], None]:
         """Says which drain it is about; gives what takes its status."""
         collector = self._collector = StatusCollector(topic, group, drain_id)
-        self._registry.register(collector)
+        self.registry.register(collector)
         self._page = page
 
         def update(status: Status) -> None:
@@ -110,42 +109,24 @@ class MetricsServer:
         self._server.server_close()
         self._thread.join()
 
-    def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        refusal = self._refusal(environ)
-        if refusal is None and environ["PATH_INFO"] == "/metrics":
-            answer: Iterable[bytes] = self._metrics(environ, start)
-            return answer
-        status, body, kind, more = refusal or self._found(
-            environ["REQUEST_METHOD"], environ["PATH_INFO"]
-        )
-        headers = {"Content-Type": kind, "Cache-Control": "no-store", **more}
-        headers["X-Content-Type-Options"] = "nosniff"
-        start(f"{status.value} {status.phrase}", list(headers.items()))
-        return () if environ["REQUEST_METHOD"] == "HEAD" else (body.encode(),)
-
-    def _refusal(self, environ: dict[str, Any]) -> Answer | None:
+    def refusal(self, path: str, headers: Message) -> Answer | None:
+        """Refuse a request that may not be answered; None for another."""
         if self._token:
-            given = _token_of(environ.get("HTTP_AUTHORIZATION", ""))
-            if environ["PATH_INFO"] in _HEALTH or compare_digest(given, self._token):
+            given = _token_of(headers.get("Authorization", ""))
+            if path in _HEALTH or compare_digest(given, self._token):
                 return None
             login = {"WWW-Authenticate": 'Basic realm="drainer", charset="UTF-8"'}
-            said = "use the token, as a bearer token or as the password\n"
-            return HTTPStatus.UNAUTHORIZED, said, TEXT, login
-        if "HTTP_HOST" in environ and not self._is_own(environ["HTTP_HOST"]):
-            said = "not a name of this machine: use its address, or set a token\n"
-            return HTTPStatus.MISDIRECTED_REQUEST, said, TEXT, {}
+            text = "use the token, as a bearer token or as the password\n"
+            return HTTPStatus.UNAUTHORIZED, TEXT, text, login
+        if (host := headers.get("Host")) is not None and not self._is_own(host):
+            text = "not a name of this machine: use its address, or set a token\n"
+            return HTTPStatus.MISDIRECTED_REQUEST, TEXT, text, {}
         return None
 
-    def _is_own(self, host: str) -> bool:
-        # No name server can make an address lead elsewhere.
-        with suppress(ValueError):
-            name = urlsplit(f"//{host}").hostname or ""
-            return name in self._names or bool(ip_address(name))
-        return False
-
-    def _found(self, method: str, path: str) -> Answer:
-        if method not in ("GET", "HEAD"):
-            return HTTPStatus.METHOD_NOT_ALLOWED, "read only: use GET or HEAD\n", TEXT, {}
+    def found(self, method: str, path: str) -> Answer:
+        """The answer to a request that is not refused, except for metrics."""
+        if method not in ("GET", "HEAD") or path == "/metrics":
+            return HTTPStatus.METHOD_NOT_ALLOWED, TEXT, "read only: use GET or HEAD\n", {}
         match path:
             case "/":
                 return self._shown()
@@ -155,19 +136,27 @@ class MetricsServer:
                 return _health(well, "healthy", f"no status from the drain for {silent_s:.0f} s")
             case "/readyz":
                 return _health(self._seen_s is not None, "draining", "not draining yet")
-        return HTTPStatus.NOT_FOUND, "there are /, /metrics, /healthz and /readyz\n", TEXT, {}
+        text = "there are /, /metrics, /healthz and /readyz\n"
+        return HTTPStatus.NOT_FOUND, TEXT, text, {}
+
+    def _is_own(self, host: str) -> bool:
+        # No name server can make an address lead elsewhere.
+        with suppress(ValueError):
+            name = urlsplit(f"//{host}").hostname or ""
+            return name in self._names or bool(ip_address(name))
+        return False
 
     def _shown(self) -> Answer:
         if self._page is None or self._seen_s is None:
-            return HTTPStatus.SERVICE_UNAVAILABLE, "not draining yet\n", TEXT, {"Refresh": "2"}
+            return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, "not draining yet\n", {"Refresh": "2"}
         nonce = token_urlsafe(16)
         policy = {"Content-Security-Policy": _POLICY.format(nonce=nonce)}
-        return HTTPStatus.OK, self._page(nonce), HTML, policy
+        return HTTPStatus.OK, HTML, self._page(nonce), policy
 
 
 def _health(well: bool, yes: str, no: str) -> Answer:
     status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
-    return status, f"{yes if well else no}\n", TEXT, {}
+    return status, TEXT, f"{yes if well else no}\n", {}
 
 
 def _token_of(authorization: str) -> bytes:
@@ -181,11 +170,11 @@ def _token_of(authorization: str) -> bytes:
     return b""
 
 
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
+class _Server(QuietServer, HTTPServer):
     request_queue_size = 128
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, family: int, *args: Any) -> None:
+        self.address_family = family
         self._open: dict[socket.socket, float] = {}  # since when; the oldest first
         self._lock = threading.Lock()  # no descriptor is closed, and taken again, under a shutdown
         super().__init__(*args)
@@ -219,13 +208,22 @@ class _Server(ThreadingMixIn, WSGIServer):
             self._open.pop(request, None)
             super().shutdown_request(request)
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Who hangs up in the middle is no concern of the drain's, nor of its terminal."""
 
+class _Handler(QuietHandler, MetricsHandler):
+    def __init__(self, server: MetricsServer, *args: Any) -> None:
+        self._server = server
+        self.registry = server.registry
+        super().__init__(*args)
 
-class _Handler(WSGIRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """A drain's terminal is not for that."""
+    def answer(self) -> None:
+        path = self.path.partition("?")[0]
+        answer = self._server.refusal(path, self.headers)
+        if answer is None and (self.command, path) == ("GET", "/metrics"):
+            MetricsHandler.do_GET(self)
+            return
+        status, kind, text, headers = answer or self._server.found(self.command, path)
+        headers |= {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+        self.reply(status, kind, text.encode(), **headers)
 
 
 def _address(host: str, port: int) -> str:

@@ -22,7 +22,6 @@ from tempfile import TemporaryDirectory
 import orjson
 
 from drainer.control.client import watch
-from drainer.control.wire import Question, decode_status
 from drainer.demo.fill import create_topic, fill
 from drainer.engine.status import Status
 from drainer.errors import Refused
@@ -150,10 +149,9 @@ def _drain(
 def _watched(plan: Path, process: subprocess.Popen[bytes]) -> Iterator[Moment]:
     while process.poll() is None:
         with suppress(Refused):  # it does not run yet
-            for answer in watch(plan, Question("watch")):
-                if answer.status is not None:
-                    at_s = time.monotonic() - (answer.age_s or 0.0)
-                    yield Moment(at_s, decode_status(answer.status))
+            for report in watch(plan):
+                if report.status is not None:
+                    yield Moment(time.monotonic() - report.age_s, report.status)
         time.sleep(SHOW_FROM_S)
 
 

@@ -1,6 +1,6 @@
 """Steers drains from another process while they run with 1,000 calls at once, on a real broker.
 
-Each thing that is asked for is measured by what the handler wrote down: from the question until the
+Each thing that is asked for is measured by what the handler wrote down: from the request until the
 drain acts by it, for good. Ends with 1 when one took over a second, or a law broke.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from drainer.control import client
-from drainer.control.wire import Question
+from drainer.engine.control import Change, Pause, Request, Stop, Unpause
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Refused
 from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import Broker
@@ -104,11 +104,11 @@ def _round(backlog: Backlog) -> bool:
     until(lambda: _runs(backlog))
     backlog.at_work(process, 20_000)
     steers = [
-        _ask(backlog, f"set concurrency={NARROW}", Question("set", {"concurrency": NARROW})),
-        _ask(backlog, f"set rate={SLOW_PER_S}/s", Question("set", {"rate": SLOW_PER_S})),
-        _ask(backlog, "pause", Question("pause")),
-        _ask(backlog, "unpause", Question("unpause")),
-        _ask(backlog, "set rate=none", Question("set", {"rate": None, "concurrency": 1000})),
+        _steer(backlog, f"set concurrency={NARROW}", Change({"concurrency": NARROW})),
+        _steer(backlog, f"set rate={SLOW_PER_S}/s", Change({"rate": SLOW_PER_S})),
+        _steer(backlog, "pause", Pause()),
+        _steer(backlog, "unpause", Unpause()),
+        _steer(backlog, "set rate=none", Change({"rate": None, "concurrency": 1000})),
         _stop(backlog, process),
     ]
     codes = [process.ends(), backlog.begin().ends()]
@@ -130,14 +130,14 @@ def _round(backlog: Backlog) -> bool:
 
 def _runs(backlog: Backlog) -> bool:
     try:
-        return next(client.watch(backlog.plan, Question("status"))).status is not None
+        return next(client.watch(backlog.plan)).status is not None
     except (Refused, OSError):
         return False
 
 
-def _ask(backlog: Backlog, what: str, question: Question) -> Steer:
+def _steer(backlog: Backlog, what: str, request: Request) -> Steer:
     at_s = time.monotonic()
-    client.ask(backlog.plan, question)
+    client.request(backlog.plan, request)
     steers = Steer(what, at_s, time.monotonic())
     time.sleep(STAYS_S)
     return steers
@@ -145,7 +145,7 @@ def _ask(backlog: Backlog, what: str, question: Question) -> Steer:
 
 def _stop(backlog: Backlog, process: Process) -> Steer:
     at_s = time.monotonic()
-    client.ask(backlog.plan, Question("stop", reason="a scenario"))
+    client.request(backlog.plan, Stop(reason="a scenario"))
     steers = Steer("stop, to its end", at_s, time.monotonic())
     process.ends()
     steers.acts_s = time.monotonic()

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
 
-from drainer.control.wire import Question
 from drainer.letters.receipts import Receipt
 from drainer.model.codec import encode
 from drainer.policy.dead_letter import RECEIPT
@@ -95,7 +94,7 @@ def _answer(path: str, uid: int) -> bytes:
             client.settimeout(30)
             client.connect(path)
             with suppress(BrokenPipeError):
-                client.sendall(encode(Question("stop")) + b"\n")
+                client.sendall(b"POST /stop HTTP/1.0\r\n\r\n")
             with suppress(ConnectionResetError):
                 return client.recv(1 << 16)
             return b""

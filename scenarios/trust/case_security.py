@@ -34,7 +34,9 @@ def drip(peer):
         time.sleep(0.5)
 
 def lie(peer):
-    peer.sendall(b'{"told": ["paused"]}\\n')
+    peer.recv(1 << 16)
+    peer.sendall(b'HTTP/1.0 200 OK\\r\\n\\r\\n{"done": ["paused"]}')
+    peer.close()
 
 def serve(name, answer):
     listening = socket.socket(socket.AF_UNIX)

@@ -49,16 +49,16 @@ WITH_REASON = {"DRAINER_REQUIRE_REASON": "1"}
 ON_SPARK = (*FAST, "--engine", "spark", "--master", "local[2]")
 
 
-# Whoever is not drainer asks as they like; what was answered.
-ASKS = """
-import json, socket, sys
+# What a process that is not drainer is answered.
+REQUESTS = """
+import socket, sys
 found = []
-for ask in ("status", "watch", "stop"):
-    with socket.socket(socket.AF_UNIX) as talk:
-        talk.connect(sys.argv[1])
+for request in ("GET /status", "GET /watch", "POST /stop"):
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(sys.argv[1])
         try:
-            talk.sendall(json.dumps({"ask": ask, "now": True}).encode() + b"\\n")
-            found += talk.makefile("rb")
+            connection.sendall(f"{request} HTTP/1.0\\r\\n\\r\\n".encode())
+            found += connection.makefile("rb")
         except ConnectionError:
             pass
 print(found)
@@ -641,7 +641,7 @@ def test_another_user_is_not_answered(
     folder.chmod(0o755)
     socket.chmod(0o666)  # files that let everybody in
     assert "as that user, or as root" in steer(command, topic, "set", "concurrency=9", code=3).hint
-    asks = [*stranger, sys.executable, "-c", ASKS, str(socket)]
+    asks = [*stranger, sys.executable, "-c", REQUESTS, str(socket)]
     assert subprocess.run(asks, capture_output=True, check=True).stdout == b"[]\n"
     command.by = ()
     folder.chmod(0o700)

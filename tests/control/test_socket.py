@@ -10,7 +10,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from itertools import repeat
+from http.client import HTTPConnection
+from itertools import chain, repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,11 +22,10 @@ from drainer.control import client, place
 from drainer.control.client import Found
 from drainer.control.place import folders, make_folder, socket_name
 from drainer.control.server import ControlServer
-from drainer.control.wire import About, Answer, Question, decode_status, encode_status
+from drainer.control.wire import About, DrainReport
 from drainer.engine.control import Control, Pause, Stop
 from drainer.engine.status import DeadlineStatus, Paused, Repr
-from drainer.errors import DrainerError, Interrupted, Refused, UsageError
-from drainer.model.codec import encode
+from drainer.errors import Interrupted, Refused, UsageError
 from drainer.model.event import Event, EventKind
 from drainer.store.plan_file import PlanPlace
 from drainer.view.live import lay_out
@@ -65,6 +65,7 @@ def answering(path: Path, sent: Iterable[bytes]) -> Iterator[None]:
 
     def answer(connection: socket.socket) -> None:
         with connection, suppress(OSError):
+            connection.recv(1 << 16)
             for data in sent:
                 connection.sendall(data)
                 if over.wait(0.01):
@@ -107,107 +108,79 @@ def test_a_status_is_shown_there_as_it_is_here(server: ControlServer, folder: Pa
         assert found.pid == os.getpid()
         assert found_as_json(found)["state"] == state_of(found)
         assert "orders" in str(running_page([found]))
-    assert decode_status(encode_status(rich)).control.changes == (EVENT,)
 
 
-def test_who_says_nothing_or_nonsense_is_listed_and_holds_up_nobody(
+OK = b"HTTP/1.0 200 OK\r\n\r\n"
+
+
+def a_report(about: dict[str, str], part: dict[str, int]) -> bytes:
+    report = json.loads(DrainReport(ABOUT, a_status()).encoded())
+    report["about"] |= about
+    report["status"]["progress"]["partitions"][0] |= part
+    return OK + json.dumps(report).encode()
+
+
+NONSENSE = (
+    *(b"", b"nonsense\n", OK, OK + b"{}", OK + b'{"about": 5}'),
+    b"HTTP/1.0 409 Conflict\r\n\r\n[]",
+    a_report({"since": "0001-01-01T00:00:00+14:00"}, {}),
+    a_report({}, {"end": 10**400}),
+    a_report({}, {"watermark": -1}),
+)
+
+
+def test_a_process_that_answers_nothing_or_nonsense_is_listed_and_delays_nobody(
     server: ControlServer, folder: Path
 ) -> None:
     server.observe(a_status())
-    answers = [b"", b"{}\n", b"nonsense\n", b'{"about": 5}\n', b'{"status": {"topic": 1}}\n']
-    stop, odd = threading.Event(), list[socket.socket]()
-
-    def answer(listening: socket.socket, words: bytes) -> None:
-        while not stop.is_set():
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            if words:
-                connection.sendall(words)
-                connection.close()
-
-    answers += [b""] * 50  # each waits for a question that it never answers
-    for number, words in enumerate(answers):
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listening.bind(str(folder / f"odd-{number}.sock"))
-        listening.listen()
-        odd.append(listening)
-        threading.Thread(target=answer, args=(listening, words), daemon=True).start()
-    found = here(folder)
-    stop.set()
-    for listening in odd:
-        listening.close()
-    assert len(found) == 1 + len(answers)
+    answers = [*([each] for each in NONSENSE), *[repeat(b"")] * 50]
+    with ExitStack() as stack:
+        for number, sent in enumerate(answers):
+            stack.enter_context(answering(folder / f"odd-{number}.sock", sent))
+        found = here(folder)
     assert sorted(map(state_of, found)) == ["draining", *["silent"] * len(answers)]
     assert "odd-0" in str(running_page(found))
 
 
-def an_answer(about: dict[str, str], part: dict[str, int]) -> bytes:
-    answer = json.loads(encode(Answer(about=ABOUT, status=encode_status(a_status()))))
-    answer["about"] |= about
-    answer["status"]["progress"]["partitions"][0] |= part
-    return json.dumps(answer).encode() + b"\n"
-
-
-ABSURD = (
-    an_answer({"since": "0001-01-01T00:00:00+14:00"}, {}),
-    an_answer({}, {"end": 10**400}),
-    an_answer({}, {"watermark": -1}),
-)
-
-
-@pytest.mark.parametrize("sent", ABSURD)
-def test_absurd_values_are_no_answer(folder: Path, sent: bytes) -> None:
-    with answering(folder / "odd.sock", [sent]):
-        [found] = here(folder)
-    assert state_of(found) == "silent"
-    assert running_page([found])
-
-
 def test_what_a_process_reports_fills_no_screen(folder: Path) -> None:
-    with answering(folder / "odd.sock", [an_answer({"plan": "p" * 100_000}, {})]):
+    with answering(folder / "odd.sock", [a_report({"plan": "p" * 100_000}, {})]):
         [found] = here(folder)
     assert state_of(found) == "draining"
     assert len(str(running_page([found]))) < 3_000
 
 
-def byte_by_byte() -> Iterator[bytes]:
-    while True:
-        yield b" "
-
-
+@pytest.mark.parametrize("head", [b"", OK])
 def test_one_deadline_holds_for_a_whole_answer(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, head: bytes
 ) -> None:
     monkeypatch.setattr(client, "LOOK_S", 0.2)
     monkeypatch.setattr(client, "ANSWERED_S", 0.2)
-    with answering(folder / socket_name(PLAN), byte_by_byte()):
+    with answering(folder / socket_name(PLAN), chain([head], repeat(b" "))):
         [found] = here(folder)
         assert state_of(found) == "silent"
         with pytest.raises(Interrupted, match="timed out"):
-            client.ask(PLAN, Question("pause"))
+            client.request(PLAN, Pause())
 
 
 def test_an_answer_has_a_greatest_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "ANSWER_MOST", 1 << 16)
-    flood = repeat(b" " * 1000)
+    flood = chain([OK], repeat(b" " * 1000))
     with (
         answering(folder / socket_name(PLAN), flood),
         pytest.raises(Interrupted, match="more than 65,536 bytes"),
     ):
-        client.ask(PLAN, Question("pause"))
+        client.request(PLAN, Pause())
 
 
 def test_the_answers_of_all_drains_share_a_size(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A user may make hundreds of sockets that root's ps reads at once."""
-    answer = an_answer({}, {})
-    monkeypatch.setattr(client, "ANSWERS_MOST", len(answer))
+    answer = a_report({}, {})
+    monkeypatch.setattr(client, "ANSWERS_MOST", 2 * len(answer))
     with answering(folder / "one.sock", [answer]):
         assert list(map(state_of, here(folder))) == ["draining"]
-        with answering(folder / "two.sock", repeat(b" " * 1000)):
+        with answering(folder / "two.sock", chain([OK], repeat(b" " * 1000))):
             assert list(map(state_of, here(folder))) == ["draining", "silent"]
 
 
@@ -218,7 +191,7 @@ def test_a_link_to_the_socket_of_another_drain_is_not_followed(
     (folder / socket_name(other)).symlink_to(folder / socket_name(PLAN))
     assert len(here(folder)) == 1
     with pytest.raises(Refused, match="none of your drains"):
-        client.ask(other, Question("pause"))
+        client.request(other, Pause())
 
 
 for_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -249,11 +222,9 @@ def test_root_finds_another_user_s_drain_and_steers_it_by_name_alone(theirs: Pat
         assert (found.uid, found_as_json(found)["user"]) == (NOBODY, "nobody")
         assert "nobody" in str(running_page([found]))
         with pytest.raises(Refused, match="none of your drains") as refused:
-            client.ask(plan, Question("stop"))
+            client.request(plan, Stop())
         assert "--user" in str(refused.value.hint)
-        assert client.ask(plan, Question("stop"), NOBODY) == (
-            "it is still starting, and stops then",
-        )
+        assert client.request(plan, Stop(), NOBODY) == ("it is still starting, and stops then",)
 
 
 @for_root
@@ -263,12 +234,12 @@ def test_root_steers_the_drain_of_a_plan_file_s_owner(theirs: Path, tmp_path: Pa
         with without_privileges():
             stack.enter_context(other_users_server(plan))
         with pytest.raises(Refused, match="none of your drains"):
-            client.ask(plan, Question("stop"))
+            client.request(plan, Stop())
         plan.touch()
         with pytest.raises(Refused, match="none of your drains"):
-            client.ask(plan, Question("stop"))
+            client.request(plan, Stop())
         os.chown(plan, NOBODY, NOBODY)
-        assert client.ask(plan, Question("stop"))
+        assert client.request(plan, Stop())
 
 
 @for_root
@@ -276,25 +247,26 @@ def test_another_user_s_drain_hands_root_no_command_to_copy(theirs: Path) -> Non
     with ExitStack() as stack:
         with without_privileges():
             server = stack.enter_context(other_users_server(PLAN))
-        answers = client.watch(PLAN, Question("watch"), NOBODY)
+        reports = client.watch(PLAN, NOBODY)
         server.observe(a_status())
-        next(answers)
+        next(reports)
         server.end(a_summary(plan_path="x; rm -rf ~", status="halted", exit_code=5))
         server.__exit__()
-        [ended] = [each.ended for each in answers if each.ended]
-    assert (ended["status"], ended["resume"]) == ("halted", None)
+        *_, last = reports
+    assert last.ended is not None
+    assert (last.ended["status"], last.ended["resume"]) == ("halted", None)
 
 
 @for_root
 def test_the_socket_of_another_user_s_folder_leads_only_to_that_user(theirs: Path) -> None:
     roots = theirs / socket_name(PLAN)
-    with answering(roots, [an_answer({}, {})]):
+    with answering(roots, [a_report({}, {})]):
         for path in (theirs, roots):
             os.chown(path, NOBODY, NOBODY)
         [found] = here(theirs)
         assert state_of(found) == "silent"
         with pytest.raises(Refused, match="another user's process"):
-            client.ask(PLAN, Question("stop"), NOBODY)
+            client.request(PLAN, Stop(), NOBODY)
 
 
 def test_what_the_dead_left_is_removed_and_nothing_else(folder: Path) -> None:
@@ -321,61 +293,78 @@ def test_a_socket_that_is_removed_comes_again(server: ControlServer, folder: Pat
     eventually(lambda: any((each / name).exists() for each in folders()), "in the next folder")
 
 
-def test_what_is_asked_is_done_by_the_drain_and_its_refusal_told(server: ControlServer) -> None:
+def test_a_request_is_done_by_the_drain_and_its_refusal_reported(server: ControlServer) -> None:
     control = server.control
     with pytest.raises(Refused, match="still starting"):
-        client.ask(PLAN, Question("pause"))
+        client.request(PLAN, Pause())
     control.begin()
 
     def drain() -> None:
-        asked = None
-        while asked is None:
-            asked = next(control.taken(), None)
-        assert isinstance(asked.request, Pause)
-        assert (asked.request.for_s, asked.reason) == (60.0, "a\\nb")
-        asked.answer.set_exception(UsageError("no", hint="yes"))
+        requested = None
+        while requested is None:
+            requested = next(control.taken(), None)
+        assert requested.request == Pause(60.0, reason="a\\nb")
+        requested.done.set_exception(UsageError("no", hint="yes"))
 
     thread = threading.Thread(target=drain)
     thread.start()
     with pytest.raises(UsageError, match="no") as raised:
-        client.ask(PLAN, Question("pause", for_s=60.0, reason=" a\nb "))
+        client.request(PLAN, Pause(60.0, reason=" a\nb "))
     assert raised.value.hint == "yes"
     thread.join()
-    for wrong in (Question("pause", for_s=1e12), Question("pause", for_s=-1.0), Question("dance")):
-        with pytest.raises(DrainerError):
-            client.ask(PLAN, wrong)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/", "", 400),
+        ("GET", "/stop", "", 400),
+        ("POST", "/status", "", 400),
+        ("POST", "/dance", '{"now": true}', 400),
+        ("POST", "/pause", '{"for_s": 1e12}', 400),
+        ("POST", "/pause", '{"for_s": -1}', 400),
+        ("POST", "/pause", "nonsense", 409),
+        ("POST", "/set", "", 409),
+        ("PUT", "/stop", "", 501),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused(
+    server: ControlServer, folder: Path, method: str, path: str, body: str, status: int
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(str(folder / socket_name(PLAN)))
+        http = HTTPConnection("drain")
+        http.sock = connection
+        http.request(method, path, body)
+        assert http.getresponse().status == status
+    assert list(server.control.taken()) == []
 
 
 def test_a_stop_is_kept_for_a_drain_that_is_still_starting(server: ControlServer) -> None:
-    told = server.control.ask(Stop(), "ana@db1").result(1)
-    assert "still starting" in told[0]
+    assert "still starting" in client.request(PLAN, Stop())[0]
     [kept] = server.control.taken()
     assert kept.request == Stop()
 
 
-def test_watchers_hear_how_it_ended_and_those_who_come_later_that_none_runs() -> None:
+def test_watchers_see_how_it_ended_and_those_who_come_later_that_none_runs() -> None:
     with ControlServer(PLAN, ABOUT, Control(), lambda: None) as server:
         server.observe(a_status())
-        answers = client.watch(PLAN, Question("watch"))
-        assert next(answers).status is not None
+        reports = client.watch(PLAN)
+        assert next(reports).status is not None
         server.end(a_summary())
-    assert [each.ended for each in answers if each.ended][-1]["status"] == "done"
+    *_, last = reports
+    assert last.ended is not None
+    assert last.ended["status"] == "done"
     with pytest.raises(Refused, match="none of your drains"):
-        client.ask(PLAN, Question("pause"))
+        client.request(PLAN, Pause())
 
 
-def test_one_that_is_gone_in_the_middle_is_told() -> None:
-    folder = folders()[0]
-    make_folder(folder)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-        listening.bind(str(folder / socket_name(PLAN)))
-        listening.listen()
-
-        def hang_up() -> None:
-            connection, _ = listening.accept()
-            connection.recv(1000)
-            connection.close()
-
-        threading.Thread(target=hang_up).start()
-        with pytest.raises(Interrupted, match="gone"):
-            list(client.watch(PLAN, Question("watch")))
+def test_a_process_that_is_gone_before_the_end_is_reported(folder: Path) -> None:
+    line = a_report({}, {}) + b"\n"
+    for sent in ([], [line], [line, b"{"]):
+        with (
+            answering(folder / socket_name(PLAN), sent),
+            pytest.raises(Interrupted, match=r"gone|truncated"),
+        ):
+            list(client.watch(PLAN))
+        (folder / socket_name(PLAN)).unlink()

@@ -72,7 +72,7 @@ def test_a_stop_while_a_pass_comes_to_its_end_is_one(tmp_path: Path, asks: str) 
         if asks == "signal":
             signal.raise_signal(signal.SIGINT)
         else:
-            rehearsal.control.ask(Stop(), "ana@db1")
+            rehearsal.control.request(Stop(), "ana@db1")
         time.sleep(0.2)
 
     handler = Asks("close 1", stop)
@@ -87,7 +87,7 @@ def test_what_can_not_be_done_between_two_passes_is_to_be_said_again(tmp_path: P
     rehearsal, said = Rehearsal(tmp_path, IN_TURN), []
 
     def pause() -> None:
-        said.append(rehearsal.control.ask(Pause(), "ana@db1"))
+        said.append(rehearsal.control.request(Pause(), "ana@db1"))
         time.sleep(0.2)
 
     rehearsal.drain(Asks("close 1", pause), FIRST)

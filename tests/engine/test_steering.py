@@ -43,16 +43,16 @@ HALF_A_MOMENT_S = 0.02
 
 @dataclass
 class Person:
-    """Asks for things beside a drain, one after the other; each is done when ``asks`` returns."""
+    """Makes requests beside a drain, one after the other; each is done when it returns."""
 
     rehearsal: Rehearsal
     handler: OnTheLoop | OnThreads
 
-    def asks(self, request: Request, reason: str | None = None) -> tuple[str, ...]:
-        return self.rehearsal.control.ask(request, ANA, reason).result(10)
+    def requests(self, request: Request) -> tuple[str, ...]:
+        return self.rehearsal.control.request(request, ANA).result(10)
 
     def sets(self, **values: Any) -> tuple[str, ...]:
-        return self.asks(Change(values))
+        return self.requests(Change(values))
 
     def waits_for(self, begun: int) -> None:
         began = self.handler.account.began
@@ -80,7 +80,7 @@ def drained(
                 does(person)
             except BaseException:
                 with suppress(DrainerError):
-                    person.asks(Stop(now=True))
+                    person.requests(Stop(now=True))
                 raise
 
         acting = pool.submit(act)
@@ -100,7 +100,7 @@ def test_a_pause_begins_nothing_and_goes_on_where_it_was(kind: Kind, tmp_path: P
 
     def pause_and_unpause(person: Person) -> None:
         person.waits_for(100)
-        told = person.asks(Pause(), "failover")
+        told = person.requests(Pause(reason="failover"))
         assert "paused by ana@db1" in told[0]
         assert "in flight" in told[0]
         eventually(lambda: not person.in_flight, "all calls have ended")
@@ -111,8 +111,8 @@ def test_a_pause_begins_nothing_and_goes_on_where_it_was(kind: Kind, tmp_path: P
         person.sets(concurrency=16)
         time.sleep(5 * HALF_A_MOMENT_S)
         assert person.begun == begun < 4000
-        assert person.asks(Unpause()) == ("unpaused",)
-        assert person.asks(Unpause()) == ("the drain is not paused",)
+        assert person.requests(Unpause()) == ("unpaused",)
+        assert person.requests(Unpause()) == ("the drain is not paused",)
 
     summary = drained(rehearsal, handler, pause_and_unpause)
     assert summary.exit_code == 0
@@ -129,7 +129,7 @@ def test_a_pause_begins_nothing_and_goes_on_where_it_was(kind: Kind, tmp_path: P
 
 def test_a_pause_may_end_by_itself(tmp_path: Path) -> None:
     rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.001)
-    summary = drained(rehearsal, handler, lambda person: person.asks(Pause(0.2)))
+    summary = drained(rehearsal, handler, lambda person: person.requests(Pause(0.2)))
     assert summary.exit_code == 0
     assert [each.what for each in summary.history] == [
         EventKind.PAUSED,
@@ -215,7 +215,7 @@ def test_what_is_wrong_in_part_is_refused_as_a_whole(tmp_path: Path) -> None:
     def ask_for_all_of_it(person: Person) -> None:
         for values in wrong:
             with pytest.raises(UsageError):
-                person.asks(Change(values))
+                person.requests(Change(values))
 
     summary = drained(rehearsal, handler, ask_for_all_of_it)
     assert [each.what for each in summary.history] == [EventKind.ENDED]
@@ -330,10 +330,10 @@ def test_a_pause_is_no_outage(tmp_path: Path) -> None:
         person.waits_for(200)
         away.set()
         eventually(lambda: any(each.failures.in_outage for each in rehearsal.statuses), "an outage")
-        person.asks(Pause())
+        person.requests(Pause())
         time.sleep(4)  # longer than an outage may last
         away.clear()
-        person.asks(Unpause())
+        person.requests(Unpause())
 
     summary = drained(rehearsal, handler, pause_through_it)
     assert (summary.exit_code, summary.error) == (0, None)
@@ -347,8 +347,8 @@ def test_a_stop_is_as_ctrl_c_by_whoever_asked(tmp_path: Path, paused: bool) -> N
     def stop(person: Person) -> None:
         person.waits_for(100)
         if paused:
-            person.asks(Pause())
-        assert "stopping" in person.asks(Stop(), "wrong handler")[0]
+            person.requests(Pause())
+        assert "stopping" in person.requests(Stop(reason="wrong handler"))[0]
 
     summary = drained(rehearsal, handler, stop)
     assert (summary.exit_code, summary.error) == (4, "stopped by ana@db1")
@@ -356,7 +356,7 @@ def test_a_stop_is_as_ctrl_c_by_whoever_asked(tmp_path: Path, paused: bool) -> N
     assert (ended.by, ended.reason) == (ANA, "wrong handler")
     assert ended.offsets == {0: rehearsal.group.committed[0]}
     with pytest.raises(Refused, match="this drain is stopping"):
-        rehearsal.control.ask(Pause(), ANA).result(1)
+        rehearsal.control.request(Pause(), ANA).result(1)
     rehearsal.resumes_exactly(handler)
 
 
@@ -368,8 +368,8 @@ def test_a_stop_at_once_waits_for_no_call(tmp_path: Path) -> None:
     rehearsal, handler = Rehearsal(tmp_path, in_lanes(50), settings), OnTheLoop(hang)
 
     def stop(person: Person) -> None:
-        person.asks(Stop())
-        person.asks(Stop(now=True))
+        person.requests(Stop())
+        person.requests(Stop(now=True))
 
     assert drained(rehearsal, handler, stop).exit_code == 4
 
@@ -401,10 +401,10 @@ def test_whatever_is_asked_in_whatever_order_breaks_no_law(kind: Kind, tmp_path:
     def ask_on(person: Person) -> None:
         for _ in range(40):
             with suppress(Refused):
-                person.asks(chance.choice(choices)())
+                person.requests(chance.choice(choices)())
         with suppress(Refused):
-            person.asks(Change({"retries": 9, "rate": None, "concurrency": 20}))
-            person.asks(Unpause())
+            person.requests(Change({"retries": 9, "rate": None, "concurrency": 20}))
+            person.requests(Unpause())
 
     summary = drained(rehearsal, handler, ask_on)
     assert summary.exit_code in (0, 6)
@@ -425,10 +425,10 @@ def test_a_change_that_waits_for_the_brokers_holds_up_nothing_else(tmp_path: Pat
     rehearsal.settle = slow
 
     def pause_and_stop_meanwhile(person: Person) -> None:
-        change = rehearsal.control.ask(Change({"on_failure": "skip"}), ANA)
+        change = rehearsal.control.request(Change({"on_failure": "skip"}), ANA)
         assert asked.wait(10)
-        assert "paused" in person.asks(Pause())[0]
-        person.asks(Stop())
+        assert "paused" in person.requests(Pause())[0]
+        person.requests(Stop())
         with pytest.raises(Refused, match="this drain is stopping"):
             change.result(10)
         answers.set()
@@ -478,7 +478,7 @@ def test_a_pause_that_ends_while_a_drain_comes_to_rest_is_no_news(tmp_path: Path
     async def step(sub: SubMessage) -> None:
         if sub.message.offset == 100:
             # From the loop: the drain finds both in one look, and the pause can't end in between.
-            answers.extend(rehearsal.control.ask(each, ANA) for each in (Pause(0.1), Stop()))
+            answers.extend(rehearsal.control.request(each, ANA) for each in (Pause(0.1), Stop()))
         await asyncio.sleep(0.3)
 
     rehearsal, handler = Rehearsal(tmp_path, LONG), OnTheLoop(step)
@@ -512,11 +512,11 @@ def test_a_pause_keeps_from_threads_what_was_handed_out_ahead(tmp_path: Path) ->
 
     def pause(person: Person) -> None:
         person.waits_for(64)
-        person.asks(Pause())
+        person.requests(Pause())
         begun = person.begun
         eventually(lambda: not person.in_flight, "all calls have ended")
         assert person.begun - begun < 8, "but for threads that had taken theirs"
         person.sets(concurrency=300)
-        person.asks(Unpause())
+        person.requests(Unpause())
 
     assert drained(rehearsal, handler, pause).exit_code == 0

@@ -8,8 +8,8 @@ import pytest
 
 from builders import changed
 from drainer.control import client
-from drainer.control.wire import Question
 from drainer.engine import checkpointer
+from drainer.engine.control import Pause
 from drainer.errors import (
     CommitDelayed,
     LockHeld,
@@ -84,7 +84,7 @@ def test_a_drain_that_waits_for_its_lock_is_found_by_other_processes(
 
     def ask_first(self: GroupLock) -> None:
         with pytest.raises(Refused, match="still starting"):
-            client.ask(story.file.path, Question("pause"))
+            client.request(story.file.path, Pause())
         acquire(self)
 
     monkeypatch.setattr(GroupLock, "acquire", ask_first)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from builders import a_cap, a_status
-from drainer.control.wire import Answer, decode_status, encode_status
+from drainer.control.wire import About, DrainReport
 from drainer.engine.status import (
     DeadlineStatus,
     FailureStatus,
@@ -16,7 +16,6 @@ from drainer.engine.status import (
     RuleStatus,
     Status,
 )
-from drainer.model.codec import decode, encode
 from drainer.model.event import Event, EventKind
 from drainer.model.latency import Latency
 from drainer.spark.status import SparkStatus
@@ -28,6 +27,7 @@ from . import samples
 EVENT = Event(
     "2026-03-14T19:04:40.000+01:00", EventKind.CHANGED, "ana@db1", "slow", ("rate 1 → 2",)
 )
+ABOUT = About("p.json", "orders", "indexer", "d-1", "process", EVENT.at)
 LATENCY = Latency.of(100, 0.02, [n / 1_000 for n in range(101)])
 FAILURES = FailureStatus(
     *(9, 8, 7, 6, 5, 4, 3),
@@ -41,9 +41,9 @@ FAILURES = FailureStatus(
 
 
 def through_the_socket(status: Status) -> Status:
-    told = decode(encode(Answer(status=encode_status(status))), Answer).status
-    assert told is not None
-    return decode_status(told)
+    seen = DrainReport.decoded(DrainReport(ABOUT, status).encoded()).status
+    assert seen is not None
+    return seen
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,6 @@ def test_a_status_of_another_process_looks_the_same(status: Status) -> None:
 
 def test_what_is_masked_leaves_the_drain_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAINER_MASK_KEYS", "a secret of this test")
-    told = str(encode_status(a_status()))
-    assert "key#" in told
-    assert "doc-17" not in told
+    encoded = DrainReport(ABOUT, a_status()).encoded()
+    assert b"key#" in encoded
+    assert b"doc-17" not in encoded
