@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 EXIT_DONE = 0  # everything in the backlog is finished
-EXIT_UNEXPECTED = 1  # a bug, or something nobody thought of
+EXIT_UNEXPECTED = 1  # a bug, or something unforeseen
 EXIT_USAGE = 2  # the command line or the handler reference is wrong
 EXIT_REFUSED = 3  # not safe to start; nothing was touched
 EXIT_INTERRUPTED = 4  # stopped part-way; resume with the plan
-EXIT_HALTED = 5  # the handler failed; resume with the plan once it is mended
+EXIT_HALTED = 5  # the handler failed; resume with the plan once it is fixed
 EXIT_DEAD_LETTERS = 6  # finished, but some sub-messages are dead letters
 EXIT_FOUND = 7  # a check found something that is wrong
 EXIT_UNRESUMABLE = 8  # ended part-way, and can't be resumed as things are
@@ -22,7 +22,7 @@ EXIT_CLASS_WAITS = 9  # --only is done but for what waits for the rest, which a 
 class DrainerError(Exception):
     """Base of all errors meant for a person.
 
-    The text says what happened and where (topic/partition/offset); ``hint`` is the way out.
+    The text is what happened and where (topic/partition/offset); ``hint`` is the way out.
     """
 
     exit_code = EXIT_UNEXPECTED
@@ -33,7 +33,7 @@ class DrainerError(Exception):
     ) -> None:
         super().__init__(message)
         self.hint = hint
-        if cause is not None:  # of one that is told, and not raised ... from
+        if cause is not None:  # of one that is reported, and not raised ... from
             self.__cause__ = cause
 
 
@@ -44,7 +44,7 @@ class UsageError(DrainerError):
 
 
 class BadExpression(UsageError):
-    """Raised when a rule's expression can't be understood; the text says where."""
+    """Raised when a rule's expression can't be understood; the text names the place."""
 
 
 class Refused(DrainerError):
@@ -82,7 +82,7 @@ class PlanRefused(Refused):
 
 
 class StateRefused(Refused):
-    """Raised when the place where tasks are to write can't be used, or is not what was said."""
+    """Raised when the place where tasks are to write can't be used, or is not the named one."""
 
 
 class NotADeadLetter(Refused):
@@ -94,7 +94,7 @@ class OtherFormat(NotADeadLetter):
 
 
 class LimitsRefused(Refused):
-    """Raised when a file of limits is damaged or something else, or does not say what is asked."""
+    """Raised when a file of limits is damaged or something else, or lacks what is needed."""
 
 
 class SandboxRefused(Refused):
@@ -108,7 +108,7 @@ class Interrupted(DrainerError):
 
 
 class Signalled(Interrupted):
-    """Raised when a person (or a supervisor) asked the drain to stop."""
+    """Raised when a person (or a supervisor) requested a stop."""
 
 
 class CommitDelayed(Interrupted):
@@ -142,11 +142,11 @@ class StateLost(Interrupted):
 
 
 class DeadLetterNotWritten(Interrupted):
-    """Told of a dead letter that its topic did not take, or not for sure; it stays pending."""
+    """Reported of a dead letter that its topic did not surely take; it stays pending."""
 
 
 class DeadLetterDoubled(DrainerError):
-    """Told of a dead letter that its topic has, and maybe twice: that is no failure."""
+    """Reported of a dead letter that its topic has, and maybe twice: not a failure."""
 
 
 class RecordUnsure(Interrupted):
@@ -162,7 +162,7 @@ class ClassWaits(DrainerError):
 class Unresumable(DrainerError):
     """Raised when a running drain ended, and its plan can't be resumed as things are.
 
-    ``undo`` says that putting the group back is the way out: ``drainer plan undo``.
+    ``undo``: resetting the group is the way out, by ``drainer plan undo``.
     """
 
     exit_code = EXIT_UNRESUMABLE
@@ -219,7 +219,7 @@ class HandleFailed(Halted):
 
 
 class ValueNotShipped(HandleFailed, AttributeError):
-    """Raised in a handler when it asks for the value of a message that was read elsewhere."""
+    """Raised in a handler when it reads the value of a message that was read elsewhere."""
 
 
 class RecordNotWritten(Halted):
@@ -239,13 +239,13 @@ def account_wrong(account: str) -> AccountWrong:
     )
 
 
-def both(cause: BaseException | None, later: DrainerError) -> BaseException:
-    """The reason why a drain stopped, and what went wrong after that."""
+def chain_errors(cause: BaseException | None, later: DrainerError) -> BaseException:
+    """Join the reason why a drain stopped with what went wrong after that."""
     if not isinstance(cause, DrainerError):
         return cause or later
     if isinstance(later, Unresumable) and not isinstance(cause, Unresumable):
         made: type[DrainerError] = type(later)
-    else:  # what was asked for, or lanes that wait, are no longer all that happened
+    else:  # a requested stop, or lanes that wait, are no longer all that happened
         instead = {Signalled: Interrupted, LanesParked: Halted}
         made = instead.get(type(cause), type(cause))
     return made(

@@ -26,7 +26,7 @@ class Writer(Protocol):
         timestamp: int | None = None,
         id: str | None = None,
     ) -> None:
-        """Returns when all in-sync replicas have the record. Let what it raises through: it says
+        """Returns when all in-sync replicas have the record. Let what it raises through: it decides
         whether the drain tries again, or ends. ``id`` becomes the last header, ``drainer.id``: no
         other record may have the same; by default it is a new one."""
 
@@ -36,7 +36,7 @@ class Writer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a handler is told when it is opened.
+    """Surroundings of a handler, which ``open`` gets.
 
     ``options`` are the ``--set name=value`` pairs, as they were typed. ``concurrency`` is how many
     calls of ``handle`` this process makes at once: the size for a connection pool. With
@@ -97,7 +97,7 @@ class GiveUp(_WithReason):
 
 
 class Fatal(Exception):
-    """For a handler to raise: halt the drain, whatever ``--on-failure`` says."""
+    """For a handler to raise: halt the drain, whatever ``--on-failure`` is."""
 
 
 class Handler:
@@ -124,7 +124,7 @@ class Handler:
         """Does the work of one sub-message.
 
         ``async def`` runs on the event loop, a plain ``def`` on long-lived threads. Raising means
-        that it failed: ``--retries`` and ``--on-failure`` say what then, unless it is ``Retry``,
+        that it failed: ``--retries`` and ``--on-failure`` apply, unless it is ``Retry``,
         ``Skip``, ``GiveUp`` or ``Fatal``. It may be called again for the same ``sub.id`` after a
         crash.
         """
@@ -161,7 +161,7 @@ class Handler:
         They are neighbours that wait on one lane: the last write wins, sums, unions. ``earlier``
         may be folded already. Must be pure and leave both as they are, for after a failure they are
         handled one by one. What ``handle`` gets has the identity of the last one, and all of them
-        as ``sub.folded``; they are done together. Not asked for sub-messages with several sub-keys.
+        as ``sub.folded``; they are done together. Not called where there are several sub-keys.
         """
         raise NotImplementedError
 

@@ -16,12 +16,12 @@ class Print(Handler):
     """
 
     async def handle(self, sub: SubMessage) -> None:
-        _insist_on_output()
+        _ensure_output()
         sys.stdout.write(f"{sub}\t{_text(sub.key)}\t{_text(sub.payload)}\n")
 
     def close(self) -> None:
         sys.stdout.flush()
-        _insist_on_output()
+        _ensure_output()
 
 
 class Count(Handler):
@@ -37,7 +37,7 @@ class Count(Handler):
         self.handled += 1
 
 
-def _insist_on_output() -> None:
+def _ensure_output() -> None:
     # The stream itself raises nothing (view/streams.py).
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     lost: OSError | None = getattr(raw, "lost", None)

@@ -11,14 +11,14 @@ from pathlib import Path
 from drainer.errors import SandboxRefused
 
 OLDEST_RELEASE = 17  # Kafka 4's brokers are compiled for it
-ASK_TIMEOUT_S = 30
+TIMEOUT_S = 30
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')  # 1.8 was release 8
 _HINT = f"Install a JDK of release {OLDEST_RELEASE} or later, and put it on PATH or in JAVA_HOME."
 
 
 def find_java() -> Path:
-    """Finds Java in ``JAVA_HOME``, else on ``PATH``.
+    """Find Java in ``JAVA_HOME``, else on ``PATH``.
 
     Raises SandboxRefused when there is none, when it doesn't run, or when it is older than 17.
     """
@@ -33,16 +33,16 @@ def find_java() -> Path:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=ASK_TIMEOUT_S,
+            timeout=TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SandboxRefused(f"{found} does not run: {error}", hint=_HINT) from error
-    said = (answer.stderr + answer.stdout).strip()
-    version = _VERSION.search(said)
+    output = (answer.stderr + answer.stdout).strip()
+    version = _VERSION.search(output)
     if answer.returncode != 0 or version is None:
-        # macOS ships a `java` that only says where to get one.
-        raise SandboxRefused(f"{found} is not a working Java: {said}", hint=_HINT)
+        # macOS ships a `java` that only prints where to get one.
+        raise SandboxRefused(f"{found} is not a working Java: {output}", hint=_HINT)
     if int(version[1]) < OLDEST_RELEASE:
         raise SandboxRefused(
             f"the sandbox needs Java {OLDEST_RELEASE} or later, but {found} is Java {version[1]}",

@@ -1,4 +1,4 @@
-"""Finds a handler by its reference.
+"""Loading of a handler by its reference.
 
 - ``print``: the name of an entry point in the group ``drainer.handlers``
 - ``package.module:Name``: a module that can be imported from here
@@ -21,7 +21,6 @@ import importlib.util
 import inspect
 import os
 import sys
-import sysconfig
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
@@ -38,37 +37,31 @@ from typing import Any, cast
 
 from drainer.blocking import BlockingCall, blocking_call
 from drainer.core.bundles import BatchOf, Bundle, Bundling
-from drainer.errors import DrainerError, Refused, SplitFailed, UsageError
-from drainer.handler import Context, Fatal, Handler, Retry, Skip
-from drainer.mask import error_text
-from drainer.message import Message, SubMessage, Unsplit
+from drainer.errors import DrainerError, Refused, UsageError
+from drainer.handler import Context, Handler
+from drainer.mask import describe
+from drainer.message import Message, SubMessage
 from drainer.model.redrive import RedriveSettings
-from drainer.policy.dead_letter import text_of
 from drainer.policy.redrive import Redriven, Split, selects, split_letter
+from drainer.splitting import NOT_OF_HANDLERS, split_or_reject
 
 ENTRY_POINTS = "drainer.handlers"
-_NOT_OF_HANDLERS = (
-    *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
-    str(Path(__file__).parent),
-    "<",
-)
 _HANDLES = ("handle", "handle_batch")
-PAST = ", or resume with --on-split-failure dead-letter, skip or park to go past it"
 OWN_NAME = "drainer_handler_"  # begins the name of a module whose own name is taken
 
 
 class LoadedHandler:
-    """A handler ready for an engine, whichever form its author gave it."""
+    """A handler ready for an engine, made of a class, an instance or a module.
 
-    def __init__(
-        self, reference: str, target: Any, absolute_reference: str | None = None, source: Any = None
-    ) -> None:
+    Raises UsageError when ``source`` has no ``handle``; Refused when making an instance raises.
+    """
+
+    def __init__(self, reference: str, source: Any, absolute_reference: str | None = None) -> None:
         self.reference = reference  # as it was given
         # The same in a form that holds from any folder: what a plan keeps.
         self.absolute_reference = absolute_reference or reference
-        self.target = target  # the handler itself: an instance, or a module
-        # What it was made of: a class, an instance or a module.
-        self.source = target if source is None else source
+        self.source = source
+        self.target = target = _instance(reference, source)  # an instance, or a module
         self.bundling = _bundling_of(reference, target)  # None when it takes them one by one
         batch, handle = _own(target, "handle_batch"), cast(Any, getattr(target, "handle", None))
         self.handle: Callable[[SubMessage], Any] = handle
@@ -81,22 +74,24 @@ class LoadedHandler:
         self.split: Callable[[Message], Iterable[SubMessage]] | None = _own(target, "split")
         self.is_outage: Callable[[BaseException], bool | None] | None = _own(target, "is_outage")
         self.whole_messages = bool(getattr(target, "whole_messages", False))
+        # It writes each sub-message to Kafka, so that write limits bind.
+        self.writes_records = bool(getattr(target, "writes_records", False))
         self.selects: Callable[[SubMessage], bool] | None = None  # None stands for all
         self.split_letter: Split | None = None  # of a redrive; it counts nothing
-        self.left_alone: Counter[str] | None = None  # by a redrive, in this run: why, how many
+        self.ignored_letters: Counter[str] | None = None  # by a redrive: how many for each reason
 
     def redriving(self, redrive: RedriveSettings) -> LoadedHandler:
-        """The same handler for a topic of dead letters: it gets them as what they were."""
+        """The same handler for a topic of dead letters: it gets the sub-messages that they were."""
         handler = copy(self)
         handle, handle_bundle = self.handle, self.handle_bundle
-        left_alone: Counter[str] = Counter()
+        ignored: Counter[str] = Counter()
         own = None if self.split is None else partial(split_or_reject, self.split)
         split_own = partial(split_letter, redrive, split=own)
 
         def split(message: Message) -> Iterator[SubMessage]:
             for sub in split_own(message):
                 if not selects(sub):
-                    left_alone[sub.payload] += 1
+                    ignored[sub.payload] += 1
                 yield sub
 
         def plainly(sub: Redriven) -> Any:
@@ -116,7 +111,7 @@ class LoadedHandler:
             handler.bundling = replace(self.bundling, coalesce=None)
         handler.split, handler.split_letter = split, split_own
         handler.whole_messages = False  # it gets the letter's own message
-        handler.left_alone = left_alone
+        handler.ignored_letters = ignored
         handler.selects = selects
         return handler
 
@@ -125,17 +120,16 @@ class LoadedHandler:
         """Whether one call may have several sub-messages of a lane."""
         return self.bundling is not None and self.bundling.folds
 
-    def held_open(self) -> LoadedHandler:
-        """The same handler for whoever neither opens nor closes it."""
+    def borrowed(self) -> LoadedHandler:
+        """The same handler, whose ``open`` and ``close`` do nothing: another drain calls them."""
         handler = copy(self)
         handler.target = None
         return handler
 
     @cached_property
     def code(self) -> str | None:
-        """A digest of its module's file, of those of the classes that it is derived from, and of
-        all beside them that these import; but not of Python's own, which an upgrade changes; None
-        without any."""
+        """A digest of its module's file, those of its base classes, and all beside them that these
+        import, but not of Python's own, which an upgrade changes; None without any."""
         source = self.source
         kind = source if isinstance(source, type) else type(source)
         names = {each.__module__ for each in inspect.getmro(kind)} - {Handler.__module__}
@@ -151,12 +145,11 @@ class LoadedHandler:
         return f"sha256:{hashlib.sha256(b''.join(contents)).hexdigest()}" if contents else None
 
     def fresh(self) -> LoadedHandler:
-        """Another one: a new instance where a class was named, else the same target again."""
-        target = _instance(self.reference, self.source)
-        return LoadedHandler(self.reference, target, self.absolute_reference, self.source)
+        """Make another one: a new instance if a class was named, else the same target again."""
+        return LoadedHandler(self.reference, self.source, self.absolute_reference)
 
     async def open(self, context: Context, in_thread: BlockingCall = blocking_call) -> None:
-        """Calls the handler's ``open``, a plain one by ``in_thread``.
+        """Call the handler's ``open``, a plain one by ``in_thread``.
 
         Raises Refused when that raises: nothing was handled yet.
         """
@@ -175,105 +168,26 @@ class LoadedHandler:
 
 
 def load_handler(reference: str) -> LoadedHandler:
-    """Imports the handler that ``reference`` names.
+    """Import the handler that ``reference`` names.
 
     Raises UsageError when there is none, or it has no ``handle``; Refused when importing it raises.
     """
     place, name = place_and_name(reference)
     if not name and (points := entry_points(group=ENTRY_POINTS, name=place)):
         source = _guard(reference, next(iter(points)).load)
-        return LoadedHandler(reference, _instance(reference, source), source=source)
+        return LoadedHandler(reference, source)
     module, absolute = _import(place, reference)
     source = _find(module, name, reference)
     absolute = f"{absolute}:{name}" if name else absolute
-    return LoadedHandler(reference, _instance(reference, source), absolute, source)
+    return LoadedHandler(reference, source, absolute)
 
 
 def place_and_name(reference: str) -> tuple[str, str]:
-    """A reference before and behind its colon; the name is empty when there is none."""
+    """Part a reference at its colon; the name is empty if there is none."""
     place, _, name = reference.rpartition(":")
     if not place or "/" in name:  # the colon was in a folder's name
         return reference, ""
     return place, name
-
-
-def as_handler(source: Any, reference: str) -> LoadedHandler:
-    """The same for a handler that is at hand: a class, an instance or a module.
-
-    Raises UsageError when it has no ``handle``; Refused when making an instance raises.
-    """
-    return LoadedHandler(reference, _instance(reference, source), source=source)
-
-
-def writes_records(handler: LoadedHandler) -> bool:
-    """Whether it says that it writes each sub-message to Kafka."""
-    return bool(getattr(handler.target, "writes_records", False))
-
-
-def describe(error: BaseException) -> str:
-    """An exception in one line: its type and, when it has one, its text."""
-    text = error_text(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
-
-
-def described(error: BaseException) -> str:
-    """The same, with the line of the handler that it came from: not of a library it called."""
-    places = [
-        f" ({Path(file).name}:{line})"
-        for frame, line in walk_tb(error.__traceback__)
-        if not (file := frame.f_code.co_filename).startswith(_NOT_OF_HANDLERS)
-    ]
-    return describe(error) + "".join(places[-1:])
-
-
-def split_failed(message: Message, why: str, past: str = "", first: str = "") -> SplitFailed:
-    """The error for a message that ``split`` rejected; ``past`` is a way to go past it, and
-    ``first`` what is said before."""
-    return SplitFailed(
-        f"{first}split failed at {message}: {why}",
-        hint=f"Fix `split`{past}. Nothing of this message was handled.",
-    )
-
-
-def split_or_reject(
-    split: Callable[[Message], Iterable[SubMessage]], message: Message
-) -> list[SubMessage]:
-    """What a message splits into in a drain: the one unit that stands for it if ``split`` raises.
-
-    Raises SplitFailed when that halts whatever the settings: ``Fatal``, or ``sys.exit()``.
-    """
-    try:
-        return list(split(message))
-    except SplitFailed:  # of a split within this one
-        raise
-    except BaseException as error:
-        if isinstance(error, Fatal) or not isinstance(error, Exception):
-            raise split_failed(message, described(error)) from error
-        name, text, why = type(error).__name__, text_of(error), described(error)
-        if isinstance(error, Retry):
-            text, why = (f"{each} (drainer never retries split)".lstrip() for each in (text, why))
-        skip = text if isinstance(error, Skip) else None
-        return [Unsplit(message.value, name, text, why, skip)]
-
-
-def split_up(
-    split: Callable[[Message], Iterable[SubMessage]] | None, message: Message
-) -> list[SubMessage]:
-    """What a message splits into outside of a drain; None is the default split. Of one that it
-    skips that is nothing.
-
-    Raises SplitFailed, also for a ``split`` that calls ``sys.exit()``.
-    """
-    if split is None:
-        return [SubMessage(message.key, message.value)]
-    try:
-        return list(split(message))
-    except KeyboardInterrupt:
-        raise
-    except Skip:
-        return []
-    except BaseException as error:
-        raise split_failed(message, described(error)) from error
 
 
 async def _call(in_thread: BlockingCall, target: Any, name: str, *args: Any) -> None:
@@ -292,21 +206,21 @@ async def _call(in_thread: BlockingCall, target: Any, name: str, *args: Any) -> 
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives a coroutine, as far as that can be seen without a call."""
+    """Whether a call gives a coroutine, as far as that can be seen without one."""
     while isinstance(function, partial):
         function = function.func
     return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
 
 
 def _import(place: str, reference: str) -> tuple[ModuleType, str]:
-    """The module at a place, and that place as it is told from anywhere."""
+    """Import the module at a place; that place too, in a form that holds from any folder."""
     if place.endswith(".py"):
         return _import_file(Path(place), reference), str(Path(place).absolute())
     folder, name = Path(place).parent.absolute(), Path(place).name
     module = _import_module(folder, name, reference)
     if _lies_in(folder, name):
         return module, str(folder / name)
-    if "/" in place:  # one of the same name elsewhere is not what was asked for
+    if "/" in place:  # one of the same name elsewhere is not the requested one
         raise _no_module(reference, name, f"in {folder}, or an installed one hides it")
     return module, place
 
@@ -355,7 +269,7 @@ def _import_module(folder: Path, name: str, reference: str) -> ModuleType:
 
 
 def _module(name: str) -> ModuleType | None:
-    """None when there is no such module; raises what it and the packages around it raise."""
+    """Import a module, None if there is none; raises what it and its packages raise."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -401,12 +315,12 @@ def _guard(reference: str, load: Callable[[], Any]) -> Any:
 
 
 def _add_source(path: Path, folder: Path, package: Path, files: dict[Path, bytes]) -> None:
-    """Adds a file and all that it imports from the folder where imports of it begin, or of an
+    """Add a file and all that it imports from the folder where imports of it begin, or of an
     installed one from its package."""
     left = [path]
     while left:
         path = left.pop()
-        is_installed = str(path).startswith(_NOT_OF_HANDLERS) and package not in path.parents
+        is_installed = str(path).startswith(NOT_OF_HANDLERS) and package not in path.parents
         try:
             if path in files or (files and is_installed) or not path.is_file():
                 continue
@@ -429,7 +343,7 @@ def _add_source(path: Path, folder: Path, package: Path, files: dict[Path, bytes
 
 
 def _find(module: ModuleType, name: str, reference: str) -> Any:
-    """What has this name in the module; without a name its only handler, or the module itself."""
+    """Find a name in the module; without one its only handler, or the module itself."""
     known = _handlers_in(module)
     if not name and any(callable(getattr(module, each, None)) for each in _HANDLES):
         return module
@@ -471,16 +385,16 @@ def _instance(reference: str, target: Any) -> Any:
 
 
 def _own(target: Any, name: str) -> Any:
-    """What a handler, an instance or a module, has of this name; None when it is the default."""
+    """The attribute of a handler, an instance or a module; None if it is the default."""
     found = getattr(target, name, None)
     default = getattr(Handler, name, None)
     return None if getattr(found, "__func__", None) is default else found
 
 
 def _bundling_of(reference: str, target: Any) -> Bundling | None:
-    """How it wants its sub-messages together; None when it takes them one by one.
+    """Settings of a handler that takes sub-messages together; None if it takes them one by one.
 
-    Raises UsageError when what it says makes no sense.
+    Raises UsageError when they make no sense.
     """
     coalesce, batch = _own(target, "coalesce"), _own(target, "handle_batch")
     if coalesce is None and batch is None:

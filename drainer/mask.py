@@ -1,6 +1,6 @@
 """Masking of personal data: keys and error texts, wherever they are made texts for people.
 
-It is asked for by an environment variable, since it holds for a whole process and all that it
+An environment variable switches it on, since it holds for a whole process and all that it
 writes, whichever command that is. Its value is a secret that the masks are made with.
 """
 
@@ -16,7 +16,7 @@ _DIGITS_BYTES = 4
 
 
 def secret() -> str:
-    """What the masks are made with; empty when nothing is masked."""
+    """Secret that the masks are made with; empty when nothing is masked."""
     return os.environ.get(VARIABLE, "")
 
 
@@ -32,7 +32,7 @@ def masking() -> bool:
 
 
 def mask_text(text: str) -> str:
-    """``key#3fa9c1d2`` for the text of a key, if masking was asked for.
+    """``key#3fa9c1d2`` for the text of a key, if masking is on.
 
     The same text and secret give the same mask. Without the secret it can't be found out by trying.
     """
@@ -44,7 +44,7 @@ def mask_text(text: str) -> str:
 
 
 def key_repr(key: Hashable) -> str:
-    """The repr of a sub-key, masked if that was asked for.
+    """The repr of a sub-key, masked if masking is on.
 
     Never raises: a ``__repr__`` may be the user's own code.
     """
@@ -56,7 +56,7 @@ def key_repr(key: Hashable) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """What an exception says, which may be anything; empty if masking was asked for.
+    """Text of an exception, which may be anything; empty if masking is on.
 
     Never raises: a ``__str__`` may be the user's own code.
     """
@@ -66,3 +66,9 @@ def error_text(error: BaseException) -> str:
         return str(error)
     except Exception as worse:
         return f"its text is not available ({type(worse).__name__})"
+
+
+def describe(error: BaseException) -> str:
+    """Describe an exception in one line: its type and, if it has one, its text."""
+    text = error_text(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

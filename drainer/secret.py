@@ -37,8 +37,8 @@ def is_secret(name: str) -> bool:
 def hides(name: str, value: str) -> bool:
     """Whether a setting of anything else must not be shown: Java options, URLs and the like carry
     secrets in their values, too."""
-    said = _SECRET.search(name) or _SECRET.search(value) or IN_A_URL.search(value)
-    return is_secret(name) or said is not None
+    texts = _SECRET.search(name), _SECRET.search(value), IN_A_URL.search(value)
+    return is_secret(name) or any(texts)
 
 
 def may_hide(name: str, value: str, chosen: bool) -> bool:

@@ -32,12 +32,13 @@ from drainer.engine.ports import Told
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.engine.workers import Work, insist_on_done
 from drainer.handler import Context, Fatal, Retry, Skip
-from drainer.loader import LoadedHandler, split_or_reject
+from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage, Unsplit
 from drainer.model.failures import FailureSettings, Limit, OnFailure
 from drainer.model.identity import identify
 from drainer.model.settings import LocalSettings
 from drainer.operations.in_memory import drain_of
+from drainer.splitting import split_or_reject
 
 __all__ = [
     "Certificate",
@@ -69,7 +70,7 @@ Failed = tuple[SubMessage, BaseException]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of sub-messages, each list in the order in which it happened.
+    """Outcomes of sub-messages, each list in the order of events.
 
     Attributes:
         done: those whose call returned.
@@ -86,7 +87,7 @@ class Result:
 
 
 def context(**options: object) -> Context:
-    """What ``open`` receives, with these options as text, as ``--set name=value`` gives them."""
+    """Make what ``open`` receives, with these options as ``--set name=value`` gives them."""
     return Context(TOPIC, "testing", "testing", AT_ONCE, _as_set(options))
 
 
@@ -109,7 +110,7 @@ async def run(
     options: Mapping[str, object] | None = None,
     concurrency: int = AT_ONCE,
 ) -> Result:
-    """Handles messages as a drain does, from ``open`` to ``close``, in its order and concurrency.
+    """Handle messages as a drain does, from ``open`` to ``close``, in its order and concurrency.
 
     There are no retries but for ``Retry``, which come at once, and no circuit breaker. A call may
     take 30 s.
@@ -142,7 +143,7 @@ def _as_set(options: Mapping[str, object]) -> dict[str, str]:
 
 
 class _Recorder:
-    """Notes how calls of a handler end; as the place of dead letters, what is given up."""
+    """A record of how calls of a handler end; as the sink of dead letters, of what is given up."""
 
     trouble: str | None = None
 
@@ -192,9 +193,9 @@ class _Recorder:
             raise Retry(str(error), after=0.0) from error
         self.result.done.extend(subs)
 
-    def send(self, sub: SubMessage, error: BaseException, told: Told) -> None:
+    def send(self, sub: SubMessage, error: BaseException, acknowledge: Told) -> None:
         self.result.given_up.append((sub, error))
-        told(None)
+        acknowledge(None)
 
     def close(self, timeout_s: float) -> None:
         """Nothing is on its way."""

@@ -7,8 +7,7 @@ import pytest
 from core.messages import deliver, one_partition, subs_of
 from drainer.core.bundles import fold
 from drainer.errors import HandleFailed
-from drainer.loader import describe
-from drainer.mask import VARIABLE, key_repr, mask_text
+from drainer.mask import VARIABLE, describe, key_repr, mask_text
 from drainer.message import SubMessage
 from drainer.model.facts import named
 from drainer.view import figures

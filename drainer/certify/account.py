@@ -18,10 +18,12 @@ from tempfile import TemporaryDirectory
 from drainer.certify.form import form_of
 from drainer.certify.subject import Subject, again, run
 from drainer.errors import DrainerError, SplitFailed
-from drainer.loader import LoadedHandler, describe, split_up
+from drainer.loader import LoadedHandler
+from drainer.mask import describe
 from drainer.message import Message, SubMessage
 from drainer.model.codec import decode, encode
 from drainer.model.identity import identify
+from drainer.splitting import split_up
 
 TIMEOUT_S = 120.0
 TASK, ANSWER = "task.pickle", "answer.json"

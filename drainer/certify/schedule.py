@@ -13,9 +13,9 @@ from drainer.certify.form import short
 from drainer.certify.subject import again
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
-from drainer.loader import split_up
 from drainer.message import Barrier, Message, SubMessage
 from drainer.operations.in_memory import ends_of
+from drainer.splitting import split_up
 
 Place = tuple[int, int]  # a message by its position in the sample, and the index in the message
 Step = tuple[Place, ...]  # what is in the handler at the same time

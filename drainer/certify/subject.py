@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import orjson
 
 from drainer.handler import Context
-from drainer.loader import LoadedHandler, as_handler, load_handler
+from drainer.loader import LoadedHandler, load_handler
 from drainer.message import Message, Origin
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class Subject:
             return self._loaded.fresh()
         source: Any = self.source
         makes = callable(source) and not isinstance(source, type) and not hasattr(source, "handle")
-        return as_handler(source() if makes else source, self.name)
+        return LoadedHandler(self.name, source() if makes else source)
 
     @asynccontextmanager
     async def opened(self, messages: Sequence[Message]) -> AsyncIterator[LoadedHandler]:

@@ -20,8 +20,10 @@ from drainer.core.bundles import Bundler
 from drainer.engine.workers import insist_on_done
 from drainer.errors import HandleFailed, SplitFailed
 from drainer.handler import Skip
-from drainer.loader import LoadedHandler, describe, split_up
+from drainer.loader import LoadedHandler
+from drainer.mask import describe
 from drainer.message import Message, SubMessage
+from drainer.splitting import split_up
 
 StateOf = Callable[[Any], Any]  # of the handler: an instance or a module; may be async
 Parts = tuple[Sequence[Step], ...]

@@ -28,7 +28,7 @@ from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.status import Resuming, Status
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
-from drainer.loader import describe
+from drainer.mask import describe
 from drainer.model.plan import OffsetPlan
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import LocalSettings

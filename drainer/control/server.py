@@ -26,7 +26,7 @@ from drainer.engine.control import REQUESTS, Control, Request, Stop
 from drainer.engine.signals import BLOCKED_S
 from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Refused, UsageError
-from drainer.loader import describe
+from drainer.mask import describe
 from drainer.model.codec import decode, encode
 from drainer.ownership import user_at_host
 from drainer.serving import QuietHandler, QuietServer

@@ -29,7 +29,7 @@ from drainer.errors import (
 )
 from drainer.escape import printable
 from drainer.handler import Fatal, GiveUp, Retry, Skip
-from drainer.loader import PAST, describe, described, split_failed
+from drainer.mask import describe
 from drainer.message import SubMessage, Unsplit
 from drainer.model.failures import AfterDead, FailureSettings, OnFailure
 from drainer.model.listed import counted, round_duration
@@ -45,6 +45,7 @@ from drainer.policy.failures import (
     Totals,
 )
 from drainer.policy.fault import Fault, as_retry, fault_of
+from drainer.splitting import PAST, describe_with_line, split_failed
 
 TICK_LEAST_S = 0.001
 OTHERS_S = 60.0  # without a success in another task: then there may be none at work
@@ -578,7 +579,7 @@ def judged(
     try:
         answer = None if is_outage is None else is_outage(error)
     except Exception as failure:
-        return Fault.OWN, Fatal(f"is_outage() failed: {described(failure)}")
+        return Fault.OWN, Fatal(f"is_outage() failed: {describe_with_line(failure)}")
     if answer is not None:
         return (Fault.DOWNSTREAM if answer else Fault.OWN), error
     try:
@@ -612,9 +613,9 @@ def _halted(sub: SubMessage | Bundle, error: BaseException, why: str | None) -> 
         past = PAST if why is None else ", or resume with a higher --max-failures"
         return split_failed(sub.message, sub.why, past, f"{why}; last, " if why else "")
     attempts = f" after {sub.attempt} attempts" if sub.attempt > 1 else ""
-    reason = "" if why is None else f"{why}; last, "
+    reason, cause = "" if why is None else f"{why}; last, ", describe_with_line(error)
     return HandleFailed(
-        f"{reason}handle failed for sub-message {sub} ({sub!r}){attempts}: {described(error)}",
+        f"{reason}handle failed for sub-message {sub} ({sub!r}){attempts}: {cause}",
         hint=error.hint
         if isinstance(error, ValueNotShipped)
         else "Fix the handler or its downstream, then resume. Its lane is still pending.",

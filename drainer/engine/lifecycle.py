@@ -31,9 +31,9 @@ from drainer.errors import (
     OffsetMoved,
     Signalled,
     TopicGone,
-    both,
+    chain_errors,
 )
-from drainer.loader import describe
+from drainer.mask import describe
 from drainer.model.latency import Latency
 from drainer.model.plan import OffsetPlan
 
@@ -264,10 +264,10 @@ class Lifecycle:
             else:
                 cause = cause or self._asked
         except DrainerError as error:
-            cause = both(cause, error)
+            cause = chain_errors(cause, error)
         if self._held.first is None or not goes_on(cause):
             self._held.control.end()
-        return cause if lost is None or lost is cause else both(cause, lost)
+        return cause if lost is None or lost is cause else chain_errors(cause, lost)
 
     def _status(self) -> Status:
         checkpointer = self.checkpointer

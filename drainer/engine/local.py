@@ -33,9 +33,9 @@ from drainer.engine.pump import Pump
 from drainer.engine.status import FailureStatus, HealthStatus, Status, Summary
 from drainer.engine.threads import ThreadWorkers
 from drainer.engine.watchdog import Watchdog
-from drainer.errors import HandleFailed, RecordsDeleted, ThreadsOverdue, both
+from drainer.errors import HandleFailed, RecordsDeleted, ThreadsOverdue, chain_errors
 from drainer.handler import Context
-from drainer.loader import describe
+from drainer.mask import describe
 from drainer.model.claims import ALL
 from drainer.model.concurrency import Concurrency
 from drainer.model.latency import Latency
@@ -305,7 +305,7 @@ class LocalDrain:
         try:
             await self._life.within(self._handler.close(self._in_thread))
         except Exception as error:
-            return both(cause, not_closed(describe(error), error))
+            return chain_errors(cause, not_closed(describe(error), error))
         return cause
 
     async def forget(self) -> None:

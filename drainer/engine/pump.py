@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any, Protocol
 
 from drainer.core.dispatch import Dispatcher
-from drainer.loader import split_or_reject
 from drainer.message import Message, SubMessage
+from drainer.splitting import split_or_reject
 
 SLICE_S = 0.005  # how long it keeps the event loop before others get a turn
 RESTING_MOST = 50_000  # messages that stay pending; the plan has each of them

@@ -23,7 +23,7 @@ from drainer.engine.control import (
 from drainer.engine.ports import Held
 from drainer.engine.status import DeadlineStatus, Paused, Status
 from drainer.errors import DrainerError, Refused, Signalled
-from drainer.loader import describe
+from drainer.mask import describe
 from drainer.model.concurrency import Concurrency
 from drainer.model.event import Event, EventKind
 from drainer.model.listed import counted, round_duration

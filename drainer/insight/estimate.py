@@ -16,7 +16,6 @@ from drainer.insight.forecast.on_spark import Cores, forecast_on_spark
 from drainer.insight.forecast.workload import Workload
 from drainer.insight.measurement import Measured, Say, Teller
 from drainer.kafka.backlog import Backlog
-from drainer.loader import writes_records
 from drainer.mask import key_repr, masking
 from drainer.model.codec import builtins
 from drainer.model.concurrency import Concurrency
@@ -206,7 +205,7 @@ def _setting(measured: Measured, request: Request, question: Question) -> Settin
     if request.limits is not None and measured.workload.messages:
         message_bytes = max(1.0, measured.message_bytes)
         read_cap = request.limits.reading.cap(message_bytes).messages_per_s
-        if writes_records(request.handler):
+        if request.handler.writes_records:
             # About as large as its share of the message.
             part_bytes = max(1.0, message_bytes / max(1.0, measured.workload.fan_out))
             write_cap = request.limits.cap(part_bytes).messages_per_s

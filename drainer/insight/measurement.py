@@ -20,11 +20,12 @@ from drainer.kafka.backlog import Backlog, freeze, parse_from, parse_until
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.sample import Sample, sample_backlog
-from drainer.loader import LoadedHandler, split_up
+from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.rules import LIMIT, RuleSettings
 from drainer.operations.start import Request
 from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
+from drainer.splitting import split_up
 
 SAMPLED_MOST = 50_000  # messages
 WHOLE_MOST = 200_000  # messages of a backlog that is read as a whole

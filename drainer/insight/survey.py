@@ -17,12 +17,13 @@ from drainer.engine.status import RuleStatus
 from drainer.errors import SplitFailed
 from drainer.insight.kind import kind_of
 from drainer.insight.sketch import Amounts, Heavy, Share, Spread
-from drainer.loader import LoadedHandler, split_up
+from drainer.loader import LoadedHandler
 from drainer.mask import mask_text
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.identity import identify
 from drainer.model.rules import RuleSettings
 from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.splitting import split_up
 
 SHOWN = 10
 NO_KEY = "no key"

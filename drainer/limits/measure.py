@@ -21,7 +21,7 @@ from drainer.errors import (
     LimitsRefused,
     Refused,
     RightMissing,
-    both,
+    chain_errors,
 )
 from drainer.kafka.cluster import Cluster
 from drainer.limits.file import LimitsFile
@@ -161,7 +161,7 @@ def measure_limits(
                 if is_refusal and not created:
                     raise  # who may not create it may not delete it, either
                 if (left := _remove(cluster, topics)) is not None:
-                    raise both(error, left) from error
+                    raise chain_errors(error, left) from error
                 raise
             return found, _remove(cluster, topics)
 

@@ -81,7 +81,7 @@ class InProcess:
             write_to = partial(TopicWriter, settings, pace=write_pace)
             ports = Ports(open_source, open_letters, write_to, pace, write_pace)
             summary = LocalDrain(held, ports).run()
-            return replace(summary, ignored_letters=held.handler.left_alone)
+            return replace(summary, ignored_letters=held.handler.ignored_letters)
 
 
 IN_PROCESS = InProcess()

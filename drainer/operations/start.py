@@ -207,7 +207,7 @@ def nothing_to_drain(prepared: Prepared) -> Summary:
             number: PartitionResult(part.start, part.end, part.end, part.committed)
             for number, part in plan.partitions.items()
         },
-        ignored_letters=prepared.handler.left_alone,
+        ignored_letters=prepared.handler.ignored_letters,
         open_transactions=prepared.action.held,
     )
 

@@ -24,7 +24,7 @@ from drainer.errors import DrainerError, PlanRefused, Refused
 from drainer.handler import Handler
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.loader import LoadedHandler, as_handler, load_handler
+from drainer.loader import LoadedHandler, load_handler
 from drainer.model.concurrency import Concurrency
 from drainer.model.failures import FailureSettings
 from drainer.model.order import Order
@@ -195,7 +195,7 @@ def handler_of(handler: AnyHandler) -> LoadedHandler:
     """Raises UsageError or Refused as ``load_handler`` does."""
     if isinstance(handler, str):
         return load_handler(handler)
-    return as_handler(handler, f"{handler.__module__}:{handler.__qualname__}")
+    return LoadedHandler(f"{handler.__module__}:{handler.__qualname__}", handler)
 
 
 def context_of(spark: SparkSession) -> SparkContext:

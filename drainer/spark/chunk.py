@@ -15,7 +15,8 @@ from lz4 import block as lz4  # pyarrow has it, too, and takes 200 ms to import
 
 from drainer.core.payloads import Payloads
 from drainer.errors import Refused, SplitFailed
-from drainer.loader import LoadedHandler, describe
+from drainer.loader import LoadedHandler
+from drainer.mask import describe
 from drainer.message import HeadersUnreadable, KeySums, Message, Origin, ShippedMessage, SubMessage
 from drainer.model.identity import SubKeys
 from drainer.model.progress import checksum_keys

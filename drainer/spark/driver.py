@@ -21,7 +21,7 @@ from drainer.engine.limiter import auto_status
 from drainer.engine.loop import event_loop, spawn
 from drainer.engine.outcome import given_up_before, not_closed
 from drainer.engine.status import CapStatus, FailureStatus, HealthStatus, Status, Summary
-from drainer.errors import DrainerError, Interrupted, Refused, Signalled, both
+from drainer.errors import DrainerError, Interrupted, Refused, Signalled, chain_errors
 from drainer.model.concurrency import Concurrency
 from drainer.model.latency import Latency
 from drainer.model.plan import OffsetPlan
@@ -302,7 +302,7 @@ class SparkDrain:
         try:
             return await self._close_handlers(cause)
         except DrainerError as error:  # all the same the plan is to be saved, and committed
-            return both(cause, error)
+            return chain_errors(cause, error)
 
     async def forget(self) -> None:
         if self._at_rest:
@@ -352,7 +352,7 @@ class SparkDrain:
             await asyncio.sleep(self.look_s)
         self._held.lock.stays = still_open > 0  # a call may go on there, until it is cut
         if failed:
-            return both(cause, not_closed(failed[0]))
+            return chain_errors(cause, not_closed(failed[0]))
         return cause
 
     def failure_status(self) -> FailureStatus:

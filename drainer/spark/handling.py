@@ -98,7 +98,7 @@ class Handling:
                 held = Held(
                     plan=plan,
                     file=records,
-                    handler=handler.held_open(),
+                    handler=handler.borrowed(),
                     running=replace(
                         self.settings,
                         plan_interval_s=NEVER_S,

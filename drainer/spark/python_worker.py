@@ -22,7 +22,8 @@ from drainer.errors import DrainerError
 from drainer.handler import Context
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
-from drainer.loader import LoadedHandler, describe
+from drainer.loader import LoadedHandler
+from drainer.mask import describe
 from drainer.model.rate_cap import CapCurve
 from drainer.model.redrive import RedriveSettings
 from drainer.policy.rate_cap import RateLimiter

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainer import __version__, mask
 from drainer.errors import Refused, UsageError
-from drainer.loader import LoadedHandler, as_handler, load_handler, place_and_name
+from drainer.loader import LoadedHandler, load_handler, place_and_name
 from drainer.spark.failure import SEND_ALONG
 from drainer.spark.settings import is_local
 
@@ -47,7 +47,7 @@ class Shipped:
             )
         mask.use(self.mask)
         if self.source is not None:
-            return as_handler(self.source, self.reference)
+            return LoadedHandler(self.reference, self.source)
         reference = self.reference
         if self.file is not None:
             from pyspark import SparkFiles  # noqa: PLC0415 - only in a task

@@ -14,7 +14,6 @@ import msgspec
 
 from drainer.core.other_claims import OtherClaims
 from drainer.kafka.spans import read_range
-from drainer.loader import PAST, split_failed, split_or_reject
 from drainer.message import Barrier, KeySums, Message, Origin, SubMessage, Unsplit
 from drainer.model.claims import ALL, Claims, ShardMap, key_hash
 from drainer.model.failures import FailureSettings, OnFailure
@@ -31,6 +30,7 @@ from drainer.spark.failure import carrying
 from drainer.spark.python_worker import HandlerSpec, python_worker
 from drainer.spark.streams import Streams
 from drainer.spark.waves import Slice
+from drainer.splitting import PAST, split_failed, split_or_reject
 
 BARRIERS_MOST = 100  # offsets that a manifest lists; with more the wave is not divided at all
 MANIFEST = DONE = -1  # in place of a shard

@@ -18,7 +18,7 @@ from rich.console import Console, RenderableType
 
 from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Signalled
 from drainer.escape import is_printable, json_text
-from drainer.loader import describe
+from drainer.mask import describe
 from drainer.view.layout import headline, is_urgent, lay_out, sentence, words
 from drainer.view.page import Item, Page, Tone
 

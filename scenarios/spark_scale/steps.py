@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from drainer.loader import load_handler, split_up
+from drainer.loader import load_handler
 from drainer.message import Message, Origin
 from drainer.model.claims import key_hash
 from drainer.spark.chunk import ChunkWriter, Row, decode
+from drainer.splitting import split_up
 from scenarios.spark_scale.drains import HANDLERS
 from scenarios.spark_scale.slots import Load
 

@@ -14,13 +14,14 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.errors import SplitFailed
 from drainer.handler import Fatal, Handler
-from drainer.loader import as_handler, split_or_reject
+from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.model.identity import identify
 from drainer.model.redrive import LetterFilter, RedriveSettings
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings
 from drainer.policy.redrive import LeftAlone, Redriven, selects, split_letter
 from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.splitting import split_or_reject
 
 from .letters import DEAD, Sample, as_record, mutated_letters
 
@@ -71,7 +72,7 @@ def test_a_handler_of_batches_gets_what_died_and_folds_nothing() -> None:
         def coalesce(self, earlier: SubMessage, later: SubMessage) -> SubMessage:
             return later
 
-    handler = as_handler(Batches, "batches").redriving(ALL)
+    handler = LoadedHandler("batches", Batches).redriving(ALL)
     assert handler.split is not None
     assert handler.bundling is not None
     dispatcher = Dispatcher({DEAD.partition: Ledger(0, 2)})
@@ -97,7 +98,7 @@ def test_a_split_that_raises_fatal_halts_a_redrive_too() -> None:
 
     unit = Unsplit(b"{", "ValueError", "no", "ValueError: no")
     letter = as_record(Sample(sub=unit, reason="split failed").letter())
-    handler = as_handler(NoSchema, "no-schema").redriving(ALL)
+    handler = LoadedHandler("no-schema", NoSchema).redriving(ALL)
     assert handler.split is not None
 
     with pytest.raises(SplitFailed, match="no schema"):

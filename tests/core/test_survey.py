@@ -17,7 +17,7 @@ from drainer.insight import sketch
 from drainer.insight.kind import UNKNOWN, kind_of
 from drainer.insight.sketch import Heavy, ratio
 from drainer.insight.survey import NO_KEY, NO_RULES, Contents, Skew, Survey
-from drainer.loader import as_handler
+from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.model.rules import RuleSettings, SkipRule
 
@@ -45,7 +45,7 @@ class Given(Handler):
         raise AssertionError("nothing is handled")
 
 
-GIVEN = as_handler(Given, "given")
+GIVEN = LoadedHandler("given", Given)
 
 
 def surveyed(*windows: Window, rules: RuleSettings = NO_RULES) -> Survey:

@@ -17,15 +17,10 @@ from drainer.core.bundles import BatchOf
 from drainer.errors import DrainerError, Refused, SplitFailed, UsageError
 from drainer.handler import Context, Handler
 from drainer.handlers import Count, Print
-from drainer.loader import (
-    OWN_NAME,
-    LoadedHandler,
-    as_handler,
-    describe,
-    load_handler,
-    split_up,
-)
+from drainer.loader import OWN_NAME, LoadedHandler, load_handler
+from drainer.mask import describe
 from drainer.message import Message, Origin, SubMessage
+from drainer.splitting import split_up
 from privileges import without_privileges
 
 CONTEXT = Context("orders", "billing", "drain", 7, {"url": "http://x"})
@@ -528,7 +523,7 @@ def test_a_fresh_one_of_a_class_is_another_instance() -> None:
 
 def test_a_fresh_one_of_a_module_or_an_instance_is_the_same() -> None:
     write("orders.py", FUNCTIONS)
-    for handler in (load_handler("orders"), as_handler(Count(), "mine")):
+    for handler in (load_handler("orders"), LoadedHandler("mine", Count())):
         assert handler.fresh().target is handler.target
 
 

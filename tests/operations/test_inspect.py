@@ -14,7 +14,7 @@ from drainer.handler import Handler
 from drainer.insight.inspection import InspectRequest, inspect
 from drainer.insight.view.inspect import hot_row, warnings
 from drainer.kafka.cluster import Cluster, TopicInfo
-from drainer.loader import LoadedHandler, as_handler
+from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 from kafka.topic import Topic
 
@@ -34,7 +34,7 @@ class Documents(Handler):
 
 @pytest.fixture
 def documents() -> LoadedHandler:
-    return as_handler(Documents, "documents")
+    return LoadedHandler("documents", Documents)
 
 
 def values(count: int) -> list[str]:

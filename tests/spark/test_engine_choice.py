@@ -15,7 +15,7 @@ from drainer.errors import Refused, UsageError
 from drainer.handler import Handler
 from drainer.insight.canary import send_canary
 from drainer.kafka.cluster import Cluster
-from drainer.loader import as_handler
+from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 from drainer.model.plan import OffsetPlan
 from drainer.model.rules import RuleSettings, SkipRule
@@ -61,7 +61,7 @@ def settled(said: Engines, plan: OffsetPlan = PLAN, **changes: object) -> Prepar
 def prepared(plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
     return Prepared(
         replace(samples.action(), plan=plan),
-        handler=as_handler(changes.pop("handler", Once), "Once"),
+        handler=LoadedHandler("Once", changes.pop("handler", Once)),
         seen=None,
         policy=None,  # type: ignore[arg-type]
         file=PlanFile(Path("p")),

@@ -11,7 +11,7 @@ from drainer.insight.sketch import Share
 from drainer.insight.survey import SplitFailures, Survey
 from drainer.insight.view.inspect import inspection_page
 from drainer.kafka.cluster import GroupInfo, Member, Replicas
-from drainer.loader import as_handler
+from drainer.loader import LoadedHandler
 from drainer.message import Message, Origin, SubMessage
 from drainer.view.page import Page
 
@@ -54,7 +54,7 @@ class Emails(Handler):
 
 
 def inspection(*partitions: PartitionInspection, full: bool = False) -> Inspection:
-    survey = Survey(as_handler(Emails, "emails"))
+    survey = Survey(LoadedHandler("emails", Emails))
     for window in range(WINDOWS):
         hot = 8 - window % 2
         survey.take(

@@ -23,7 +23,7 @@ from drainer.limits.spark.hosting import REPORT_S, Hosting
 from drainer.limits.spark.jmx import Jmx, Login
 from drainer.limits.spark.traffic_coordinator import TrafficCoordinator, TrafficOrder
 from drainer.limits.trials import Observe
-from drainer.loader import describe
+from drainer.mask import describe
 from drainer.spark.failure import spark_failures
 from drainer.spark.session import context_on, slots_at_rest, slots_now
 from drainer.spark.settings import SparkLook

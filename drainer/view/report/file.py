@@ -10,7 +10,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from drainer.errors import Refused
-from drainer.loader import describe
+from drainer.mask import describe
 from drainer.store.atomic_file import write_whole
 from drainer.view.page import Field, Page
 from drainer.view.terminal import Terminal

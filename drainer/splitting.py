@@ -1,0 +1,82 @@
+"""Calls of ``split``, and the errors of a message that it rejects."""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from traceback import walk_tb
+
+from drainer.errors import SplitFailed
+from drainer.handler import Fatal, Retry, Skip
+from drainer.mask import describe
+from drainer.message import Message, SubMessage, Unsplit
+from drainer.policy.dead_letter import text_of
+
+# Beginnings of the paths of code that no handler's author wrote.
+NOT_OF_HANDLERS = (
+    *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
+    str(Path(__file__).parent),
+    "<",
+)
+# The way past a message that split rejects, for a hint.
+PAST = ", or resume with --on-split-failure dead-letter, skip or park to go past it"
+SplitFunction = Callable[[Message], Iterable[SubMessage]]
+
+
+def describe_with_line(error: BaseException) -> str:
+    """Describe an exception, with the line of the handler that it came from, not of a library's."""
+    places = [
+        f" ({Path(file).name}:{line})"
+        for frame, line in walk_tb(error.__traceback__)
+        if not (file := frame.f_code.co_filename).startswith(NOT_OF_HANDLERS)
+    ]
+    return describe(error) + "".join(places[-1:])
+
+
+def split_failed(message: Message, why: str, past: str = "", first: str = "") -> SplitFailed:
+    """Make the error for a message that ``split`` rejected.
+
+    ``past`` is a way to go past it, for the hint; the text begins with ``first``.
+    """
+    return SplitFailed(
+        f"{first}split failed at {message}: {why}",
+        hint=f"Fix `split`{past}. Nothing of this message was handled.",
+    )
+
+
+def split_or_reject(split: SplitFunction, message: Message) -> list[SubMessage]:
+    """Split a message in a drain; if ``split`` raises, the one unit that stands for the message.
+
+    Raises SplitFailed when that halts whatever the settings: ``Fatal``, or ``sys.exit()``.
+    """
+    try:
+        return list(split(message))
+    except SplitFailed:  # of a split within this one
+        raise
+    except BaseException as error:
+        why = describe_with_line(error)
+        if isinstance(error, Fatal) or not isinstance(error, Exception):
+            raise split_failed(message, why) from error
+        name, text = type(error).__name__, text_of(error)
+        if isinstance(error, Retry):
+            text, why = (f"{each} (drainer never retries split)".lstrip() for each in (text, why))
+        skip = text if isinstance(error, Skip) else None
+        return [Unsplit(message.value, name, text, why, skip)]
+
+
+def split_up(split: SplitFunction | None, message: Message) -> list[SubMessage]:
+    """Split a message outside of a drain, None being the default; into nothing if it is skipped.
+
+    Raises SplitFailed, also for a ``split`` that calls ``sys.exit()``.
+    """
+    if split is None:
+        return [SubMessage(message.key, message.value)]
+    try:
+        return list(split(message))
+    except KeyboardInterrupt:
+        raise
+    except Skip:
+        return []
+    except BaseException as error:
+        raise split_failed(message, describe_with_line(error)) from error
