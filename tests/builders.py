@@ -6,7 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from drainer.engine.status import (
+from drainer.model.claims import ALL
+from drainer.model.plan import OffsetPlan, PartitionPlan
+from drainer.model.progress import Counts, Outcome, Partial, Progress
+from drainer.model.ranges import Range
+from drainer.model.status import (
     CapStatus,
     LimitStatus,
     PartitionResult,
@@ -15,10 +19,6 @@ from drainer.engine.status import (
     Status,
     Summary,
 )
-from drainer.model.claims import ALL
-from drainer.model.plan import OffsetPlan, PartitionPlan
-from drainer.model.progress import Counts, Outcome, Partial, Progress
-from drainer.model.ranges import Range
 
 EMPTY = Status("orders", "reindexer", "orders.reindexer.plan", ProgressStatus(), LimitStatus())
 

@@ -25,13 +25,13 @@ from drainer.engine.control import Control, typed
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.engine.runtime import THIS_PROCESS
-from drainer.engine.status import Resuming, Status
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
 from drainer.mask import describe
 from drainer.model.plan import OffsetPlan
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Resuming, Status
 from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, nothing_to_drain
 from drainer.store.plan_file import PlanPlace

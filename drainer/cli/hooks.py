@@ -15,8 +15,8 @@ from typing import Any
 from drainer.cli.groups import option, options
 from drainer.cli.metrics import TOKEN_VARIABLE, Watching
 from drainer.cli.options import REASON, REPORT, YES
-from drainer.engine.status import Status, Summary
 from drainer.escape import json_text
+from drainer.model.status import Status, Summary
 from drainer.view.lines import status_fields
 from drainer.view.report.file import ReportFile
 from drainer.view.terminal import Terminal

@@ -22,10 +22,10 @@ from drainer.control.place import folders_of_users, owner_of, socket_name, socke
 from drainer.control.server import ANSWER_S, peer
 from drainer.control.wire import About, DrainReport
 from drainer.engine.control import Request
-from drainer.engine.status import Status
 from drainer.errors import DrainerError, Interrupted, Refused, UsageError
 from drainer.model.codec import decode, encode
 from drainer.model.plan import OffsetPlan
+from drainer.model.status import Status
 from drainer.ownership import read_own
 from drainer.store.plan_file import PLANS, PlanFile, PlanPlace
 

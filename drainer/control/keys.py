@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from drainer.engine.control import Change, Control, Pause, Request, Stop, Unpause
-from drainer.engine.status import Status
+from drainer.model.status import Status
 
 STEP = 1.25  # of the concurrency, up or down
 SHORT = "p pause  + - concurrency  s stop  ? help"

@@ -24,10 +24,10 @@ from drainer.control.place import LENGTH_MOST, folders, make_folder, socket_name
 from drainer.control.wire import About, DrainReport
 from drainer.engine.control import REQUESTS, Control, Request, Stop
 from drainer.engine.signals import BLOCKED_S
-from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.mask import describe
 from drainer.model.codec import decode, encode
+from drainer.model.status import Status, Summary
 from drainer.ownership import user_at_host
 from drainer.serving import QuietHandler, QuietServer
 from drainer.store.plan_file import PlanPlace

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Self
 
-from drainer.engine.status import EngineStatus, Repr, Status
 from drainer.model.codec import JsonRecord, convert, decode, encode
+from drainer.model.status import EngineStatus, Repr, Status
 from drainer.view.figures import sub_key
 
 TEXT_MOST = 1000  # characters of a name

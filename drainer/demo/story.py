@@ -12,7 +12,6 @@ from pathlib import Path
 from drainer.demo.emergency import CUSTOMER, UPDATES_PER_MESSAGE, Index, Reindex, values
 from drainer.demo.fill import create_topic, fill
 from drainer.engine.loop import hurried_interpreter
-from drainer.engine.status import Status, Summary
 from drainer.errors import EXIT_INTERRUPTED, DrainerError
 from drainer.insight.forecast.simulate import simulate
 from drainer.kafka.cluster import Cluster
@@ -21,6 +20,7 @@ from drainer.loader import LoadedHandler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.order import Order
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Status, Summary
 from drainer.operations.drain import drain
 from drainer.operations.examine import examine, insist
 from drainer.operations.resume import prepare_resume

@@ -16,7 +16,6 @@ from drainer.engine.kinds import kind_of
 from drainer.engine.outcome import lanes_parked, left_alone
 from drainer.engine.ports import DeadLetters
 from drainer.engine.runtime import Runtime
-from drainer.engine.status import DOUBLED_MOST, FailureStatus
 from drainer.engine.workers import LeaseOver, TimedOut, Work, WorkSource
 from drainer.errors import (
     DeadLetterDoubled,
@@ -34,6 +33,7 @@ from drainer.message import SubMessage, Unsplit
 from drainer.model.failures import AfterDead, FailureSettings, OnFailure
 from drainer.model.listed import counted, round_duration
 from drainer.model.progress import Outcome
+from drainer.model.status import DOUBLED_MOST, FailureStatus
 from drainer.policy.admission import Admission, Rate, Retries
 from drainer.policy.failures import (
     HANDLER,

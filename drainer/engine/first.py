@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from drainer.core.first import FirstDispatcher
-from drainer.engine.status import ClassStatus, Status
 from drainer.model.plan import OffsetPlan
+from drainer.model.status import ClassStatus, Status
 
 
 def with_class(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import pairwise
 
-from drainer.engine.status import Status
+from drainer.model.status import Status
 
 STRETCHES_MOST = 1_000
 TROUBLES_MOST = 100

@@ -14,14 +14,6 @@ from drainer.engine.control import Settings
 from drainer.engine.loop import spawn
 from drainer.engine.outcome import concluded, goes_on
 from drainer.engine.ports import Held
-from drainer.engine.status import (
-    ClassStatus,
-    ControlStatus,
-    FailureStatus,
-    PartitionResult,
-    Status,
-    Summary,
-)
 from drainer.engine.steering import Steering
 from drainer.errors import (
     DrainerError,
@@ -36,6 +28,14 @@ from drainer.errors import (
 from drainer.mask import describe
 from drainer.model.latency import Latency
 from drainer.model.plan import OffsetPlan
+from drainer.model.status import (
+    ClassStatus,
+    ControlStatus,
+    FailureStatus,
+    PartitionResult,
+    Status,
+    Summary,
+)
 
 STATUS_INTERVAL_S = 0.5
 AT_ONCE_S = 0.5  # what a second Ctrl-C leaves to each step of the end

@@ -8,8 +8,8 @@ from dataclasses import KW_ONLY, dataclass
 
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.failures import Failures
-from drainer.engine.status import AutoStatus
 from drainer.model.progress import Outcome
+from drainer.model.status import AutoStatus
 from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
 
 

@@ -30,7 +30,6 @@ from drainer.engine.meter import Meter, cap_status
 from drainer.engine.outcome import given_up_before, not_closed
 from drainer.engine.ports import DeadLetters, Held, Ports
 from drainer.engine.pump import Pump
-from drainer.engine.status import FailureStatus, HealthStatus, Status, Summary
 from drainer.engine.threads import ThreadWorkers
 from drainer.engine.watchdog import Watchdog
 from drainer.errors import HandleFailed, RecordsDeleted, ThreadsOverdue, chain_errors
@@ -41,6 +40,7 @@ from drainer.model.concurrency import Concurrency
 from drainer.model.latency import Latency
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
+from drainer.model.status import FailureStatus, HealthStatus, Status, Summary
 from drainer.policy.failures import Totals
 from drainer.policy.rules.rule_filter import RuleFilter
 

@@ -11,7 +11,11 @@ from typing import Any, NamedTuple
 from drainer.core.dispatch import Dispatcher
 from drainer.core.remainder import Remainder
 from drainer.engine.latencies import Latencies
-from drainer.engine.status import (
+from drainer.model.latency import Latency
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Counts
+from drainer.model.rate_cap import Cap
+from drainer.model.status import (
     NO_LOAD,
     CapStatus,
     EngineStatus,
@@ -23,10 +27,6 @@ from drainer.engine.status import (
     Status,
     TimingStatus,
 )
-from drainer.model.latency import Latency
-from drainer.model.plan import OffsetPlan
-from drainer.model.progress import Counts
-from drainer.model.rate_cap import Cap
 from drainer.policy.rate_cap import RateLimiter
 
 HOTTEST = 5
@@ -231,7 +231,13 @@ class Meter(Measures):
         return self._latencies.overall()
 
     def rules(self) -> RuleStatus:
-        return RuleStatus.of(self._dispatcher.rule_filter)
+        found = self._dispatcher.rule_filter
+        return RuleStatus(
+            dict(found.skipped_by),
+            dict(found.undecided),
+            dict(found.why_undecided),
+            dict(found.skipped_for),
+        )
 
     def counts(self) -> tuple[Counts, Counts]:
         return self._dispatcher.tally()

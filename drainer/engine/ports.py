@@ -12,7 +12,6 @@ from drainer.core.other_claims import ClassMap
 from drainer.engine.control import Control
 from drainer.engine.pump import Batch
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.engine.status import Status
 from drainer.errors import DrainerError
 from drainer.handler import Writer
 from drainer.loader import LoadedHandler
@@ -20,6 +19,7 @@ from drainer.message import SubMessage
 from drainer.model.failures import FailureSettings
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Status
 from drainer.policy.rate_cap import RateLimiter
 
 Told = Callable[[DrainerError | None], None]

@@ -21,12 +21,12 @@ from drainer.engine.control import (
     over,
 )
 from drainer.engine.ports import Held
-from drainer.engine.status import DeadlineStatus, Paused, Status
 from drainer.errors import DrainerError, Refused, Signalled
 from drainer.mask import describe
 from drainer.model.concurrency import Concurrency
 from drainer.model.event import Event, EventKind
 from drainer.model.listed import counted, round_duration
+from drainer.model.status import DeadlineStatus, Paused, Status
 
 if TYPE_CHECKING:
     from drainer.engine.lifecycle import Lifecycle

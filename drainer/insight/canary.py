@@ -9,7 +9,6 @@ from itertools import islice
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.ports import Source
 from drainer.engine.pump import Batch
-from drainer.engine.status import Status, Summary
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
@@ -21,6 +20,7 @@ from drainer.errors import (
 from drainer.kafka.cluster import Cluster
 from drainer.message import Message
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Status, Summary
 from drainer.operations.drain import drain
 from drainer.operations.engine import InProcess
 from drainer.operations.start import Prepared

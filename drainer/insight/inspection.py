@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from drainer.engine.status import RuleStatus
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.insight.retention import (
     ARRIVALS_S,
@@ -30,6 +29,7 @@ from drainer.kafka.spans import Span, read_spans
 from drainer.loader import LoadedHandler
 from drainer.model.codec import builtins
 from drainer.model.rules import RuleSettings
+from drainer.model.status import RuleStatus
 from drainer.model.transaction import OpenTransaction
 
 SAMPLE_MESSAGES, SAMPLE_MOST = 20_000, 500_000  # a sample lies in memory, half a KiB a message

@@ -13,7 +13,6 @@ from itertools import chain
 from typing import Any
 from zlib import crc32
 
-from drainer.engine.status import RuleStatus
 from drainer.errors import SplitFailed
 from drainer.insight.kind import kind_of
 from drainer.insight.sketch import Amounts, Heavy, Share, Spread
@@ -22,6 +21,7 @@ from drainer.mask import mask_text
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.identity import identify
 from drainer.model.rules import RuleSettings
+from drainer.model.status import RuleStatus
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.splitting import split_up
 

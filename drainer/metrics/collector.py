@@ -12,8 +12,8 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from drainer import __version__
-from drainer.engine.status import Status, Summary
 from drainer.metrics import names as n
+from drainer.model.status import Status, Summary
 
 _FAMILIES: dict[str, Any] = {
     "gauge": GaugeMetricFamily,

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from drainer.engine.status import Status, at
 from drainer.escape import encodable
 from drainer.model.progress import ENDS
+from drainer.model.status import Status, at
 
 COMMON_LABELS = ("topic", "group")
 QUANTILES = (0.5, 0.95, 0.99)

@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, MetricsHandler, ProcessCollector
 
-from drainer.engine.status import Status, Summary
 from drainer.errors import Refused
 from drainer.metrics.collector import StatusCollector
+from drainer.model.status import Status, Summary
 from drainer.serving import QuietHandler, QuietServer
 
 SILENT_S = 60.0  # a drain whose loop does nothing else for so long is not healthy

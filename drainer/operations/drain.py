@@ -12,7 +12,6 @@ from drainer.control.server import ControlServer
 from drainer.control.wire import About
 from drainer.engine.control import Control
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.engine.status import Resuming, Status, Summary
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, DrainerError, PlanNotWritten, PlanRefused
 from drainer.escape import printable
 from drainer.kafka.backlog import held_back
@@ -22,6 +21,7 @@ from drainer.kafka.lock import GroupLock
 from drainer.model.failures import FailureSettings
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Resuming, Status, Summary
 from drainer.operations.engine import HeldDrain
 from drainer.operations.examine import added_partitions
 from drainer.operations.group import check_inactive, holding

@@ -10,11 +10,11 @@ from typing import Protocol
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports, Source
-from drainer.engine.status import Summary
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.lock import GroupLock
 from drainer.kafka.writer import TopicWriter
+from drainer.model.status import Summary
 from drainer.operations.policy import letter_writers
 from drainer.policy.rate_cap import RateLimiter
 from drainer.store.plan_file import SavedPlan

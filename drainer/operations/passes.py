@@ -10,15 +10,15 @@ from dataclasses import replace
 from functools import partial
 
 from drainer.engine.outcome import concluded, goes_on
-from drainer.engine.status import (
+from drainer.errors import ClassWaits, DrainerError, Interrupted, Refused, Signalled
+from drainer.model.listed import counted, listed
+from drainer.model.status import (
     CLASS_DONE,
     CLASS_WAITS,
     ClassStatus,
     Status,
     Summary,
 )
-from drainer.errors import ClassWaits, DrainerError, Interrupted, Refused, Signalled
-from drainer.model.listed import counted, listed
 from drainer.operations.engine import IN_PROCESS, Engine, HeldDrain, InProcess
 from drainer.operations.start import anew
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.engine.status import LimitStatus, PartitionResult, ProgressStatus, Status, Summary
 from drainer.errors import EXIT_DONE, PlanRefused
 from drainer.escape import command
 from drainer.kafka.backlog import (
@@ -35,6 +34,7 @@ from drainer.model.rate_cap import CapCurve
 from drainer.model.redrive import RedriveSettings
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
+from drainer.model.status import LimitStatus, PartitionResult, ProgressStatus, Status, Summary
 from drainer.model.transaction import OpenTransaction
 from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.group import check_inactive

@@ -19,7 +19,6 @@ from drainer.cli.connecting import connect
 from drainer.cli.engines import Engines
 from drainer.cli.options import NEW_DRAIN
 from drainer.engine.runtime import THIS_PROCESS
-from drainer.engine.status import Summary
 from drainer.errors import DrainerError, PlanRefused, Refused
 from drainer.handler import Handler
 from drainer.kafka.cluster import Cluster
@@ -30,6 +29,7 @@ from drainer.model.failures import FailureSettings
 from drainer.model.order import Order
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Summary
 from drainer.operations.drain import drain as run_drain
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, nothing_to_drain, prepare

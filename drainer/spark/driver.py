@@ -20,12 +20,12 @@ from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.limiter import auto_status
 from drainer.engine.loop import event_loop, spawn
 from drainer.engine.outcome import given_up_before, not_closed
-from drainer.engine.status import CapStatus, FailureStatus, HealthStatus, Status, Summary
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled, chain_errors
 from drainer.model.concurrency import Concurrency
 from drainer.model.latency import Latency
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
+from drainer.model.status import CapStatus, FailureStatus, HealthStatus, Status, Summary
 from drainer.operations.engine import HeldDrain
 from drainer.policy.failures import Totals
 from drainer.spark.aggregation import Aggregation

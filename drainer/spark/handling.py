@@ -17,13 +17,13 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import TaskRecord
 from drainer.engine.ports import Held, NoCommitter, Ports
 from drainer.engine.runtime import UNSIGNALLED
-from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError, Interrupted, LanesParked, LockLost
 from drainer.message import Origin, ShippedMessage, Stream
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan, PartitionPlan
 from drainer.model.progress import Progress
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Status, Summary
 from drainer.operations.policy import letter_writers
 from drainer.policy.failures import Totals
 from drainer.spark.borrower import BorrowingDrain

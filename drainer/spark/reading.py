@@ -11,7 +11,6 @@ from time import monotonic
 
 from drainer.blocking import blocking_call
 from drainer.engine.meter import capped
-from drainer.engine.status import CapStatus
 from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, SplitFailed
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
@@ -19,6 +18,7 @@ from drainer.model.joins import JOINS_MOST, Components, Joins
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Range, count
+from drainer.model.status import CapStatus
 from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.schedule import HOT

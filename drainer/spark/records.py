@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from drainer.core.merge import Record, TaskRecord
-from drainer.engine.status import NO_LOAD, FailureStatus, Load
 from drainer.errors import DrainerError, StateLost
 from drainer.message import Stream
 from drainer.model.claims import ALL, Claims
@@ -26,6 +25,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Outcome, OutcomeRanges, Progress, merge_outcomes
 from drainer.model.ranges import Range, Ranges, join_ranges
 from drainer.model.rules import RuleAccount
+from drainer.model.status import NO_LOAD, FailureStatus, Load
 from drainer.spark.lending import Borrowed
 from drainer.spark.objects import Objects
 from drainer.spark.streams import Streams

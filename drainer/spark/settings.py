@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from drainer.engine.status import Summary
 from drainer.errors import Refused, SandboxRefused, UsageError
 from drainer.java import find_java
 from drainer.kafka.settings import REDACTED
+from drainer.model.status import Summary
 from drainer.operations.engine import HeldDrain
 from drainer.secret import hides
 from drainer.spark import lease

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from drainer.engine.status import Status
 from drainer.metrics.names import Metric, Row
 from drainer.model.codec import builtins
+from drainer.model.status import Status
 from drainer.view import figures
 
 STATES = HANDLING, READING, WAITING, ENDED = "handling", "reading", "waiting", "ended"  # of a task

@@ -9,7 +9,11 @@ from typing import Any
 
 from drainer.core.remainder import Remainder, Sample
 from drainer.engine.meter import HOTTEST, Measures
-from drainer.engine.status import (
+from drainer.model.claims import ALL
+from drainer.model.latency import Latency, merge_latencies
+from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Counts
+from drainer.model.status import (
     FailureStatus,
     LimitStatus,
     Load,
@@ -18,10 +22,6 @@ from drainer.engine.status import (
     RuleStatus,
     Status,
 )
-from drainer.model.claims import ALL
-from drainer.model.latency import Latency, merge_latencies
-from drainer.model.plan import OffsetPlan
-from drainer.model.progress import Counts
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.records import TaskStatus
 from drainer.spark.slices import Manifest

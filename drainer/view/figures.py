@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 
-from drainer.engine.status import CapStatus
 from drainer.mask import key_repr
 from drainer.model import listed
 from drainer.model.latency import Latency
 from drainer.model.rate_cap import Cap
+from drainer.model.status import CapStatus
 
 UNKNOWN = "unknown"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from drainer.engine.status import Status
+from drainer.model.status import Status
 from drainer.policy.concurrency_limit import FULL
 from drainer.view import figures
 

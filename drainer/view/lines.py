@@ -7,8 +7,8 @@ from dataclasses import replace
 from heapq import nsmallest
 from typing import Self
 
-from drainer.engine.status import Status, fields_of
 from drainer.model.codec import builtins
+from drainer.model.status import Status, fields_of
 from drainer.view import figures
 from drainer.view.limit import limit, limit_of
 from drainer.view.progress import asked_words, facts, share_finished, warnings

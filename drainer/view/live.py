@@ -17,8 +17,8 @@ from rich.segment import Segment, Segments
 from rich.text import Text
 
 from drainer.control.keys import Keys
-from drainer.engine.status import PartitionStatus, Status
 from drainer.escape import printable
+from drainer.model.status import PartitionStatus, Status
 from drainer.view import figures
 from drainer.view.keyboard import keyboard
 from drainer.view.layout import STYLES, Pieces, pieces

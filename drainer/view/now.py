@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from threading import Lock
 
 from drainer.engine.history import History
-from drainer.engine.status import Status
+from drainer.model.status import Status
 from drainer.view import figures
 from drainer.view.course import deepest_lanes, plots, troubles
 from drainer.view.lines import status_fields

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
-from drainer.engine.status import RuleStatus
 from drainer.model.classes import PriorityClasses
 from drainer.model.event import clock
 from drainer.model.failures import AfterDead, FailureSettings, OnFailure
 from drainer.model.plan import OffsetPlan
 from drainer.model.redrive import RedriveSettings
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
+from drainer.model.status import RuleStatus
 from drainer.view import figures
 from drainer.view.page import Field, Tone, few
 

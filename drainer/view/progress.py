@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from drainer.engine.status import DeadlineStatus, FailureStatus, PartitionStatus, Status
 from drainer.model.event import Event, clock
+from drainer.model.status import DeadlineStatus, FailureStatus, PartitionStatus, Status
 from drainer.view import figures
 from drainer.view.limit import advice, limit
 from drainer.view.page import BAD, OK, STOPPED, Field, Line, Tone

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from drainer.control.client import Found
-from drainer.engine.status import at
 from drainer.escape import command
+from drainer.model.status import at
 from drainer.ownership import user_name
 from drainer.view import figures
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section

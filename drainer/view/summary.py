@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
-from drainer.engine.status import PartitionResult, Resuming, Summary
 from drainer.errors import DrainerError, Signalled
 from drainer.model.event import Event, clock
 from drainer.model.listed import name_lost
 from drainer.model.parked import ParkedLanes
 from drainer.model.progress import Counts
 from drainer.model.ranges import count
+from drainer.model.status import PartitionResult, Resuming, Summary
 from drainer.policy.redrive import NOT_MATCHED
 from drainer.store.plan_file import PlanPlace, absolute, parse_place
 from drainer.view import figures

@@ -23,9 +23,9 @@ import orjson
 
 from drainer.control.client import watch
 from drainer.demo.fill import create_topic, fill
-from drainer.engine.status import Status
 from drainer.errors import Refused
 from drainer.kafka.settings import ClientSettings
+from drainer.model.status import Status
 from scenarios.brokers import Broker, delete_topic
 
 HANDLERS = Path(__file__).with_name("handlers.py")

@@ -10,8 +10,8 @@ from playwright.sync_api import Browser, Page
 
 from builders import a_status
 from drainer.engine.history import History
-from drainer.engine.status import DeadlineStatus, Status
 from drainer.metrics.server import MetricsServer
+from drainer.model.status import DeadlineStatus, Status
 from drainer.view.now import LivePage
 from view.samples import EVIL
 

@@ -16,9 +16,9 @@ from drainer.cli.draining import resuming_with
 from drainer.cli.steering import SETTABLE
 from drainer.cli.values import parse_deadline
 from drainer.engine.control import FIXED, RESUMABLE
-from drainer.engine.status import Resuming
 from drainer.model.failures import FailureSettings
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Resuming
 from view.samples import plan
 
 PLAN = changed(plan(), client_config="/etc/kafka.properties")

@@ -24,9 +24,9 @@ from drainer.control.place import folders, make_folder, socket_name
 from drainer.control.server import ControlServer
 from drainer.control.wire import About, DrainReport
 from drainer.engine.control import Control, Pause, Stop
-from drainer.engine.status import DeadlineStatus, Paused, Repr
 from drainer.errors import Interrupted, Refused, UsageError
 from drainer.model.event import Event, EventKind
+from drainer.model.status import DeadlineStatus, Paused, Repr
 from drainer.store.plan_file import PlanPlace
 from drainer.view.live import lay_out
 from drainer.view.running import found_as_json, running_page, state_of

@@ -17,13 +17,13 @@ from drainer.core.remainder import Remainder, Sample, unread_subs
 from drainer.engine.first import with_class
 from drainer.engine.latencies import Latencies
 from drainer.engine.meter import Meter, time_left
-from drainer.engine.status import Status
 from drainer.message import Barrier, SubMessage
 from drainer.model.claims import ALL
 from drainer.model.classes import PriorityClass, PriorityClasses
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import ranges_of
 from drainer.model.rules import RuleSettings, SkipRule
+from drainer.model.status import Status
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.view.progress import share_finished
 

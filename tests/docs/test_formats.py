@@ -13,13 +13,6 @@ from typing import Any
 from builders import a_cap, a_partition, a_plan, a_summary, counts, progress_at
 from core.letters import Sample
 from drainer.core.merge import Record
-from drainer.engine.status import (
-    AutoStatus,
-    ClassStatus,
-    DeadlineStatus,
-    FailureStatus,
-    RuleStatus,
-)
 from drainer.letters.receipts import Receipt
 from drainer.model.claims import ALL
 from drainer.model.classes import PriorityClass, PriorityClasses
@@ -32,6 +25,13 @@ from drainer.model.progress import Counts, Outcome
 from drainer.model.rate_cap import CapCurve, CapPoint
 from drainer.model.redrive import RedriveSettings
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
+from drainer.model.status import (
+    AutoStatus,
+    ClassStatus,
+    DeadlineStatus,
+    FailureStatus,
+    RuleStatus,
+)
 from drainer.model.transaction import OpenTransaction
 from drainer.policy.dead_letter import FORMAT as LETTER_FORMAT
 from drainer.policy.dead_letter import RECEIPT

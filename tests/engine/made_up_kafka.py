@@ -24,7 +24,6 @@ from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.engine.status import Status, Summary
 from drainer.errors import DrainerError
 from drainer.handler import Handler
 from drainer.kafka.commit import Committer
@@ -36,6 +35,7 @@ from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.plan import OffsetPlan
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Status, Summary
 from drainer.operations.engine import InProcess
 from drainer.operations.passes import in_passes
 from drainer.store.plan_file import PlanFile

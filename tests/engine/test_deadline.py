@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from builders import a_status
-from drainer.engine.status import DeadlineStatus
 from drainer.engine.steering import SURE_AFTER_S, SURE_FOR_S, DeadlineWatch
+from drainer.model.status import DeadlineStatus
 
 NOW = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
 

@@ -13,9 +13,9 @@ from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES
 from drainer.engine import lifecycle
 from drainer.engine.local import LocalDrain
 from drainer.engine.pump import SLICE_CHECK
-from drainer.engine.status import Status
 from drainer.message import SubMessage
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Status
 
 MIB = 1024 * 1024
 

@@ -25,7 +25,6 @@ from made_up_kafka import (
 )
 
 from core.messages import Place
-from drainer.engine.status import DOUBLED_MOST
 from drainer.errors import (
     DeadLetterDoubled,
     DeadLetterNotWritten,
@@ -37,6 +36,7 @@ from drainer.handler import Fatal, Retry, Skip
 from drainer.message import Message, SubMessage, Unsplit
 from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.model.settings import LocalSettings
+from drainer.model.status import DOUBLED_MOST
 from drainer.policy.failures import Totals
 
 QUICK = FailureSettings(retries=2, retry_delay_s=0.001, retry_max_delay_s=0.004)

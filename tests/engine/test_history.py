@@ -15,7 +15,7 @@ from drainer.engine.history import (
     Trouble,
     rates,
 )
-from drainer.engine.status import RuleStatus, Status
+from drainer.model.status import RuleStatus, Status
 
 
 def at(elapsed_s: float, done: int = 0, **changes: object) -> Status:

@@ -13,9 +13,9 @@ from drainer.core.dispatch import Dispatcher
 from drainer.engine.history import History, rates
 from drainer.engine.latencies import Latencies
 from drainer.engine.meter import MEAN_S, Meter
-from drainer.engine.status import Load
 from drainer.message import SubMessage
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Load
 
 LOOK_S = MEAN_S / 8
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from made_up_kafka import Kind, OnTheLoop, OnThreads, Rehearsal, both_kinds, handler_of, in_lanes
 
-from drainer.engine.status import Status
 from drainer.handler import Handler
 from drainer.message import SubMessage
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Status
 from drainer.view.limit import Limit, advice, limit, limit_of
 
 AT_ONCE = LocalSettings(concurrency=8, plan_interval_s=0.02)

@@ -28,7 +28,6 @@ from made_up_kafka import (
 from core.messages import place_of
 from drainer.engine import checkpointer, lifecycle
 from drainer.engine.local import LocalDrain
-from drainer.engine.status import Status
 from drainer.errors import (
     BrokerUnreachable,
     CommitDelayed,
@@ -41,6 +40,7 @@ from drainer.errors import (
 from drainer.message import SubMessage
 from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Status
 from drainer.store.plan_file import PlanFile
 
 BACKLOG = log_of(*([f"k{n % 30}", f"x{n}"] for n in range(300)))

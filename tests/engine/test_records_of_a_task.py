@@ -30,7 +30,6 @@ from made_up_kafka import (
 from builders import changed, counts
 from drainer.engine.ports import Held, Ports
 from drainer.engine.runtime import UNSIGNALLED, uptime_s
-from drainer.engine.status import Summary
 from drainer.errors import EXIT_INTERRUPTED
 from drainer.handler import Handler
 from drainer.loader import LoadedHandler
@@ -38,6 +37,7 @@ from drainer.message import SubMessage
 from drainer.model.claims import ALL
 from drainer.model.concurrency import Concurrency
 from drainer.model.failures import FailureSettings
+from drainer.model.status import Summary
 from drainer.policy.admission import BURST_S
 from drainer.spark.borrower import BorrowingDrain
 from drainer.spark.control import ControlChannel, Loans

@@ -26,7 +26,6 @@ from made_up_kafka import (
 )
 
 from drainer.engine.control import Change, Pause, Request, Stop, Unpause
-from drainer.engine.status import Summary
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.message import SubMessage
 from drainer.model.codec import builtins
@@ -34,6 +33,7 @@ from drainer.model.concurrency import Concurrency
 from drainer.model.event import EventKind
 from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Summary
 from kafka.topic import eventually
 
 ANA = "ana@db1"

@@ -34,12 +34,12 @@ from drainer.engine import checkpointer, lifecycle
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.local import LocalDrain
 from drainer.engine.runtime import THIS_PROCESS
-from drainer.engine.status import Status
 from drainer.errors import CommitDelayed, LockLost
 from drainer.message import SubMessage
 from drainer.model.event import Event, EventKind
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Status
 from drainer.store.plan_file import PlanFile
 from view.samples import plan
 

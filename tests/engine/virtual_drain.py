@@ -15,11 +15,11 @@ from core.messages import deliver, one_partition
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.engine.status import FailureStatus
 from drainer.errors import DrainerError
 from drainer.message import SubMessage
 from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.progress import Outcome
+from drainer.model.status import FailureStatus
 from drainer.policy.failures import Totals
 
 EVENTS_MOST = 300_000  # of the loop: a run that takes more has hung

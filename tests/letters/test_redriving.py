@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from core.letters import Sample
-from drainer.engine.status import Summary
 from drainer.errors import NotADeadLetter, PlanRefused, Refused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
@@ -21,6 +20,7 @@ from drainer.message import Message, Origin, SubMessage
 from drainer.model.failures import AfterDead, FailureSettings, OnFailure
 from drainer.model.redrive import LetterFilter, RedriveSettings
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Summary
 from drainer.operations.drain import drain
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request

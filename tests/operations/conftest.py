@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from builders import changed, counts, progress_at
-from drainer.engine.status import Summary
 from drainer.handler import Handler
 from drainer.handlers import Count
 from drainer.kafka.cluster import Cluster
@@ -18,6 +17,7 @@ from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Progress
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Summary
 from drainer.operations.drain import drain
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, prepare

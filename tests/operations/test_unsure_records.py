@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from drainer.engine.status import Summary
 from drainer.errors import RightMissing
 from drainer.kafka import producer
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Summary
 from drainer.operations.drain import drain
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Request, prepare

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from core.messages import Place
-from drainer.engine.status import CLASS_DONE, Summary
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
@@ -27,6 +26,7 @@ from drainer.errors import (
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Outcome
 from drainer.model.settings import JOURNAL_INTERVAL_S
+from drainer.model.status import CLASS_DONE, Summary
 from drainer.store.plan_file import PlanFile
 from simulation.account import INSTANT_S
 from simulation.world import EPOCH_S

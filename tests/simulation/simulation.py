@@ -10,7 +10,6 @@ from typing import Any
 
 from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES
 from drainer.core.payloads import LANE_BYTES, SMALL_BYTES
-from drainer.engine.status import Status, Summary
 from drainer.errors import (
     DrainerError,
     Halted,
@@ -29,6 +28,7 @@ from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Outcome
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Status, Summary
 from drainer.operations.drain import drain
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Request, prepare

@@ -12,7 +12,6 @@ from typing import Any
 import orjson
 
 from drainer.demo.fill import create_topic, fill
-from drainer.engine.status import Status, Summary
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.redrive import prepare_redrive
@@ -24,6 +23,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.redrive import LetterFilter, RedriveSettings
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Status, Summary
 from drainer.operations.drain import drain
 from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.resume import prepare_resume

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import drainer.spark
-from drainer.engine.status import Status
 from drainer.errors import PlanRefused, Refused, Signalled, UsageError
+from drainer.model.status import Status
 from drainer.spark import api
 from spark.story import HANDLER, Story
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from builders import a_plan, a_status, changed, counts, progress_at
-from drainer.engine.status import Load, Status
+from drainer.model.status import Load, Status
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.records import Head, TaskStatus
 from drainer.spark.slices import Manifest

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from builders import a_partition, a_plan, changed, counts, progress_at
 from drainer.engine.preview import PartitionAction, Preview
-from drainer.engine.status import (
-    AutoStatus,
-)
 from drainer.model.claims import ALL
 from drainer.model.concurrency import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Partial
+from drainer.model.status import (
+    AutoStatus,
+)
 from drainer.spark.status import SparkStatus
 from drainer.view.terminal import Form, Terminal
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from builders import a_status, changed
-from drainer.engine.status import FailureStatus
+from drainer.model.status import FailureStatus
 from drainer.view.lines import LineView, start_line, status_line
 from drainer.view.live import LiveView, progress_view
 from drainer.view.terminal import Terminal

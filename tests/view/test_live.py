@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import pytest
 
 from builders import a_cap, a_status, changed, counts
-from drainer.engine.status import (
+from drainer.model.status import (
     ClassStatus,
     DeadlineStatus,
     FailureStatus,

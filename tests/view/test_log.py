@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from builders import a_status, a_summary, counts
-from drainer.engine.status import FailureStatus
 from drainer.errors import HandleFailed, LockHeld
 from drainer.model.latency import Latency
+from drainer.model.status import FailureStatus
 from drainer.view.live import progress_view
 from drainer.view.log import LogTerminal, logging_as_json
 from drainer.view.preview import preview_page

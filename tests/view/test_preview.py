@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from drainer.engine.preview import PartitionAction
-from drainer.engine.status import RuleStatus
 from drainer.model.rules import RuleSettings, SkipRule
+from drainer.model.status import RuleStatus
 from drainer.view.page import SHOWN
 from drainer.view.policy import rule_fields, rule_lines
 from drainer.view.preview import preview_page

@@ -17,11 +17,11 @@ import pytest
 
 from builders import a_status, a_summary, changed, counts
 from drainer.engine.history import History
-from drainer.engine.status import FailureStatus, PartitionResult, Summary
 from drainer.errors import GroupJoined
 from drainer.escape import printable
 from drainer.model.event import Event, EventKind
 from drainer.model.latency import Latency
+from drainer.model.status import FailureStatus, PartitionResult, Summary
 from drainer.view.page import Curve, Curves, Page, Plot, Series
 from drainer.view.report.chart import draw, time_ticks, value_ticks
 from drainer.view.report.file import MARK

@@ -18,13 +18,6 @@ from core.letters import Sample, there_and_back
 from drainer.certify.view import certificate_page
 from drainer.core.bundles import Bundling
 from drainer.engine.preview import EngineChoice
-from drainer.engine.status import (
-    FailureStatus,
-    PartitionResult,
-    Resuming,
-    RuleStatus,
-    Status,
-)
 from drainer.errors import Halted
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
@@ -35,6 +28,13 @@ from drainer.model.latency import Latency
 from drainer.model.parked import ParkedLane, ParkedLanes
 from drainer.model.redrive import LetterFilter, RedriveSettings
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule
+from drainer.model.status import (
+    FailureStatus,
+    PartitionResult,
+    Resuming,
+    RuleStatus,
+    Status,
+)
 from drainer.model.transaction import OpenTransaction
 from drainer.testing import Certificate
 from drainer.view.live import frame

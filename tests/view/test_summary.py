@@ -7,7 +7,6 @@ import pytest
 
 from builders import a_summary, changed, counts
 from drainer.engine.outcome import concluded
-from drainer.engine.status import DeadlineStatus, FailureStatus, PartitionResult, Resuming
 from drainer.errors import (
     DrainerError,
     Halted,
@@ -19,6 +18,7 @@ from drainer.errors import (
 )
 from drainer.mask import VARIABLE, mask_text
 from drainer.model.parked import ParkedLane, ParkedLanes
+from drainer.model.status import DeadlineStatus, FailureStatus, PartitionResult, Resuming
 from drainer.view.summary import show_summary, summary_page
 from drainer.view.terminal import Form
 

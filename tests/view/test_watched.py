@@ -8,7 +8,9 @@ import pytest
 
 from builders import a_cap, a_status
 from drainer.control.wire import About, DrainReport
-from drainer.engine.status import (
+from drainer.model.event import Event, EventKind
+from drainer.model.latency import Latency
+from drainer.model.status import (
     DeadlineStatus,
     FailureStatus,
     Load,
@@ -16,8 +18,6 @@ from drainer.engine.status import (
     RuleStatus,
     Status,
 )
-from drainer.model.event import Event, EventKind
-from drainer.model.latency import Latency
 from drainer.spark.status import SparkStatus
 from drainer.view.lines import status_line
 from drainer.view.live import lay_out

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from drainer.engine.preview import PROCESS, SPARK
-from drainer.engine.status import Summary
 from drainer.escape import command
 from drainer.insight.estimate import DeadlineVerdict, Estimate
 from drainer.insight.forecast import forecast as f
@@ -15,6 +14,7 @@ from drainer.insight.view.inspect import expiry_warning
 from drainer.model.listed import listed
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
+from drainer.model.status import Summary
 from drainer.store.plan_file import PlanPlace
 from drainer.view import figures
 from drainer.view.page import (

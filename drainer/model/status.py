@@ -19,7 +19,6 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
 from drainer.model.ranges import Range
 from drainer.model.transaction import OpenTransaction
-from drainer.policy.rules.rule_filter import RuleFilter
 
 
 class Repr(str):
@@ -150,15 +149,6 @@ class RuleStatus:
     undecided: Mapping[str, int] = field(default_factory=dict)
     why: Mapping[str, str] = field(default_factory=dict)
     skipped_for: Mapping[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, rule_filter: RuleFilter) -> RuleStatus:
-        return cls(
-            dict(rule_filter.skipped_by),
-            dict(rule_filter.undecided),
-            dict(rule_filter.why_undecided),
-            dict(rule_filter.skipped_for),
-        )
 
 
 @dataclass(frozen=True, slots=True)
