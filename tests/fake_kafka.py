@@ -134,9 +134,9 @@ class FakeCluster(Cluster):
         numbers = tuple(self.kafka.logs)
         return TopicInfo(name, self.kafka.topic_id, numbers, dict.fromkeys(numbers, "fake:9092"))
 
-    def create_topic(self, name: str, *_: Any, only_look: bool = False, **__: Any) -> None:
+    def create_topic(self, name: str, *_: Any, only_check: bool = False, **__: Any) -> None:
         self.kafka.request("create")
-        if not only_look:
+        if not only_check:
             self.kafka.other_topics.add(name)
 
     def group(self, name: str, timeout_s: float | None = None, right: Right = "READ") -> GroupInfo:

@@ -369,16 +369,16 @@ class Cluster(Connection):
         *,
         replicas: int = -1,
         kind: str = "",
-        only_look: bool = False,
+        only_check: bool = False,
     ) -> None:
-        """Make a topic, or ``only_look`` whether it could be made; one that is there is left alone.
+        """Make a topic, or ``only_check`` whether it could be made; one that is there is left alone.
 
         There are as many ``replicas`` as the broker makes by default; ``kind`` says what for.
         """
         new = NewTopic(name, partitions, replicas, config=dict(config or {}))
 
         def attempt(left: float) -> object:
-            asked = self.admin.create_topics([new], request_timeout=left, validate_only=only_look)
+            asked = self.admin.create_topics([new], request_timeout=left, validate_only=only_check)
             return self.wait(asked[name], left)
 
         there = {KafkaError.TOPIC_ALREADY_EXISTS}

@@ -1,34 +1,128 @@
-"""Writing dead letters: each is told once, when all in-sync replicas have it or it can't be had."""
+"""Dead-letter topics: checked and made before a drain, written by it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
 from confluent_kafka import KafkaError
 
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.errors import DeadLetterDoubled, DeadLetterNotWritten, DrainerError
+from drainer.errors import (
+    BrokerUnreachable,
+    DeadLetterDoubled,
+    DeadLetterNotWritten,
+    DrainerError,
+    Refused,
+    RightMissing,
+    TopicMissing,
+)
+from drainer.kafka.answers import granting
+from drainer.kafka.cluster import Cluster, limit
 from drainer.kafka.producer import AcknowledgedProducer, Answer, Record, way_on
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.dead_letter import DeadLetter
 
 DELIVERY_TIMEOUT_MS = 5 * 60 * 1000  # a broker that doesn't answer is waited for that long
+# A letter must not vanish before somebody read it, and not make way for another of its sub-key.
+CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 _ENDED = "the drain ended before the broker acknowledged it"
+_CHOOSE = "name another with --dead-letter-topic"
+_DO_WITHOUT = "redrive with --on-failure park, which writes no dead letters"
 
-Told = Callable[[DrainerError | None], None]
+OnDelivery = Callable[[DrainerError | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterTopicInfo:
+    """A dead-letter topic as it is, or as it would be made."""
+
+    name: str
+    exists: bool
+    partitions: int  # how many it has, or would be made with
+    # After how long its letters vanish; None when they don't, or the broker does not say.
+    retention_ms: int | None = None
+    # Whether this user may not see its configuration, so that letters may vanish.
+    hidden: bool = False
+
+
+def check_dead_letter_topic(
+    cluster: Cluster, name: str, *, drained: str | None, partitions: int
+) -> DeadLetterTopicInfo:
+    """Ensure that dead letters can be written there; make nothing.
+
+    ``partitions`` is how many it would be made with, and ``drained`` the topic that it may not be;
+    None for a redrive, whose letters go where they came from.
+
+    Raises Refused when it is the drained topic, is compacted, has an impossible name, or this user
+    may not write to it or make it.
+    """
+    if name == drained:
+        raise Refused(
+            f"dead-letter topic {name} is the drained topic: the drain would read its own letters",
+            hint=_sentence(_CHOOSE),
+        )
+    otherwise = _DO_WITHOUT if drained is None else _CHOOSE
+    try:
+        with _explained(f"{granting('WRITE', f'topic {name}')}, or", otherwise):
+            found = cluster.topic(name, "WRITE")
+    except TopicMissing:
+        make_dead_letter_topic(cluster, name, partitions, only_check=True)
+        return DeadLetterTopicInfo(name, False, partitions)
+    except RightMissing as error:
+        raise RightMissing(f"can't write dead letters: {error}", hint=error.hint) from error
+    config = cluster.topic_config(name)
+    if "compact" in config.get("cleanup.policy", ""):
+        raise Refused(
+            f"dead-letter topic {name} is compacted: it keeps only the last letter per sub-key",
+            hint=f"Set its cleanup.policy to delete, or {otherwise}.",
+        )
+    return DeadLetterTopicInfo(
+        name, True, len(found.partitions), limit(config.get("retention.ms")), hidden=not config
+    )
+
+
+def make_dead_letter_topic(
+    cluster: Cluster, name: str, partitions: int, *, only_check: bool = False
+) -> None:
+    """Make the topic, as ``Cluster.create_topic`` does; its letters stay until somebody deletes
+    them.
+
+    Raises Refused when Kafka won't have it.
+    """
+    rights = granting("CREATE and WRITE", f"topic {name}")
+    with _explained(f"{rights}, ask for the topic, or", _CHOOSE):
+        cluster.create_topic(name, partitions, CONFIG, kind="dead-letter ", only_check=only_check)
+
+
+@contextmanager
+def _explained(grant: str, otherwise: str) -> Iterator[None]:
+    # Names the way out where a right is missing, or Kafka does not take the name.
+    try:
+        yield
+    except (BrokerUnreachable, TopicMissing):
+        raise
+    except RightMissing as error:
+        raise RightMissing(str(error), hint=f"{grant} {otherwise}.") from error
+    except Refused as error:
+        raise Refused(str(error), hint=_sentence(otherwise)) from error
+
+
+def _sentence(advice: str) -> str:
+    return f"{advice[0].upper()}{advice[1:]}."
 
 
 class DeadLetterTopic:
-    """Writes dead letters to a topic, with a thread that hears what became of them.
+    """Writes dead letters to a topic, with a thread that reports what became of them.
 
     ``send`` and ``close`` are for one thread, the drain's. Letters with the same key come to one
     partition, in the order in which they were sent; one that is sent again, without its payload or
     because the topic turned out not to have it, comes behind those that were sent meanwhile. A
-    drain sends none of a lane before it was told of the one before.
+    drain sends none of a lane before the one before is reported.
 
     Raises UsageError when librdkafka rejects the settings.
     """
@@ -53,56 +147,58 @@ class DeadLetterTopic:
 
     @property
     def trouble(self) -> str | None:
-        """Why no letter is acknowledged though some wait for it; None while all is well."""
+        """The reason that no letter is acknowledged though some wait for it; None while all is
+        well."""
         why = self._producer.trouble
         return why and f"dead letters wait for {self.topic}: {why}"
 
-    def send(self, letter: DeadLetter, told: Told) -> None:
-        """Begins to write a letter; doesn't block.
+    def send(self, letter: DeadLetter, on_delivery: OnDelivery) -> None:
+        """Begin to write a letter; doesn't block.
 
-        ``told`` is called exactly once, from another thread: with None when all in-sync replicas
-        have the letter, DeadLetterDoubled when they may have it twice, else with the error. Only a
-        letter that can't even be begun is told of at once, in the caller's thread. One that is too
-        large for the topic is written without its payload, or without keys and headers too.
+        ``on_delivery`` is called exactly once, from another thread: with None when all in-sync
+        replicas have the letter, DeadLetterDoubled when they may have it twice, else with the
+        error. Only for a letter that can't even be begun it is called at once, in the caller's
+        thread. One that is too large for the topic is written without its payload, or without keys
+        and headers too.
         """
-        headers, report = letter.headers, partial(self._reported, letter, told)
+        headers, report = letter.headers, partial(self._reported, letter, on_delivery)
         self._producer.send(Record(letter.value, letter.key, headers, headers[0], report))
 
     def close(self, timeout_s: float) -> None:
-        """Waits up to so long for what is under way, then gives the rest up; all are told."""
+        """Wait up to so long for what is under way, then give the rest up; all are reported."""
         self._producer.close(timeout_s)
 
-    def _reported(self, letter: DeadLetter, told: Told, record: Record, answer: Answer) -> None:
-        if answer is None:
-            _tell(told, DeadLetterDoubled(self.topic) if record.doubled else None)
-        elif (
-            isinstance(answer, KafkaError)
-            and answer.code() == KafkaError.MSG_SIZE_TOO_LARGE
-            and (smaller := letter.smaller()) is not None
-        ):
-            self.send(smaller, told)
-        else:
-            _tell(told, self._not_written(answer))
+    def _reported(
+        self, letter: DeadLetter, on_delivery: OnDelivery, record: Record, answer: Answer
+    ) -> None:
+        if _is_too_large(answer) and (smaller := letter.smaller()) is not None:
+            self.send(smaller, on_delivery)
+            return
+        error: DrainerError | None = DeadLetterDoubled(self.topic) if record.doubled else None
+        with suppress(RuntimeError):  # the event loop that waited for it is closed
+            on_delivery(error if answer is None else self._not_written(answer))
 
     def _not_written(self, answer: KafkaError | DrainerError) -> DeadLetterNotWritten:
         if isinstance(answer, DrainerError):
             return self._unsure(str(answer))
-        code, said = answer.code(), self._settings.redact(answer.str())
+        code, reason = answer.code(), self._settings.redact(answer.str())
         if code in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             return self._unsure(_ENDED)
         if code in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):
             waited = f"no answer within {DELIVERY_TIMEOUT_MS // 1000} s"
             return self._unsure(self.trouble or waited)
         hint = way_on(self.topic, code) or "Fix the cause, then resume with the plan."
-        if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        if _is_too_large(answer):
             hint = "Raise the topic's max.message.bytes, then resume with the plan."
         if code == KafkaError.INVALID_TIMESTAMP:
-            said += f": it has the time of this machine's clock, {datetime.now(UTC):%F %T} UTC"
+            reason += f": it has the time of this machine's clock, {datetime.now(UTC):%F %T} UTC"
             hint = (
                 "Correct the clock of this machine or of the broker, or the topic's"
                 " message.timestamp limits. Then resume with the plan."
             )
-        return DeadLetterNotWritten(f"can't write a dead letter to {self.topic}: {said}", hint=hint)
+        return DeadLetterNotWritten(
+            f"can't write a dead letter to {self.topic}: {reason}", hint=hint
+        )
 
     def _unsure(self, why: str) -> DeadLetterNotWritten:
         return DeadLetterNotWritten(
@@ -111,6 +207,5 @@ class DeadLetterTopic:
         )
 
 
-def _tell(told: Told, error: DrainerError | None) -> None:
-    with suppress(RuntimeError):  # the event loop that wanted to hear of it is closed
-        told(error)
+def _is_too_large(answer: Answer) -> bool:
+    return isinstance(answer, KafkaError) and answer.code() == KafkaError.MSG_SIZE_TOO_LARGE

@@ -39,22 +39,17 @@ Report = Callable[["Record", Answer], None]
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """A record on its way, known by its identity.
-
-    ``mark`` is the header that no other record has. ``report`` is called once, mostly from another
-    thread. ``doubled`` says that it was written again without a look at the topic, ``unsure_s``
-    since when it is not known whether the topic has it.
-    """
+    """A record on its way, known by its identity."""
 
     value: bytes | None
     key: bytes | None
     headers: Sequence[Header]
-    mark: Header
-    report: Report
+    mark: Header  # the header that no other record has
+    report: Report  # called once, mostly from another thread
     partition: int = -1
     timestamp: int = 0
-    doubled: bool = False
-    unsure_s: float = 0.0
+    doubled: bool = False  # written again without a look at the topic
+    unsure_s: float = 0.0  # since when it is not known whether the topic has it
 
 
 class AcknowledgedProducer:
@@ -109,7 +104,7 @@ class AcknowledgedProducer:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing is acknowledged though some wait for it; None while all is well."""
+        """The reason that nothing is acknowledged though some wait; None while all is well."""
         since_s = self._moved_s
         if since_s is None or self._clock() - since_s < SILENCE_S:
             return None
@@ -155,18 +150,18 @@ class AcknowledgedProducer:
             if self._line and self._begins is None:
                 self._begin()
             self._producer.poll(POLL_S)
-            self._settle()
+            self._resolve_unsure()
             self._produce()
             self._after_poll()
 
     def _begin(self) -> None:
         try:
-            self._begins = ends_of(self._settings, self._topic)
-        except BrokerUnreachable:  # it is asked again
+            self._begins = log_ends(self._settings, self._topic)
+        except BrokerUnreachable:  # it is requested again
             if self._clock() - (self._moved_s or self._clock()) > self._timeout_s:
                 self._end_all(KafkaError(KafkaError._MSG_TIMED_OUT))
         except DrainerError:
-            self._begins = {}  # the client's answers say what is wrong with the topic
+            self._begins = {}  # the client's answers show what is wrong with the topic
 
     def _produce(self) -> None:
         refused: list[tuple[Record, KafkaError]] = []
@@ -204,7 +199,7 @@ class AcknowledgedProducer:
         record.partition, record.unsure_s = partition, record.unsure_s or self._clock()
         self._unsure.append(record)
 
-    def _settle(self) -> None:
+    def _resolve_unsure(self) -> None:
         unsure = [record for record in self._unsure if record in self._under_way]
         self._unsure = []
         if not unsure:
@@ -214,7 +209,7 @@ class AcknowledgedProducer:
             marks.setdefault(record.partition, set()).add(record.mark)
         found, failure = set[Header](), None
         try:
-            found = find(self._settings, self._topic, self._begins or {}, marks)
+            found = find_marks(self._settings, self._topic, self._begins or {}, marks)
         except DrainerError as error:
             failure = error
         forbidden = isinstance(failure, RightMissing)
@@ -240,8 +235,8 @@ class AcknowledgedProducer:
             self._end(record, answer)
 
 
-def ends_of(settings: ClientSettings, topic: str) -> dict[int, int]:
-    """Where each partition ends now that has a leader. Raises as ``Cluster.topic``."""
+def log_ends(settings: ClientSettings, topic: str) -> dict[int, int]:
+    """Find the end of each partition that has a leader. Raises as ``Cluster.topic``."""
     found: dict[int, int] = {}
     with Cluster.connect(settings) as cluster:
         there = cluster.topic(topic, "WRITE")
@@ -254,13 +249,13 @@ def ends_of(settings: ClientSettings, topic: str) -> dict[int, int]:
     return found
 
 
-def find(
+def find_marks(
     settings: ClientSettings,
     topic: str,
     begins: Mapping[int, int],
     marks: Mapping[int, AbstractSet[Header]],
 ) -> set[Header]:
-    """Those of the headers, by partition, that a record has from where ``begins`` says.
+    """Find those of the headers, by partition, that a record has from where it ``begins``.
 
     Raises RightMissing when this user may not read the topic, Refused when it can't be read.
     """

@@ -83,7 +83,7 @@ class TopicWriter:
         timestamp: int | None = None,
         id: str | None = None,
     ) -> None:
-        """Returns when all in-sync replicas have the record.
+        """Write a record; return when all in-sync replicas have it.
 
         Without ``partition`` the key decides, as librdkafka has it; ``timestamp`` is in ms since
         1970, None for now. A cancelled call may have written it all the same. ``id``, by default a
@@ -97,7 +97,7 @@ class TopicWriter:
             drainer.Retry: when the cap has no room for it in the next seconds.
         """
         if self._pace is not None:
-            await self._hold_back(len(value or b"") + len(key or b""))
+            await self._wait_for_room(len(value or b"") + len(key or b""))
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         self._written += 1
@@ -115,10 +115,10 @@ class TopicWriter:
             self._refuse(answer)
 
     def close(self) -> None:
-        """Gives up what is not acknowledged; doesn't wait for it."""
+        """Give up what is not acknowledged; don't wait for it."""
         self._producer.close(0)
 
-    async def _hold_back(self, size: int) -> None:
+    async def _wait_for_room(self, size: int) -> None:
         assert self._pace is not None
         wait_s = self._pace.book(monotonic(), size, WAIT_MOST_S)
         if wait_s > WAIT_MOST_S:
@@ -130,9 +130,8 @@ class TopicWriter:
 
     def _pass_answers(self) -> None:
         answers: list[tuple[_Future, Answer]] = []
-        with suppress(IndexError):
-            while True:
-                answers.append(self._answers.popleft())
+        while self._answers:
+            answers.append(self._answers.popleft())
         if answers and self._loop is not None:
             # All answers of one poll, in one turn of the loop.
             with suppress(RuntimeError):  # it is closed: no call waits
@@ -149,11 +148,11 @@ class TopicWriter:
                 f" {answer}",
                 hint=f"{answer.hint} Then resume with the plan. The record may appear twice.",
             )
-        said = f"can't write a record to {self.topic}: {self._settings.redact(answer.str())}"
+        text = f"can't write a record to {self.topic}: {self._settings.redact(answer.str())}"
         way = way_on(self.topic, answer.code())
         if way or answer.fatal():
-            raise Fatal(f"{said}. {way or 'Fix the cause, then resume.'}")
-        raise RecordNotWritten(said, hint="Resume with the plan. The record may appear twice.")
+            raise Fatal(f"{text}. {way or 'Fix the cause, then resume.'}")
+        raise RecordNotWritten(text, hint="Resume with the plan. The record may appear twice.")
 
 
 def _resolve(answers: Sequence[tuple[_Future, Answer]]) -> None:

@@ -13,10 +13,10 @@ from drainer.engine.workers import TimedOut
 from drainer.errors import Refused, UsageError
 from drainer.kafka.answers import granting
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.dead_letters import DeadLetterTopic
-from drainer.kafka.dead_topic import (
+from drainer.kafka.dead_letters import (
+    DeadLetterTopic,
     DeadLetterTopicInfo,
-    look_at_dead_letter_topic,
+    check_dead_letter_topic,
     make_dead_letter_topic,
 )
 from drainer.kafka.settings import ClientSettings
@@ -103,7 +103,7 @@ def settle_policy(cluster: Cluster, terms: OffsetPlan | Request) -> Policy:
             " moves behind those that waited for it",
             hint="Use --on-failure park: the letter stays in place, and its lane stays pending.",
         )
-    info = look_at_dead_letter_topic(
+    info = check_dead_letter_topic(
         cluster,
         name,
         drained=None if redrives else topic,

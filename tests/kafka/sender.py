@@ -1,4 +1,4 @@
-"""Sends dead letters and keeps what it was told of each."""
+"""A sender of dead letters that keeps what is reported of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafka.topic import WAIT_S, Topic, eventually
 
 
 class Sender:
-    """Sends letters and keeps what it was told of each, by its number."""
+    """Sends letters and keeps what is reported of each, by its number."""
 
     def __init__(self, writer: DeadLetterTopic) -> None:
         self.writer = writer

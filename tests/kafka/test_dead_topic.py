@@ -7,9 +7,9 @@ import pytest
 from core.letters import Sample
 from drainer.errors import DeadLetterNotWritten, Refused, TopicMissing
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.dead_topic import (
+from drainer.kafka.dead_letters import (
     DeadLetterTopicInfo,
-    look_at_dead_letter_topic,
+    check_dead_letter_topic,
     make_dead_letter_topic,
 )
 from drainer.kafka.settings import ClientSettings
@@ -24,7 +24,7 @@ from scenarios.trust.rights import LEAST, Right, grant
 
 
 def look(cluster: Cluster, name: str, partitions: int = 3) -> DeadLetterTopicInfo:
-    return look_at_dead_letter_topic(cluster, name, drained="orders", partitions=partitions)
+    return check_dead_letter_topic(cluster, name, drained="orders", partitions=partitions)
 
 
 def test_looking_makes_nothing(cluster: Cluster, topic_name: str) -> None:

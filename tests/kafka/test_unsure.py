@@ -27,7 +27,7 @@ MIXED: list[Fate] = ["dropped", "written", "told", "dropped", "dropped", "writte
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many records each look at the topic was for."""
     found: list[int] = []
-    find = producer.find
+    find = producer.find_marks
 
     def counted(*given: object) -> object:
         marks = given[-1]
@@ -35,7 +35,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(sum(map(len, marks.values())))
         return find(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(producer, "find", counted)
+    monkeypatch.setattr(producer, "find_marks", counted)
     return found
 
 

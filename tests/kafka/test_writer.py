@@ -172,6 +172,6 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others(
 
     topic.produce("abc")
     monkeypatch.setattr(Cluster, "log_ends", without_one)
-    assert producer.ends_of(settings, topic.name) == {0: 3}
+    assert producer.log_ends(settings, topic.name) == {0: 3}
     with writing(settings, topic) as writer:
         asyncio.run(writer.write(b"v", b"k", partition=0))

@@ -63,7 +63,7 @@ def test_who_may_not_look_is_interrupted_and_resumes_without_a_loss(
     story: Story, target: Topic, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(producer, "find", no_read)
+        patched.setattr(producer, "find_marks", no_read)
         summary = produce(story, target, LyingSettings.of(cluster.settings, *FATES))
     assert (summary.status, summary.exit_code, summary.conserved) == ("interrupted", 4, True)
     assert "READ on topic to is missing" in (summary.error or "")

@@ -198,8 +198,8 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         (plan_file, "read_own", DiskPath.read_bytes),
         (journal, "os", disk),
         (breaker, "FAILURES", it.outages_after),
-        (producer, "ends_of", lambda settings, topic: {}),
-        (producer, "find", it.broker.find),
+        (producer, "log_ends", lambda settings, topic: {}),
+        (producer, "find_marks", it.broker.find),
         (DiskPath, "disk", disk),
     ]
     before = [(place, name, getattr(place, name, None)) for place, name, _ in replacements]
