@@ -1,4 +1,4 @@
-"""Which of Kafka's answers pass by themselves, and what the others mean to a person."""
+"""Kafka's answers: those that pass by themselves, and the errors that others are for a person."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 from drainer.errors import BrokerUnreachable, RightMissing
 from drainer.kafka.log import Complaint
 
-# Worth asking again: the network, a coordinator or leader that moves or loads.
+# Worth another request: the network, a coordinator or leader that moves or loads.
 PASSING = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -106,7 +106,7 @@ def rejected_login(complaints: Sequence[Complaint]) -> Complaint | None:
     return next((c for c in reversed(complaints) if c.code in REJECTED), None)
 
 
-# The first that matches a complaint wins; {servers} are those that were asked.
+# The first that matches a complaint wins; {servers} are the bootstrap servers.
 _CAUSES: tuple[tuple[Callable[[Complaint], bool], str, str], ...] = (
     (
         lambda c: c.code in REJECTED,
@@ -143,19 +143,19 @@ _CAUSES: tuple[tuple[Callable[[Complaint], bool], str, str], ...] = (
 
 
 def unreachable(
-    servers: str, waited_s: float, complaints: Sequence[Complaint], asked: str = ""
+    servers: str, waited_s: float, complaints: Sequence[Complaint], request: str = ""
 ) -> BrokerUnreachable:
     """The error for a broker that does not answer: why, by what the client complained about.
 
-    ``asked`` was asked of a cluster that was there before.
+    ``request`` is what a cluster did not do that was there before.
     """
     for matches, what, hint in _CAUSES:
         for complaint in filter(matches, reversed(complaints)):
             text = f"{what.format(servers=servers)}: {complaint.text}"
             return BrokerUnreachable(text, hint=hint)
-    if asked:
+    if request:
         return BrokerUnreachable(
-            f"could not {asked} within {waited_s:.3g} s",
+            f"could not {request} within {waited_s:.3g} s",
             hint="Try again: the cluster is reachable, but slow or not ready.",
         )
     return BrokerUnreachable(

@@ -1,4 +1,4 @@
-"""The cluster as a drain asks it: topics, groups, committed offsets and the bounds of logs."""
+"""The cluster as a drain sees it: topics, groups, committed offsets and the bounds of logs."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ _ISOLATION = {
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Who has a partition: the ids of brokers, and of those that keep up with the leader."""
+    """Ids of the brokers that have a partition."""
 
     all: tuple[int, ...]
-    in_sync: tuple[int, ...]
+    in_sync: tuple[int, ...]  # those that keep up with the leader
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class TopicInfo:
     leaders: Mapping[int, str]  # ``host:port`` by partition, empty without a leader
     replicas: Mapping[int, Replicas] = field(default_factory=dict)
 
-    def chosen(self, asked: Iterable[int] | None) -> tuple[int, ...]:
-        """All partitions, or those asked for, rising. Raises TopicMissing when one is not there."""
-        numbers = self.partitions if asked is None else tuple(sorted(set(asked)))
+    def chosen(self, wanted: Iterable[int] | None) -> tuple[int, ...]:
+        """Partitions in their order: the wanted ones, or all. Raises TopicMissing."""
+        numbers = self.partitions if wanted is None else tuple(sorted(set(wanted)))
         if missing := [number for number in numbers if number not in self.partitions]:
             raise TopicMissing(
                 f"{listed([f'{self.name}/{number}' for number in missing])} does not exist",
@@ -85,12 +85,12 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """What a partition's log holds now."""
+    """The bounds of what a partition's log holds now."""
 
     start: int  # the first offset that retention left
     end: int  # the offset behind the last record that this isolation level shows
     high_watermark: int  # the offset behind the last record of all
-    # The epoch of the record before the end; None when the broker does not say.
+    # The epoch of the record before the end, if the broker knows it.
     leader_epoch: int | None
 
 
@@ -130,11 +130,11 @@ class GroupInfo:
 
 
 class Cluster(Connection):
-    """One connection to the cluster for questions and commits.
+    """One connection to the cluster for metadata, offsets and commits.
 
-    Every method waits up to ``timeout_s`` for an answer, asking again while a coordinator loads or
-    a connection breaks. All of them raise BrokerUnreachable when no answer came, and Refused when
-    the user has no right to ask, or Kafka gives an unexpected answer.
+    Every method waits up to ``timeout_s`` for an answer, and repeats its request while a
+    coordinator loads or a connection breaks. All of them raise BrokerUnreachable when no answer
+    came, and Refused when the user has not the right, or Kafka gives an unexpected answer.
     """
 
     def __init__(self, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
@@ -149,7 +149,7 @@ class Cluster(Connection):
         super().close()
 
     def topic(self, name: str, right: Right = "READ") -> TopicInfo:
-        """Look at a topic that is there to be read, or for what else ``right`` says.
+        """Describe a topic, for which the user has a right.
 
         Raises:
             RightMissing: when this user has not that right. Without the right to see a topic, a
@@ -160,10 +160,10 @@ class Cluster(Connection):
         needs = (right, f"topic {name}")
 
         def attempt(left: float) -> Any:
-            asked = self.admin.describe_topics(
+            answers = self.admin.describe_topics(
                 TopicCollection([name]), request_timeout=left, include_authorized_operations=True
             )
-            return self.wait(asked[name], left)
+            return self.wait(answers[name], left)
 
         absent = NO_TOPIC | {KafkaError.TOPIC_EXCEPTION}
         found = self.find(what, attempt, absent, needs=needs)
@@ -178,9 +178,8 @@ class Cluster(Connection):
                 if near
                 else "Check its name and the cluster.",
             )
-        _insist(
-            [one.name for one in found.authorized_operations or ()], what, right, f"topic {name}"
-        )
+        operations = [one.name for one in found.authorized_operations or ()]
+        _ensure_right(operations, what, *needs)
         leaders, replicas = {}, {}
         for p in sorted(found.partitions, key=lambda p: p.id):
             led = p.leader and p.leader.port > 0
@@ -194,34 +193,33 @@ class Cluster(Connection):
         resource = ConfigResource(ResourceType.TOPIC, name)
 
         def attempt(left: float) -> dict[str, str]:
-            asked = self.admin.describe_configs([resource], request_timeout=left)
-            entries = self.wait(asked[resource], left).values()
+            answers = self.admin.describe_configs([resource], request_timeout=left)
+            entries = self.wait(answers[resource], left).values()
             return {entry.name: entry.value for entry in entries if entry.value is not None}
 
         try:
-            return self.ask(f"see the configuration of {name}", attempt)
+            return self.request(f"see the configuration of {name}", attempt)
         except RightMissing:  # DESCRIBE_CONFIGS
             return {}
 
     def group(self, name: str, timeout_s: float | None = None, right: Right = "READ") -> GroupInfo:
-        """Look at a group; one that does not exist is ``dead``, and has no members.
+        """Describe a group; one that does not exist is ``dead``, and has no members.
 
         READ on a group is what it takes to commit for it or to join it. Raises RightMissing when
         this user has not the right.
         """
         what = f"look at group {name}" if right == "DESCRIBE" else f"work for group {name}"
-
-        absent = {KafkaError.GROUP_ID_NOT_FOUND}
+        needs: tuple[Right, str] = (right, f"group {name}")
         found = self.find(
             what,
             lambda left: self._coordinator.describe(name, left),
-            absent,
+            {KafkaError.GROUP_ID_NOT_FOUND},
             timeout_s,
-            needs=(right, f"group {name}"),
+            needs=needs,
         )
         if found is None:
             return GroupInfo(name, "dead", ())
-        _insist(found["operations"], what, right, f"group {name}")
+        _ensure_right(found["operations"], what, *needs)
         members = (
             Member(member_id, client_id, host.lstrip("/"))
             for member_id, client_id, host in found["members"]
@@ -236,17 +234,17 @@ class Cluster(Connection):
             return GroupInfo(name, "unknown", ()).in_use()
 
     def topic_names(self) -> list[str]:
-        """All that this user sees: for a hint, empty when no answer comes soon."""
+        """List the topics that this user sees: for a hint, none when no answer comes soon."""
         try:
             return list(map(str, self.admin.list_topics(timeout=HINT_TIMEOUT_S).topics))
         except KafkaException:
             return []
 
     def group_names(self) -> list[str]:
-        """The same of groups."""
+        """List the groups likewise."""
         try:
-            asked = self.admin.list_consumer_groups(request_timeout=HINT_TIMEOUT_S)
-            return [each.group_id for each in self.wait(asked, HINT_TIMEOUT_S).valid]
+            answer = self.admin.list_consumer_groups(request_timeout=HINT_TIMEOUT_S)
+            return [each.group_id for each in self.wait(answer, HINT_TIMEOUT_S).valid]
         except (KafkaException, Refused):
             return []
 
@@ -265,7 +263,7 @@ class Cluster(Connection):
         numbers = sorted(partitions)
         if not numbers:
             return {}
-        return self.ask(
+        return self.request(
             f"read the committed offsets of group {group}",
             lambda left: self._offsets_of.read(group, topic, numbers, left),
             timeout_s,
@@ -277,7 +275,7 @@ class Cluster(Connection):
     ) -> None:
         """Commit without membership, forwards or backwards.
 
-        It is not asked for again once it may have happened: that might undo someone else's.
+        It is not repeated once it may have happened: that might undo someone else's.
 
         Raises:
             BrokerUnreachable: when no answer came; the commit may have happened, or may yet.
@@ -317,12 +315,12 @@ class Cluster(Connection):
                 if code != expected:
                     raise self._no_commit(group, topic, error.args[0]) from error
 
-        self.ask(f"commit for group {group}", attempt, timeout_s)
+        self.request(f"commit for group {group}", attempt, timeout_s)
 
     def log_bounds(
         self, topic: str, partitions: Iterable[int], isolation: str
     ) -> dict[int, LogBounds]:
-        """What the partitions' logs hold now, as this isolation level shows it."""
+        """Look up the bounds of the partitions' logs, as this isolation level shows them."""
         numbers = tuple(partitions)
         starts = self.log_starts(topic, numbers)
         # The ends last: what they then lack of the marks is held back, and not new.
@@ -336,7 +334,7 @@ class Cluster(Connection):
     def log_starts(
         self, topic: str, partitions: Iterable[int], timeout_s: float | None = None
     ) -> dict[int, int]:
-        """By partition the first offset that retention left."""
+        """Look up the first offset that retention left, by partition."""
         earliest = dict.fromkeys(partitions, EARLIEST)
         found = self._offsets(topic, earliest, "read_uncommitted", timeout_s)
         return {number: offset for number, (offset, _) in found.items()}
@@ -344,15 +342,15 @@ class Cluster(Connection):
     def log_ends(
         self, topic: str, partitions: Iterable[int], timeout_s: float | None = None
     ) -> dict[int, tuple[int, int | None]]:
-        """By partition the offset behind the last record, and its leader's epoch if known."""
+        """Look up the offset behind the last record and its leader's epoch, by partition."""
         latest = dict.fromkeys(partitions, LATEST)
         return self._offsets(topic, latest, "read_uncommitted", timeout_s)
 
     def offset_at(
         self, topic: str, partitions: Iterable[int], time_ms: int
     ) -> dict[int, int | None]:
-        """By partition, what the broker takes for the first record of a time or later; None for
-        none.
+        """Look up what the broker takes for the first record of a time or later, by partition;
+        None for none.
 
         On a compacted topic that may be wrong: the time of a record that compaction removed stays
         in the index, and the broker looks only into the first segment whose index reaches it.
@@ -371,15 +369,17 @@ class Cluster(Connection):
         kind: str = "",
         only_check: bool = False,
     ) -> None:
-        """Make a topic, or ``only_check`` whether it could be made; one that is there is left alone.
+        """Make a topic, or ``only_check`` that it could be made; one that is there is left alone.
 
-        There are as many ``replicas`` as the broker makes by default; ``kind`` says what for.
+        There are as many ``replicas`` as the broker makes by default; ``kind`` is for errors.
         """
         new = NewTopic(name, partitions, replicas, config=dict(config or {}))
 
         def attempt(left: float) -> object:
-            asked = self.admin.create_topics([new], request_timeout=left, validate_only=only_check)
-            return self.wait(asked[name], left)
+            answers = self.admin.create_topics(
+                [new], request_timeout=left, validate_only=only_check
+            )
+            return self.wait(answers[name], left)
 
         there = {KafkaError.TOPIC_ALREADY_EXISTS}
         needs: tuple[Right, str] = ("CREATE", f"topic {name}")
@@ -416,12 +416,12 @@ class Cluster(Connection):
         """Offset and leader epoch by partition; ``least`` is the lowest that is an answer."""
 
         def attempt(left: float) -> dict[int, tuple[int, int | None]]:
-            asked = self.admin.list_offsets(
+            answers = self.admin.list_offsets(
                 {TopicPartition(topic, number): spec for number, spec in specs.items()},
                 isolation_level=_ISOLATION[isolation],
                 request_timeout=left,
             )
-            found = {place.partition: self.wait(one, left) for place, one in asked.items()}
+            found = {place.partition: self.wait(one, left) for place, one in answers.items()}
             # Where a leader is away, librdkafka (2.16) gives -1001 now and then, and no error.
             if away := [n for n in specs if n not in found or found[n].offset < least]:
                 text = f"no leader answers for {listed([f'{topic}/{n}' for n in sorted(away)])}"
@@ -438,10 +438,10 @@ class Cluster(Connection):
         return found
 
     def _no_commit(self, group: str, topic: str, answer: KafkaError) -> Refused:
-        code, said = answer.code(), self.settings.redact(answer.str())
+        code, text = answer.code(), self.settings.redact(answer.str())
         if code in PASSING:
             return BrokerUnreachable(
-                f"no answer to the commit of group {group}: {said}", hint="Try again."
+                f"no answer to the commit of group {group}: {text}", hint="Try again."
             )
         if code in HAS_MEMBERS:
             return self.group_active(group)
@@ -452,7 +452,7 @@ class Cluster(Connection):
             resource = f"topic {topic}" if of_topic else f"group {group}"
             return may_not(f"commit for group {group} on {topic}", "READ", resource)
         return Refused(
-            f"Kafka refused the commit of group {group} on {topic}: {said}",
+            f"Kafka refused the commit of group {group} on {topic}: {text}",
             hint="Fix the cause, then try again.",
         )
 
@@ -462,7 +462,7 @@ def limit(value: str | None) -> int | None:
     return None if value is None or int(value) < 0 else int(value)
 
 
-def _insist(operations: Sequence[str], what: str, right: Right, resource: str) -> None:
+def _ensure_right(operations: Sequence[str], what: str, right: Right, resource: str) -> None:
     # A broker without an authorizer names all of them, an old one none.
     if operations and not {right, "ALL"} & set(operations):
         raise may_not(what, right, resource)

@@ -34,7 +34,7 @@ class Committer:
     Brokers drop the offsets of a group that has been empty for long: these are written again.
 
     ``log_ends`` is what the logs must hold: by partition, the end of the backlog and the leader's
-    epoch when it was planned. ``is_sure`` says whether the lock is held for sure: a commit takes
+    epoch when it was planned. ``is_sure`` is whether the lock is sure: a commit takes
     several requests, and a process may stand still between them. ``observe`` is called with the
     topic at each check.
     """

@@ -1,4 +1,4 @@
-"""The connection to the cluster: one client for questions, and the patience to ask again."""
+"""The connection to the cluster: one client for requests, and the patience to repeat them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from drainer.kafka.settings import ClientSettings
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TIMEOUT_S = 10.0
-SLOW_S = 30.0  # for a cluster that was reached, and of which nothing says that it is away
+SLOW_S = 30.0  # for a cluster that was reached, and of which there is no sign that it is away
 REFUSED_PATIENCE_S = 2.0  # at first contact, for a port where nothing listens or an unknown host
 ATTEMPT_S = 3.0
 RETIRED_KEPT = 2  # a client must not go before its requests have ended
@@ -26,7 +26,7 @@ BACKOFF_S, BACKOFF_MAX_S = 0.05, 0.5
 TURN_S = 0.05  # how often the client's own complaints are looked at while waiting
 
 # After these, librdkafka's client may stay as it is for minutes: it waits for an old broker handle,
-# or asks with the leader epoch that it has once seen.
+# or requests with the leader epoch that it has once seen.
 STUCK = frozenset(
     {
         KafkaError._TIMED_OUT,
@@ -40,20 +40,20 @@ T = TypeVar("T")
 
 
 class Connection:
-    """One client for questions, which it asks again until time is up; a context manager.
+    """One client, whose requests are repeated until time is up; a context manager.
 
     A coordinator that loads or moves and a broken connection are no errors: they pass.
     """
 
     def __init__(self, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
         self.settings = settings
-        # How long an answer is waited for, unless a question says otherwise. A cluster that is
-        # merely slow gets longer.
+        # How long an answer is waited for, unless a request has its own. A cluster that is merely
+        # slow gets longer.
         self.timeout_s = timeout_s
         self.cluster_id = ""  # the cluster's id, as it was when this connected
         self._log = ClientLog(settings.redact)
         self._retired: deque[AdminClient] = deque(maxlen=RETIRED_KEPT)
-        # The client, for the questions that only one module asks.
+        # The client, for the requests that only one module makes.
         self.admin = settings.admin(self._log)
 
     @classmethod
@@ -62,17 +62,17 @@ class Connection:
 
         Raises:
             BrokerUnreachable: within ``timeout_s``, and earlier when waiting would not help. Its
-                text tells apart an unknown host, a port where nothing listens, a login that was
+                text distinguishes an unknown host, a port where nothing listens, a login that was
                 not accepted, and TLS.
             UsageError: when librdkafka rejects the settings.
         """
         made = cls(settings, timeout_s)
 
-        def look(left: float) -> str:
-            made.insist_on_answers(left)
+        def attempt(left: float) -> str:
+            made.ensure_answers(left)
             return made.admin.cluster_id(timeout=left)
 
-        made.cluster_id = made.ask("look at the cluster", look)
+        made.cluster_id = made.request("look at the cluster", attempt)
         return made
 
     def __enter__(self) -> Self:
@@ -85,7 +85,7 @@ class Connection:
         """Report the client's last complaints; the client goes with its last reference."""
         self.admin.poll(0)
 
-    def ask(
+    def request(
         self,
         what: str,
         attempt: Callable[[float], T],
@@ -93,7 +93,7 @@ class Connection:
         *,
         needs: tuple[Right, str] = ("DESCRIBE", "the cluster"),
     ) -> T:
-        """Attempt it until it works, time is up, or asking again won't change the answer.
+        """Attempt a request until it works, time is up, or repeating it won't change the answer.
 
         ``what`` completes "this user may not ..."; ``attempt`` is given the seconds that it may
         take, and raises KafkaException. ``needs`` is the right that it takes, and on what.
@@ -112,7 +112,7 @@ class Connection:
                 return attempt(max(TURN_S, min(ATTEMPT_S, left)))
             except KafkaException as error:
                 answer: KafkaError = error.args[0]
-                waited_s, said = time.monotonic() - begun, self._log.since(begun)
+                waited_s, complaints = time.monotonic() - begun, self._log.since(begun)
                 if answer.code() in FORBIDDEN:
                     raise may_not(what, *needs) from error
                 if answer.code() not in PASSING:
@@ -122,12 +122,12 @@ class Connection:
                     ) from error
                 if answer.code() in STUCK:
                     self._renew()
-                if waited_s + backoff_s >= (patience_s if _is_away(said) else slow_s):
+                if waited_s + backoff_s >= (patience_s if _is_away(complaints) else slow_s):
                     known = f"{what} ({self.settings.redact(answer.str())})"
                     raise unreachable(
                         self.settings.bootstrap_servers,
                         waited_s,
-                        said,
+                        complaints,
                         known if self.cluster_id else "",
                     ) from error
             time.sleep(backoff_s)
@@ -142,7 +142,7 @@ class Connection:
         *,
         needs: tuple[Right, str] = ("DESCRIBE", "the cluster"),
     ) -> T | None:
-        """As ``ask``; None when Kafka answers with one of the codes ``absent``."""
+        """Make a request as ``request`` does; None when Kafka answers with a code of ``absent``."""
 
         def tried(left: float) -> T | None:
             try:
@@ -152,7 +152,7 @@ class Connection:
                     return None
                 raise
 
-        return self.ask(what, tried, timeout_s, needs=needs)
+        return self.request(what, tried, timeout_s, needs=needs)
 
     def wait(self, future: futures.Future[T], timeout_s: float) -> T:
         """The result of a request that was given ``timeout_s``.
@@ -173,24 +173,23 @@ class Connection:
             finally:
                 self.admin.poll(0)
             waited_s = time.monotonic() - begun
-            said = self._log.since(begun)
-            hopeless = rejected_login(said) or (
-                not self.cluster_id and waited_s > REFUSED_PATIENCE_S and _no_broker_there(said)
-            )
-            if hopeless:
-                raise unreachable(self.settings.bootstrap_servers, waited_s, said)
-            if waited_s > timeout_s + 1:  # librdkafka should have said so long ago
+            complaints = self._log.since(begun)
+            at_first = not self.cluster_id and waited_s > REFUSED_PATIENCE_S
+            if rejected_login(complaints) or (at_first and _no_broker_there(complaints)):
+                raise unreachable(self.settings.bootstrap_servers, waited_s, complaints)
+            if waited_s > timeout_s + 1:  # librdkafka should have done so long ago
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    def insist_on_answers(self, left_s: float) -> None:
-        """Raises KafkaException when the cluster does not answer a question about any topic.
+    def ensure_answers(self, left_s: float) -> None:
+        """Raises KafkaException when the cluster does not answer a request on any topic.
 
-        It is not asked about itself: a single broker that comes back knows of none, and has its
-        answer end the process (librdkafka 2.16, an assertion in rd_kafka_admin_response_parse).
+        It is not a request on the cluster itself: a single broker that comes back knows of none,
+        and that ends the process (librdkafka 2.16, an assertion in rd_kafka_admin_response_parse).
         """
-        asked = self.admin.describe_topics(TopicCollection([OFFSETS_TOPIC]), request_timeout=left_s)
+        topics = TopicCollection([OFFSETS_TOPIC])
+        answers = self.admin.describe_topics(topics, request_timeout=left_s)
         try:
-            self.wait(asked[OFFSETS_TOPIC], left_s)
+            self.wait(answers[OFFSETS_TOPIC], left_s)
         except KafkaException as error:  # another answer is one, too
             if error.args[0].code() in PASSING:
                 raise

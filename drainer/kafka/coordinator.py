@@ -25,11 +25,11 @@ from drainer.kafka.settings import ClientSettings
 ANSWER_S = 2.0  # beyond the request's own timeout
 START_S = 5.0  # for Python and the client
 
-What = Literal["describe", "delete"]
+Operation = Literal["describe", "delete"]
 
 
 class CoordinatorProcess:
-    """Asks coordinators from a child process, which it starts when there is something to ask.
+    """Makes requests to coordinators from a child process, which the first one starts.
 
     The child ends with this process, and gets the settings through a pipe: they may hold secrets.
     """
@@ -40,27 +40,27 @@ class CoordinatorProcess:
         self._busy = threading.Lock()
 
     def describe(self, group: str, timeout_s: float) -> dict[str, Any]:
-        """The group's ``state``, ``members`` and ``operations``. Raises KafkaException."""
-        found: dict[str, Any] = self._ask("describe", group, timeout_s)
+        """Describe the group: ``state``, ``members`` and ``operations``. Raises KafkaException."""
+        found: dict[str, Any] = self._request("describe", group, timeout_s)
         return found
 
     def delete(self, group: str, timeout_s: float) -> None:
         """Remove an empty group. Raises KafkaException."""
-        self._ask("delete", group, timeout_s)
+        self._request("delete", group, timeout_s)
 
     def close(self) -> None:
-        """End the child; one that is being asked ends with its answer."""
+        """End the child; one that waits for an answer ends with it."""
         if self._busy.acquire(blocking=False):
             try:
                 self._end()
             finally:
                 self._busy.release()
 
-    def _ask(self, what: What, group: str, timeout_s: float) -> Any:
+    def _request(self, what: Operation, group: str, timeout_s: float) -> Any:
         with self._busy:
             try:
                 child, start_s = self._started()
-                answer = _talk(child, [what, group, timeout_s], timeout_s + ANSWER_S + start_s)
+                answer = _exchange(child, [what, group, timeout_s], timeout_s + ANSWER_S + start_s)
             except (OSError, ValueError) as error:  # it died, or it hangs
                 self._end()
                 text = f"the process that asks coordinators ended ({error})"
@@ -101,7 +101,7 @@ class CoordinatorProcess:
                     pipe.close()
 
 
-def _talk(child: subprocess.Popen[bytes], request: Any, timeout_s: float) -> dict[str, Any]:
+def _exchange(child: subprocess.Popen[bytes], request: Any, timeout_s: float) -> dict[str, Any]:
     assert child.stdout is not None
     _write(child, request)
     answers = select.poll()
@@ -125,21 +125,21 @@ def _serve() -> None:
     admin = settings.admin(ClientLog(settings.redact))
     for what, group, timeout_s in requests:
         try:
-            answer: dict[str, Any] = {"found": _request(admin, what, group, timeout_s)}
+            answer: dict[str, Any] = {"found": _serve_one(admin, what, group, timeout_s)}
         except KafkaException as error:
             answer = {"error": [error.args[0].code(), error.args[0].str()]}
         sys.stdout.buffer.write(orjson.dumps(answer) + b"\n")
         sys.stdout.buffer.flush()
 
 
-def _request(admin: Any, what: What, group: str, timeout_s: float) -> dict[str, Any]:
+def _serve_one(admin: Any, what: Operation, group: str, timeout_s: float) -> dict[str, Any]:
     if what == "delete":
         admin.delete_consumer_groups([group], request_timeout=timeout_s)[group].result()
         return {}
-    asked = admin.describe_consumer_groups(
+    answers = admin.describe_consumer_groups(
         [group], request_timeout=timeout_s, include_authorized_operations=True
     )
-    found = asked[group].result()
+    found = answers[group].result()
     return {
         "state": found.state.name,
         "members": [[m.member_id, m.client_id, m.host] for m in found.members],

@@ -71,7 +71,7 @@ class OffsetClient:
                 raise KafkaException(self._answer)
 
     def close(self) -> None:
-        """Let the connection go, unless an abandoned thread is still asking."""
+        """Let the connection go, unless an abandoned thread still waits for an answer."""
         if self._busy.acquire(blocking=False):
             try:
                 self._drop()
@@ -98,7 +98,7 @@ class OffsetClient:
 
     def _forbidden(self, consumer: Consumer, wait_s: float = 0) -> KafkaException | None:
         # Who may not look for the coordinator is not answered: the client waits until time is up,
-        # and has said why among its events.
+        # and has the reason among its events.
         while (event := consumer.poll(wait_s)) is not None:
             answer = event.error()
             if answer is not None and answer.code() in FORBIDDEN:

@@ -66,5 +66,5 @@ if __name__ == "__main__":
     broker = Lonely()
     with Cluster.connect(ClientSettings.load(f"{HOST}:{broker.port}")) as cluster:
         broker.knows_itself = False
-        cluster.insist_on_answers(5)
+        cluster.ensure_answers(5)
         print(cluster.cluster_id)

@@ -109,7 +109,7 @@ def replicas_of(cluster: Cluster, topics: Sequence[str]) -> dict[tuple[str, int]
             for p in cluster.wait(one, left).partitions
         }
 
-    return cluster.ask(f"look at {listed(topics)}", attempt)
+    return cluster.request(f"look at {listed(topics)}", attempt)
 
 
 def old_partitions(cluster: Cluster, topic: str) -> tuple[int, ...]:
@@ -178,7 +178,7 @@ def _moving(cluster: Cluster, partitions: Mapping[str, int], look_s: float) -> d
 
 
 def _metadata(cluster: Cluster) -> Any:
-    return cluster.ask("list the topics", lambda left: cluster.admin.list_topics(timeout=left))
+    return cluster.request("list the topics", lambda left: cluster.admin.list_topics(timeout=left))
 
 
 def _topics(cluster: Cluster) -> dict[str, int]:
@@ -191,7 +191,7 @@ def _groups(cluster: Cluster) -> list[tuple[str, ConsumerGroupState]]:
         asked = cluster.admin.list_consumer_groups(request_timeout=left)
         return [(each.group_id, each.state) for each in cluster.wait(asked, left).valid]
 
-    return cluster.ask("list the groups", attempt)
+    return cluster.request("list the groups", attempt)
 
 
 def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, int], int]:
@@ -210,7 +210,7 @@ def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, in
                     raise
         return found
 
-    return cluster.ask("read the ends of all logs", attempt) if places else {}
+    return cluster.request("read the ends of all logs", attempt) if places else {}
 
 
 @contextmanager
