@@ -334,7 +334,6 @@ class FakeSource:
             prefetch_bytes=READ_AHEAD_BYTES,
             batch_bytes=READ_AHEAD_BYTES,
         )
-        self._reader.connect()
         unread = {n: each for n, each in dispatcher.ledgers.items() if not each.complete}
         self._reader.assign({n: (each.watermark, each.end) for n, each in unread.items()})
 

@@ -55,17 +55,17 @@ class BatchQueue:
                 return batch
         return None
 
-    def holds(self, partition: int) -> bool:
+    def has(self, partition: int) -> bool:
         """Whether anything of a partition waits."""
         return bool(self._lines[partition])
 
     def bytes_of(self, partition: int) -> int:
-        """What waits of a partition."""
+        """Bytes that wait of a partition."""
         return self._put[partition] - self._taken[partition]
 
     @property
     def bytes(self) -> int:
-        """What waits in all."""
+        """Bytes that wait in all."""
         return sum(self._put.values()) - sum(self._taken.values())
 
 
@@ -73,7 +73,8 @@ class BatchQueue:
 class FetchThread:
     """Reads the backlog's partitions in a thread of its own, and queues batches for the drain.
 
-    It never joins the group, and never commits. ``next_batch`` and the properties are for one other
+    It never joins the group, and never commits. Raises UsageError when librdkafka rejects the
+    settings. ``next_batch`` and the properties are for one other
     thread, the drain's.
 
     No partition starves another: each has a share of the queue and of ``load_bytes``, and one that
@@ -126,7 +127,7 @@ class FetchThread:
 
     @property
     def queued_bytes(self) -> int:
-        """What waits in the queue."""
+        """Bytes that wait in the queue."""
         return self._queue.bytes
 
     @property
@@ -136,18 +137,13 @@ class FetchThread:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing arrives though the drain waits for it, or ever will; None while records
-        flow."""
+        """The reason that nothing arrives, or ever will; None while records flow."""
         if self._gone is not None:
             return f"reading has stopped: {self._gone}"
         return self._reader.trouble
 
     def start(self) -> None:
-        """Begin to read.
-
-        Raises UsageError when librdkafka rejects the settings.
-        """
-        self._reader.connect()
+        """Begin to read."""
         self._thread.start()
 
     def next_batch(self) -> Batch | None:
@@ -208,7 +204,7 @@ class FetchThread:
             self._room.wait(ROOM_WAIT_S)
 
     def _wait_until_taken(self) -> None:
-        while not self._stopping and any(map(self._queue.holds, self.ranges)):
+        while not self._stopping and any(map(self._queue.has, self.ranges)):
             self._room.clear()
             self._room.wait(ROOM_WAIT_S)
 
@@ -216,8 +212,8 @@ class FetchThread:
         # What waits of paused partitions does not keep the others out.
         if len(self.ranges) == 1:
             return self.queued_bytes < self._queue_bytes
-        held = sum(self._queue.bytes_of(partition) for partition in self._reader.paused)
-        return self.queued_bytes - held < self._queue_bytes // 2
+        paused = sum(self._queue.bytes_of(partition) for partition in self._reader.paused)
+        return self.queued_bytes - paused < self._queue_bytes // 2
 
     def _balance(self) -> None:
         now, reader, queue = self._clock(), self._reader, self._queue
@@ -234,7 +230,7 @@ class FetchThread:
                 for p in reader.open
             }
             over = [p for p in used if used[p] > 1 and p not in reader.paused]
-            reader.paused.update({p: now for p in reader.paused if queue.holds(p)})
+            reader.paused.update({p: now for p in reader.paused if queue.has(p)})
             under = [
                 p
                 for p, dry_s in reader.paused.items()
@@ -247,5 +243,5 @@ class FetchThread:
 
     def _share_of(self, size: int) -> float:
         # More than an equal part, for the partitions are not equally busy, but never all of it.
-        count = sum(1 for p in self.ranges if p in self._reader.open or self._queue.holds(p))
+        count = sum(1 for p in self.ranges if p in self._reader.open or self._queue.has(p))
         return inf if count < 2 else max(1.0, 2 * size / (count + 1))

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 KEEP_COMPLAINTS = 30
 AGAIN_S = 60.0  # without the same complaint, before it is logged again
 
-# For a log that is wanted (view/log.py); on a terminal, errors tell what matters of them.
+# For a log that is wanted (view/log.py); on a terminal, errors have what matters of them.
 _LOGGER = logging.getLogger("drainer.librdkafka")
 _LOGGER.addHandler(logging.NullHandler())
 logging.getLogger("drainer").propagate = False  # to what the user's handler has set up for itself
@@ -26,14 +26,14 @@ _STATE = re.compile(r"\s*\(after \d+ms in state [^)]*\)?.*$")
 _THREAD = re.compile(r"^\[thrd:[^\]]*\]+:\s*")
 
 
-# Said with debug=metadata, before anything is read from a topic under its new id.
+# A line of debug=metadata, before anything is read from a topic under its new id.
 _TOPIC_ID = re.compile(r"Topic (\S+) changed id from \S+ to (\S+)$")
 _NO_ID = "A" * 22
 
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """What a client said of itself or a broker."""
+    """A line or error of a client, on itself or a broker."""
 
     code: int | None  # librdkafka's error code; None for a line of its log
     text: str  # the reason, without secrets
@@ -50,7 +50,7 @@ class ClientLog(logging.Handler):
         super().__init__()
         self._redact = redact
         self._complaints: deque[Complaint] = deque(maxlen=KEEP_COMPLAINTS)
-        self.topic_ids: dict[str, str] = {}  # that the client reads, if it says so; by topic
+        self.topic_ids: dict[str, str] = {}  # that the client's log has, by topic
 
     @property
     def complaints(self) -> list[Complaint]:
@@ -65,11 +65,11 @@ class ClientLog(logging.Handler):
         """The latest error from then on; that all brokers are down only when nothing else is
         known."""
         errors = [complaint for complaint in self.since(at_s) if complaint.code is not None]
-        telling = [c for c in errors if c.code != KafkaError._ALL_BROKERS_DOWN] or errors
-        return telling[-1].text if telling else None
+        specific = [c for c in errors if c.code != KafkaError._ALL_BROKERS_DOWN] or errors
+        return specific[-1].text if specific else None
 
     def properties(self) -> dict[str, Any]:
-        """What goes into the configuration of a client that shall complain here."""
+        """Configure a client to complain here."""
         logger = logging.Logger("librdkafka")  # of its own, unknown to the program's logging
         logger.addHandler(self)
         return {"logger": logger, "error_cb": self.take}
@@ -81,13 +81,13 @@ class ClientLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line of the log."""
         line = record.getMessage()
-        if line.startswith("FAIL "):  # the others tell of settings and states
+        if line.startswith("FAIL "):  # the others are on settings and states
             self._keep(None, _THREAD.sub("", line.partition("] ")[2] or line))
         elif (found := _TOPIC_ID.search(line)) and found[2] != _NO_ID:
             self.topic_ids[found[1]] = url_safe(found[2])
 
-    def _keep(self, code: int | None, said: str) -> None:
-        text = self._redact(_STATE.sub("", said))
+    def _keep(self, code: int | None, line: str) -> None:
+        text = self._redact(_STATE.sub("", line))
         known = [c for c in self.complaints if (c.code, c.text) == (code, text)]
         for complaint in known:
             self._complaints.remove(complaint)

@@ -1,4 +1,4 @@
-"""What became of records that can't be read: looked up, so that the error says it."""
+"""Lost records: errors that explain what became of those that can't be read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 
 CHECK_S = 1.0
-ASK_AGAIN_S = 0.3
+RETRY_S = 0.3
 CONSUME_S = 0.05
 PREFETCH_BYTES = 1024 * 1024  # thrown away
 
@@ -34,10 +34,10 @@ _CUT_HINT = (
 
 
 @dataclass(eq=False)
-class TopicLook:
-    """Looks at what became of a topic that is read, by the client that reads it.
+class TopicCheck:
+    """Checks what became of a topic that is read, by the client that reads it.
 
-    Whether this is still the same topic, the client says by itself, with what it reads next.
+    Whether this is still the same topic, the client logs by itself, with what it reads next.
     """
 
     consumer: Consumer
@@ -45,12 +45,12 @@ class TopicLook:
     topic: str
 
     def check(self, ends: Mapping[int, int]) -> LogCut | None:
-        """Make sure that the topic is there, as far as the cluster says so now.
+        """Ensure that the topic is there, as far as the cluster answers now.
 
         ``ends`` are offsets by partition that its logs have to reach. Gives the error for a log
         that does not reach its end any more, unless this is another topic.
 
-        Raises TopicGone when it was deleted, or Interrupted when this user may not look any more.
+        Raises TopicGone when it was deleted; Interrupted when this user may not read it any more.
         """
         logs = self._bounds(ends, CHECK_S) or {}  # an error that comes again is looked into again
         for number, (_, end) in logs.items():
@@ -62,7 +62,7 @@ class TopicLook:
                 )
         return None
 
-    def out_of_range(self, number: int, position: int, said: str) -> DrainerError:
+    def out_of_range(self, number: int, position: int, reason: str) -> DrainerError:
         """The error for an offset that a partition does not hold any more, or never did."""
         place = f"{self.topic}/{number}"
         until_s = time.monotonic() + TIMEOUT_S
@@ -70,7 +70,7 @@ class TopicLook:
             while (logs := self._bounds([number], TIMEOUT_S)) is None:
                 if time.monotonic() > until_s:
                     break
-                time.sleep(ASK_AGAIN_S)
+                time.sleep(RETRY_S)
         except DrainerError as gone:
             return gone
         if logs is None:
@@ -88,17 +88,17 @@ class TopicLook:
             )
         return LogCut(
             f"{place} lost records from offset {position} on, as after an unclean leader election"
-            f" ({said})",
+            f" ({reason})",
             hint=_CUT_HINT,
         )
 
     def _bounds(
         self, numbers: Iterable[int], timeout_s: float
     ) -> dict[int, tuple[int, int]] | None:
-        """Where logs begin and end now; None when no answer came."""
+        """Look up where logs begin and end now; None when no answer came."""
         try:
             if self._is_missing(timeout_s):
-                time.sleep(ASK_AGAIN_S)  # a broker that came back may not know it yet
+                time.sleep(RETRY_S)  # a broker that came back may not know it yet
                 if self._is_missing(timeout_s):
                     raise TopicGone(
                         f"topic {self.topic} was deleted during the read",
@@ -152,10 +152,10 @@ class LogCheck:
         # Where retention took all of them, nothing is left to compare.
         suspects = {n: end for n, end in suspects.items() if starts[n] <= end[0]}
         settings = self.cluster.settings
-        for number, said in cut_logs(settings, self.topic, self.reader, suspects).items():
+        for number, reason in cut_logs(settings, self.topic, self.reader, suspects).items():
             raise LogCut(
                 f"{self.topic}/{number} lost records below {self.ends[number][0]}, the end of the"
-                f" backlog, as after an unclean leader election ({said})",
+                f" backlog, as after an unclean leader election ({reason})",
                 hint=_CUT_HINT,
             )
         self._known |= {number: epoch for number, (_, epoch) in found.items()}
@@ -172,7 +172,7 @@ def recreated(topic: str) -> TopicGone:
 def cut_logs(
     settings: ClientSettings, topic: str, reader: str, ends: Mapping[int, tuple[int, int | None]]
 ) -> dict[int, str]:
-    """The partitions whose records below an offset are not those of then, and what the client says.
+    """Find partitions whose records below an offset are not those of then, with the reason.
 
     ``ends`` has by partition that offset, and the epoch of the leader that it was read from, if
     known. A log that was cut below it and has grown again has the records of another leader there:
@@ -215,5 +215,4 @@ def unreadable(settings: ClientSettings, place: str, answer: KafkaError) -> Inte
         hint = "Check the login (sasl.*) in the properties."
     elif answer.code() == KafkaError._BAD_COMPRESSION:
         hint = "If it is a zstd batch of over 30 MB, add -X receive.message.max.bytes=1000000000."
-    said = settings.redact(answer.str())
-    return Interrupted(f"can't read {place}: {said}", hint=hint)
+    return Interrupted(f"can't read {place}: {settings.redact(answer.str())}", hint=hint)

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from drainer.errors import BrokerUnreachable, LogCut
 from drainer.kafka.answers import NO_TOPIC, PASSING_TO_READERS, rejected_login
 from drainer.kafka.log import ClientLog
-from drainer.kafka.loss import TopicLook, recreated, unreadable
+from drainer.kafka.loss import TopicCheck, recreated, unreadable
 from drainer.kafka.record import Batch, beside_value
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
@@ -26,7 +26,7 @@ BATCH_MESSAGES = 2000  # at most; the gain above is nil and the pause for the dr
 FIRST_BATCH_MESSAGES = 16  # until it is known how large messages are
 CONSUME_S = 0.02  # consume() waits that long for a batch that stays short
 SILENCE_CHECK_S = 1.0
-SILENCE_S = 3.0  # below its end, a partition always has something to say
+SILENCE_S = 3.0  # below its end, a partition always has an answer
 PACE_WAIT_S = 0.02  # what comes in that time at a pace is fetched at once
 PACE_WAIT_MOST_S = 0.1
 AHEAD_S = 0.5  # of a pace that the client may read ahead: it does that at full speed
@@ -44,6 +44,7 @@ class RangeReader:
     """A consumer that reads what it is assigned, joins no group, and commits nothing.
 
     A context manager, for one thread; ``open``, ``starved_since_s`` and ``trouble`` are for any.
+    Raises UsageError when librdkafka rejects the settings.
     """
 
     settings: ClientSettings
@@ -63,14 +64,14 @@ class RangeReader:
         self._ends: dict[int, int] = {}
         self._batch_messages = FIRST_BATCH_MESSAGES
         self._checked_s = 0.0
-        self._cut: LogCut | None = None  # unless the client says that this is another topic
-        self._said: str | None = None  # by an error that came instead of data
+        self._cut: LogCut | None = None  # unless the client finds that this is another topic
+        self._error_text: str | None = None  # of an error that came instead of data
         self.open: dict[int, int] = {}  # the next offset of each partition that is not at its end
         self.paused: dict[int, float] = {}  # since when; the caller may set it to later
         self.starved_since_s: float | None = None  # None while records flow
         if self.pace is not None:
             ahead_bytes = min(ahead_bytes, ceil(AHEAD_S * self.pace.bytes_per_s))
-        self._conf = settings.fetch_conf(
+        conf = settings.fetch_conf(
             self._log,
             self.reader,
             ahead_bytes,
@@ -78,18 +79,14 @@ class RangeReader:
             # librdkafka goes on reading when a topic is recreated, but for this line of its log.
             debug=",".join(filter(None, [settings.properties.get("debug"), "metadata"])),
         )
+        self._consumer = settings.consumer(conf)
+        self._topic_check = TopicCheck(self._consumer, settings, self.topic)
 
     def __enter__(self) -> Self:
-        self.connect()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def connect(self) -> None:
-        """Make the client. Raises UsageError when librdkafka rejects the settings."""
-        self._consumer = self.settings.consumer(self._conf)
-        self._look = TopicLook(self._consumer, self.settings, self.topic)
 
     def close(self) -> None:
         """Let the client go."""
@@ -98,15 +95,15 @@ class RangeReader:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing arrives; None while records flow."""
+        """The reason that nothing arrives; None while records flow."""
         since_s = self.starved_since_s
         if since_s is None:
             return None
-        if said := self._log.trouble_since(since_s):
-            return said
-        if self._said is None and self.clock() - since_s > SILENCE_S:
+        if complaint := self._log.trouble_since(since_s):
+            return complaint
+        if self._error_text is None and self.clock() - since_s > SILENCE_S:
             return "the broker does not answer"
-        return self._said
+        return self._error_text
 
     def assign(self, ranges: Mapping[int, tuple[int, int]]) -> None:
         """Read these offsets ``[start, end)`` by partition, and nothing else from now on."""
@@ -144,21 +141,21 @@ class RangeReader:
         when a log ends before its range; TopicGone when the topic was deleted or recreated;
         Interrupted when it can't be read for another reason.
         """
-        asked_s = self.clock()
-        # It waits for all that it is asked for: ask for no more than there can be.
+        now_s = self.clock()
+        # It waits for all that it is to bring: request no more than there can be.
         left = sum(self._ends[number] - offset for number, offset in self.open.items())
         most = min(self._batch_messages, left)
         if self.pace is not None:
-            most = min(most, self.pace.allowed(asked_s))
+            most = min(most, self.pace.allowed(now_s))
             if not most:
-                self._wait_for_pace(self.pace, asked_s)
+                self._wait_for_pace(self.pace, now_s)
                 return
         with self._readable():
             records = self._consumer.consume(most, CONSUME_S)
         if self._log.topic_ids.get(self.topic, self.topic_id) != self.topic_id:
             raise recreated(self.topic)
         if records:
-            self.starved_since_s = self._said = None
+            self.starved_since_s = self._error_text = None
             taken = size = 0
             for batch in self._batches(records):
                 taken += len(batch)
@@ -172,10 +169,10 @@ class RangeReader:
         elif self._cut is not None:
             raise self._cut
         else:
-            self.starved_since_s = self.starved_since_s or asked_s
-            self._look_into_silence(self.starved_since_s)
+            self.starved_since_s = self.starved_since_s or now_s
+            self._check_silence(self.starved_since_s)
 
-    def insist_on_news(self, silence_s: float) -> None:
+    def ensure_progress(self, silence_s: float) -> None:
         """Raises BrokerUnreachable when nothing has come for so long."""
         since_s = self.starved_since_s
         if since_s is None or self.clock() - since_s <= silence_s:
@@ -188,7 +185,7 @@ class RangeReader:
             hint="Check that the partition's leader is up, then try again.",
         )
 
-    def _look_into_silence(self, since_s: float) -> None:
+    def _check_silence(self, since_s: float) -> None:
         if rejected := rejected_login(self._log.since(since_s)):
             answer = KafkaError(KafkaError._AUTHENTICATION, rejected.text)
             raise unreadable(self.settings, self.topic, answer)
@@ -196,7 +193,9 @@ class RangeReader:
         if self.clock() - max(since_s, self._checked_s) < SILENCE_CHECK_S:
             return
         if not self._log.since(since_s):  # otherwise it is known why
-            self._cut = self._look.check({number: self._ends[number] for number in self.open})
+            self._cut = self._topic_check.check(
+                {number: self._ends[number] for number in self.open}
+            )
         self._checked_s = self.clock()
 
     def _wait_for_pace(self, pace: RateLimiter, now_s: float) -> None:
@@ -259,13 +258,13 @@ class RangeReader:
                 reached = {partition: self._advance(partition, offset)}
                 yield Batch(self._origins[partition], (), reached, 0)
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
-            said = self.settings.redact(answer.str())
-            raise self._look.out_of_range(partition, self.open[partition], said)
+            reason = self.settings.redact(answer.str())
+            raise self._topic_check.out_of_range(partition, self.open[partition], reason)
         elif code in NO_TOPIC:
-            self._look.check({})
-            self._said = answer.str()  # it is there: not all brokers know it yet
+            self._topic_check.check({})
+            self._error_text = answer.str()  # it is there: not all brokers know it yet
         elif code in PASSING_TO_READERS:
-            self._said = self.settings.redact(answer.str())
+            self._error_text = self.settings.redact(answer.str())
         else:
             raise unreadable(self.settings, f"{self.topic}/{partition}", answer)
 

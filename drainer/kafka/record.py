@@ -25,7 +25,7 @@ _Column = Callable[[Origin, Sequence[_Record]], list[Any]]
 
 
 class KafkaMessage(Message):
-    """A message as it came from Kafka; timestamp and headers are read when asked for."""
+    """A message as it came from Kafka; timestamp and headers are read when they are used."""
 
     __slots__ = ("_record",)
 
@@ -94,7 +94,7 @@ def columns(
 
 
 def beside_value(records: Sequence[_Record]) -> int:
-    """How many bytes a record has beside its value: the most that three of these have.
+    """Estimate the bytes that a record has beside its value: the most that three of these have.
 
     To look at the headers of each would take longer than all the rest.
     """

@@ -24,7 +24,7 @@ SAMPLE_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was read in one place: all ``messages`` of offsets ``[start, end)`` of a partition."""
+    """A place that was read: all ``messages`` of offsets ``[start, end)`` of a partition."""
 
     partition: int
     start: int
@@ -53,7 +53,7 @@ class Sample:
 
     @property
     def offsets(self) -> int:
-        """How many offsets the ranges span: an upper bound for their messages."""
+        """Offsets that the ranges span: an upper bound for their messages."""
         return sum(end - start for start, end in self.ranges.values())
 
     def bytes_of_offset(self) -> dict[int, float]:
@@ -71,7 +71,7 @@ class Sample:
 
 
 def sample_backlog(cluster: Cluster, backlog: Backlog, most: int, seed: int = 0) -> Sample:
-    """Reads about ``most`` messages of a backlog; every message has the same chance to be read.
+    """Read about ``most`` messages of a backlog; every message has the same chance to be read.
 
     For that a window is a number of offsets and not of messages: where a log has holes, it gives
     fewer. Fewer come, too, when there are not as many, or they are huge.

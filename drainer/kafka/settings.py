@@ -64,7 +64,7 @@ _IN_A_COMMAND = re.compile(r"sasl\.kerberos\.(principal|keytab)")
 _NO_COMMAND = re.compile(r"[\w.@/:+-]*", re.ASCII)
 _NAMED_TOPIC = ("topic.metadata.", "topic.blacklist")  # the whole names of properties
 
-# What a shared file may say of producers, and what drainer's own must not do: lose a record, write
+# What a shared file may set for producers, and what drainer's own must not do: lose a record, write
 # it twice, or out of order.
 _PRODUCER_NAMES = """
     acks request.required.acks enable.idempotence enable.gapless.guarantee max.in.flight
@@ -81,12 +81,12 @@ _OF_A_LOGIN = re.compile(r"sasl\.(?!mechanism)|ssl\.(key|certificate)")
 
 
 class BootstrapMissing(UsageError):
-    """Raised when nothing says which cluster is meant."""
+    """Raised when no cluster is named."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClientSettings:
-    """How every client of a drain connects. Neither ``repr`` nor an error shows a secret of it."""
+    """Connection settings of all clients of a drain; their repr and errors show no secret."""
 
     bootstrap_servers: str  # ``host:port``, several with commas between
     # The properties of librdkafka by name, without those that drainer sets itself.
@@ -114,7 +114,7 @@ class ClientSettings:
         properties: dict[str, str] = {}
         options = [_pair(text, "a property on the command line") for text in overrides]
         for name, value in [*_of_file(config_file, read), *options]:
-            _insist_on_allowed(name, value)
+            _ensure_allowed(name, value)
             properties[name] = value
         in_file = properties.pop(BOOTSTRAP, "")
         servers = (bootstrap or in_file).strip()
@@ -124,7 +124,7 @@ class ClientSettings:
                 hint=f"Name them with -b HOST:PORT, {BOOTSTRAP_VARIABLE}, or {BOOTSTRAP}=... in"
                 " the properties file.",
             )
-        _insist_on_text(servers, "the list of bootstrap servers")
+        _ensure_text(servers, "the list of bootstrap servers")
         settings = cls(servers, properties)
         settings._validate()
         return settings
@@ -191,7 +191,7 @@ class ClientSettings:
         """A producer that loses nothing: in order, once, and on all in-sync replicas.
 
         It has one request in flight. With more, librdkafka (2.16) acknowledges some that it lost.
-        What is said of consumers librdkafka leaves out by itself.
+        Properties of consumers librdkafka ignores by itself.
         """
         conf = self.conf(log)
         for name in _OF_PRODUCERS:
@@ -223,15 +223,15 @@ class ClientSettings:
         try:
             return kind(dict(conf))
         except (KafkaException, TypeError, ValueError) as error:
-            said = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-        named = _NAMED.search(said)
-        name = named[1] if named else next((n for n in self.properties if n in said), None)
+            text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        named = _NAMED.search(text)
+        name = named[1] if named else next((n for n in self.properties if n in text), None)
         if name is not None and is_secret(name):
-            said = f'librdkafka rejects the value of "{name}"'
+            text = f'librdkafka rejects the value of "{name}"'
         raise UsageError(
-            self.redact(f"the client's properties: {said}"),
+            self.redact(f"the client's properties: {text}"),
             hint="Replace sasl.jaas.config with sasl.username and sasl.password."
-            if "JAAS" in said
+            if "JAAS" in text
             else "Use the names and values of librdkafka's CONFIGURATION.md.",
         )
 
@@ -271,12 +271,12 @@ def _pair(text: str, place: str) -> tuple[str, str]:
     name, value = name.strip(), value.strip()
     if not name.startswith(_NAMED_TOPIC):
         name = name.removeprefix("topic.")  # as librdkafka takes it
-    _insist_on_text(name, place)
-    _insist_on_text(value, place, allowed="\r\n" if name.endswith(".pem") else "")
+    _ensure_text(name, place)
+    _ensure_text(value, place, allowed="\r\n" if name.endswith(".pem") else "")
     return name, value
 
 
-def _insist_on_text(text: str, place: str, allowed: str = "") -> None:
+def _ensure_text(text: str, place: str, allowed: str = "") -> None:
     """librdkafka reads up to a NUL: a name with one would be another property than is checked."""
     for char in text:
         if category(char) == "Cc" and char not in allowed:
@@ -286,7 +286,7 @@ def _insist_on_text(text: str, place: str, allowed: str = "") -> None:
             )
 
 
-def _insist_on_allowed(name: str, value: str) -> None:
+def _ensure_allowed(name: str, value: str) -> None:
     if name in _OF_CODE:
         raise UsageError(f"{name} {_OF_CODE[name]}: drainer refuses that", hint="Remove it.")
     if _IN_A_COMMAND.fullmatch(name) and not _NO_COMMAND.fullmatch(value):

@@ -23,7 +23,7 @@ SILENCE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What to read of a partition: offsets ``[start, end)``, with holes or not.
+    """Offsets to read of a partition: ``[start, end)``, with holes or not.
 
     Where ``most_bytes`` is given, it is read until it has that many, and one message in any case.
     """
@@ -51,7 +51,7 @@ def read_spans(
     spans: Sequence[Span],
     prefetch_bytes: int = PREFETCH_BYTES,
 ) -> Iterator[SpanBatch]:
-    """Everything in the spans. Those of several partitions are read at the same time, so what
+    """Read everything in the spans. Those of several partitions are read at the same time, so what
     comes of them is mixed; those of one partition one after the other, in the order given.
 
     ``reader`` is the name of a group that the broker sees; it has no members. Holds about
@@ -84,7 +84,7 @@ def first_messages(
     reader: str,
     ranges: Mapping[int, tuple[int, int]],
 ) -> dict[int, KafkaMessage]:
-    """By partition, the first message of offsets ``[start, end)``, where there is one.
+    """Read the first message of offsets ``[start, end)`` by partition, where there is one.
 
     Raises as ``read_spans``.
     """
@@ -104,7 +104,7 @@ def read_range(
     silence_s: float = SILENCE_S,
     pace: RateLimiter | None = None,
 ) -> Iterator[Batch]:
-    """All that the isolation level shows of offsets ``[start, end)``, with holes or not.
+    """Read all that the isolation level shows of offsets ``[start, end)``, with holes or not.
 
     It is over when it is known that nothing of the range is left to read; a log that ends before
     ``end`` is an error, not an end. Holds about ``prefetch_bytes`` and a batch. ``reader`` is the
@@ -131,7 +131,7 @@ def read_range(
         source.assign({origin.partition: (start, end)})
         while source.open:
             yield from (batch for batch in source.poll() if batch.records)
-            source.insist_on_news(silence_s)
+            source.ensure_progress(silence_s)
 
 
 def _read(source: RangeReader, spans: Mapping[int, Span]) -> Iterator[SpanBatch]:
@@ -152,4 +152,4 @@ def _read(source: RangeReader, spans: Mapping[int, Span]) -> Iterator[SpanBatch]
                         source.leave(number)
                     break
             yield SpanBatch(span, messages, reached)
-        source.insist_on_news(SPAN_SILENCE_S)
+        source.ensure_progress(SPAN_SILENCE_S)

@@ -63,7 +63,7 @@ class Kafka:
                 for batch in reader.poll():
                     found += [(message.value or b"").decode() for message in batch.messages]
                     reached |= batch.reached
-                reader.insist_on_news(30)
+                reader.ensure_progress(30)
         assert reached == {0: end}
         return found
 
