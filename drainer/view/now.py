@@ -65,12 +65,12 @@ def now_page(status: Status, history: History, now: datetime) -> Page:
     return Page(
         verdict(status),
         (
-            section("Why, and what to do", causes(status)),
+            section("Diagnosis", causes(status)),
             section("Progress", facts(status)),
             section("Partitions", _partitions(status)),
             section("What failed", errors),
-            section("Requests", asked),
-            section("How it goes", plots(history, begun, status.timing.latency)),
+            section("Changes", asked),
+            section("Charts", plots(history, begun, status.timing.latency)),
             section("Outages and pauses", troubles(history, begun)),
             section("Deepest lanes", deepest_lanes(history)),
         ),

@@ -94,7 +94,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
         subject=f"{what} of {action.plan.topic} for group {action.plan.group}",
         sections=(
             *page.sections,
-            section("How it went", drawn),
+            section("Charts", drawn),
             section("Outages and pauses", troubles(history, begun)),
             section("History", events(summary.history)),
             section("Deepest lanes", deepest_lanes(history)),
@@ -107,7 +107,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
 def summary_page(summary: Summary) -> Page:
     """How it ended, the commands to go on with, the account, and where the group stands."""
     head = _headline(summary)
-    stands = section("Where the group stands", _partitions(summary))
+    stands = section("Committed offsets", _partitions(summary))
     happened = section(
         "What happened",
         _classes(summary),
@@ -137,7 +137,7 @@ def summary_page(summary: Summary) -> Page:
             happened,
             stands,
             section(
-                "Its plan",
+                "Plan",
                 None
                 if summary.last.progress.deadline is None
                 else Field("deadline", deadline_words(summary.last.progress.deadline)),
@@ -184,7 +184,7 @@ def account(messages: Counts, sub_messages: Counts) -> Section:
     if number := sub_messages.unsplit:
         what = "split failed; each counts as one sub-message, dead or failed"
         unsplit = Field("not split", figures.counted(number, "message"), what)
-    return section("Does it add up?", Table(columns, rows), unsplit, wrong)
+    return section("Account", Table(columns, rows), unsplit, wrong)
 
 
 def _classes(summary: Summary) -> Iterator[Field]:
@@ -311,9 +311,9 @@ def _headline(summary: Summary) -> Line:
                 part, tone, mark = ("part of ", Tone.WARN, WARN)
             return Line(f"Drained {part}what you asked for", tone, mark, done)
         case "interrupted":
-            how = "Stopped as asked" if isinstance(summary.cause, Signalled) else "Interrupted"
+            how = "Stopped on request" if isinstance(summary.cause, Signalled) else "Interrupted"
             left = _to_go(summary, "message", summary.last.progress.eta_s)
-            lost = "" if summary.lost else ". Nothing lost"
+            lost = "" if summary.lost else "; no data lost"
             return Line(how, Tone.WARN, STOPPED, f"{lost}{left}")
         case other:
             return Line(f"{other.capitalize()}{_to_go(summary)}", Tone.BAD, BAD)

@@ -65,7 +65,7 @@ def test_it_updates_by_itself_and_says_when_nobody_answers(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.get_by_role("img", name="Throughput").count() == 1
     order = page.locator("h2").all_inner_texts()
-    assert order[:3] == ["Why, and what to do", "Progress", "Partitions"]
+    assert order[:3] == ["Diagnosis", "Progress", "Partitions"]
 
     tell(running(11.0, -timedelta(minutes=42).total_seconds()))
     page.locator("h1", has_text="Misses").wait_for(timeout=UPDATED_MS)

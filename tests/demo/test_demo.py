@@ -31,7 +31,7 @@ def test_the_demo_is_interrupted_resumed_and_verified(bootstrap: str, tmp_path: 
         "partition order",
         "key order",
         "sub-key order",
-        "Stopped as asked. Nothing lost",
+        "Stopped on request; no data lost",
         "✓ Drained: 60 messages, 3,000 sub-messages",
         "none of them twice",
         "no document was updated out of order",

@@ -29,7 +29,7 @@ SANDBOX = "$(drainer sandbox up)"
 
 # What a page prints where a command does not end with 0, and with what it ends.
 ENDS = {
-    "■ Stopped as asked": EXIT_INTERRUPTED,
+    "■ Stopped on request": EXIT_INTERRUPTED,
     "! Drained, with": EXIT_DEAD_LETTERS,
     "wait for the rest, queued behind it": EXIT_CLASS_WAITS,
     "Killed": KILLED,

@@ -73,10 +73,10 @@ def test_a_drain_that_ended_well_proves_it_and_is_silent_when_quiet() -> None:
             {"ignored_letters": {}, "sub_messages": counts(done=7, dead=2)},
             "✓ Redriven: ",
         ),  # of former runs
-        ({"status": "interrupted", "exit_code": 4}, "■ Interrupted. Nothing lost"),
+        ({"status": "interrupted", "exit_code": 4}, "■ Interrupted; no data lost"),
         (
             {"status": "interrupted", "exit_code": 4, "cause": Signalled("by SIGINT")},
-            "■ Stopped as asked. Nothing lost",
+            "■ Stopped on request; no data lost",
         ),
         ({"status": "halted", "exit_code": 5}, "✗ Halted"),
     ],
@@ -87,7 +87,7 @@ def test_the_headline_says_how_it_ended(changes: dict[str, object], line: str) -
 
 def test_what_is_left_is_told_with_the_time_that_it_takes() -> None:
     text = shown(summary_page(changed(STOPPED, eta_s=19.2)))
-    assert text.startswith("■ Interrupted. Nothing lost. At most 4,000 messages left (about 19s)")
+    assert text.startswith("■ Interrupted; no data lost. At most 4,000 messages left (about 19s)")
 
 
 def test_the_deadline_is_told_as_it_was_met_or_missed() -> None:
@@ -144,7 +144,7 @@ def test_an_account_that_does_not_add_up_is_loud_not_resumed_and_can_be_undone()
 def test_what_is_finished_above_the_watermark_is_not_to_go() -> None:
     part = PartitionResult(1_000, 9_000, 5_000, 5_000, above=2_796)
     text = shown(summary_page(changed(STOPPED, partitions={0: part})))
-    assert text.startswith("■ Interrupted. Nothing lost. At most 1,204 messages left")
+    assert text.startswith("■ Interrupted; no data lost. At most 1,204 messages left")
     assert text.count("1,204") == 2
 
 
