@@ -35,7 +35,7 @@ class Hook(StrEnum):
     SETTLE_ON_SPARK = "drainer.spark.engine_choice:settle_on_spark"
     STORED_PLAN = "drainer.spark.stored_plan:StoredPlan"  # a plan at a URI
     TAKE_OVER = "drainer.spark.state:take_over"  # of tasks that a dead driver left
-    TOLD_SINCE = "drainer.spark.state:told_since"  # what tasks told and a plan has not
+    REPORTS_SINCE = "drainer.spark.state:reports_since"  # what tasks reported and a plan has not
     LOAD_LIMITS = "drainer.limits.capping:load_limits"
     RECEIPTS = "drainer.letters.receipts:keeping"  # of a redrive, in its topic
     SETTLE_CAP = "drainer.limits.capping:settle_cap"

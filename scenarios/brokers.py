@@ -59,7 +59,7 @@ class Broker(broker.Broker):
         classes: Path | None = None,
         cluster_id: str = "",
         die_with_parent: bool = False,
-        say: Say = quiet,
+        print_line: Say = quiet,
     ) -> None:
         ports = ports or BrokerPorts.free(jmx=jmx)
         while sasl_users and sasl_port in (None, ports.client, ports.controller, ports.jmx):
@@ -73,7 +73,7 @@ class Broker(broker.Broker):
             properties=logins | dict(properties or {}),
             jmx_login=jmx_login,
             die_with_parent=die_with_parent,
-            say=say,
+            print_line=print_line,
         )
         self.cluster_id = cluster_id or self.cluster_id
 
@@ -158,7 +158,7 @@ class Brokers:
         jmx_login: Path | None = None,
         classes: Path | None = None,
         die_with_parent: bool = False,
-        say: Say = quiet,
+        print_line: Say = quiet,
     ) -> None:
         ports: list[BrokerPorts] = []
         while len(ports) < count:
@@ -175,7 +175,7 @@ class Brokers:
                 classes=classes,
                 cluster_id=cluster_id,
                 die_with_parent=die_with_parent,
-                say=say,
+                print_line=print_line,
             )
             for number, own in enumerate(ports, 1)
         )

@@ -62,9 +62,9 @@ def certify(
             " production system"
         )
         insist_on_yes(terminal, f"Call the handle of {loaded.reference}?", yes=yes)
-    terminal.say("calling split here and in other processes, then handle if allowed ...")
+    terminal.print_line("calling split here and in other processes, then handle if allowed ...")
     certificate = certify_on(taken, loaded, state, how.handler_options, checking.seed)
-    terminal.say("")
+    terminal.print_line("")
     terminal.data(
         {
             **certificate.as_json(),

@@ -56,7 +56,7 @@ def tell_dry_run(
     report: ReportFile | None = None,
 ) -> None:
     """The end of a run that only looked."""
-    terminal.say("dry run: nothing was touched")
+    terminal.print_line("dry run: nothing was touched")
     if report is not None and (estimated or {}).get("estimate") is None:
         terminal.warn("no report was written: a dry run without an estimate has none")
     terminal.data({"status": "dry-run", "exit_code": 0, **action.as_json(), **(estimated or {})})
@@ -111,7 +111,7 @@ def preview_and_drain(
                 view.update(status)
 
             summary = drain(
-                *(cluster, prepared, running, show, terminal.say, give_up),
+                *(cluster, prepared, running, show, terminal.print_line, give_up),
                 control=control,
                 resuming=resuming,
             )

@@ -70,12 +70,12 @@ class Watching:
 
         metrics = MetricsServer(*self.metrics, secret_of(TOKEN_VARIABLE))
         try:
-            terminal.say(f"metrics: {metrics.url}")
-            terminal.say(f"page: {metrics.page_url}")
+            terminal.print_line(f"metrics: {metrics.url}")
+            terminal.print_line(f"page: {metrics.page_url}")
             yield metrics
         finally:
             if metrics.ended and self.metrics_linger_s > 0:
-                terminal.say(
+                terminal.print_line(
                     f"metrics stay up for {round_duration(self.metrics_linger_s)}; Ctrl-C ends them"
                 )
                 _wait(self.metrics_linger_s)

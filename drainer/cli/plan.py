@@ -95,7 +95,7 @@ def take(
     insist_on_yes(terminal, "Take this plan as your own?", yes=yes)
     mine = load_handler(handler).absolute_reference if handler else None
     take_plan(file, loaded, target, mine, reason)
-    terminal.say(f"{target.path} is yours")
+    terminal.print_line(f"{target.path} is yours")
     terminal.hint(f"Resume it: {in_shell('resume', target.path)}")
     terminal.data({"status": "taken", "exit_code": EXIT_DONE, "plan": str(target.path)})
 
@@ -186,10 +186,10 @@ def undo(
                 move = Line(f"partition {each.partition}: {found} -> {each.target}")
                 terminal.items(move, urgent=not yes)
             insist_on_yes(terminal, "Put the group back to these offsets?", yes=yes)
-            operation.undo(cluster, file, loaded, moves, terminal.say, reason)
-            terminal.say(f"moved group {group}, and checked its offsets")
+            operation.undo(cluster, file, loaded, moves, terminal.print_line, reason)
+            terminal.print_line(f"moved group {group}, and checked its offsets")
         else:
-            terminal.say("the group is already at its offsets from before the drain")
+            terminal.print_line("the group is already at its offsets from before the drain")
     terminal.data(
         {
             "status": "moved" if moves else "unmoved",

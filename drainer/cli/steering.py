@@ -279,14 +279,14 @@ def stop(
     reports = client.watch(plan, user)
     next(reports)  # from here on, the end of the drain is reported
     for done in client.request(plan, Stop(now, reason=reason), user):
-        terminal.say(f"{plan}: {done}")
+        terminal.print_line(f"{plan}: {done}")
     *_, last = reports
     _print_end(terminal, "stopped", last)
 
 
 def _request(terminal: Terminal, plan: PlanPlace, request: Request, user: int | None) -> None:
     done = client.request(plan, request, user)
-    terminal.say(f"{plan}: {', '.join(done)}")
+    terminal.print_line(f"{plan}: {', '.join(done)}")
     terminal.data({"status": "done", "exit_code": EXIT_DONE, "told": done})
 
 
@@ -325,6 +325,6 @@ def _watch_all(terminal: Terminal) -> None:
             if not terminal.is_live and monotonic() - spoken_s >= SPOKEN_S:
                 spoken_s = monotonic()
                 for each in lines:
-                    terminal.say(each)
+                    terminal.print_line(each)
             sleep(EVERY_S)
-    terminal.say("no drain runs on this machine")
+    terminal.print_line("no drain runs on this machine")

@@ -90,9 +90,8 @@ def _joined(each: Sequence[Progress]) -> Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What was told of one task's share, by all attempts together; ``torn`` when some of it was
-    spoilt."""
+class TaskReport:
+    """The records of one task's share, by all attempts together; ``torn`` when some are spoilt."""
 
     record: TaskRecord
     count: int

@@ -38,7 +38,9 @@ def demo(
     Example: `drainer demo`
     """
     with TemporaryDirectory(prefix="drainer-demo-") as folder:
-        servers = kafka.bootstrap_server or sandbox.up(say=terminal.say).bootstrap_servers
+        servers = (
+            kafka.bootstrap_server or sandbox.up(print_line=terminal.print_line).bootstrap_servers
+        )
         settings = ClientSettings.load(servers)
         size = Size(messages, UPDATE_S, concurrency)
         story = Demo(settings, Path(folder), size)

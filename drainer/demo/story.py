@@ -104,7 +104,7 @@ class Demo:
         cluster: Cluster,
         prepared: Prepared,
         observe: Callable[[Status], None],
-        say: Callable[[str], None],
+        print_line: Callable[[str], None],
         *,
         interrupt: bool,
     ) -> Summary:
@@ -118,7 +118,7 @@ class Demo:
                 due = None
                 os.kill(os.getpid(), signal.SIGINT)
 
-        return drain(cluster, prepared, self.running, watch, say)
+        return drain(cluster, prepared, self.running, watch, print_line)
 
     def verify(self, cluster: Cluster, first: Summary, last: Summary) -> list[str]:
         """What was checked, a sentence each. Raises DrainerError when something is not so."""
@@ -161,29 +161,29 @@ class Demo:
 def perform(terminal: Terminal, story: Demo, cluster: Cluster) -> None:
     """Plays the demo from start to finish, and cleans up whatever happens."""
     size = story.size
-    terminal.say("6 pm. A customer goes live at 8 am, and their backlog is on one partition")
+    terminal.print_line("6 pm. A customer goes live at 8 am, and their backlog is on one partition")
     story.fill()
-    terminal.say(
+    terminal.print_line(
         f"{count(size.messages)} messages, one key, {count(size.sub_messages)} updates of"
         f" {duration(size.update_s)} each: {duration(size.serial_s)} one after the other"
     )
     try:
-        terminal.say("How long will it take?")
+        terminal.print_line("How long will it take?")
         estimates = _estimate(terminal, story)
-        terminal.say("Drain it; Ctrl-C part-way")
+        terminal.print_line("Drain it; Ctrl-C part-way")
         prepared = story.prepare(cluster)
         terminal.preview(preview_page(prepared.action))
         with progress_view(terminal) as view:
-            first = story.drain(cluster, prepared, view.update, terminal.say, interrupt=True)
+            first = story.drain(cluster, prepared, view.update, terminal.print_line, interrupt=True)
         show_summary(terminal, first)
-        terminal.say("Resume it")
+        terminal.print_line("Resume it")
         prepared = story.prepare_resume(cluster)
         with progress_view(terminal) as view:
-            last = story.drain(cluster, prepared, view.update, terminal.say, interrupt=False)
+            last = story.drain(cluster, prepared, view.update, terminal.print_line, interrupt=False)
         show_summary(terminal, last)
-        terminal.say("Was anything lost?")
+        terminal.print_line("Was anything lost?")
         for sentence in story.verify(cluster, first, last):
-            terminal.say(f"✓ {sentence}")
+            terminal.print_line(f"✓ {sentence}")
         took = first.last.timing.elapsed_s + last.last.timing.elapsed_s
         rows = (*estimates, ("drainer, measured", took, duration(took)))
         terminal.items(bars("until the customer is onboarded", "", rows))

@@ -13,7 +13,7 @@ from contextlib import suppress
 from drainer.core.bundles import Bundle, Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.kinds import kind_of
-from drainer.engine.outcome import lanes_parked, left_alone
+from drainer.engine.outcome import lanes_parked, too_many_ignored
 from drainer.engine.ports import DeadLetters
 from drainer.engine.runtime import Runtime
 from drainer.engine.workers import LeaseOver, TimedOut, Work, WorkSource
@@ -331,7 +331,7 @@ class Failures:
                 lanes.parked, read=read, behind_letters=bool(self._dispatcher.parked)
             )
         if not read:
-            return left_alone(self._dispatcher.resting)
+            return too_many_ignored(self._dispatcher.resting)
         return None
 
     def pause(self, paused: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Protocol
 from drainer.engine.checkpointer import Account, Checkpointer
 from drainer.engine.control import Settings
 from drainer.engine.loop import spawn
-from drainer.engine.outcome import concluded, goes_on
+from drainer.engine.outcome import final_outcome, may_continue
 from drainer.engine.ports import Held
 from drainer.engine.steering import Steering
 from drainer.errors import (
@@ -265,7 +265,7 @@ class Lifecycle:
                 cause = cause or self._asked
         except DrainerError as error:
             cause = chain_errors(cause, error)
-        if self._held.first is None or not goes_on(cause):
+        if self._held.first is None or not may_continue(cause):
             self._held.control.end()
         return cause if lost is None or lost is cause else chain_errors(cause, lost)
 
@@ -307,7 +307,7 @@ class Lifecycle:
         watermarks = work.account.watermarks
         messages, subs = work.account.counts()  # one by one, so that the law can fail
         account = replace(status.progress, messages=messages, sub_messages=subs)
-        ended, code, told = concluded(
+        ended, code, told = final_outcome(
             cause,
             messages,
             subs,

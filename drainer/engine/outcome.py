@@ -1,4 +1,4 @@
-"""How a drain ended: its exit code, the account that has to add up, and what is reported."""
+"""The outcome of a drain: its exit code, its account, which must be conserved, and its cause."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _STATUS_OF = {
 }
 
 
-def concluded(
+def final_outcome(
     cause: BaseException | None, messages: Counts, subs: Counts, *, gave_up: int, lost: bool
 ) -> tuple[str, int, DrainerError | None]:
-    """The status, the exit code and the reason to report of a drain that ``cause`` ended.
+    """Return the status, the exit code and the cause to report of a drain that ``cause`` ended.
 
     Raises what is not a DrainerError. An account that does not add up comes before any cause.
     """
@@ -39,14 +39,13 @@ def concluded(
     return _STATUS_OF.get(code, "failed"), code, cause
 
 
-def goes_on(cause: BaseException | None) -> bool:
-    """Whether the rest comes after a class that ended so: parked lanes are in no other's
-    way."""
+def may_continue(cause: BaseException | None) -> bool:
+    """Whether the next pass may begin after one that ended so: parked lanes block no others."""
     return cause is None or isinstance(cause, LanesParked)
 
 
 def given_up_before(held: Held) -> int:
-    """Count the sub-messages that the failure policy goes on from.
+    """Count the sub-messages that the failure policy starts from.
 
     What died in former runs of a redrive is in the topic again, but not what died in former
     passes of this one.
@@ -55,7 +54,7 @@ def given_up_before(held: Held) -> int:
 
 
 def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
-    """What to report of a drain that ends with lanes parked; ``read`` says that all was read."""
+    """The cause of a drain that ends with lanes parked; ``read`` says that all was read."""
     more = (
         "everything else is done"
         if read
@@ -73,18 +72,18 @@ def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
     )
 
 
-def left_alone(messages: int) -> Halted:
-    """What to report of a drain that leaves too much alone to go on."""
+def too_many_ignored(messages: int) -> Halted:
+    """The cause of a drain that stops because it ignores too many letters."""
     return Halted(
         f"the filters leave out {messages:,} messages, which fill the memory; drainer read no more",
         hint="Select more letters, or delete those that you don't need with kafka-delete-records.",
     )
 
 
-def not_closed(said: str, cause: BaseException | None = None) -> Halted:
-    """What to report of a handler whose ``close`` raised; ``said`` describes what."""
+def not_closed(reason: str, cause: BaseException | None = None) -> Halted:
+    """The cause of a drain whose handler's ``close`` raised."""
     return Halted(
-        f"the handler's close() failed: {said}",
+        f"the handler's close() failed: {reason}",
         hint="Check the handler: if it buffers effects until close(), some may be missing.",
         cause=cause,
     )

@@ -126,7 +126,7 @@ class Held:
     # Called with the status about twice a second.
     observe: Callable[[Status], None] = lambda status: None
     # Called with a line on what is waited for while there is no status yet.
-    say: Callable[[str], None] = lambda text: None
+    print_line: Callable[[str], None] = lambda text: None
     # Called, from another thread, when a second signal asks to stop at once and the handler blocks
     # the event loop: nothing but ending the process helps. What finished is in the journal.
     give_up: Callable[[], None] = lambda: None

@@ -99,7 +99,7 @@ def send_canary(
     running: LocalSettings,
     first: int,
     observe: Callable[[Status], None],
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
     give_up: Callable[[], None] = lambda: None,
 ) -> Summary:
     """Drains the first messages as any drain does: journal, plan, commits, failure policy.
@@ -121,7 +121,7 @@ def send_canary(
         observe(replace(status, control=replace(control, stopping=None)) if over else status)
 
     with_canary = replace(prepared, engine=engine)
-    summary = drain(cluster, with_canary, running, observe_canary, say, give_up)
+    summary = drain(cluster, with_canary, running, observe_canary, print_line, give_up)
     if not isinstance(summary.cause, CanaryOver):
         return summary
     code = EXIT_DEAD_LETTERS if summary.sub_messages.given_up else EXIT_DONE

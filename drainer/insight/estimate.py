@@ -137,10 +137,10 @@ def make_estimate(
     measured: Measured,
     request: Request,
     question: Question,
-    say: Say = lambda text: None,
+    print_line: Say = lambda text: None,
 ) -> Estimate:
     """Simulates all that is asked; takes a few seconds."""
-    tell = Teller(say)
+    tell = Teller(print_line)
     workload = measured.workload
     setting = _setting(measured, request, question)
     asked, order = most_at_once(request, question.running), request.order

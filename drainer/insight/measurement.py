@@ -83,7 +83,7 @@ def look_at(
     backlog: Backlog,
     request: Request,
     concurrency: int,
-    say: Say = lambda text: None,
+    print_line: Say = lambda text: None,
 ) -> Measured:
     """Samples and splits a backlog, and measures what fetch, split and engine cost here.
 
@@ -91,7 +91,7 @@ def look_at(
     workload, nor what ``split`` rejects. Raises Refused when the topic can't be read, or ``split``
     rejects all of the sample, or ``coalesce`` fails.
     """
-    tell = Teller(say)
+    tell = Teller(print_line)
     handler = request.handler
     tell("reading a sample of the backlog")
     most = WHOLE_MOST if backlog.offsets <= WHOLE_MOST else SAMPLED_MOST
@@ -178,8 +178,8 @@ def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, 
 class Teller:
     """Says what is being done once it has taken so long that somebody may wonder."""
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
+    def __init__(self, print_line: Say) -> None:
+        self._say = print_line
         self._told_s = time.monotonic()
 
     def __call__(self, text: str) -> None:

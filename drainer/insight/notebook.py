@@ -151,7 +151,9 @@ def estimate(
     terminal = Terminal()
     with connect(client_of(client)) as cluster:
         backlog = backlog_of(cluster, request)
-        measured = look_at(cluster, backlog, request, most_at_once(request, running), terminal.say)
-    found = make_estimate(backlog, measured, request, question, terminal.say)
+        measured = look_at(
+            cluster, backlog, request, most_at_once(request, running), terminal.print_line
+        )
+    found = make_estimate(backlog, measured, request, question, terminal.print_line)
     terminal.present(estimate_page(found))
     return Estimated(found, spark)

@@ -31,23 +31,23 @@ def survey_in_session(
     spark_look: SparkLook,
     settings: ClientSettings,
     look: InspectRequest,
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
     backlog: Backlog,
     *,
     verbose: bool = False,
 ) -> Survey:
     """Surveys a whole backlog in a context that lasts as long as that does.
 
-    ``say`` gets a line when Spark is started, which takes seconds. ``verbose`` lets Spark print
-    errors in its own words, too. Raises what a task raised, and DrainerError for what else goes
-    wrong on Spark.
+    ``print_line`` gets a line when Spark is started, which takes seconds. ``verbose`` lets Spark
+    print errors in its own words, too. Raises what a task raised, and DrainerError for what else
+    goes wrong on Spark.
     """
-    say(f"starting Spark on {spark_look.master}")
+    print_line(f"starting Spark on {spark_look.master}")
     # What fails is printed by drainer, and would be a second time with Java's stack.
     log = "error" if verbose else "off"
     name, tasks = f"drainer inspect {backlog.topic}", spark_look.tasks
-    with context_on(spark_look, name, say=say, log=log) as context:
-        say(f"reading {backlog.offsets:,} offsets on Spark")
+    with context_on(spark_look, name, print_line=print_line, log=log) as context:
+        print_line(f"reading {backlog.offsets:,} offsets on Spark")
         return interruptible(partial(survey_on_spark, context, backlog, settings, look, tasks))
 
 

@@ -222,9 +222,9 @@ def _end(held: HeldDrain, open_: Sequence[int], *, noted: bool) -> None:
         if noted:
             _write(held, receipts)
         elif not plan.complete:
-            held.say(ONLY_HERE.format(plan.topic))
+            held.print_line(ONLY_HERE.format(plan.topic))
     except DrainerError as error:
-        held.say(
+        held.print_line(
             f"could not note in {held.plan.topic} what was redriven, only this plan has it: {error}"
         )
 

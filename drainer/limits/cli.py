@@ -280,7 +280,7 @@ def limits(
             # PySpark is imported only now: that takes its time.
             from drainer.limits.spark.traffic import TrafficHost  # noqa: PLC0415
 
-            terminal.say(f"starting Spark at {place.master} ...")
+            terminal.print_line(f"starting Spark at {place.master} ...")
             host = TrafficHost(place, settings, hosts.jmx, hosts.jmx_login)
             with SearchView(terminal, found) as view:
                 found, left = measure_limits(cluster, prepared, host, view.update)
@@ -288,7 +288,7 @@ def limits(
                 terminal.warn(str(left))
                 terminal.hint(left.hint or "")
     page = limits_page([(hosts.out, each) for each in found])
-    terminal.say("")
+    terminal.print_line("")
     terminal.data({"status": "done", "out": str(hosts.out), "limits": as_json(found)})
     terminal.present(page)
     write_page(terminal, report, lambda _: page)
@@ -333,5 +333,5 @@ def cleanup(kafka: Kafka, yes: Yes, terminal: Terminal) -> None:
         if own:
             insist_on_yes(terminal, "Remove them?", yes=yes)
             delete_test_topics(cluster, own)
-            terminal.say("removed")
+            terminal.print_line("removed")
     terminal.data({"removed": own, "in_use": in_use})

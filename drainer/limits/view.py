@@ -76,7 +76,7 @@ def show_limits_action(
 def show_leftovers(terminal: Terminal, own: tuple[str, ...], in_use: tuple[str, ...]) -> None:
     """What can be removed, by name, and what is in use."""
     if not own and not in_use:
-        terminal.say("this cluster has no topics of drainer limits")
+        terminal.print_line("this cluster has no topics of drainer limits")
     terminal.items(*(Field("topic", topic) for topic in own))
     for name in in_use:
         terminal.warn(f"another run writes to {name} now: drainer leaves it alone")
@@ -102,16 +102,16 @@ class SearchView(RunningLine):
         limits, swept = status.limits, status.limits.settings.swept
         known = self._known[swept]
         if swept != self._swept:
-            self._terminal.say(", ".join(traffic_words(limits.settings)))
+            self._terminal.print_line(", ".join(traffic_words(limits.settings)))
             self._swept = swept
         for trial in limits.trials[len(known.trials) :]:
             verdict = _VERDICTS.get(trial.verdict, trial.verdict.value)
             words = ", ".join([f"{_point_words(trial.point)}: {verdict}", *trial.why])
-            self._terminal.say(f"{took}  {words}  (about {left} left)")
+            self._terminal.print_line(f"{took}  {words}  (about {left} left)")
         for boundary in limits.boundaries[len(known.boundaries) :]:
             rate = f"{figures.rate(boundary.messages_per_s)} messages/s ({between(boundary)})"
             size = figures.size(boundary.message_bytes)
-            self._terminal.say(f"{took}  {size}  boundary: {rate}, {ended(boundary)}")
+            self._terminal.print_line(f"{took}  {size}  boundary: {rate}, {ended(boundary)}")
         self._known[swept] = limits
 
 

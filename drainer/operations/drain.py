@@ -41,7 +41,7 @@ def drain(
     prepared: Prepared,
     running: LocalSettings,
     observe: Callable[[Status], None],
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
     give_up: Callable[[], None] = lambda: None,
     runtime: Runtime = THIS_PROCESS,
     make_lock: Callable[..., GroupLock] = GroupLock,
@@ -71,11 +71,13 @@ def drain(
         server.end(summary)
         return summary
 
-    with holding(cluster, file, prepared.seen, prepared.plan, say, make_lock, server) as lock:
+    with holding(
+        cluster, file, prepared.seen, prepared.plan, print_line, make_lock, server
+    ) as lock:
         if server.trouble is not None:
-            say(f"other processes can't control or watch this drain: {server.trouble}")
+            print_line(f"other processes can't control or watch this drain: {server.trouble}")
         _look_again(cluster, prepared)
-        prepared, forget_tasks = _taken_over(prepared, say)
+        prepared, forget_tasks = _taken_over(prepared, print_line)
         prepared.policy.make(cluster)
         plan, cap = prepared.plan, prepared.action.cap
 
@@ -88,7 +90,7 @@ def drain(
         def observe_topic(topic: TopicInfo) -> None:
             for text in set(added_partitions(topic, plan)) - reported:
                 reported.add(text)
-                say(f"warning: {text}")
+                print_line(f"warning: {text}")
 
         def settle(failures: FailureSettings) -> FailureSettings:
             policy = settle_policy(cluster, replace(plan, failures=failures))
@@ -110,7 +112,7 @@ def drain(
             read_committed=lambda: cluster.committed(plan.group, plan.topic, list(plan.partitions)),
             message_bytes=1.0 if cap is None else cap.message_bytes,
             observe=both,
-            say=say,
+            print_line=print_line,
             give_up=give_up,
             control=control,
             settle=settle,
@@ -125,12 +127,12 @@ def drain(
         try:
             _write_first(file, plan)
             if aside is not None:
-                say(f"kept the earlier plan as {aside}")
+                print_line(f"kept the earlier plan as {aside}")
             return run(held)
         except DrainerError:  # by the handler's open() at the latest: nothing was handled yet
             file.take_back(plan, aside)
             if aside is not None:
-                say(f"put the earlier plan back to {file.path}")
+                print_line(f"put the earlier plan back to {file.path}")
             raise
 
 
@@ -158,7 +160,7 @@ def _drain(prepared: Prepared, held: HeldDrain) -> Summary:
 
 
 def _taken_over(
-    prepared: Prepared, say: Callable[[str], None]
+    prepared: Prepared, print_line: Callable[[str], None]
 ) -> tuple[Prepared, Callable[[], None]]:
     """Without tasks of a former driver, and with all that they reported. The function removes
     that, once a plan on disk has it."""
@@ -166,7 +168,7 @@ def _taken_over(
         return prepared, lambda: None
     take_over: TakeOver = wings.load(wings.Hook.TAKE_OVER)
     file = prepared.file
-    forget = take_over(file.reaching(prepared.seen.written), file.path, say)
+    forget = take_over(file.reaching(prepared.seen.written), file.path, print_line)
     loaded = file.load()
     if prepared.action.resumes:
         return going_on(prepared, loaded), forget

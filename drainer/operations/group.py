@@ -25,7 +25,7 @@ def holding(
     file: SavedPlan,
     seen: LoadedPlan | None,
     plan: OffsetPlan,
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
     make_lock: Callable[..., GroupLock] = GroupLock,
     server: AbstractContextManager[object] | None = None,
 ) -> Iterator[GroupLock]:
@@ -46,7 +46,7 @@ def holding(
             plan.group,
             plan.topic,
             f"{plan.drain_id}.{file.holder}",  # whoever had this name held the file that we hold
-            report=say,
+            report=print_line,
         )
         with server or nullcontext():
             lock.acquire()

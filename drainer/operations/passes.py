@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from drainer.engine.outcome import concluded, goes_on
+from drainer.engine.outcome import final_outcome, may_continue
 from drainer.errors import ClassWaits, DrainerError, Interrupted, Refused, Signalled
 from drainer.model.listed import counted, listed
 from drainer.model.status import (
@@ -45,7 +45,7 @@ def _in_passes(held: HeldDrain, engine: Engine, passes: list[Summary]) -> Summar
         summary = in_process(begun)
         passes.append(summary)
         stops = summary.cause is not None and now.plan.classes.only
-        if stops or not goes_on(summary.cause):
+        if stops or not may_continue(summary.cause):
             return _together(passes)
         now = _next_pass(now, where, summary)
         before = [each.last for each in passes]
@@ -96,7 +96,7 @@ def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:
         case _:
             raise error
     last = _together(passes)
-    status, code, _ = concluded(cause, last.messages, last.sub_messages, gave_up=0, lost=False)
+    status, code, _ = final_outcome(cause, last.messages, last.sub_messages, gave_up=0, lost=False)
     return replace(last, status=status, exit_code=code, cause=cause)
 
 

@@ -56,7 +56,7 @@ def undo(
     file: SavedPlan,
     loaded: LoadedPlan,
     moves: list[Move],
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
     reason: str | None = None,
 ) -> None:
     """Moves the group and notes it in the plan; what is finished stays noted as finished.
@@ -68,7 +68,7 @@ def undo(
         CommitDelayed: when no answer came; the group may have been moved.
         OffsetMoved: when what is read back is not what was written.
     """
-    with holding(cluster, file, loaded, loaded.plan, say):
+    with holding(cluster, file, loaded, loaded.plan, print_line):
         if undo_moves(cluster, loaded) != moves:
             raise PlanRefused(
                 f"group {loaded.plan.group} moved since drainer printed these offsets",

@@ -56,7 +56,7 @@ class Broker:
         properties: Mapping[str, str] | None = None,
         jmx_login: Path | None = None,
         die_with_parent: bool = False,
-        say: Say = quiet,
+        print_line: Say = quiet,
     ) -> None:
         self.folder = folder.resolve()
         self.log = self.folder / "broker.log"  # the broker's own
@@ -70,7 +70,7 @@ class Broker:
         self.die_with_parent = die_with_parent
         self.cluster_id = new_cluster_id()  # of its data, unless there are some
         self.mark: ProcessMark | None = None
-        self._say = say
+        self._say = print_line
         self._process: subprocess.Popen[bytes] | None = None
         self._log_from = 0
 
@@ -131,7 +131,7 @@ class Broker:
 
     def classpath(self) -> str:
         """Return what its Java runs; fetch the jars first if they are missing."""
-        return classpath(kafka_jars(say=self._say))
+        return classpath(kafka_jars(print_line=self._say))
 
     def _write_settings(self) -> None:
         self._scratch.mkdir(parents=True, exist_ok=True)

@@ -51,7 +51,7 @@ def up(folder: Folder, jmx: Metrics, terminal: Terminal) -> None:
     - `export DRAINER_BOOTSTRAP_SERVER=$(drainer sandbox up)`
     - `drainer sandbox up --jmx`
     """
-    state = sandbox.up(folder, jmx=jmx, say=terminal.say)
+    state = sandbox.up(folder, jmx=jmx, print_line=terminal.print_line)
     terminal.data(
         {
             "bootstrap_servers": state.bootstrap_servers,
@@ -61,8 +61,10 @@ def up(folder: Folder, jmx: Metrics, terminal: Terminal) -> None:
         }
     )
     if state.jmx_login is not None:
-        terminal.say(f"metrics: --jmx {state.jmx_address} --jmx-login {state.jmx_login}")
-    terminal.say(f"the sandbox runs in {state.folder}; `{down_command(state.folder)}` removes it")
+        terminal.print_line(f"metrics: --jmx {state.jmx_address} --jmx-login {state.jmx_login}")
+    terminal.print_line(
+        f"the sandbox runs in {state.folder}; `{down_command(state.folder)}` removes it"
+    )
     if not terminal.json:
         typer.echo(state.bootstrap_servers)
 
@@ -74,5 +76,5 @@ def down(folder: Folder, terminal: Annotated[Terminal, without("output")]) -> No
 
     Example: `drainer sandbox down`
     """
-    if not sandbox.down(folder, say=terminal.say):
-        terminal.say("no sandbox was running")
+    if not sandbox.down(folder, print_line=terminal.print_line):
+        terminal.print_line("no sandbox was running")

@@ -49,7 +49,7 @@ def default_cache() -> Path:
     return user_cache_path("drainer") / f"kafka-{KAFKA_VERSION}"
 
 
-def kafka_jars(*, cache: Path | None = None, say: Say = quiet) -> tuple[Path, ...]:
+def kafka_jars(*, cache: Path | None = None, print_line: Say = quiet) -> tuple[Path, ...]:
     """Return Kafka's jars; fetch them first when they are not in the cache.
 
     The fetch (45 jars, 43 MB, half a minute) goes into a folder beside the cache that takes its
@@ -64,7 +64,7 @@ def kafka_jars(*, cache: Path | None = None, say: Say = quiet) -> tuple[Path, ..
             cache.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(cache.with_name(f"{cache.name}.lock")):
                 if not (jars := _listed(cache)):
-                    _fetch(cache, say)
+                    _fetch(cache, print_line)
                     jars = _listed(cache)
         except OSError as error:
             raise SandboxRefused(
@@ -110,7 +110,7 @@ def _changed(jars: Iterable[Path]) -> str:
     return ""
 
 
-def _fetch(cache: Path, say: Say) -> None:
+def _fetch(cache: Path, print_line: Say) -> None:
     java = find_java()
     ivy = max(_pyspark_jars().glob("ivy-*.jar"), default=None)
     if ivy is None:  # PySpark's client alone has no jars
@@ -132,7 +132,7 @@ def _fetch(cache: Path, say: Say) -> None:
             *("-retrieve", f"{whole}/[artifact]-[revision](-[classifier]).[ext]"),
             *("-confs", "default", "-types", "jar", "bundle"),
         ]
-        say(f"fetching Kafka {KAFKA_VERSION} into {cache} (once; 43 MB, half a minute)")
+        print_line(f"fetching Kafka {KAFKA_VERSION} into {cache} (once; 43 MB, half a minute)")
         exit_code = _run(command, log)
         jars = _listed(whole)
         if exit_code != 0 or not jars:
@@ -145,7 +145,7 @@ def _fetch(cache: Path, say: Say) -> None:
         if cache.exists():
             shutil.rmtree(cache)
         whole.rename(cache)
-    say(f"fetched Kafka {KAFKA_VERSION}: {len(jars)} jars")
+    print_line(f"fetched Kafka {KAFKA_VERSION}: {len(jars)} jars")
 
 
 def _run(command: list[str], log: Path) -> int:

@@ -92,7 +92,7 @@ def up(
     folder: Path | None = None,
     *,
     jmx: bool = False,
-    say: Say = quiet,
+    print_line: Say = quiet,
     die_with_parent: bool = False,
 ) -> SandboxState:
     """Start the sandbox, and return once it answers; a running one is left as it is.
@@ -117,13 +117,13 @@ def up(
                     " --folder.",
                 )
             if found.running:
-                say(f"the sandbox is already up on {found.bootstrap_servers}")
+                print_line(f"the sandbox is already up on {found.bootstrap_servers}")
                 return found
-            say(f"starting the sandbox in {folder} again, with its data")
-        return _start(found, say, die_with_parent)
+            print_line(f"starting the sandbox in {folder} again, with its data")
+        return _start(found, print_line, die_with_parent)
 
 
-def down(folder: Path | None = None, *, say: Say = quiet) -> bool:
+def down(folder: Path | None = None, *, print_line: Say = quiet) -> bool:
     """Stop the sandbox and remove its folder; False when there was none.
 
     Raises SandboxRefused when the folder is not a sandbox's, or can't be removed.
@@ -139,7 +139,7 @@ def down(folder: Path | None = None, *, say: Say = quiet) -> bool:
                 raise SandboxRefused(
                     f"{folder} has more than a sandbox: {path.name}", hint=f"Move {path} elsewhere."
                 )
-        say(f"stopping the sandbox on {found.bootstrap_servers}")
+        print_line(f"stopping the sandbox on {found.bootstrap_servers}")
         if found.process is not None and not found.process.end(grace_s=STOP_TIMEOUT_S):
             raise SandboxRefused(
                 f"can't end the sandbox's broker, process {found.process.pid}",
@@ -152,20 +152,20 @@ def down(folder: Path | None = None, *, say: Say = quiet) -> bool:
                 f"can't remove the sandbox's folder {folder}: {error}",
                 hint="Remove the folder by hand. Its broker has stopped.",
             ) from error
-        say(f"removed {folder}")
+        print_line(f"removed {folder}")
         return True
 
 
-def _start(state: SandboxState, say: Say, die_with_parent: bool) -> SandboxState:
+def _start(state: SandboxState, print_line: Say, die_with_parent: bool) -> SandboxState:
     # What is most often missing is missed before there is a folder to clear away.
     find_java()
-    kafka_jars(say=say)
+    kafka_jars(print_line=print_line)
     # Written before there is anything to lose: whatever happens now, `down` knows the folder.
     _write(state)
     if state.jmx_login is not None:
         _write_login(state.jmx_login)
     place, login = (state.folder, state.ports), state.jmx_login
-    broker = Broker(*place, jmx_login=login, die_with_parent=die_with_parent, say=say)
+    broker = Broker(*place, jmx_login=login, die_with_parent=die_with_parent, print_line=print_line)
     try:
         broker.launch()
         # Before it answers: if this process is killed meanwhile, `down` must know the broker.

@@ -174,7 +174,9 @@ def drain(
             if not prepared.action.resumes and not prepared.action.offsets:
                 return nothing_to_drain(prepared)
             runtime = replace(THIS_PROCESS, stop_signals=asked.listening)
-            return run_drain(cluster, prepared, running, view.update, terminal.say, runtime=runtime)
+            return run_drain(
+                cluster, prepared, running, view.update, terminal.print_line, runtime=runtime
+            )
 
     with progress_view(terminal) as view:  # this thread may have an event loop
         summary = interruptible(run, interrupted=asked.press)

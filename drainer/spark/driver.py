@@ -69,7 +69,9 @@ class SparkDrain:
         with ExitStack() as opened:
             try:
                 with refusing():
-                    starting = drain_context(self._spark, self._plan.drain_id, self._held.say)
+                    starting = drain_context(
+                        self._spark, self._plan.drain_id, self._held.print_line
+                    )
                     on = opened.enter_context(starting)
             except KeyboardInterrupt:
                 raise Signalled(
@@ -137,7 +139,7 @@ class SparkDrain:
             first = (look, self._life.ended)
             found, _ = await asyncio.wait(first, timeout=TELL_S, return_when=FIRST_COMPLETED)
             if not found:
-                self._held.say(await blocking_call(self._jobs.waits_for, name))
+                self._held.print_line(await blocking_call(self._jobs.waits_for, name))
                 await asyncio.wait(first, return_when=FIRST_COMPLETED)
             if not look.done():
                 await blocking_call(self._jobs.cancel, name)
@@ -379,7 +381,7 @@ class SparkDrain:
             summary,
             engine="spark",
             engine_counts={"waves": self._monitor.waves, "tasks": self._monitor.tasks_most},
-            ignored_letters=None if self._plan.redrive is None else self._work.left_alone,
+            ignored_letters=None if self._plan.redrive is None else self._work.ignored_letters,
         )
 
     def _read_cap(self, elapsed_s: float) -> CapStatus | None:

@@ -63,16 +63,16 @@ def context_on(
     name: str,
     conf: Mapping[str, str] | None = None,
     *,
-    say: Say = lambda text: None,
+    print_line: Say = lambda text: None,
     log: str = "off",
 ) -> Iterator[SparkContext]:
     """The context that runs in this process, as it is, or a new one that ends with the block and
     has an executor.
 
     There is no session with it, which takes as long to make as the context itself. ``conf`` is what
-    a new one is begun with, unless the look says otherwise. ``say`` gets a line when Spark has not
-    answered for some seconds. Raises UsageError and Refused as ``spark_session`` does, and Refused
-    when no master answers.
+    a new one is begun with, unless the look says otherwise. ``print_line`` gets a line when Spark
+    has not answered for some seconds. Raises UsageError and Refused as ``spark_session`` does, and
+    Refused when no master answers.
     """
     context = SparkContext._active_spark_context
     if context is not None:
@@ -88,7 +88,7 @@ def context_on(
     with spark_failures():
         try:
             why = f"Spark on {look.master} is still starting"
-            context = interruptible(start, lambda: why, say)
+            context = interruptible(start, lambda: why, print_line)
         except KeyboardInterrupt:
             _kill_jvm()
             raise
@@ -96,7 +96,7 @@ def context_on(
         if not look.is_local:
             first = context.parallelize([0], 1)
             with spark_failures():
-                interruptible(first.count, lambda: _first_waits_for(context), say)
+                interruptible(first.count, lambda: _first_waits_for(context), print_line)
         yield context
     finally:
         with suppress(DrainerError), spark_failures():
@@ -105,7 +105,7 @@ def context_on(
 
 @contextmanager
 def drain_context(
-    settings: SparkSettings, drain_id: str, say: Say
+    settings: SparkSettings, drain_id: str, print_line: Say
 ) -> Iterator[tuple[SparkContext, Slots]]:
     """A context as ``context_on``, and its slots.
 
@@ -117,7 +117,7 @@ def drain_context(
         cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
         slots = cores + max(1, cores // (READERS - 1))
         settings = replace(settings, master=f"local[{slots},{local[2] or FAILURES_MOST}]")
-    with context_on(settings, f"drainer {drain_id}", say=say) as context:
+    with context_on(settings, f"drainer {drain_id}", print_line=print_line) as context:
         grows = context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
         with spark_failures():
             count = slots_now(context)
@@ -172,13 +172,13 @@ def _first_waits_for(context: SparkContext) -> str:
 def interruptible(
     call: Callable[[], T],
     why: Callable[[], str] = str,
-    say: Say = lambda text: None,
+    print_line: Say = lambda text: None,
     interrupted: Callable[[], object] | None = None,
 ) -> T:
     """What a call of Spark's gives, which is made in another thread: so Ctrl-C is a
     KeyboardInterrupt here, where nothing of py4j's is torn by it; or ``interrupted`` is called.
 
-    ``say`` is given what ``why`` gives whenever that has changed, first after ``TELL_S``.
+    ``print_line`` is given what ``why`` gives whenever that has changed, first after ``TELL_S``.
     """
     answer: Future[T] = Future()
 
@@ -201,7 +201,7 @@ def interruptible(
                 raise
             interrupted()
         if (text := why()) != told:
-            say(text)
+            print_line(text)
             told = text
 
 

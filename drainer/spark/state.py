@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from drainer.core.merge import TaskRecord, Told, merged
+from drainer.core.merge import TaskRecord, TaskReport, merged
 from drainer.engine.runtime import uptime_s
 from drainer.errors import (
     Interrupted,
@@ -125,7 +125,7 @@ def state_beside(plan: PlanPlace) -> str:
     return f"{place}.state{mark}{options}"
 
 
-def told_since(reference: StateReference, drain_id: str) -> list[Told]:
+def reports_since(reference: StateReference, drain_id: str) -> list[TaskReport]:
     """What tasks reported of deals that a plan has not, or not all of.
 
     Raises UsageError, StateRefused or StateLost when it can't be had.
@@ -134,7 +134,7 @@ def told_since(reference: StateReference, drain_id: str) -> list[Told]:
     if state.epoch() is None:
         raise StateLost(f"{state.uri} holds no state of this drain")
     shares = [share for share in state.shares() if not reference.holds(*share[:2])]
-    return state.told_of(shares)
+    return state.reports_of(shares)
 
 
 @dataclass(slots=True)
@@ -263,7 +263,7 @@ class State:
         if newest != attempt or not self.has(f"{attempt.name}/{BEGUN}"):
             raise LockLost(f"another attempt took over; this is {attempt}", hint=_NOTHING)
 
-    def told(self, share: Share) -> Told:
+    def told(self, share: Share) -> TaskReport:
         """All that was reported of one share, as one record: by the last attempt that has said what
         it goes on from."""
         torn = False
@@ -276,12 +276,12 @@ class State:
                     data = self._record(attempt, number) or b""
                     records.append(decode_record(data))
                     if decode_head(data).whole:
-                        return Told(merged(reversed(records)), len(records), torn)
+                        return TaskReport(merged(reversed(records)), len(records), torn)
                 except ValueError:  # nor does anything behind it count
                     records, torn = [], True
-        return Told(TaskRecord(), 0, torn)
+        return TaskReport(TaskRecord(), 0, torn)
 
-    def told_of(self, shares: Sequence[Share]) -> list[Told]:
+    def reports_of(self, shares: Sequence[Share]) -> list[TaskReport]:
         """The same of each of these."""
         return self._ask(self.told, shares)
 
@@ -464,7 +464,9 @@ class State:
 _NOTHING = "Do nothing here."
 
 
-def take_over(plan: OffsetPlan, path: PlanPlace, say: Callable[[str], None]) -> Callable[[], None]:
+def take_over(
+    plan: OffsetPlan, path: PlanPlace, print_line: Callable[[str], None]
+) -> Callable[[], None]:
     """Makes sure that no task of a former driver does anything any more, for a plan with a state.
 
     The plan and the lock on its group are to be held. What the tasks reported is to be loaded again
@@ -485,7 +487,7 @@ def take_over(plan: OffsetPlan, path: PlanPlace, say: Callable[[str], None]) -> 
             epoch += 1  # another driver's, which is over by this
         since_s = uptime_s()
         if not state.at_rest(below=epoch):
-            say("waiting until the tasks of the former driver have ended")
+            print_line("waiting until the tasks of the former driver have ended")
         state.settle_epochs(epoch, since_s, times)
     except (PlanNotWritten, StateLost) as error:
         raise StateRefused(
@@ -497,6 +499,8 @@ def take_over(plan: OffsetPlan, path: PlanPlace, say: Callable[[str], None]) -> 
         try:
             state.remove(path)
         except StateLost as error:
-            say(f"can't remove the state at {state.uri}, which nothing needs any more: {error}")
+            print_line(
+                f"can't remove the state at {state.uri}, which nothing needs any more: {error}"
+            )
 
     return forget

@@ -15,7 +15,7 @@ from drainer.blocking import blocking_call
 from drainer.core.dispatch import all_of
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
-from drainer.engine.outcome import lanes_parked, left_alone
+from drainer.engine.outcome import lanes_parked, too_many_ignored
 from drainer.engine.pump import PARKED_MOST, RESTING_MOST
 from drainer.errors import DrainerError, Halted, LockLost, StateLost
 from drainer.message import Stream
@@ -56,7 +56,7 @@ class WaveRunner:
     Attributes:
         settings: of tasks that are yet to begin.
         parked: lanes that this run leaves alone.
-        left_alone: by a redrive: why, and how many records.
+        ignored_letters: by a redrive: why, and how many records.
     """
 
     plan: OffsetPlan
@@ -84,7 +84,7 @@ class WaveRunner:
         self._broken: set[int] = set()  # deals whose tasks may still be at work
         self._left_parked: set[str] = set()
         self._stopping: dict[int, AbstractSet[str]] = {}  # partitions, by the wave they stop in
-        self.left_alone: Counter[str] = Counter()
+        self.ignored_letters: Counter[str] = Counter()
 
     @property
     def parked(self) -> AbstractSet[str]:
@@ -144,7 +144,7 @@ class WaveRunner:
         if any(prepared.units.values()):
             await self.checkpointer.wait_until_written()
         for each in prepared.manifests:
-            self.left_alone.update(each.left_alone)
+            self.ignored_letters.update(each.left_alone)
         self.monitor.begin_wave(number + self.reader.about, prepared.manifests)
         counts = {shard: sum(each.values()) for shard, each in prepared.subs.items()}
         self._schedule.add(number, counts, prepared.streams)
@@ -288,7 +288,7 @@ class WaveRunner:
         account."""
         left = self.aggregation.unfinished(deal)
         shares = [(self.terms.handler.epoch, deal, task) for task in left]
-        found = await blocking_call(self.state.told_of, shares)
+        found = await blocking_call(self.state.reports_of, shares)
         reported = {task: each.record for task, each in zip(left, found, strict=True)}
         self.aggregation.take_all(deal, reported)
         if whole:
@@ -356,8 +356,8 @@ class WaveRunner:
         parked = len(self.parked)
         if parked > PARKED_MOST:
             self._end(lanes_parked(parked, read=False, behind_letters=False))
-        elif (alone := self.left_alone.total()) > RESTING_MOST:
-            self._end(left_alone(alone))
+        elif (alone := self.ignored_letters.total()) > RESTING_MOST:
+            self._end(too_many_ignored(alone))
 
     def _left_over(self) -> DrainerError | None:
         parked = len(self.parked)
@@ -369,7 +369,7 @@ class WaveRunner:
                 " no further there",
                 hint="Resume.",
             )
-        if not parked and self.aggregation.counts()[1].pending == self.left_alone.total():
+        if not parked and self.aggregation.counts()[1].pending == self.ignored_letters.total():
             return None
         if not parked:
             return DrainerError(

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 import filelock
 
 from drainer import wings
-from drainer.core.merge import Record, Told, fold
+from drainer.core.merge import Record, TaskReport, fold
 from drainer.errors import (
     DrainerError,
     PlanGone,
@@ -283,13 +283,13 @@ class SavedPlan(ABC):
             max(0, known),
         )
 
-    def _told(self, written: OffsetPlan) -> list[Told]:
+    def _told(self, written: OffsetPlan) -> list[TaskReport]:
         """What tasks reported and the plan has not."""
         if written.state is None:
             return []
         try:
             state = self.reaching(written).state
-            told: list[Told] = wings.load(wings.Hook.TOLD_SINCE)(state, written.drain_id)
+            told: list[TaskReport] = wings.load(wings.Hook.REPORTS_SINCE)(state, written.drain_id)
         except (UsageError, StateRefused, StateLost) as error:
             raise PlanRefused(
                 f"{self.path} names a state of its Spark tasks, but drainer can't read it: {error}",

@@ -146,7 +146,7 @@ class RunningLine:
             return
         self._due_s = time.monotonic() + self._every_s
         if self._live is None:
-            self._terminal.say(text)
+            self._terminal.print_line(text)
         else:
             lines = "\n".join(map(printable, text.split("\n")))
             line = Text(lines, no_wrap=True, overflow="ellipsis")

@@ -49,7 +49,7 @@ class Terminal:
     """Where a command writes.
 
     ``present`` and ``data`` write its result to stdout: as a page, or with a ``form`` as what
-    programs read. All else goes to stderr: ``preview``, ``say`` (both silenced by ``quiet``),
+    programs read. Messages go to stderr: ``preview``, ``print_line`` (both silenced by ``quiet``),
     ``warn`` and ``fail`` (never silenced). Lines are never broken to fit the width, so that
     commands and paths in them copy whole. Nothing in a text is taken for markup, and a line stays
     one line of what can be seen, whatever is in it. Colours need two terminals, or FORCE_COLOR.
@@ -131,7 +131,7 @@ class Terminal:
         except (OSError, ValueError, AttributeError):
             return True  # no descriptor (tests, captured output), or no poll on this platform
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """One line of words."""
         self.event(logging.INFO, "note", text)
 
@@ -219,7 +219,7 @@ class Terminal:
         for warning in page.warnings:
             self.warn(warning)
         if page.warnings:
-            self.say("")
+            self.print_line("")
         unhappy = page.headline.tone in (Tone.WARN, Tone.BAD)
         show = partial(self.show, urgent=unhappy, result=result)
         show(headline(page))

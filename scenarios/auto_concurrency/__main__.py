@@ -69,7 +69,7 @@ def main() -> None:
     runs: dict[str, list[Run]] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
-        Broker(Path(folder) / "broker", die_with_parent=True, say=print) as broker,
+        Broker(Path(folder) / "broker", die_with_parent=True, print_line=print) as broker,
     ):
         settings = ClientSettings.load(broker.bootstrap_servers)
         create_topic(settings, TOPIC)

@@ -45,7 +45,7 @@ def play(
         def brokers(count: int) -> Brokers:
             if count not in running:
                 own = Path(folder) / f"{count}-brokers"
-                made = Brokers(own, count, die_with_parent=True, say=print)
+                made = Brokers(own, count, die_with_parent=True, print_line=print)
                 running[count] = stack.enter_context(made)
             return running[count]
 

@@ -45,7 +45,10 @@ def main() -> None:
     given = parser.parse_args()
     if not given.no_demo:
         subprocess.run([sys.executable, "-m", "drainer", "demo"], check=True)
-    with TemporaryDirectory() as folder, Broker(Path(folder) / "broker", say=print) as broker:
+    with (
+        TemporaryDirectory() as folder,
+        Broker(Path(folder) / "broker", print_line=print) as broker,
+    ):
         settings = ClientSettings.load(broker.bootstrap_servers)
         how = ["-c", str(given.concurrency), "--set", f"latency_ms={given.latency_ms}"]
         good = _customer_first(settings, Path(folder), given.messages, given.rounds, how)

@@ -198,7 +198,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, action="append", help="default: 10, 100, 1000")
     parser.add_argument("--seconds", type=float, default=8.0, help="that a drain shall take")
     given = parser.parse_args()
-    bootstrap = given.bootstrap_server or sandbox.up(say=print).bootstrap_servers
+    bootstrap = given.bootstrap_server or sandbox.up(print_line=print).bootstrap_servers
     bench = Bench(bootstrap)
     rows: list[Row] = []
     print("| workload | operations a message | at once | sub-messages | estimated | drained | |")

@@ -106,7 +106,10 @@ def main() -> None:
     print("ratio of the time left that was shown to the truth, at every tenth of the drain\n")
     print(f"| engine | workload | took | {' | '.join(f'{n}0%' for n in range(1, 10))} |")
     print("|---" * 12 + "|")
-    with TemporaryDirectory() as folder, Broker(Path(folder) / "broker", say=_quiet) as broker:
+    with (
+        TemporaryDirectory() as folder,
+        Broker(Path(folder) / "broker", print_line=_quiet) as broker,
+    ):
         settings = ClientSettings.load(broker.bootstrap_servers)
         for workload in wanted:
             for engine in given.engine or ENGINES:

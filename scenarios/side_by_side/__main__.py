@@ -235,7 +235,7 @@ def main() -> None:
     parser.add_argument("--only", choices=PARTS, action="append", help="some of the parts")
     parser.add_argument("--chart", type=Path, default=Path("side_by_side.svg"))
     given = parser.parse_args()
-    bootstrap = given.bootstrap_server or sandbox.up(say=print).bootstrap_servers
+    bootstrap = given.bootstrap_server or sandbox.up(print_line=print).bootstrap_servers
     bench = Bench(bootstrap)
     rows: list[Row] = []
     try:

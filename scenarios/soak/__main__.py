@@ -86,7 +86,7 @@ def main() -> None:
     seconds = (given.minutes if not given.hours else given.hours * 60) * 60
     with (
         tempfile.TemporaryDirectory() as folder,
-        Broker(Path(folder) / "broker", die_with_parent=True, say=print) as broker,
+        Broker(Path(folder) / "broker", die_with_parent=True, print_line=print) as broker,
     ):
         settings = ClientSettings.load(broker.bootstrap_servers)
         create_topic(settings, TOPIC)

@@ -91,7 +91,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="drains, each stopped and resumed")
     given = parser.parse_args()
     good = True
-    with TemporaryDirectory() as folder, Broker(Path(folder) / "broker", say=print) as broker:
+    with (
+        TemporaryDirectory() as folder,
+        Broker(Path(folder) / "broker", print_line=print) as broker,
+    ):
         settings = ClientSettings.load(broker.bootstrap_servers)
         for _ in range(given.rounds):
             with Backlog.on(settings, Path(folder), given.messages, WIDE) as backlog:

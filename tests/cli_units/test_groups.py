@@ -81,7 +81,7 @@ def test_options_that_a_command_does_not_take_have_their_defaults(metadata: Any)
 
 def test_a_terminal_is_made_of_the_options_that_say_how_to_speak() -> None:
     def speak(terminal: Terminal) -> int:
-        terminal.say("words")
+        terminal.print_line("words")
         terminal.data({"json": terminal.json})
         return 6
 

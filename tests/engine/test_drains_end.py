@@ -14,7 +14,7 @@ from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, in_lanes, log_of
 
 from builders import counts
 from drainer.engine import pump
-from drainer.engine.outcome import concluded
+from drainer.engine.outcome import final_outcome
 from drainer.errors import AccountWrong
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
@@ -27,9 +27,9 @@ QUICK = FailureSettings(retry_delay_s=0.001, retry_max_delay_s=0.004, max_doubt_
 
 def test_a_drain_that_is_done_is_failed_when_its_account_does_not_add_up() -> None:
     right, wrong = counts(done=3), counts(read=3, done=2)
-    assert concluded(None, right, right, gave_up=0, lost=False) == ("done", 0, None)
+    assert final_outcome(None, right, right, gave_up=0, lost=False) == ("done", 0, None)
     for each in ((right, wrong), (wrong, right)):
-        status, code, cause = concluded(None, *each, gave_up=0, lost=False)
+        status, code, cause = final_outcome(None, *each, gave_up=0, lost=False)
         assert isinstance(cause, AccountWrong)
         assert (status, code) == ("failed", cause.exit_code)
 

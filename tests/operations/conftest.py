@@ -78,8 +78,10 @@ class Story:
     def prepared_to_resume(self) -> Prepared:
         return prepare_resume(self.cluster, self.file, self.file.load(), LocalSettings())
 
-    def drain(self, prepared: Prepared, say: Callable[[str], None] = lambda _: None) -> Summary:
-        return drain(self.cluster, prepared, LocalSettings(), lambda _: None, say)
+    def drain(
+        self, prepared: Prepared, print_line: Callable[[str], None] = lambda _: None
+    ) -> Summary:
+        return drain(self.cluster, prepared, LocalSettings(), lambda _: None, print_line)
 
     def write_plan(self, watermark: int) -> OffsetPlan:
         """As a drain leaves it that came to this watermark and could not commit it."""

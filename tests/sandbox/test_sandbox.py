@@ -33,8 +33,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         sandbox.down(folder)
 
 
-def _up(folder: Path, say: Callable[[str], None] = lambda _: None) -> sandbox.SandboxState:
-    return sandbox.up(folder, say=say, die_with_parent=True)
+def _up(folder: Path, print_line: Callable[[str], None] = lambda _: None) -> sandbox.SandboxState:
+    return sandbox.up(folder, print_line=print_line, die_with_parent=True)
 
 
 def _leave(folder: Path, *, process: dict[str, object] | None) -> None:

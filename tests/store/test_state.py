@@ -30,7 +30,7 @@ from stores import (
 )
 
 from builders import changed, counts, progress_at
-from drainer.core.merge import Record, TaskRecord, Told
+from drainer.core.merge import Record, TaskRecord, TaskReport
 from drainer.engine.runtime import uptime_s
 from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
 from drainer.model.claims import ALL
@@ -170,7 +170,7 @@ def test_a_driver_reads_no_more_than_heads(state: State) -> None:
     state.objects.put(name, head + b"\nnot to be decoded")
 
     assert marks(state.news()) == [(2, 0, 101)]
-    assert state.told((1, 1, 2)) == Told(TaskRecord(), 1, torn=True)
+    assert state.told((1, 1, 2)) == TaskReport(TaskRecord(), 1, torn=True)
 
 
 def test_news_is_of_the_shares_that_are_followed(state: State) -> None:

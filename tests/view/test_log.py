@@ -55,8 +55,8 @@ class Log:
 
 def test_words_are_events_with_a_level_and_errors_have_their_code_and_hint() -> None:
     with Log() as (terminal, log):
-        terminal.say("the finished plan is kept")
-        terminal.say("")
+        terminal.print_line("the finished plan is kept")
+        terminal.print_line("")
         terminal.warn("retention is near")
         terminal.fail(LockHeld("another drain works for group g", hint="wait for it"))
         terminal.fail(RuntimeError("unexpected"))
@@ -134,7 +134,7 @@ def test_the_summary_is_one_event_whose_level_says_whether_to_look_and_the_error
 
 def test_quiet_leaves_what_is_wrong() -> None:
     with Log(quiet=True) as (terminal, log), progress_view(terminal) as view:
-        terminal.say("nothing to see")
+        terminal.print_line("nothing to see")
         view.update(a_status(elapsed_s=0.0))
         view.update(a_status(elapsed_s=9.0, trouble="no broker answers"))
         view.update(a_status(elapsed_s=10.0))
@@ -190,7 +190,7 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
             raise BrokenPipeError
 
     with logging_as_json(stderr=Gone()) as terminal:
-        terminal.say("who is there?")
+        terminal.print_line("who is there?")
         print("anybody?", file=sys.stderr)
 
 

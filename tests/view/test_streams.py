@@ -38,7 +38,7 @@ def test_a_reader_that_went_away_ends_nothing(pipe: tuple[int, int]) -> None:
     os.close(reading)
     raw = SafeStream(writing)
     terminal = Terminal(stdout=text_on(raw), stderr=text_on(raw))
-    terminal.say("one")
+    terminal.print_line("one")
     terminal.data({"a": 1})
     assert raw.lost is not None
     assert raw.lost.errno == errno.EPIPE
@@ -53,7 +53,7 @@ def test_a_terminal_that_hangs_up_ends_no_live_view() -> None:
         os.close(emulator)
         view.update(a_status())
         view.update(a_status())
-    terminal.say("no one reads this")
+    terminal.print_line("no one reads this")
     os.close(screen)
 
 

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from builders import a_summary, changed, counts
-from drainer.engine.outcome import concluded
+from drainer.engine.outcome import final_outcome
 from drainer.errors import (
     DrainerError,
     Halted,
@@ -129,7 +129,7 @@ def test_the_command_to_resume_has_what_was_given_and_names_what_may_be_secret()
 
 
 def test_an_account_that_does_not_add_up_is_loud_not_resumed_and_can_be_undone() -> None:
-    status, code, cause = concluded(
+    status, code, cause = final_outcome(
         None, counts(read=9, done=1, dead=1, skipped=1, pending=1), counts(), gave_up=0, lost=False
     )
     wrong = changed(STOPPED, status=status, exit_code=code, cause=cause, messages=counts(read=9))

@@ -44,7 +44,7 @@ def raised(error: BaseException, cause: BaseException | None = None) -> BaseExce
 def test_what_looks_like_markup_is_shown_as_it_is_and_control_characters_are_spelled_out() -> None:
     terminal, _, err = samples.terminal()
     nasty = "orders [bold]x[/bold] [/] [link=x] :smile: \\[a]"
-    terminal.say(nasty)
+    terminal.print_line(nasty)
     terminal.warn(nasty)
     terminal.fail(Refused(nasty, hint=nasty))
     terminal.items(Table(("a [b]", Column("")), ((nasty, ""),)))
@@ -72,7 +72,7 @@ def test_an_error_has_its_hint_and_no_traceback_unless_debug_asks() -> None:
 
 def test_quiet_keeps_warnings_and_errors() -> None:
     terminal, _, err = samples.terminal(quiet=True)
-    terminal.say("hello")
+    terminal.print_line("hello")
     terminal.warn("careful")
     terminal.fail(Refused("no"))
     assert err.getvalue() == "warning: careful\nerror: no\n"
@@ -80,7 +80,7 @@ def test_quiet_keeps_warnings_and_errors() -> None:
 
 def test_data_is_one_object_on_stdout_indented_for_a_person() -> None:
     terminal, out, err = samples.terminal(Form.JSON)
-    terminal.say("words")
+    terminal.print_line("words")
     terminal.data({"a": "[b]", "n": 1})
     assert out.getvalue() == '{"a":"[b]","n":1}\n'
     assert err.getvalue() == "words\n"
@@ -165,7 +165,7 @@ def test_as_an_object_nothing_of_a_page_is_on_stdout() -> None:
 def test_long_lines_and_figures_are_never_broken_or_cut() -> None:
     terminal, _, err = samples.terminal(width=20)
     path = "/var/lib/" + "x" * 200
-    terminal.say(f"drainer resume {path}")
+    terminal.print_line(f"drainer resume {path}")
     terminal.items(Table(("partition", "committed"), (("1" * 30, "9" * 30),)))
     assert f"drainer resume {path}\n" in err.getvalue()
     assert "1" * 30 + "  " + "9" * 30 in err.getvalue()

@@ -186,8 +186,8 @@ def _estimated(
     terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, question: Question
 ) -> Estimate:
     concurrency = most_at_once(request, question.running)
-    measured = look_at(cluster, backlog, request, concurrency, terminal.say)
-    return make_estimate(backlog, measured, request, question, terminal.say)
+    measured = look_at(cluster, backlog, request, concurrency, terminal.print_line)
+    return make_estimate(backlog, measured, request, question, terminal.print_line)
 
 
 def estimate_dry_run(
@@ -290,7 +290,7 @@ def send_canary_and_estimate(
     with progress_view(terminal) as view:
         give_up = partial(end_at_once, terminal, view, action.plan_path, lambda: resuming)
         summary = send_canary(
-            cluster, prepared, question.running, first, view.update, terminal.say, give_up
+            cluster, prepared, question.running, first, view.update, terminal.print_line, give_up
         )
     summary = replace(summary, resuming=resuming)
     if summary.cause is not None:

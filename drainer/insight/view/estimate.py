@@ -160,11 +160,11 @@ def show_moves(terminal: Terminal, before: OffsetPlan, path: PlanPlace, summary:
     ]
     if moves:
         text = f"the canary moved group {before.group} on {before.topic}: {listed(moves)}"
-        terminal.say(f"{text}; undo: {command('plan undo', path)}")
+        terminal.print_line(f"{text}; undo: {command('plan undo', path)}")
     if summary.sub_messages.dead:
-        terminal.say(f"it wrote dead letters to {summary.last.failures.dead_letter_topic}")
-    terminal.say(f"its plan: {path}")
-    terminal.say("")
+        terminal.print_line(f"it wrote dead letters to {summary.last.failures.dead_letter_topic}")
+    terminal.print_line(f"its plan: {path}")
+    terminal.print_line("")
 
 
 def binding(estimate: Estimate, found: Forecast) -> str:
