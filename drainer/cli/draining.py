@@ -92,10 +92,10 @@ def preview_and_drain(
         if plan.redrive is not None:
             question = f"Redrive these letters of {plan.topic}?"
         insist_on_yes(terminal, question, yes=oversight.yes)
-        control = Control()
+        control = Control(running)
 
         def resuming() -> Resuming:
-            return resuming_with(context, plan, running.deadline, control.changed)
+            return resuming_with(context, plan, running.deadline, control.typed_changes())
 
         keys = Keys(control, THIS_PROCESS.user(), why_not_by_key())
         with progress_view(terminal, keys) as view:

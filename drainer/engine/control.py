@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import Enum
+from itertools import chain
+from math import inf
 from queue import Empty, SimpleQueue
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from drainer.errors import Refused, Signalled, UsageError
 from drainer.escape import printable
 from drainer.model.codec import JsonRecord, builtins
 from drainer.model.concurrency import Concurrency
+from drainer.model.event import Event
 from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.naming import option_name
 from drainer.model.settings import LocalSettings
-
-if TYPE_CHECKING:
-    from drainer.engine.steering import Steering
+from drainer.model.status import Paused
 
 RESUMABLE = ("concurrency", "deadline", "plan_interval_s", "grace_s")
+EVENTS_SHOWN = 5
 REASON_MOST = 500  # characters
 PAUSE_MOST_S = 31 * 86_400.0
 CALLS_MOST = 100_000  # a drain that begins may take more, and has time for it
@@ -71,15 +74,6 @@ class Settings:
         """Whether others have to be asked before it may be worked by."""
         mine, theirs = self.failures, before.failures
         return any(getattr(mine, name) != getattr(theirs, name) for name in _OF_LETTERS)
-
-    def typed(self, before: LocalSettings) -> dict[str, str | None]:
-        """How this run's own settings that are others than before are typed, by field; None is a
-        deadline that was dropped."""
-        return {
-            name: typed(name, getattr(self.running, name))
-            for name in RESUMABLE
-            if getattr(self.running, name) != getattr(before, name)
-        }
 
     def changes_to(self, other: Settings) -> tuple[str, ...]:
         """``concurrency 500 → 50`` and the like."""
@@ -153,15 +147,28 @@ class Requested:
 
 
 class Control:
-    """Requests to one drain, from any thread; its lifecycle takes them, once it has begun."""
+    """Requests to the drain of a command, from any thread, and what they changed of it.
 
-    def __init__(self) -> None:
-        # How this run's own settings that are others than at its beginning are typed, by field:
-        # what a resume has to say.
-        self.changed: Mapping[str, str | None] = {}
-        self.steering: Steering | None = None  # of the command, once a run of it has begun
-        self.stopped: Signalled | None = None  # the last request to stop
+    The lifecycle of each of its runs takes the requests, once it has begun, and has the attributes.
+
+    Attributes:
+        running: the settings of this process, as they are by now.
+        stopper: who wanted it to stop, and why; None for whoever runs it.
+        stopped: the last request to stop.
+        paused: the pause that it is in, which is over at ``unpause_at_s``.
+        events: the last few changes, of ``events_total``.
+    """
+
+    def __init__(self, running: LocalSettings) -> None:
+        self.began = self.running = running
+        self.stopper: tuple[str, str | None] | None = None
+        self.stopped: Signalled | None = None
+        self.paused: Paused | None = None
+        self.unpause_at_s = inf
+        self.events: deque[Event] = deque(maxlen=EVENTS_SHOWN)
+        self.events_total = 0
         self._requests: SimpleQueue[Requested] = SimpleQueue()
+        self._changes: SimpleQueue[Requested] = SimpleQueue()
         self._lock = Lock()
         self._begun = self._over = False
 
@@ -172,7 +179,7 @@ class Control:
             if self._over:
                 made.done.set_exception(over())
             elif self._begun:
-                self._requests.put(made)
+                (self._changes if isinstance(request, Change) else self._requests).put(made)
             elif isinstance(request, Stop):
                 self._requests.put(replace(made, done=Future()))
                 made.done.set_result(("it is still starting, and stops then",))
@@ -187,18 +194,27 @@ class Control:
         with self._lock:
             self._begun = True
 
-    def taken(self) -> Iterator[Requested]:
-        """Requests made since the last time."""
+    def taken(self, *, changes: bool) -> Iterator[Requested]:
+        """Requests made since the last time, either for other settings or all others."""
         with suppress(Empty):
             while True:
-                yield self._requests.get_nowait()
+                yield (self._changes if changes else self._requests).get_nowait()
 
     def end(self) -> None:
         """From now on requests are refused."""
         with self._lock:
             self._over = True
-        for requested in self.taken():
+        for requested in chain(self.taken(changes=False), self.taken(changes=True)):
             requested.done.set_exception(over())
+
+    def typed_changes(self) -> dict[str, str | None]:
+        """Settings that a resume has to repeat since they changed, as they are typed, by field;
+        None is a deadline that was dropped."""
+        return {
+            name: typed(name, value)
+            for name in RESUMABLE
+            if (value := getattr(self.running, name)) != getattr(self.began, name)
+        }
 
 
 def between_passes() -> Refused:

@@ -14,7 +14,7 @@ from drainer.engine.control import Settings
 from drainer.engine.loop import spawn
 from drainer.engine.outcome import final_outcome, may_continue
 from drainer.engine.ports import Held
-from drainer.engine.steering import Steering
+from drainer.engine.steering import DeadlineWatch, Steering
 from drainer.errors import (
     DrainerError,
     GroupJoined,
@@ -123,7 +123,9 @@ class Lifecycle:
         self._held = held
         self._lock = held.lock
         self._runtime = held.runtime
-        self._steering = Steering.of(self, held)
+        self._control = held.control
+        self._steering = Steering(self, held)
+        self._deadline = DeadlineWatch()
         self._asked: Signalled | None = None  # to stop, by the last signal
         self._pressed = False  # by one that a person sends
         self._eta_s: float | None = None  # before it began to end: nothing is begun since
@@ -143,11 +145,11 @@ class Lifecycle:
             self.listens = True
             self.hold_back()  # paused in a run before
             await self._work.begin()
-            self._held.control.begin()
+            self._control.begin()
             tasks = [
                 spawn(self._watch(), "watch", self.end),
-                spawn(self._steering.listen(), "control", self.end),
-                spawn(self._steering.change_on(), "changes", self.end),
+                spawn(self._steering.serve(changes=False), "control", self.end),
+                spawn(self._steering.serve(changes=True), "changes", self.end),
             ]
             cause = await asyncio.shield(self.ended)
             cause = await self._stop(cause)
@@ -184,9 +186,9 @@ class Lifecycle:
             await asyncio.sleep(self._work.look_s)
 
     def hold_back(self) -> None:
-        """Begins nothing, or goes on, as ``Steering.paused`` says by now."""
+        """Begins nothing, or goes on, as ``Control.paused`` says by now."""
         # Another drain may hold the lock by now: it should find no one at work.
-        self._work.pause(self._unsure is not None or self._steering.paused is not None)
+        self._work.pause(self._unsure is not None or self._control.paused is not None)
 
     @property
     def _unsure(self) -> str | None:
@@ -222,7 +224,7 @@ class Lifecycle:
         """Ends it for a person; one that is only writing down its end is let finish, once."""
         if now:
             self.forced.set()
-        self._asked = self._held.control.stopped = asked
+        self._asked = self._control.stopped = asked
         self.end(asked)
 
     async def within(self, work: Awaitable[object], most_s: float | None = None) -> bool:
@@ -246,7 +248,7 @@ class Lifecycle:
         """The reason to report, None when all is done."""
         self._work.stop()
         # Whoever works for the group by now handles what died here: no letter is ours to write.
-        grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._steering.settings.running.grace_s
+        grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._control.running.grace_s
         cause = await self._work.rest(cause, grace_s)
         await self.within(self.checkpointer.stop())
         cause = await self._work.close(cause)
@@ -266,11 +268,11 @@ class Lifecycle:
         except DrainerError as error:
             cause = chain_errors(cause, error)
         if self._held.first is None or not may_continue(cause):
-            self._held.control.end()
+            self._control.end()
         return cause if lost is None or lost is cause else chain_errors(cause, lost)
 
     def _status(self) -> Status:
-        checkpointer = self.checkpointer
+        checkpointer, control = self.checkpointer, self._control
         status = self._work.status(checkpointer.plan)
         cause = self.ended.result() if self.ended.done() else None
         stopping = None
@@ -292,9 +294,11 @@ class Lifecycle:
             failures=failures,
             timing=replace(status.timing, plan_age_s=plan_age_s),
             health=replace(health, trouble=trouble, is_kept_waiting=waits is not None),
-            control=ControlStatus(stopping),
+            control=ControlStatus(
+                stopping, control.paused, tuple(control.events), control.events_total
+            ),
         )
-        return self._steering.shown(status)
+        return self._deadline.judge(status, control.running.deadline, self._runtime.wall())
 
     async def _summary(self, cause: BaseException | None) -> Summary:
         status = self._status()

@@ -118,7 +118,7 @@ class Held:
     plan: OffsetPlan
     file: PlanStore
     handler: LoadedHandler
-    running: LocalSettings
+    control: Control
     committer: Committer
     lock: Lock
     # Gives the group's offsets; it may raise DrainerError.
@@ -130,7 +130,6 @@ class Held:
     # Called, from another thread, when a second signal asks to stop at once and the handler blocks
     # the event loop: nothing but ending the process helps. What finished is in the journal.
     give_up: Callable[[], None] = lambda: None
-    control: Control = field(default_factory=Control)
     # Checks other failure settings and makes what they need; it may block, and raises Refused.
     settle: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
     runtime: Runtime = THIS_PROCESS
@@ -140,6 +139,11 @@ class Held:
     class_maps: dict[str, ClassMap] = field(default_factory=dict)
     given_up: int = 0  # sub-messages, by former passes of this run
     pause_s: float = 0.0  # how long it takes to begin with the rest behind a class
+
+    @property
+    def running(self) -> LocalSettings:
+        """The settings of this process, as they are by now."""
+        return self.control.running
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
-"""Doing what people ask of a running drain: on its event loop, one thing after the other."""
+"""What people request of a running drain, done on its event loop, one after the other."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -16,7 +15,6 @@ from drainer.engine.control import (
     Requested,
     Settings,
     Stop,
-    Unpause,
     between_passes,
     over,
 )
@@ -31,7 +29,6 @@ from drainer.model.status import DeadlineStatus, Paused, Status
 if TYPE_CHECKING:
     from drainer.engine.lifecycle import Lifecycle
 
-EVENTS_SHOWN = 5
 SURE_AFTER_S = 5.0  # no warning of a deadline comes before: the first speed is that of a start
 SURE_FOR_S = 2.0  # for so long it must look late
 
@@ -64,153 +61,108 @@ class DeadlineWatch:
 
 
 class Steering:
-    """What was asked of one run, and what it is at by that."""
+    """What people request of one run of a drain, done on its event loop."""
 
-    _drain: Lifecycle
-
-    def __init__(self, held: Held) -> None:
+    def __init__(self, drain: Lifecycle, held: Held) -> None:
+        self._drain = drain
         self._held = held
         self._runtime = held.runtime
-        self.settings = Settings(held.running, held.plan.failures)  # those of now
-        self.paused: Paused | None = None  # the pause that it is in
-        # Who ends it, and why: whoever runs it, until somebody else asks for a stop.
-        self.stopper: tuple[str, str | None] = held.runtime.user(), None
-        self._unpause_s = inf  # when the pause is over
-        self._events: deque[Event] = deque(maxlen=EVENTS_SHOWN)
-        self._events_total = 0
-        self._changes: asyncio.Queue[Requested] = asyncio.Queue()
-        self._deadline = DeadlineWatch()
+        self._control = held.control
+        self._settings = Settings(held.running, held.plan.failures)
 
-    @classmethod
-    def of(cls, drain: Lifecycle, held: Held) -> Steering:
-        """The next run of a command goes on by what was asked of those before."""
-        steering = held.control.steering
-        if steering is None:
-            steering = held.control.steering = cls(held)
-        waiting = steering._changes
-        steering._drain, steering._changes = drain, asyncio.Queue()  # for another event loop
-        while not waiting.empty():
-            steering._changes.put_nowait(waiting.get_nowait())
-        steering._deadline = DeadlineWatch()
-        return steering
-
-    async def listen(self) -> None:
-        """Does what is asked. A change may take a while: what else is asked does not wait."""
+    async def serve(self, *, changes: bool) -> None:
+        """Do what is requested, one after the other: either other settings, which may wait for the
+        brokers, or all else."""
         while True:
-            over_s = inf if self.paused is None or self._drain.is_ending else self._unpause_s
-            if self._runtime.monotonic() >= over_s:
-                self._unpause(
-                    self._event(EventKind.UNPAUSED, details=("the time of its pause is over",))
-                )
-            for requested in self._held.control.taken():
-                if isinstance(requested.request, Change):
-                    self._changes.put_nowait(requested)
-                else:
-                    await _answer(requested, self._do(requested))
+            is_paused = self._control.paused is not None and not self._drain.is_ending
+            if is_paused and self._runtime.monotonic() >= self._control.unpause_at_s:
+                details = ("the time of its pause is over",)
+                self._unpause(self._event(EventKind.UNPAUSED, details=details))
+            for requested in self._control.taken(changes=changes):
+                await _answer(requested, self._do(requested))
             await asyncio.sleep(self._drain.look_s)
-
-    async def change_on(self) -> None:
-        """Makes the changes that are asked for, one after the other."""
-        while True:
-            requested = await self._changes.get()
-            assert isinstance(requested.request, Change)
-            await _answer(requested, self._change(requested, requested.request.values))
-
-    def shown(self, status: Status) -> Status:
-        """A status with what people asked, and the deadline of now."""
-        status = replace(
-            status,
-            control=replace(
-                status.control,
-                paused=self.paused,
-                changes=tuple(self._events),
-                changes_total=self._events_total,
-            ),
-        )
-        return self._deadline.judge(status, self.settings.running.deadline, self._runtime.wall())
 
     def ended(self, cause: BaseException | None) -> Event:
         """The event of its end."""
-        by, reason = self.stopper
+        by, reason = self._control.stopper or (self._runtime.user(), None)
         first = self._drain.first
         done = "done" if first is None else f"done with what comes first, {first}"
         how = done if cause is None else str(cause)
         return Event(self._runtime.now(), EventKind.ENDED, by, reason, (how,))
 
     async def _do(self, requested: Requested) -> tuple[str, ...]:
-        """What was done, in words. Raises Refused."""
-        match requested.request:
+        """Return what was done. Raises UsageError or Refused."""
+        control, request = self._control, requested.request
+        match request:
             case Stop(now=now):
-                self.stopper = requested.by, requested.request.reason
+                control.stopper = requested.by, request.reason
                 self._drain.come_to_rest(Signalled(f"stopped by {requested.by}"), now=now)
                 return (f"stopping: {self._in_flight}",)
             case _ if self._drain.is_ending:
                 raise self._ending()
             case Pause(for_s=for_s):
                 self._pause(requested, for_s)
-                return (f"{self.paused}: {self._in_flight}",)
-            case Unpause():
-                if self.paused is None:
-                    return ("the drain is not paused",)
+                return (f"{control.paused}: {self._in_flight}",)
+            case Change(values=values):
+                return await self._change(requested, values)
+            case _ if control.paused is None:
+                return ("the drain is not paused",)
+            case _:
                 self._unpause(self._event(EventKind.UNPAUSED, requested))
                 return ("unpaused",)
-            case _:
-                raise AssertionError("changes are made by another task")
 
     def _ending(self) -> Refused:
-        """Why nothing can be asked any more, or not now."""
         return over() if self._drain.first is None else between_passes()
 
     def _pause(self, requested: Requested, for_s: float | None) -> None:
         until = None
-        self._unpause_s = inf
+        self._control.unpause_at_s = inf
+        details: tuple[str, ...] = ()
         if for_s is not None:
-            self._unpause_s = self._runtime.monotonic() + for_s
+            self._control.unpause_at_s = self._runtime.monotonic() + for_s
             ends = self._runtime.wall() + timedelta(seconds=for_s)
             until = ends.isoformat(timespec="milliseconds")
-        details = () if for_s is None else (f"for {round_duration(for_s)}",)
-        self.paused = Paused(self._event(EventKind.PAUSED, requested, details), until)
+            details = (f"for {round_duration(for_s)}",)
+        event = self._event(EventKind.PAUSED, requested, details)
+        self._control.paused = Paused(event, until)
         self._drain.hold_back()  # from this answer on
-        self._note(self.paused.event)
+        self._note(event)
 
     def _unpause(self, event: Event) -> None:
-        self.paused = None
+        self._control.paused = None
         self._drain.hold_back()
         self._note(event)
 
     async def _change(self, requested: Requested, values: Mapping[str, Any]) -> tuple[str, ...]:
-        before, began_with = self.settings, Concurrency.of(self._held.running.concurrency)
+        before, began_with = self._settings, Concurrency.of(self._control.began.concurrency)
         wanted = before.changed(values)
         if wanted.running.concurrency == Concurrency.auto() and began_with.is_auto:
             # The handler was opened for the most that this run may find.
             wanted = Settings(replace(wanted.running, concurrency=began_with), wanted.failures)
         if wanted.needs_brokers(before):
-            settled = await self._runtime.blocking_call(self._held.settle, wanted.failures)
-            wanted = Settings(wanted.running, settled)
+            failures = await self._runtime.blocking_call(self._held.settle, wanted.failures)
+            wanted = Settings(wanted.running, failures)
         details = before.changes_to(wanted)
         if not details:
             return ("nothing changed",)
         if self._drain.is_ending:  # meanwhile
             raise self._ending()
         await self._drain.change(wanted)
-        self.settings = wanted
-        self._held.control.changed = wanted.typed(self._held.running)
+        self._settings, self._control.running = wanted, wanted.running
         self._note(self._event(EventKind.CHANGED, requested, details))
         return details
 
     def _event(
         self, what: EventKind, requested: Requested | None = None, details: tuple[str, ...] = ()
     ) -> Event:
-        by, reason = (
-            (self._runtime.user(), None)
-            if requested is None
-            else (requested.by, requested.request.reason)
-        )
+        by, reason = self._runtime.user(), None
+        if requested is not None:
+            by, reason = requested.by, requested.request.reason
         return Event(self._runtime.now(), what, by, reason, details)
 
     def _note(self, event: Event) -> None:
-        self._events.append(event)
-        self._events_total += 1
+        self._control.events.append(event)
+        self._control.events_total += 1
         self._drain.checkpointer.note_event(event)
 
     @property

@@ -56,7 +56,7 @@ def drain(
 
     Raises Refused when something changed since the preview was made.
     """
-    file, control = prepared.file, control or Control()
+    file, control = prepared.file, control or Control(running)
     make_lock = partial(make_lock, session_s=prepared.engine.session_s)
     server = _control_server(prepared, control, give_up, runtime)
 
@@ -101,7 +101,6 @@ def drain(
             plan=plan,
             file=file,
             handler=prepared.handler,
-            running=running,
             cluster=cluster,
             committer=Committer(
                 *(cluster, plan.group, plan.topic, plan.log_ends),

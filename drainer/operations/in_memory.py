@@ -11,6 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import DeadLetters, Held, NoCommitter, Ports
 from drainer.engine.pump import Batch
@@ -48,7 +49,7 @@ def drain_of(
             plan=plan,
             file=file,
             handler=handler,
-            running=running,
+            control=Control(running),
             committer=NoCommitter(),
             lock=_Lock(),
             read_committed=dict,

@@ -107,9 +107,7 @@ def _next_pass(held: HeldDrain, where: str, summary: Summary) -> HeldDrain:
     classes = loaded.plan.classes.with_ended(where, now, found.held, cut=found.cut)
     plan = anew(replace(loaded.plan, generation=loaded.last_generation, classes=classes), now)
     held.file.write(plan)
-    steering = held.control.steering
-    running = held.running if steering is None else steering.settings.running
-    return replace(held, plan=plan, running=running)
+    return replace(held, plan=plan)
 
 
 def _observe_all(

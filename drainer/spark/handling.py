@@ -15,6 +15,7 @@ from pyspark import TaskContext
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import TaskRecord
+from drainer.engine.control import Control
 from drainer.engine.ports import Held, NoCommitter, Ports
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.errors import DrainerError, Interrupted, LanesParked, LockLost
@@ -99,10 +100,12 @@ class Handling:
                     plan=plan,
                     file=records,
                     handler=handler.borrowed(),
-                    running=replace(
-                        self.settings,
-                        plan_interval_s=NEVER_S,
-                        journal_interval_s=state.journal_interval_s,
+                    control=Control(
+                        replace(
+                            self.settings,
+                            plan_interval_s=NEVER_S,
+                            journal_interval_s=state.journal_interval_s,
+                        )
                     ),
                     committer=NoCommitter(),  # the driver commits
                     lock=fence,

@@ -26,6 +26,7 @@ from drainer.control.wire import About, DrainReport
 from drainer.engine.control import Control, Pause, Stop
 from drainer.errors import Interrupted, Refused, UsageError
 from drainer.model.event import Event, EventKind
+from drainer.model.settings import LocalSettings
 from drainer.model.status import DeadlineStatus, Paused, Repr
 from drainer.store.plan_file import PlanPlace
 from drainer.view.live import lay_out
@@ -49,7 +50,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def server() -> Iterator[ControlServer]:
-    with ControlServer(PLAN, ABOUT, Control(), lambda: None) as made:
+    with ControlServer(PLAN, ABOUT, Control(LocalSettings()), lambda: None) as made:
         yield made
 
 
@@ -208,7 +209,9 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def other_users_server(plan: PlanPlace) -> ControlServer:
     """Of a drain of another user, in this process: the kernel reports who began to listen."""
-    return ControlServer(plan, replace(ABOUT, plan=str(plan)), Control(), lambda: None)
+    return ControlServer(
+        plan, replace(ABOUT, plan=str(plan)), Control(LocalSettings()), lambda: None
+    )
 
 
 @for_root
@@ -302,7 +305,7 @@ def test_a_request_is_done_by_the_drain_and_its_refusal_reported(server: Control
     def drain() -> None:
         requested = None
         while requested is None:
-            requested = next(control.taken(), None)
+            requested = next(control.taken(changes=False), None)
         assert requested.request == Pause(60.0, reason="a\\nb")
         requested.done.set_exception(UsageError("no", hint="yes"))
 
@@ -337,17 +340,17 @@ def test_a_request_that_makes_no_sense_is_refused(
         http.sock = connection
         http.request(method, path, body)
         assert http.getresponse().status == status
-    assert list(server.control.taken()) == []
+    assert list(server.control.taken(changes=False)) == []
 
 
 def test_a_stop_is_kept_for_a_drain_that_is_still_starting(server: ControlServer) -> None:
     assert "still starting" in client.request(PLAN, Stop())[0]
-    [kept] = server.control.taken()
+    [kept] = server.control.taken(changes=False)
     assert kept.request == Stop()
 
 
 def test_watchers_see_how_it_ended_and_those_who_come_later_that_none_runs() -> None:
-    with ControlServer(PLAN, ABOUT, Control(), lambda: None) as server:
+    with ControlServer(PLAN, ABOUT, Control(LocalSettings()), lambda: None) as server:
         server.observe(a_status())
         reports = client.watch(PLAN)
         assert next(reports).status is not None

@@ -302,7 +302,7 @@ class Rehearsal:
     failures: FailureSettings = field(default_factory=FailureSettings)
     letters: Letters = field(default_factory=Letters)
     rules: RuleSettings = field(default_factory=RuleSettings)
-    control: Control = field(default_factory=Control)
+    control: Control = field(init=False)
     runtime: Runtime = THIS_PROCESS
     settle: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
     finished_ever: set[Place] = field(default_factory=set)  # by drains before it, too
@@ -332,7 +332,7 @@ class Rehearsal:
     def drain(self, handler: Handler, *wheres: str, only: bool = False) -> Summary:
         """Runs a drain to its end, these classes first; whatever that is, the plan on disk must be
         true."""
-        self.lock, self.statuses, self.control = FakeLock(), [], Control()
+        self.lock, self.statuses, self.control = FakeLock(), [], Control(self.settings)
         self.file.hold()
         try:
             plan = self._resumed() if self.file.path.exists() else new_plan(self.logs)
@@ -343,7 +343,6 @@ class Rehearsal:
                 plan=plan,
                 file=self.file,
                 handler=LoadedHandler(plan.handler, handler),
-                running=self.settings,
                 committer=self.group,
                 lock=self.lock,
                 runtime=self.runtime,

@@ -28,6 +28,7 @@ from made_up_kafka import (
 )
 
 from builders import changed, counts
+from drainer.engine.control import Control
 from drainer.engine.ports import Held, Ports
 from drainer.engine.runtime import UNSIGNALLED, uptime_s
 from drainer.errors import EXIT_INTERRUPTED
@@ -102,7 +103,7 @@ def handle_share(
         plan=plan,
         file=records,
         handler=LoadedHandler(plan.handler, handler),
-        running=replace(QUICK, plan_interval_s=60.0, journal_interval_s=0.005),
+        control=Control(replace(QUICK, plan_interval_s=60.0, journal_interval_s=0.005)),
         committer=Group(kafka),
         lock=fence,
         read_committed=dict,

@@ -160,7 +160,7 @@ def test_the_concurrency_is_what_was_set_last(kind: Kind, tmp_path: Path) -> Non
     summary = drained(rehearsal, handler, more_and_less)
     assert summary.exit_code == 0
     assert sorted(handler.account.began) == sorted(rehearsal.places)
-    assert rehearsal.control.changed == {"concurrency": "30", "grace_s": "4s"}
+    assert rehearsal.control.typed_changes() == {"concurrency": "30", "grace_s": "4s"}
 
 
 def test_auto_goes_back_to_the_search_and_the_maximum_that_the_drain_began_with(
@@ -219,7 +219,7 @@ def test_what_is_wrong_in_part_is_refused_as_a_whole(tmp_path: Path) -> None:
 
     summary = drained(rehearsal, handler, ask_for_all_of_it)
     assert [each.what for each in summary.history] == [EventKind.ENDED]
-    assert rehearsal.control.changed == {}
+    assert rehearsal.control.typed_changes() == {}
 
 
 def test_what_the_brokers_refuse_changes_nothing(tmp_path: Path) -> None:
