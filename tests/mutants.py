@@ -209,7 +209,7 @@ a-change-is-made-in-part (control) in Steering: engine/test_steering.py::test_wh
 +wanted = before.changed(values)
 +await self._drain.change(Settings(wanted.running, before.failures))
 +self._note(self._event(EventKind.CHANGED, requested))
-a-pause-is-an-outage (control) in Breaker.stood_still: engine/test_steering.py::test_a_pause_is_no_outage
+a-pause-is-an-outage (control) in Breaker.leave_out: engine/test_steering.py::test_a_pause_is_no_outage
 -self.open_since_s += now_s - max(since_s, self.open_since_s)
 +pass
 a-pause-ends-an-outage (control) in Failures: engine/test_steering.py::test_a_pause_is_no_outage
@@ -251,29 +251,27 @@ map-speaks-for-what-it-has-not-seen (hardly more than once) in ClassMap.may_hold
 resume-repeats-what-claims-finished (resume) in OtherClaims.finished: core/test_claims.py
 -done |= bits[number] & 1 << index
 +pass
-one-retry-too-few (failure policy, retries) in FailurePolicy.failed: core/test_failures.py
--if failing.failures > settings.retries:
-+if failing.failures >= max(1, settings.retries):
+one-retry-too-few (failure policy, retries) in FailurePolicy.decide: core/test_failures.py
+-if record.failures > settings.retries:
++if record.failures >= max(1, settings.retries):
 first-failure-may-be-enough (failure policy, --retries 0 in an outage) in FailurePolicy: core/test_failures.py engine/test_outage.py
 -return max(1, self.settings.retries)
 +return self.settings.retries
-doubt-without-end (failure policy, --max-doubt) in FailurePolicy.doubt_ends_s: engine/test_outage.py
--return self._doubt_since[1] + self.settings.max_doubt_s
-+return float("inf")
-never-in-doubt (failure policy, whose fault) in FailurePolicy.failed: core/test_failures.py engine/test_outage.py
+doubt-without-end (failure policy, --max-doubt) in FailurePolicy.doubts_end_s: engine/test_outage.py
+-return self.suspicion.since_s + longest_s
++return self.suspicion.since_s + longest_s if not longest_s else float("inf")
+never-in-doubt (failure policy, whose fault) in FailurePolicy.decide: core/test_failures.py engine/test_outage.py
 -if fault is Fault.OWN or not settings.breaker:
 +if True:
-early-successes-prove (failure policy, what counts) in FailurePolicy: core/test_failures.py
--while self.doubts and (found := next(iter(self.doubts.items())))[1].number <= begun:
-+while self.doubts and (found := next(iter(self.doubts.items()))):
-each-doubt-costs-one (failure policy, --max-doubt) in FailurePolicy.undoubted: engine/test_outage.py
--self._doubt_over = self.failed_calls
--bad = []
-+bad = []
-outage-at-the-end-is-doubt (failure policy, what is left) in FailurePolicy: engine/test_outage.py
--    return bool(new)
--return len(new) > 1 and self._ended - min(new) < HEALTHY * len(new)
-+    return bool(new)
+early-successes-prove (failure policy, what counts) in Suspicion.prove: core/test_failures.py
+-if record.doubted_at > begun:
++if False:
+each-doubt-costs-one (failure policy, --max-doubt) in Suspicion.expire: engine/test_outage.py
+-self._expired_at = self.failed_calls
+-expired = list(self.in_doubt)
++expired = list(self.in_doubt)
+outage-at-the-end-is-doubt (failure policy, what is left) in Suspicion.is_outage: engine/test_outage.py
+-return len(new) > 1 and self._successes - min(new) < HEALTHY * len(new)
 +return False
 one-more-than-max-failures (failure policy, --max-failures) in Limit.passed: core/test_failures.py
 -return given_up > self.count
@@ -293,14 +291,14 @@ breaker-opens-among-successes (failure policy, breaker) in Breaker.failed: core/
 -if not own and enough and window.succeeded < HEALTHY * window.failed:
 +if not own and enough:
 breaker-forgets-no-success (failure policy, breaker) in Breaker.succeeded: core/test_breaker.py
--if self._away.succeeded >= SUCCESSES:
+-if self._unclear.succeeded >= SUCCESSES:
 +if False:
-breaker-closed-by-anyone (failure policy, half-open) in Breaker.ended: core/test_breaker.py
--if not self.open or sub is not self._probe:
-+if not self.open:
+breaker-closed-by-anyone (failure policy, half-open) in Breaker.close_if_probe: core/test_breaker.py
+-if self.state is not BreakerState.HALF_OPEN or sub is not self._probe:
++if not self.is_open:
 many-probes-at-once (failure policy, half-open) in Breaker.probe_at_s: core/test_breaker.py
--return self._probe_at_s if self.open and self._probe is None else None
-+return self._probe_at_s if self.open else None
+-return self._next_probe_s if self.state is BreakerState.OPEN else None
++return self._next_probe_s if self.is_open else None
 probes-stay-with-the-untried (failure policy, half-open) in Breaker.start_probe: core/test_breaker.py
 -self.prefers_tried = not self.prefers_tried
 +pass

@@ -36,9 +36,8 @@ from drainer.model.progress import Outcome
 from drainer.model.status import DOUBLED_MOST, FailureStatus
 from drainer.policy.admission import Admission, Rate, Retries
 from drainer.policy.failures import (
+    BY_COMPARISON,
     HANDLER,
-    IN_DOUBT,
-    OTHERS_SUCCEED,
     UNSPLIT,
     Decision,
     FailurePolicy,
@@ -46,6 +45,7 @@ from drainer.policy.failures import (
 )
 from drainer.policy.fault import Fault, as_retry, fault_of
 from drainer.splitting import PAST, describe_with_line, split_failed
+from drainer.policy.suspicion import IN_DOUBT, OTHERS_SUCCEED
 
 TICK_LEAST_S = 0.001
 OTHERS_S = 60.0  # without a success in another task: then there may be none at work
@@ -141,16 +141,17 @@ class Failures:
 
     @property
     def trouble(self) -> str | None:
-        if self._breaker.open:
+        if self._breaker.is_open:
             _, most_s, option, what = self._patience
             return (
                 f"{what} ({self._outage}): drainer tries one sub-message at a time, for up to"
                 f" {round_duration(most_s)} ({option}). If only these messages are bad, `drainer"
                 " set PLAN breaker=off` gives them up"
             )
-        if self._policy.doubts and self._nothing_else_runs:
+        in_doubt = self._policy.suspicion.in_doubt
+        if in_doubt and self._nothing_else_runs:
             return (
-                f"{counted(len(self._policy.doubts), 'sub-message')} failed ({self._last_kind}),"
+                f"{counted(len(in_doubt), 'sub-message')} failed ({self._last_kind}),"
                 " and nothing has succeeded since to show whether the downstream is away: drainer"
                 f" tries again for {round_duration(self._settings.max_doubt_s)} (--max-doubt)"
             )
@@ -214,28 +215,30 @@ class Failures:
         if not (isinstance(error, Skip | Retry) or (known and known.tries)):
             self._failed_subs += 1
         if isinstance(error, Skip):
-            self._policy.forget(sub, now_s)  # decided by the handler, perhaps without a call
+            self._policy.excuse(sub, now_s)  # decided by the handler, perhaps without a call
             self._dispatcher.rule_filter.skipped(_reason(error))
             self._dispatcher.finish(sub, Outcome.SKIPPED)
             self._moved()
         elif isinstance(error, Retry):
-            decision = self._policy.later(now_s, error.after, sub)
+            decision = self._policy.try_later(now_s, error.after, sub)
             self._carry_out(sub, decision, error)
         elif isinstance(error, GiveUp):
-            self._policy.forget(sub, now_s)
+            self._policy.excuse(sub, now_s)
             self._carry_out(sub, self._policy.give_up(HANDLER), error)
         elif isinstance(error, Fatal) or not _may_be_retried(error):
             self._carry_out(sub, Decision(OnFailure.HALT), error)
         else:
             self._look_at_others()
             self._notice(sub, fault, now_s, self._in_flight - 1)
-            decision = self._policy.failed(sub, error, fault, done=self._done, now_s=now_s)
+            decision = self._policy.decide(sub, error, fault, done=self._done, now_s=now_s)
             self._gate()
             self._carry_out(sub, decision, error)
 
     def _notice(self, sub: SubMessage, fault: Fault, now_s: float, running: int) -> None:
         lanes, wall_s = len(self._dispatcher.lanes), self._wall().timestamp()
-        self._policy.noticed(sub, fault, lanes=lanes, running=running, now_s=now_s, wall_s=wall_s)
+        self._policy.count_call(
+            sub, fault, lanes=lanes, running=running, now_s=now_s, wall_s=wall_s
+        )
 
     def decide_rejected(self) -> None:
         """Decides on messages that ``split`` rejected, without retries or the breaker: that is
@@ -264,11 +267,11 @@ class Failures:
         # that fails is known.
         now_s, lead = self._clock(), bundle.members[0]
         if isinstance(error, Skip | GiveUp):
-            self._policy.forget(lead, now_s)  # a handler that decides that has not failed
+            self._policy.excuse(lead, now_s)  # a handler that decides that has not failed
         else:
             self._notice(lead, fault, now_s, self._in_flight - len(bundle.members))
             self._gate()
-        away = self._breaker.open  # then it is not for what is in it that it failed
+        away = self._breaker.is_open  # then it is not for what is in it that it failed
         for lead in bundler.give_back(bundle, split=not away):
             self._dispatcher.hold(lead)
             if away:
@@ -279,7 +282,7 @@ class Failures:
 
     def _succeeded(self, sub: SubMessage) -> None:
         self._given_up(self._policy.succeeded(sub), OTHERS_SUCCEED)
-        if not self._policy.watching:
+        if not self._policy.needs_successes:
             self._settle()
 
     def _given_up(self, subs: Sequence[SubMessage], rule: str, why: str | None = None) -> None:
@@ -297,7 +300,7 @@ class Failures:
                 self.late.update(members)
         now_s = self._clock()
         for sub in self.late:
-            self._breaker.undecided(sub, now_s)  # another probe may start
+            self._breaker.end_probe(sub, now_s)  # another probe may start
         self._stuck_since_s = (self._stuck_since_s or now_s) if stuck else None
         for_s = now_s - (self._stuck_since_s or now_s)
         if for_s > self._settings.max_outage_s:
@@ -342,7 +345,7 @@ class Failures:
             if paused:
                 self._paused_s = now_s
             else:
-                self._policy.stood_still(self._paused_s, now_s)
+                self._policy.leave_out(self._paused_s, now_s)
             self._settle()
             self._tick()
 
@@ -371,10 +374,10 @@ class Failures:
             self._timer.cancel()
 
     def _gate(self) -> None:
-        if self._breaker.open and not self._outage:  # once when it opens
+        if self._breaker.is_open and not self._outage:  # once when it opens
             self._outage = self._last_kind
             self._settle()
-        elif self._policy.watching and not self.holding_back:
+        elif self._policy.needs_successes and not self.holding_back:
             self._settle()
 
     def _settle(self) -> None:
@@ -393,11 +396,13 @@ class Failures:
             self._halt(_halted(sub, error, verdict.why))
             return
         behind = self._dispatcher.lanes.behind(sub)
-        if behind is not None and verdict.rule in (OTHERS_SUCCEED, IN_DOUBT):
-            self._policy.follows(behind, sub)
+        if behind is not None and verdict.rule in BY_COMPARISON:
+            self._policy.suspect_next(behind, sub)
         finished = self._finished + self._letters + 1  # letters under way are given up, too
         others = self._look_at_others()
-        too_many = self._policy.gave_up(verdict.rule, finished + others.finished, others.given_up)
+        too_many = self._policy.count_given_up(
+            verdict.rule, finished + others.finished, others.given_up
+        )
         if too_many is not None:
             self._halt(_halted(sub, error, too_many))
         elif verdict.action is OnFailure.DEAD_LETTER:
@@ -453,7 +458,7 @@ class Failures:
 
     def _recovered(self) -> None:
         self._outage = ""
-        self._policy.recovered()
+        self._policy.suspicion.clear()
         self._retries.hurry(self._clock())  # it was not for themselves that they failed
         self._settle()
         self._loop.call_soon(self._tick)
@@ -464,8 +469,8 @@ class Failures:
         times = [self._admission.next_at_s]
         if self._breaker.open_since_s is None:
             times.append(self._retries.due_s)
-            if self._policy.doubts and self._nothing_else_runs:
-                times.append(self._policy.doubt_ends_s())
+            if self._policy.suspicion.in_doubt and self._nothing_else_runs:
+                times.append(self._policy.doubts_end_s)
         else:
             since_s, most_s, *_ = self._patience
             times.append(since_s + most_s)
@@ -481,9 +486,9 @@ class Failures:
             return
         now_s = self._clock()
         since_s, most_s, *_ = self._patience
-        if not self._breaker.open:
+        if not self._breaker.is_open:
             self._look_at_others()
-            if self._policy.doubts and self._nothing_else_runs:
+            if self._policy.suspicion.in_doubt and self._nothing_else_runs:
                 self._end_doubts(now_s)
             while (sub := self._retries.pop(now_s)) is not None:
                 self._dispatcher.release(sub)
@@ -496,7 +501,7 @@ class Failures:
     @property
     def _nothing_else_runs(self) -> bool:
         """Whether only what is in doubt can run, so that nothing can show whose fault it is."""
-        doubts = self._policy.doubts
+        doubts = self._policy.suspicion.in_doubt
         if self._clock() < self._others_until_s:
             return False
         busy = self._in_flight + self._dispatcher.ready
@@ -510,9 +515,9 @@ class Failures:
         return self._dispatcher.lanes.running - len(self.late)
 
     def _end_doubts(self, now_s: float) -> None:
-        if now_s < self._policy.doubt_ends_s():
+        if now_s < self._policy.doubts_end_s:
             return
-        bad = self._policy.undoubted(now_s)
+        bad = self._policy.end_doubts(now_s)
         self._gate()
         why = (
             f"nothing has succeeded for {round_duration(self._settings.max_doubt_s)}, and no other"
@@ -556,10 +561,10 @@ class Failures:
             before, self._others = self._others, self._others.beside(own, whole)
             if self._others.began_s > before.began_s:
                 self._others_until_s = self._clock() + OTHERS_S
-                was_open, calls = self._breaker.open, self._others.done - before.done
+                was_open, calls = self._breaker.is_open, self._others.done - before.done
                 bad = self._policy.succeeded_elsewhere(self._others.began_s, calls)
                 self._given_up(bad, OTHERS_SUCCEED)
-                if was_open and not self._breaker.open:
+                if was_open and not self._breaker.is_open:
                     self._recovered()
         return self._others
 

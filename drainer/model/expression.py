@@ -75,7 +75,7 @@ class Expression:
         return self._rule.evaluate(facts)
 
 
-def reason_of(error: BaseException) -> str:
+def why_undecided(error: BaseException) -> str:
     """What went wrong in an evaluation; with masking, without what comes of payloads."""
     name = getattr(error, "attribute_name", None)
     if name is not None:
@@ -142,7 +142,7 @@ def _parse(text: str, context: Context) -> Any:
         ) from None
     except Exception as error:  # a constant that can't be computed, types that don't fit, …
         raise BadExpression(
-            f"{reason_of(error)}, in: {text}",
+            f"{why_undecided(error)}, in: {text}",
             hint="Compare text with text, numbers with numbers, and times with times.",
         ) from None
 

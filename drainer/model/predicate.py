@@ -13,7 +13,7 @@ class Predicate:
         from drainer.model import expression  # noqa: PLC0415 - it takes its time to load
 
         self._expression = expression.Expression(text)
-        self._reason_of = expression.reason_of
+        self._reason_of = expression.why_undecided
         self._names_barriers = "barrier" in self._expression.names
         # Whether it gives the same for all sub-messages of a message, but barriers.
         self.of_message = self._expression.names == {"message"}

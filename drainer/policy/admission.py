@@ -126,7 +126,7 @@ class Admission:
 
     def update(self) -> None:
         """Checks each start from now on, or none, as rate, pause and policy demand."""
-        self.checks = self.rate is not None or self.policy.watching or self.paused
+        self.checks = self.rate is not None or self.policy.needs_successes or self.paused
 
     @property
     def ready(self) -> int:
@@ -151,7 +151,7 @@ class Admission:
         if self.paused:
             return 0
         ready = self.dispatcher.ready
-        if not self._breaker.open:
+        if not self._breaker.is_open:
             return ready
         none_is_under_way = self._breaker.probe_at_s is not None
         return min(1, ready + len(self.retries)) if none_is_under_way else 0
@@ -162,13 +162,13 @@ class Admission:
             return self.dispatcher.take()
         if not self.ready:
             return None
-        if self._breaker.open:
+        if self._breaker.is_open:
             self._offer_tried()
         sub = self.dispatcher.take()
         if sub is None:
             return None
-        sub.begun = self.policy.failed_calls
-        if self._breaker.open:
+        sub.begun = self.policy.suspicion.failed_calls
+        if self._breaker.is_open:
             self._breaker.start_probe(sub)
         if self.rate is not None:
             self.rate.start()
@@ -185,23 +185,23 @@ class Admission:
         """The dispatcher's, when one more may start."""
         if not self.checks:
             return self.dispatcher.take_behind(sub)
-        if self._breaker.open or self.paused:
+        if self._breaker.is_open or self.paused:
             return None
         if self.rate is not None:
             if not self.rate.allowed(self.clock()):
                 return None
             self.rate.start()
         follower = self.dispatcher.take_behind(sub)
-        follower.begun = self.policy.failed_calls
+        follower.begun = self.policy.suspicion.failed_calls
         return follower
 
     def finish(self, sub: SubMessage) -> None:
         self.dispatcher.finish(sub)
         if not self.checks:
             return
-        if self._breaker.ended(sub):
+        if self._breaker.close_if_probe(sub):
             self.recovered()
-        elif self.policy.watching:
+        elif self.policy.needs_successes:
             self.succeeded(sub)
 
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:

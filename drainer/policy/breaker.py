@@ -1,12 +1,13 @@
-"""The circuit breaker: spares a downstream that is away most calls, and notices when it is back.
+"""The circuit breaker: spares a downstream that is away most calls, and detects when it is back.
 
-After Nygard, "Release It!" (2007): closed, open, and half open while a probe is under way. It
-decides about load only; what counts against a sub-message is for ``FailurePolicy``.
+After Nygard, "Release It!" (2007). It decides about load only; what counts against a sub-message is
+for ``FailurePolicy``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from drainer.message import SubMessage
 
@@ -16,6 +17,14 @@ FAILURES_OWN = 100  # with errors of their own, and not one success
 SUCCESSES = 50  # that show that an earlier failure was no outage
 PROBE_FIRST_S = 0.5
 PROBE_MOST_S = 5.0
+
+
+class BreakerState(Enum):
+    """Which calls may start."""
+
+    CLOSED = "closed"  # all
+    OPEN = "open"  # none before the next probe
+    HALF_OPEN = "half open"  # none: a probe is under way
 
 
 @dataclass(slots=True)
@@ -31,118 +40,120 @@ class Breaker:
     """Closed while most calls succeed. Open, it lets one sub-message at a time through: a probe."""
 
     def __init__(self) -> None:
-        self.open_since_s: float | None = None  # when it opened; None while it is closed
-        self.opened = 0
+        self.state = BreakerState.CLOSED
+        self.opened = 0  # times
+        self.generation = 0  # rises when it opens and when it closes
+        self.open_since_s: float | None = None
         # Since when it is open for errors that look like the messages' own; None if it is not, or a
         # probe has failed otherwise since.
         self.own_since_s: float | None = None
-        self.turn = 0  # rises when it opens and when it closes
         self.prefers_tried = False  # for the next probe: probes take turns with untried ones
         self._probe: SubMessage | None = None
-        self._probe_at_s = 0.0
+        self._next_probe_s = 0.0
         self._wait_s = PROBE_FIRST_S
-        self._away = Window()  # failures that may be the downstream's
+        self._unclear = Window()  # failures that may be the downstream's
         self._own = Window()  # failures that look like the messages' own
 
     @property
-    def open(self) -> bool:
-        return self.open_since_s is not None
+    def is_open(self) -> bool:
+        """Whether it is open or half open."""
+        return self.state is not BreakerState.CLOSED
 
     @property
-    def watching(self) -> bool:
-        """Whether a success would tell anything."""
-        return self.open or self._away.failed + self._own.failed > 0
+    def needs_successes(self) -> bool:
+        """Whether a success would change anything."""
+        return self.is_open or self._unclear.failed + self._own.failed > 0
 
     @property
     def probe_at_s(self) -> float | None:
-        """When the next probe may start; None while one is under way, or none is needed."""
-        return self._probe_at_s if self.open and self._probe is None else None
-
-    @property
-    def own(self) -> bool:
-        return self.own_since_s is not None
+        """When the next probe may start; None unless it is open."""
+        return self._next_probe_s if self.state is BreakerState.OPEN else None
 
     def failed(
         self,
         sub: SubMessage,
         number: int,
-        known: Window | None,
+        counted_in: Window | None,
         *,
         own: bool,
         lanes: int,
         running: int,
         now_s: float,
     ) -> Window | None:
-        """Takes note of the failed call of this number; gives the window that its sub-message is
-        counted in, to be ``known`` when it fails again.
+        """Records the failed call of this number; returns the window in which its sub-message
+        counts, to be ``counted_in`` when it fails again.
 
         ``lanes`` have something to do, and ``running`` calls are in flight: these may still end
         well, and as many have to fail first.
         """
         if sub is self._probe:
             self._wait_s = min(PROBE_MOST_S, self._wait_s * 2)
-            self.undecided(sub, now_s)
+            self.end_probe(sub, now_s)
             if not own:
                 self.own_since_s = None
-        if known is not None and (known is self._own or not own):
-            return known
-        window = self._own if own else self._away
+        if counted_in is not None and (counted_in is self._own or not own):
+            return counted_in
+        window = self._own if own else self._unclear
         window.since = window.since if window.failed else number
         window.failed += 1
         if own and window.failed >= FAILURES_OWN:  # a success would have ended this window
             self.own_since_s = self.own_since_s or now_s
-            self.start(now_s)
+            self.open(now_s)
         enough = window.failed >= max(running, min(FAILURES, max(2, lanes)))
         if not own and enough and window.succeeded < HEALTHY * window.failed:
-            self.start(now_s)
+            self.open(now_s)
         return window
 
     def succeeded(self, begun: int, calls: int = 1) -> None:
-        """Takes note of successes of calls that began after so many had failed."""
+        """Records successes of calls that began after so many had failed."""
         if self._own.failed and begun >= self._own.since:
             self._own = Window()
-        if self._away.failed and begun >= self._away.since:
-            self._away.succeeded += calls
-            if self._away.succeeded >= SUCCESSES:
-                self._away = Window()
+        if self._unclear.failed and begun >= self._unclear.since:
+            self._unclear.succeeded += calls
+            if self._unclear.succeeded >= SUCCESSES:
+                self._unclear = Window()
 
-    def start(self, now_s: float) -> None:
-        """Opens it, unless it is open."""
-        if self.open:
+    def open(self, now_s: float) -> None:
+        """Opens it if it is closed."""
+        if self.is_open:
             return
+        self.state = BreakerState.OPEN
         self.open_since_s = now_s
         self.opened += 1
-        self.turn += 1
+        self.generation += 1
         self._wait_s = PROBE_FIRST_S
-        self._probe_at_s = now_s + PROBE_FIRST_S
+        self._next_probe_s = now_s + PROBE_FIRST_S
 
-    def stood_still(self, since_s: float, now_s: float) -> None:
-        """Leaves a time out in which nothing could be tried."""
+    def close(self) -> None:
+        """Closes it, whatever became of the probe."""
+        self.state = BreakerState.CLOSED
+        self._probe = self.open_since_s = self.own_since_s = None
+        self.generation += 1
+        self._unclear, self._own = Window(), Window()
+
+    def start_probe(self, sub: SubMessage) -> None:
+        """Records the sub-message that was let through."""
+        self.state = BreakerState.HALF_OPEN
+        self._probe = sub
+        self.prefers_tried = not self.prefers_tried
+
+    def end_probe(self, sub: SubMessage, now_s: float) -> None:
+        """Lets the next probe start if this was one that did not close it."""
+        if sub is self._probe:
+            self.state = BreakerState.OPEN
+            self._probe = None
+            self._next_probe_s = now_s + self._wait_s
+
+    def close_if_probe(self, sub: SubMessage) -> bool:
+        """Closes it if the sub-message, which is done, was the probe; returns whether it was."""
+        if self.state is not BreakerState.HALF_OPEN or sub is not self._probe:
+            return False
+        self.close()
+        return True
+
+    def leave_out(self, since_s: float, now_s: float) -> None:
+        """Leaves out a time in which nothing could be tried."""
         if self.open_since_s is not None:
             self.open_since_s += now_s - max(since_s, self.open_since_s)
         if self.own_since_s is not None:
             self.own_since_s += now_s - max(since_s, self.own_since_s)
-
-    def close(self) -> None:
-        """Closes it, without a probe too."""
-        self._probe = self.open_since_s = self.own_since_s = None
-        self.turn += 1
-        self._away, self._own = Window(), Window()
-
-    def start_probe(self, sub: SubMessage) -> None:
-        """Takes note of the sub-message that was let through."""
-        self._probe = sub
-        self.prefers_tried = not self.prefers_tried
-
-    def undecided(self, sub: SubMessage, now_s: float) -> None:
-        """Takes note of a probe that says nothing of the downstream: the next one may start."""
-        if sub is self._probe:
-            self._probe = None
-            self._probe_at_s = now_s + self._wait_s
-
-    def ended(self, sub: SubMessage) -> bool:
-        """Takes note of a sub-message that is done. Whether that closed it."""
-        if not self.open or sub is not self._probe:
-            return False
-        self.close()
-        return True

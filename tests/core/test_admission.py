@@ -138,12 +138,12 @@ class Setting:
 
     def fail(self, sub: SubMessage, fault: Fault = Fault.UNCLEAR) -> None:
         now_s = self.now_s
-        self.policy.noticed(sub, fault, lanes=999, now_s=now_s)
-        self.policy.failed(sub, ValueError(), fault, done=1, now_s=now_s)
+        self.policy.count_call(sub, fault, lanes=999, now_s=now_s)
+        self.policy.decide(sub, ValueError(), fault, done=1, now_s=now_s)
         self.admission.update()
 
     def open(self) -> None:
-        while not self.breaker.open:
+        while not self.breaker.is_open:
             self.fail(SubMessage())
 
     def take(self) -> SubMessage:
@@ -171,7 +171,7 @@ def test_when_all_lanes_wait_for_a_retry_the_first_of_those_is_the_probe() -> No
     assert (second.attempt, len(setting.retries)) == (2, 1)
     setting.admission.finish(second)
     assert setting.recovered == 1
-    assert not setting.breaker.open
+    assert not setting.breaker.is_open
     assert setting.retries.pop() is first
 
 
@@ -236,7 +236,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         if sub is None:
             return
         self.out.append(sub)
-        if setting.breaker.open:
+        if setting.breaker.is_open:
             assert self.probe is None, "one probe at a time"
             self.probe = sub
 
@@ -264,7 +264,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @rule()
     def the_downstream_goes_away(self) -> None:
-        if not self.setting.breaker.open:
+        if not self.setting.breaker.is_open:
             self.setting.open()
 
     @rule(paused=st.booleans())
@@ -272,7 +272,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.setting.admission.paused = paused
         self.setting.admission.update()
 
-    @precondition(lambda self: not self.setting.breaker.open)
+    @precondition(lambda self: not self.setting.breaker.is_open)
     @rule()
     def retry(self) -> None:
         while (sub := self.setting.retries.pop(self.setting.now_s)) is not None:
@@ -283,12 +283,12 @@ class AdmissionMachine(RuleBasedStateMachine):
         setting = self.setting
         admission = setting.admission
         found = setting.dispatcher.ready
-        if setting.breaker.open:
+        if setting.breaker.is_open:
             found += len(setting.retries)
         if admission.paused:
             assert (admission.ready, admission.take(), admission.next_at_s) == (0, None, None)
             return
-        if self.setting.rate is None and not setting.breaker.open:
+        if self.setting.rate is None and not setting.breaker.is_open:
             return  # nobody asks for leave
         if found and not admission.ready:
             assert admission.next_at_s is not None or self.probe is not None

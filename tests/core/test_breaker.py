@@ -39,7 +39,7 @@ def fail(
 def opened(now_s: float = 0.0) -> Breaker:
     breaker = Breaker()
     fail(breaker, FAILURES, now_s=now_s)
-    assert breaker.open
+    assert breaker.is_open
     return breaker
 
 
@@ -62,9 +62,9 @@ def test_it_opens_when_so_many_sub_messages_failed_and_none_succeeded(
 ) -> None:
     breaker = Breaker()
     fail(breaker, most - 1, own=own, lanes=lanes)
-    assert not breaker.open
+    assert not breaker.is_open
     fail(breaker, 1, own=own, lanes=lanes, since=most)
-    assert (breaker.open, breaker.own) == (True, own)
+    assert (breaker.is_open, (breaker.own_since_s is not None)) == (True, own)
 
 
 def test_one_sub_message_that_fails_often_is_no_outage() -> None:
@@ -72,15 +72,15 @@ def test_one_sub_message_that_fails_often_is_no_outage() -> None:
     breaker.failed(sub, 1, None, own=False, lanes=1, running=0, now_s=0.0)
     for _ in range(FAILURES):
         again(breaker, sub, 0.0)
-    assert not breaker.open
+    assert not breaker.is_open
 
 
 def test_as_many_have_to_fail_as_are_in_flight_for_these_may_end_well() -> None:
     breaker = Breaker()
     fail(breaker, 199, running=200)
-    assert not breaker.open
+    assert not breaker.is_open
     fail(breaker, 1, running=200, since=200)
-    assert breaker.open
+    assert breaker.is_open
 
 
 def test_a_sub_message_counts_once_in_a_window_of_own_errors_and_again_in_the_next() -> None:
@@ -88,7 +88,7 @@ def test_a_sub_message_counts_once_in_a_window_of_own_errors_and_again_in_the_ne
     window = breaker.failed(sub, 1, None, own=True, lanes=9, running=0, now_s=0.0)
     for _ in range(FAILURES_OWN):
         breaker.failed(sub, 2, window, own=True, lanes=9, running=0, now_s=0.0)
-    assert not breaker.open
+    assert not breaker.is_open
     breaker.succeeded(2)
     assert breaker.failed(sub, 3, window, own=True, lanes=9, running=0, now_s=0.0) is not window
 
@@ -98,16 +98,16 @@ def test_a_probe_with_another_error_shows_that_it_is_not_the_messages_own() -> N
     fail(breaker, FAILURES_OWN, own=True, now_s=7.0)
     assert breaker.own_since_s == 7.0
     again(breaker, SubMessage(), 8.0)
-    assert breaker.own, "it began before"
+    assert breaker.own_since_s is not None, "it began before"
     again(breaker, probed(breaker), 9.0)
-    assert (breaker.open, breaker.own) == (True, False)
+    assert (breaker.is_open, (breaker.own_since_s is not None)) == (True, False)
 
 
 def test_own_errors_and_others_are_counted_apart() -> None:
     breaker = Breaker()
     fail(breaker, FAILURES - 1)
     fail(breaker, FAILURES_OWN - 1, own=True, since=FAILURES)
-    assert not breaker.open
+    assert not breaker.is_open
 
 
 def test_calls_that_began_before_the_first_failure_say_nothing() -> None:
@@ -115,7 +115,7 @@ def test_calls_that_began_before_the_first_failure_say_nothing() -> None:
     fail(breaker, 1, since=5)
     breaker.succeeded(4, calls=1_000)
     fail(breaker, FAILURES - 1, since=6)
-    assert breaker.open
+    assert breaker.is_open
 
 
 def test_one_success_that_began_later_ends_the_suspicion_of_own_errors() -> None:
@@ -123,7 +123,7 @@ def test_one_success_that_began_later_ends_the_suspicion_of_own_errors() -> None
     fail(breaker, FAILURES_OWN - 1, own=True)
     breaker.succeeded(3)
     fail(breaker, FAILURES_OWN - 1, own=True, since=FAILURES_OWN)
-    assert not breaker.open
+    assert not breaker.is_open
 
 
 def test_an_outage_opens_it_soon_however_much_succeeded_before() -> None:
@@ -131,9 +131,9 @@ def test_an_outage_opens_it_soon_however_much_succeeded_before() -> None:
     fail(breaker, 1)
     for _ in range(1_000_000 // SUCCESSES):
         breaker.succeeded(1, calls=SUCCESSES)
-    assert not breaker.watching
+    assert not breaker.needs_successes
     fail(breaker, FAILURES, since=2)
-    assert breaker.open
+    assert breaker.is_open
 
 
 @pytest.mark.parametrize(("successes", "opens"), [(12, True), (13, False)])
@@ -142,7 +142,7 @@ def test_it_stays_closed_with_a_quarter_as_many_successes(successes: int, opens:
     fail(breaker, 1)
     breaker.succeeded(1, calls=successes)
     fail(breaker, FAILURES - 1, since=2)
-    assert breaker.open == opens
+    assert breaker.is_open == opens
 
 
 @settings(max_examples=100)
@@ -162,7 +162,7 @@ def test_it_stays_closed_while_a_quarter_of_the_failures_are_successes(events: l
             failed += 1
             fail(breaker, 1, since=number)
         opens = not is_success and failed >= FAILURES and succeeded < HEALTHY * failed
-        assert breaker.open == opens
+        assert breaker.is_open == opens
         if opens:
             return
 
@@ -184,19 +184,19 @@ def test_probes_back_off_up_to_the_longest_wait() -> None:
 def test_a_probe_that_succeeds_closes_it() -> None:
     breaker = opened()
     probe = probed(breaker)
-    assert not breaker.ended(SubMessage()), "it was started before"
-    assert breaker.open
-    assert breaker.ended(probe)
-    assert not breaker.open
+    assert not breaker.close_if_probe(SubMessage()), "it was started before"
+    assert breaker.is_open
+    assert breaker.close_if_probe(probe)
+    assert not breaker.is_open
     assert breaker.probe_at_s is None
-    assert not breaker.ended(probe), "only once"
+    assert not breaker.close_if_probe(probe), "only once"
 
 
 def test_once_closed_it_counts_from_nothing() -> None:
     breaker = opened()
-    breaker.ended(probed(breaker))
+    breaker.close_if_probe(probed(breaker))
     fail(breaker, FAILURES - 1)
-    assert not breaker.open
+    assert not breaker.is_open
     fail(breaker, 1)
     assert breaker.opened == 2
     assert breaker.probe_at_s == PROBE_FIRST_S, "and waits as at first"
@@ -204,10 +204,10 @@ def test_once_closed_it_counts_from_nothing() -> None:
 
 def test_a_probe_that_asks_to_be_called_later_decides_nothing() -> None:
     breaker = opened()
-    breaker.undecided(SubMessage(), 3.0)
+    breaker.end_probe(SubMessage(), 3.0)
     assert breaker.probe_at_s == PROBE_FIRST_S
-    breaker.undecided(probed(breaker), 3.0)
-    assert breaker.open
+    breaker.end_probe(probed(breaker), 3.0)
+    assert breaker.is_open
     assert breaker.probe_at_s == 3.0 + PROBE_FIRST_S, "no failure, so no longer wait"
 
 

@@ -22,12 +22,12 @@ from drainer.model.failures import (
 )
 from drainer.policy.failures import (
     NOTHING_SUCCEEDED,
-    OTHERS_SUCCEED,
     OWN_ERROR,
     Decision,
     FailurePolicy,
 )
 from drainer.policy.fault import Fault
+from drainer.policy.suspicion import OTHERS_SUCCEED
 
 from .messages import message_at
 
@@ -52,14 +52,14 @@ def fails(
     lanes: int = 999,
     now_s: float = 50.0,
 ) -> Decision:
-    policy.noticed(sub, fault, lanes=lanes, now_s=now_s)
-    return policy.failed(sub, ValueError(), fault, done=done, now_s=now_s)
+    policy.count_call(sub, fault, lanes=lanes, now_s=now_s)
+    return policy.decide(sub, ValueError(), fault, done=done, now_s=now_s)
 
 
 def succeeds(policy: FailurePolicy, *, begun: int | None = None) -> list[SubMessage]:
     """A call that began now, or after so many failed calls."""
     sub = new_sub()
-    sub.begun = policy.failed_calls if begun is None else begun
+    sub.begun = policy.suspicion.failed_calls if begun is None else begun
     return policy.succeeded(sub)
 
 
@@ -149,7 +149,7 @@ def test_a_delay_doubles_up_to_the_longest_and_is_never_past_it(
     whole = min(most, first * 2.0 ** min(failures - 1, 900))
     sub = new_sub()
     sub.attempt = failures
-    without_a_time = policy.later(0.0, None, sub).at_s
+    without_a_time = policy.try_later(0.0, None, sub).at_s
     for delay in (policy.settings.delay_s(failures, Random(seed)), without_a_time):
         assert JITTER * whole * 0.999 <= delay <= whole * 1.001
 
@@ -181,7 +181,7 @@ def test_asking_to_be_called_later_spends_no_retry() -> None:
     policy = policy_of(retries=1, retry_delay_s=1.0)
     sub = new_sub()
     for _ in range(20):
-        assert policy.later(10.0, 7.0, sub).at_s == 17.0
+        assert policy.try_later(10.0, 7.0, sub).at_s == 17.0
         sub.attempt += 1
     assert fails(policy, sub).action is None
     assert fails(policy, sub).action is OnFailure.HALT
@@ -237,11 +237,11 @@ def test_an_outage_makes_all_that_was_in_doubt_begin_anew() -> None:
     fails(policy, sub, Fault.UNCLEAR)
     succeeds(policy)
     fails(policy, sub, Fault.UNCLEAR)
-    while not policy.breaker.open:
+    while not policy.breaker.is_open:
         fails(policy, new_sub(), Fault.UNCLEAR, done=1)
-    assert not policy.doubts
+    assert not policy.suspicion.in_doubt
     policy.breaker.close()
-    policy.recovered()
+    policy.suspicion.clear()
     assert succeeds(policy) == []
     assert fails(policy, sub, Fault.UNCLEAR, done=1).action is None
     assert succeeds(policy) == [], "it has one failure that counts"
@@ -256,26 +256,26 @@ def test_without_a_success_in_this_run_a_drain_that_halts_on_failure_halts() -> 
 
 def test_it_watches_successes_only_while_they_tell_something() -> None:
     policy = policy_of(retries=3)
-    assert not policy.watching
+    assert not policy.needs_successes
     fails(policy, new_sub(), Fault.OWN)
-    assert policy.watching
+    assert policy.needs_successes
     succeeds(policy)
-    assert not policy.watching
+    assert not policy.needs_successes
     sub = new_sub()
     fails(policy, sub, Fault.UNCLEAR, done=1)
     for _ in range(49):
         succeeds(policy)
-    assert policy.watching
+    assert policy.needs_successes
     succeeds(policy)
-    assert not policy.watching
+    assert not policy.needs_successes
 
 
 def test_successes_of_other_processes_count_by_the_time_at_which_they_began() -> None:
     policy = policy_of(retries=0, on_failure=OnFailure.DEAD_LETTER)
     sub = new_sub()
     for wall_s in (1_000.0, 1_010.0):
-        policy.noticed(sub, Fault.UNCLEAR, lanes=9, now_s=0.0, wall_s=wall_s)
-        policy.failed(sub, ValueError(), Fault.UNCLEAR, done=1, now_s=0.0)
+        policy.count_call(sub, Fault.UNCLEAR, lanes=9, now_s=0.0, wall_s=wall_s)
+        policy.decide(sub, ValueError(), Fault.UNCLEAR, done=1, now_s=0.0)
         assert policy.succeeded_elsewhere(wall_s + 0.5, 10) == [], "clocks may differ"
         bad = policy.succeeded_elsewhere(wall_s + 1.5, 10)
     assert bad == [sub]
@@ -286,6 +286,9 @@ def test_successes_of_other_processes_count_by_the_time_at_which_they_began() ->
 
 def test_too_many_given_up_are_a_reason_to_halt() -> None:
     policy = policy_of(max_failures=Limit(count=2))
-    assert [policy.gave_up(OWN_ERROR, 10), policy.gave_up(OWN_ERROR, 11)] == [None, None]
-    assert "more than --max-failures 2" in (policy.gave_up(OTHERS_SUCCEED, 12) or "")
+    assert [policy.count_given_up(OWN_ERROR, 10), policy.count_given_up(OWN_ERROR, 11)] == [
+        None,
+        None,
+    ]
+    assert "more than --max-failures 2" in (policy.count_given_up(OTHERS_SUCCEED, 12) or "")
     assert policy.given_up_by == {OWN_ERROR: 2, OTHERS_SUCCEED: 1}
