@@ -44,8 +44,8 @@ from drainer.policy.failures import (
     Totals,
 )
 from drainer.policy.fault import Fault, as_retry, fault_of
-from drainer.splitting import PAST, describe_with_line, split_failed
 from drainer.policy.suspicion import IN_DOUBT, OTHERS_SUCCEED
+from drainer.splitting import PAST, describe_with_line, split_failed
 
 TICK_LEAST_S = 0.001
 OTHERS_S = 60.0  # without a success in another task: then there may be none at work

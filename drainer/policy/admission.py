@@ -121,6 +121,7 @@ class Admission:
     def __post_init__(self) -> None:
         self.lanes = self.dispatcher.lanes
         self.paused = False
+        self.checks = True
         self._breaker = self.policy.breaker
         self.update()
 
