@@ -188,7 +188,7 @@ pending-counted-as-read-twice (conservation) in Counts.settled: core/test_progre
 fold-forgets-whole-messages (fold) in Progress.merge: core/test_gathering.py::test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_can_be_read
 -if known is not None and partial[offset].is_whole:
 +if False:
-account-not-checked-at-the-end (conservation) in concluded: engine/test_drains_end.py
+account-not-checked-at-the-end (conservation) in final_outcome: engine/test_drains_end.py
 -if not (messages.conserved and subs.conserved):
 +if False:
 position-before-its-messages (holes) in Pump: engine/test_local_drain.py::test_a_drain_handles_everything_once_and_commits_its_end
