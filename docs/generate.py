@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
 
 from drainer.cli.app import PANELS, app
-from drainer.cli.help import options_of
+from drainer.cli.parameter import declared_by
+from drainer.model.option import Option
+from drainer.model.values import ValueType
 
 FOLDER = Path(__file__).parent / "reference/cli"
 HEAD = "option | meaning | default | variable | profile key\n---|---|---|---|---"
@@ -31,44 +32,35 @@ def leaves(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 
 def tables(command: Any) -> str:
     """The arguments and options of a command, a table for each panel of its help."""
-    declared = options_of(command)
     panels: dict[str, list[str]] = {"": [HEAD]}
+    declared = declared_by(command)
     for param in command.params:
-        panel = getattr(param, "rich_help_panel", None) or ""
-        panels.setdefault(panel, [f"**{panel}**\n\n{HEAD}"]).append(
-            row(param, declared.get(param.name))
-        )
+        option = declared.get(param.name) or typers_own(param)
+        panel = "" if option.panel is None else f"**{option.panel}**\n\n"
+        key = option.key if param.name in declared else None
+        panels.setdefault(panel, [f"{panel}{HEAD}"]).append(row(option, key))
     return "\n\n".join("\n".join(lines) for lines in panels.values() if len(lines) > 1)
 
 
-def row(param: Any, declared: Any) -> str:
+def typers_own(param: Any) -> Option:
+    """An option that is not of a command's own: of the whole program, or for help."""
+    kind = ValueType(param.metavar, str) if param.metavar else None
+    more = {"envvar": param.envvar, "panel": param.rich_help_panel}
+    return Option(param.help, name=param.opts[0], default=None, kind=kind, **more)
+
+
+def row(option: Option, key: str | None) -> str:
     """What is to be known of an option or argument, as a line of a table."""
-    is_option = param.opts[0].startswith("-")
-    names = ", ".join(f"`{name}`" for name in sorted({*param.opts, *param.secondary_opts}, key=len))
-    if not is_option:
-        names = f"`{param.metavar or param.name}`"
-    elif not param.is_flag and (metavar := param.metavar or type_of(param)):
-        names = f"{names[:-1]} {metavar}`"
-    meaning, _, default = (declared or param).help.rstrip().partition(" Default: ")
-    default = "required" if param.required else default.removesuffix(".") or default_of(param)
-    variable = param.envvar if is_option else None
-    coded = (f"`{each}`" if each else "" for each in (variable, declared and declared.key))
-    return " | ".join(
-        each.replace("|", "\\|") for each in (names, meaning, default, *coded)
-    ).rstrip()
-
-
-def type_of(param: Any) -> str:
-    """The values of an option that has no word for them: an enumeration."""
-    kind = param.type_descriptor.annotation
-    kind = next((each for each in getattr(kind, "__args__", ()) if each is not type(None)), kind)
-    return "|".join(each.value for each in kind)
-
-
-def default_of(param: Any) -> str:
-    value = param.default.value if isinstance(param.default, Enum) else param.default
-    is_flag = getattr(param, "is_flag", False)
-    return "" if is_flag or value in (None, "", ()) else str(value)
+    names = [f"`{name}`" for name in (option.short, *option.name.split("/")) if name]
+    if option.kind is not None and not (option.is_flag or option.is_argument):
+        names[-1] = f"{names[-1][:-1]} {option.typed_as}`"
+    meaning, _, default = option.help.partition(" Default: ")
+    default = option.unset or option.default_text or default.removesuffix(".")
+    if option.default is ...:
+        default = "required"
+    coded = (f"`{each}`" if each else "" for each in (option.variable, key))
+    cells = (", ".join(names), meaning, default, *coded)
+    return " | ".join(each.replace("|", "\\|") for each in cells).rstrip()
 
 
 def described(help_text: str) -> str:

@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from drainer.certify.operation import certify_on, sample_of, state_function
 from drainer.certify.view import certificate_page, show_sample
 from drainer.cli.answer import insist_on_yes
-from drainer.cli.connecting import Kafka
-from drainer.cli.groups import changing_when, only, option, options
-from drainer.cli.options import HandlerArgument, How, Records, Yes
+from drainer.cli.command import changing_when, only
+from drainer.cli.connecting import ConnectionOptions
+from drainer.cli.options import HandlerArgument, RecordOptions, Yes
 from drainer.loader import load_handler
+from drainer.model.option import option
+from drainer.model.settings import LocalSettings
+from drainer.model.values import number
 from drainer.view.terminal import Terminal
 from drainer.wings import Extra, insist_on
 
 
-@options()
-class Checking:
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
     """What is tried."""
 
-    sample: int = option(default=1000, min=1, help="Number of messages to try.")
-    seed: int = option(default=0, help="Seed that selects the messages.")
+    sample: int = option("Number of messages to try.", default=1000, kind=number(1))
+    seed: int = option("Seed that selects the messages.", default=0)
     handle: bool = option(
-        default=False, envvar=None, help="Also call handle for real, and compare `state`."
+        "Also call handle for real, and compare `state`.", default=False, envvar=None
     )
 
 
 @changing_when(lambda given: bool(given.get("handle")))
 def certify(
     handler: HandlerArgument,
-    records: Records,
-    kafka: Kafka,
-    checking: Checking,
-    how: Annotated[How, only("handler_options")],
+    records: RecordOptions,
+    kafka: ConnectionOptions,
+    checking: CheckOptions,
+    running: Annotated[LocalSettings, only("options")],
     yes: Yes,
     terminal: Terminal,
 ) -> int:
@@ -63,7 +67,7 @@ def certify(
         )
         insist_on_yes(terminal, f"Call the handle of {loaded.reference}?", yes=yes)
     terminal.print_line("calling split here and in other processes, then handle if allowed ...")
-    certificate = certify_on(taken, loaded, state, how.handler_options, checking.seed)
+    certificate = certify_on(taken, loaded, state, running.options or {}, checking.seed)
     terminal.print_line("")
     terminal.data(
         {

@@ -17,19 +17,23 @@ _STATUS = {EXIT_REFUSED: "refused", EXIT_INTERRUPTED: "interrupted"}
 
 
 class LogFormat(StrEnum):
-    """How a drain tells on standard error what it does."""
+    """How a drain writes on standard error what it does."""
 
     TEXT = "text"
     JSON = "json"
 
 
-def speaking(
-    log_format: LogFormat, form: Form | None, *, quiet: bool, debug: bool
+def open_terminal(
+    log_format: LogFormat = LogFormat.TEXT,
+    output: Form | None = None,
+    *,
+    quiet: bool = False,
+    debug: bool = False,
 ) -> AbstractContextManager[Terminal]:
-    """The terminal of a command that can write a log instead."""
+    """The terminal of a command, which can write a log instead."""
     if log_format is LogFormat.TEXT:
-        return nullcontext(Terminal(form, quiet=quiet, debug=debug))
-    return logging_as_json(form, quiet=quiet, debug=debug)
+        return nullcontext(Terminal(output, quiet=quiet, debug=debug))
+    return logging_as_json(output, quiet=quiet, debug=debug)
 
 
 @contextmanager

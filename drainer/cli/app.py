@@ -12,7 +12,9 @@ import typer
 
 from drainer import __version__, wings
 from drainer.cli import end_interrupted
-from drainer.cli.help import MISUSED, Command, Group, in_our_words, proposing
+from drainer.cli.help import Command, Group
+from drainer.cli.parameter import completing
+from drainer.cli.usage import usage_error
 from drainer.errors import DrainerError
 
 # The callback or group of each command of the house.
@@ -98,7 +100,7 @@ def _answering(args: list[str]) -> Iterator[None]:
         yield
     except KeyboardInterrupt:  # typer ends by it without a word
         end_interrupted()
-    except (DrainerError, MISUSED) as error:
+    except (DrainerError, typer.TyperException) as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # its help is all there is to say
             raise
         from drainer.cli.answer import answering  # noqa: PLC0415 - half as long as --help
@@ -106,7 +108,7 @@ def _answering(args: list[str]) -> Iterator[None]:
 
         found = re.search(r"(?:^| )(?:-o|--output)[ =]?(json|yaml)\b", " ".join(args))
         with answering(Terminal(found and Form(found[1]))):
-            raise error if isinstance(error, DrainerError) else in_our_words(error) from None
+            raise error if isinstance(error, DrainerError) else usage_error(error) from None
 
 
 def _made(name: str, found: Any, panel: str) -> Any:
@@ -145,7 +147,7 @@ def drainer(
             "--profile",
             envvar="DRAINER_PROFILE",
             metavar="NAME|FILE",
-            autocompletion=proposing("--profile"),
+            autocompletion=completing("profile"),
             help="Read option values from this profile. Default: default, if it exists.",
         ),
     ] = None,

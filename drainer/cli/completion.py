@@ -1,4 +1,4 @@
-"""What the shell proposes at Tab: asked of the cluster, of this machine and of the folder.
+"""What the shell proposes at Tab, from the cluster, this machine and the folder.
 
 A proposal is worth neither an error nor a long wait: without an answer soon there is none.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import typer
 
-from drainer.cli.connecting import Kafka
+from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.profile import folder, read_profile
 from drainer.control import client
 from drainer.kafka.cluster import LOCK, Cluster
@@ -27,11 +27,11 @@ _PRIVATE = ("__", LOCK)  # names that are proposed only to who begins them
 _HARMLESS = re.compile(r"(?![-=])[\w.@/:+,=-]+", re.ASCII)
 
 
-def propose(name: str, context: typer.Context, incomplete: str) -> list[str]:
+def propose(wanted: str, context: typer.Context, incomplete: str) -> list[str]:
     """Values of an option or argument that begin as it was typed, and that no shell expands."""
     found: Iterable[str] = ()
     with suppress(Exception):
-        found = _ASKED[name](context, incomplete)
+        found = _PROPOSALS[wanted](context, incomplete)
     return sorted(
         each
         for each in found
@@ -57,14 +57,12 @@ def _plans(context: typer.Context, incomplete: str) -> set[str]:
     return {*_files(incomplete, ".plan.json"), *(each.about.plan for each in client.running())}
 
 
-_ASKED: Mapping[str, Callable[[typer.Context, str], Iterable[str]]] = {
-    "--topic": partial(_names, Cluster.topic_names),
-    "--dead-letter-topic": partial(_names, Cluster.topic_names),
-    "--group": partial(_names, Cluster.group_names),
-    "--handler": _handlers,
-    "HANDLER": _handlers,
-    "PLAN": _plans,
-    "--profile": lambda context, incomplete: [path.stem for path in folder().glob("*.toml")],
+_PROPOSALS: Mapping[str, Callable[[typer.Context, str], Iterable[str]]] = {
+    "topic": partial(_names, Cluster.topic_names),
+    "group": partial(_names, Cluster.group_names),
+    "handler": _handlers,
+    "plan": _plans,
+    "profile": lambda context, incomplete: [path.stem for path in folder().glob("*.toml")],
 }
 
 
@@ -80,7 +78,7 @@ def _cluster(context: typer.Context) -> Cluster:
     given = read_profile(root.params.get("profile")).values_for(root.command, *words)
     given |= {name: value for name, value in context.params.items() if value is not None}
     config = given.get("client_config")
-    kafka = Kafka(
+    kafka = ConnectionOptions(
         bootstrap_server=given.get("bootstrap_server"),
         client_config=None if config is None else Path(config),
         client_properties=tuple(given.get("client_properties", ())),

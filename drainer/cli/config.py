@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from drainer.cli.groups import Option, argument, command, option
-from drainer.cli.help import options_of
+from drainer.cli.command import command
+from drainer.cli.parameter import declared_by
 from drainer.cli.profile import DEFAULT, command_of, path_of, read_profile
 from drainer.errors import Refused, UsageError
+from drainer.model.option import Option
 from drainer.store.atomic_file import open_new
 from drainer.view.page import Column, Line, Page, Table, Tone, section
 from drainer.view.terminal import Terminal
@@ -20,11 +21,13 @@ from drainer.view.terminal import Terminal
 app = typer.Typer(help="Keep option values in a profile.", no_args_is_help=True)
 Named = Annotated[
     str | None,
-    option(
+    Option(
+        "Name of a profile, or its file.",
         default=None,
+        unset="default",
         envvar=None,
         metavar="NAME|FILE",
-        help="Name of a profile, or its file. Default: default.",
+        proposes="profile",
     ),
 ]
 
@@ -64,8 +67,12 @@ def show(
     context: typer.Context,
     words: Annotated[
         tuple[str, ...],
-        argument(
-            "[COMMAND]...", default=(), many=str, help="A command, such as dead list. Default: run."
+        Option(
+            "A command, such as dead list.",
+            default=(),
+            unset="run",
+            name="[COMMAND]...",
+            is_argument=True,
         ),
     ],
     profile: Named,
@@ -81,19 +88,20 @@ def show(
     words = words or ("run",)
     options = _options(context, *words)
     known = read_profile(_name(context, profile))
-    said = known.values_for(context.find_root().command, *words)
+    given = known.values_for(context.find_root().command, *words)
     rows = []
     for name, each in sorted(options.items(), key=lambda item: item[1].word):
         if not each.word.startswith("--"):
             continue
         if (variable := each.variable) is not None and variable in os.environ:
             value = os.environ[variable]
-            rows.append((each.word, _text(each, value.split() if each.many else value), variable))
-        elif name in said:
-            rows.append((each.word, _text(each, said[name]), str(known.path)))
-        elif each.default not in (None, ..., (), False):
-            value = getattr(each.default, "value", each.default)
-            rows.append((each.word, _text(each, value), "default"))
+            rows.append(
+                (each.word, _text(each, value.split() if each.repeats else value), variable)
+            )
+        elif name in given:
+            rows.append((each.word, _text(each, given[name]), str(known.path)))
+        elif each.default_text is not None:
+            rows.append((each.word, each.default_text, "default"))
     values = [dict(zip(_NAMES, row, strict=True)) for row in rows]
     terminal.data({"command": " ".join(words), "values": values})
     table = Table((Column("option"), Column("value"), Column("from")), tuple(rows), shown=len(rows))
@@ -114,7 +122,7 @@ def _name(context: typer.Context, typed: str | None) -> str | None:
 def _options(context: typer.Context, *words: str) -> Mapping[str, Option]:
     """Raises UsageError when there is no such command with options."""
     with suppress(KeyError):
-        if options := options_of(command_of(context.find_root().command, words)):
+        if options := declared_by(command_of(context.find_root().command, words)):
             return options
     raise UsageError(
         f"{' '.join(words)!r} is not a command with options",
@@ -132,14 +140,11 @@ def template(options: Mapping[str, Option]) -> str:
     for each in sorted(options.values(), key=lambda option: option.word):
         if not each.word.startswith("--") or each.key is None:
             continue
-        default = getattr(each.default, "value", each.default)
-        value = '"…"' if default in (None, ..., ()) else _toml(default)
-        lines += [f"# {each.help}", f"# {each.key} = {f'[{value}]' if each.many else value}", ""]
+        value = f'"{each.default_text or "…"}"'
+        if each.is_flag:
+            value = str(bool(each.default)).lower()
+        lines += [f"# {each.text}", f"# {each.key} = {f'[{value}]' if each.repeats else value}", ""]
     return "\n".join(lines)
-
-
-def _toml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else f'"{value}"'
 
 
 def _text(option: Option, value: Any) -> str:

@@ -3,50 +3,49 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from drainer.cli.answer import insist_on_yes
-from drainer.cli.groups import option, options
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import BootstrapMissing, ClientSettings
+from drainer.model.option import option
 from drainer.model.plan import OffsetPlan
 from drainer.ownership import NotOwn, read_own
 from drainer.store.plan_file import SavedPlan
 from drainer.view.plan import show_before_connecting
 from drainer.view.terminal import Terminal
 
-CONNECT_TIMEOUT_S = 7.0  # an unreachable broker is told within ten seconds, all in all
+CONNECT_TIMEOUT_S = 7.0  # an unreachable broker is reported within ten seconds, all in all
+
+_connection = partial(option, panel="Connection", resumes=True)
 
 
-@options("Connection")
-class Kafka:
+@dataclass(frozen=True, kw_only=True)
+class ConnectionOptions:
     """Where the brokers are, and how to connect."""
 
-    bootstrap_server: str | None = option(
-        "-b",
-        basic=True,
+    bootstrap_server: str | None = _connection(
+        "Bootstrap brokers, comma-separated.",
         default=None,
-        resumes=True,
+        short="-b",
+        basic=True,
         metavar="HOST:PORT",
-        help="Bootstrap brokers, comma-separated.",
     )
-    client_config: Path | None = option(
+    client_config: Path | None = _connection(
+        "File of librdkafka properties. Keep secrets here.",
+        default=None,
         basic=True,
         metavar="FILE",
-        default=None,
-        resumes=True,
-        help="File of librdkafka properties. Keep secrets here.",
     )
-    client_properties: tuple[str, ...] = option(
-        "-X",
-        envvar="DRAINER_CLIENT_PROPERTY",
+    client_properties: tuple[str, ...] = _connection(
+        "A librdkafka property; repeatable. Other users can see it: no secrets.",
         default=(),
-        many=str,
-        resumes=True,
+        name="-X",
+        envvar="DRAINER_CLIENT_PROPERTY",
         pairs=True,
         metavar="KEY=VALUE",
-        help="A librdkafka property; repeatable. Other users can see it: no secrets.",
     )
 
     def settings(self) -> ClientSettings:

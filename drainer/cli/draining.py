@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,9 +16,9 @@ import typer
 
 from drainer import wings
 from drainer.cli.answer import insist_on_yes
-from drainer.cli.groups import why_not_by_key
-from drainer.cli.help import options_of
-from drainer.cli.hooks import Lateness, Oversight
+from drainer.cli.command import why_not_by_key
+from drainer.cli.hooks import Lateness, OversightOptions
+from drainer.cli.parameter import declared_by, source_of
 from drainer.control.keys import Keys
 from drainer.engine.control import Control, typed
 from drainer.engine.history import History
@@ -69,7 +68,7 @@ def preview_and_drain(
     prepared: Prepared,
     running: LocalSettings,
     metrics: MetricsServer | None,
-    oversight: Oversight,
+    oversight: OversightOptions,
     *,
     dry_run: bool,
 ) -> int:
@@ -107,7 +106,7 @@ def preview_and_drain(
                 if report is not None or metrics is not None:
                     page.add(status)
                 keys.status = status
-                late.look(status)
+                late.check(status)
                 view.update(status)
 
             summary = drain(
@@ -174,32 +173,26 @@ def resuming_with(
     drain, and how to watch it. What is drained, by which handler, rules and policy, is in the plan.
 
     What a variable gave is taken as what was typed is: the next shell may not have it. A deadline
-    is a date, since it may have been given as a time from then. ``changed`` is what was said while
+    is a date, since it may have been given as a time from then. ``changed`` is what was set while
     it ran, by the names of the parameters.
     """
-    said = {"deadline": typed("deadline", deadline), **(changed or {})}
+    given = {"deadline": typed("deadline", deadline), **(changed or {})}
     shown: list[str] = []
     hidden: list[str] = []
-    for name, declared in options_of(context.command).items():
+    for name, option in declared_by(context.command).items():
         value = context.params.get(name)
-        source = context.get_parameter_source(name)
-        if name in said:
-            value = said[name]
-        elif not declared.resumes or source is None or source.name == "DEFAULT":
+        if name in given:
+            value = given[name]
+        elif not option.resumes or source_of(context, name, option) is None:
             continue
         if value is None or _in_plan(name, value, plan):
             continue
-        for text in _texts(value):
-            if (safe := declared.without_secret(text)) == text:
-                shown += [declared.word, text]
+        for text in value if isinstance(value, list) else [str(value)]:
+            if (safe := option.without_secret(text)) == text:
+                shown += [option.word, text]
             else:
-                hidden.append(f"{declared.word} {safe}")
+                hidden.append(f"{option.word} {safe}")
     return Resuming(tuple(shown), tuple(hidden))
-
-
-def _texts(value: Any) -> Iterator[str]:
-    for each in value if isinstance(value, list | tuple) else [value]:
-        yield str(each.value if isinstance(each, Enum) else each)
 
 
 def _in_plan(name: str, value: Any, plan: OffsetPlan) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from drainer import wings
-from drainer.cli.groups import option, options
-from drainer.cli.values import parse_pairs, parse_size
 from drainer.engine.preview import PROCESS, EngineChoice, EngineName
 from drainer.errors import UsageError
+from drainer.model.option import option
+from drainer.model.values import PAIRS, SIZE
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
 from drainer.store.plan_file import PlanPlace
@@ -19,73 +20,63 @@ from drainer.store.plan_file import PlanPlace
 NO_MASTER = "no Spark master is named"
 
 
-@options("Spark")
-class Engines:
-    """The engine that is asked for, and how it would run on Spark."""
+_spark = partial(option, panel="Spark", resumes=True)
 
-    engine: EngineName = option(
-        default=EngineName.AUTO,
-        resumes=True,
-        help="Where to run. auto considers Spark if you name a master.",
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """The engine that is requested, and how it would run on Spark."""
+
+    engine: EngineName = _spark(
+        "Where to run. auto considers Spark if you name a master.", default=EngineName.AUTO
     )
-    master: str | None = option(
+    master: str | None = _spark(
+        "Spark master, such as local[4] or spark://HOST:PORT.",
         default=None,
+        unset="local[*]",
         envvar="DRAINER_SPARK_MASTER",
-        resumes=True,
         metavar="URL",
-        help="Spark master, such as local[4] or spark://HOST:PORT. Default: local[*].",
     )
-    spark_conf: Mapping[str, str] = option(
-        default=(),
-        many=str,
-        parse=parse_pairs,
-        resumes=True,
+    spark_conf: Mapping[str, str] = _spark(
+        "A Spark setting; repeatable. Other users can see it: no secrets.",
+        default={},
+        kind=PAIRS,
         pairs=True,
-        help="A Spark setting; repeatable. Other users can see it: no secrets.",
     )
-    wave_bytes: int = option(
-        default="2GiB",
-        parse=parse_size,
-        resumes=True,
-        help="Bytes of backlog that Spark reads and handles in one wave.",
+    wave_bytes: int = _spark(
+        "Bytes of backlog that Spark reads and handles in one wave.",
+        default=2 * 1024**3,
+        kind=SIZE,
     )
-    state: str | None = option(
+    state: str | None = _spark(
+        "Folder or URI where tasks record what is done.",
         default=None,
-        resumes=True,
+        unset="PLAN.state",
         metavar="URI",
-        help="Folder or URI where tasks record what is done. Default: PLAN.state.",
     )
-    tasks: int | None = option(
-        default=None,
-        resumes=True,
-        metavar="N",
-        help="Most tasks that handle at once. Default: depends on the cores.",
+    tasks: int | None = _spark(
+        "Maximum tasks that handle at once.", default=None, unset="depends on the cores"
     )
-    shards: int | None = option(
-        default=None,
-        resumes=True,
-        metavar="N",
-        help="Hash ranges of sub-keys. Default: 3 per slot, at least 16.",
+    shards: int | None = _spark(
+        "Hash ranges of sub-keys.", default=None, unset="3 per slot, at least 16"
     )
-    archives: tuple[str, ...] = option(
-        "--archive",
+    archives: tuple[str, ...] = _spark(
+        "A .zip, .whl, .egg or .py that executors import; repeatable.",
         default=(),
-        many=str,
-        resumes=True,
+        name="--archive",
         metavar="PATH",
-        help="A .zip, .whl, .egg or .py that executors import; repeatable.",
     )
 
     @property
     def may_be_spark(self) -> bool:
-        """Whether Spark is asked for, or a master of it is named."""
+        """Whether Spark is requested, or a master of it is named."""
         return self.engine is EngineName.SPARK or (
             self.engine is EngineName.AUTO and self.master is not None
         )
 
     def spark(self, plan: PlanPlace | None) -> Any:
         """Spark's settings, for a drain with its ``plan`` there; None when this process is the
-        engine, whatever is said of Spark.
+        engine, whatever is given for Spark.
 
         Raises UsageError; ExtraMissing when PySpark is not installed.
         """
@@ -105,10 +96,10 @@ class Engines:
             return None
         return wings.load(wings.Hook.SPARK_SETTINGS)(self, plan)
 
-    def settle(self, prepared: Prepared, spark: Any) -> Prepared:
+    def resolve(self, prepared: Prepared, spark: Any) -> Prepared:
         """What was prepared, with the engine that it will run on.
 
-        Raises Refused when Spark is asked for, and this drain can't run there or there is no Java.
+        Raises Refused when Spark is requested, and this drain can't run there or there is no Java.
         """
         by_name = self.engine is not EngineName.AUTO
         is_file = isinstance(prepared.action.plan_path, Path)  # at a URI there is no journal

@@ -10,12 +10,13 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from drainer.cli.groups import option, options
-from drainer.cli.metrics import TOKEN_VARIABLE, Watching
-from drainer.cli.options import REASON, REPORT, YES
+from drainer.cli.metrics import TOKEN_VARIABLE, MonitoringOptions, monitoring
+from drainer.cli.options import REPORT, YES
 from drainer.escape import json_text
+from drainer.model.option import as_field
 from drainer.model.status import Status, Summary
 from drainer.view.lines import status_fields
 from drainer.view.report.file import ReportFile
@@ -25,29 +26,26 @@ MOST_S = 60.0
 # What only the drain needs, and a command may print.
 KEPT = {"DRAINER_SET", "DRAINER_CLIENT_PROPERTY", "DRAINER_SPARK_CONF", TOKEN_VARIABLE}
 
-
-def _hook(help: str) -> Any:
-    return option(default=None, metavar="COMMAND", resumes=True, hidden_value=True, help=help)
+_hook = partial(monitoring, default=None, metavar="COMMAND", hides=True)
 
 
-@options("Monitoring")
-class Oversight(Watching):
-    """How people oversee a drain, agree to it and give a reason for it.
+@dataclass(frozen=True, kw_only=True)
+class OversightOptions(MonitoringOptions):
+    """How people oversee a drain and agree to it.
 
     What becomes of the commands for the shell never changes how the drain ends.
     """
 
     on_end: str | None = _hook("Run at the end: DRAINER_STATUS is set, JSON summary on stdin.")
     on_late: str | None = _hook("Run when the drain will miss its deadline, JSON status on stdin.")
-    report: ReportFile | None = REPORT
-    reason: str | None = REASON
-    yes: bool = YES
+    report: ReportFile | None = as_field(REPORT)
+    yes: bool = as_field(YES)
 
     def ended(self, terminal: Terminal, summary: Summary) -> None:
         """Runs the command for the end, with the status of the summary in DRAINER_STATUS."""
         if self.on_end is not None:
-            said = summary.as_json()
-            _run(terminal, "--on-end", self.on_end, said, DRAINER_STATUS=str(said["status"]))
+            found = summary.as_json()
+            _run(terminal, "--on-end", self.on_end, found, DRAINER_STATUS=str(found["status"]))
 
 
 @dataclass(eq=False)
@@ -58,11 +56,11 @@ class Lateness:
     command: str | None
     _running: threading.Thread | None = None
 
-    def look(self, status: Status) -> None:
+    def check(self, status: Status) -> None:
         missed = status.progress.deadline is not None and status.progress.deadline.missed
         if missed and self.command is not None and self._running is None:
-            told = (self.terminal, "--on-late", self.command, status_fields(status))
-            self._running = threading.Thread(target=_run, args=told, daemon=True)
+            given = (self.terminal, "--on-late", self.command, status_fields(status))
+            self._running = threading.Thread(target=_run, args=given, daemon=True)
             self._running.start()
 
     def wait(self) -> None:
@@ -72,7 +70,7 @@ class Lateness:
 
 
 def _run(
-    terminal: Terminal, option: str, command: str, told: Mapping[str, Any], **variables: str
+    terminal: Terminal, option: str, command: str, facts: Mapping[str, Any], **variables: str
 ) -> None:
     try:
         # What it prints is for people, as all words are; standard output is for data.
@@ -88,7 +86,7 @@ def _run(
         terminal.warn(f"{option} did not start: {error.strerror or error}")
         return
     try:
-        running.communicate(json_text(told).encode(), MOST_S)
+        running.communicate(json_text(facts).encode(), MOST_S)
     except subprocess.TimeoutExpired:
         with suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)

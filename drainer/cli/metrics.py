@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from threading import Event
 from typing import TYPE_CHECKING
@@ -11,10 +13,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from drainer.cli.answer import LogFormat
-from drainer.cli.groups import option, options
-from drainer.cli.values import parse_address, parse_duration
 from drainer.engine.signals import signals_to
 from drainer.model.listed import round_duration
+from drainer.model.option import option
+from drainer.model.values import ADDRESS, DURATION
 from drainer.secret import secret_of
 from drainer.view.terminal import Terminal
 
@@ -37,24 +39,21 @@ def dashboard() -> None:
     typer.echo(files("drainer.metrics").joinpath("dashboard.json").read_text("utf-8"), nl=False)
 
 
-@options("Monitoring")
-class Watching:
+monitoring = partial(option, panel="Monitoring", resumes=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitoringOptions:
     """How a drain is watched from outside."""
 
-    metrics: tuple[str, int] | None = option(
-        default=None,
-        parse=parse_address,
-        resumes=True,
-        help="Serve metrics and a status page here. Port 0: any free port.",
+    metrics: tuple[str, int] | None = monitoring(
+        "Serve metrics and a status page here. Port 0: any free port.", default=None, kind=ADDRESS
     )
-    metrics_linger_s: float = option(
-        default="0s",
-        parse=parse_duration,
-        resumes=True,
-        help="After the end, serve metrics this long for the last scrape.",
+    metrics_linger_s: float = monitoring(
+        "After the end, serve metrics this long for the last scrape.", default=0.0, kind=DURATION
     )
-    log_format: LogFormat = option(
-        default=LogFormat.TEXT, resumes=True, help="json: one object per line; needs --yes."
+    log_format: LogFormat = monitoring(
+        "json: one object per line; needs --yes.", default=LogFormat.TEXT
     )
 
     @contextmanager

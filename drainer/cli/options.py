@@ -1,67 +1,44 @@
-"""The groups of options that several commands share; every option also by variable."""
+"""The options that several commands share; every option also by variable."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import fields, replace
-from datetime import datetime
-from math import inf
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 from drainer import wings
-from drainer.cli.connecting import Kafka
-from drainer.cli.groups import argument, option, options
-from drainer.cli.values import (
-    parse_byte_rate,
-    parse_concurrency,
-    parse_deadline,
-    parse_duration,
-    parse_pairs,
-    parse_rate,
-    parse_size,
-)
-from drainer.engine.control import clean_reason
+from drainer.cli.connecting import ConnectionOptions
 from drainer.errors import UsageError
 from drainer.loader import load_handler
 from drainer.model.classes import PriorityClasses
-from drainer.model.concurrency import Concurrency
-from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.model.failures import FailureSettings
+from drainer.model.option import Option, option, options_of
 from drainer.model.order import Order
 from drainer.model.rate_cap import CapCurve
 from drainer.model.rules import RuleSettings, SkipRule
 from drainer.model.settings import LocalSettings
+from drainer.model.values import ValueType, each_once, number, parse_byte_rate
 from drainer.operations.start import Request
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.selection import Selection
 from drainer.store.plan_file import PlanPlace, parse_place
 from drainer.view.report.file import ReportFile
 
-NEW_DRAIN = FailureSettings(retries=3)
-
 _HANDLER = "package.module:Name, path/to/file.py:Name, or print, count, produce."
-_WHAT, _TALKING = "Backlog", "Output"
 _DROPS = "it leaves sub-messages out"
-_RULES = "Skip rules (kept in the plan)"
 _LIMITS = "Broker limits"
+
+_backlog = partial(option, panel="Backlog")
+_rule = partial(option, panel="Skip rules (kept in the plan)")
 
 
 def parse_report(path: str) -> ReportFile:
     """Raises Refused at once when there could be no report at the end."""
     wings.insist_on(wings.Extra.REPORT, "--report")
     return ReportFile(Path(path))
-
-
-def parse_limit(text: str) -> Limit:
-    """``100``, ``1%`` or ``none``. Raises UsageError."""
-    try:
-        return Limit.parse(text)
-    except ValueError:
-        raise UsageError(
-            f"{text!r} is not a count or a share", hint="Give one, such as 100, 1% or none."
-        ) from None
 
 
 def load_limits(text: str) -> CapCurve:
@@ -72,129 +49,66 @@ def load_limits(text: str) -> CapCurve:
     return curve
 
 
-@options(_WHAT)
-class Records:
+PLAN = ValueType("PLAN", parse_place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions:
     """Records of a topic."""
 
-    topic: str = option(basic=True, metavar="NAME", help="Topic to drain.")
-    partitions: tuple[int, ...] = option(
-        "--partition",
+    topic: str = _backlog("Topic to drain.", basic=True, metavar="NAME", proposes="topic")
+    partitions: tuple[int, ...] = _backlog(
+        "Partition to drain; repeat for several.",
         default=(),
-        many=int,
-        parse=lambda given: tuple(sorted(set(given))),
-        min=0,
-        help="Partition to drain; repeat for several. Default: all.",
+        unset="all",
+        name="--partition",
+        kind=each_once(number(0)),
     )
 
 
-@options(_WHAT)
-class What(Records):
+@dataclass(frozen=True, kw_only=True)
+class BacklogOptions(RecordOptions):
     """The backlog, and the handler that it goes through."""
 
-    group: str = option(
+    group: str = _backlog(
+        "Consumer group of the backlog; it must have no live members.",
         basic=True,
         metavar="NAME",
-        help="Consumer group of the backlog; it must have no live members.",
+        proposes="group",
     )
-    handler: str = option(basic=True, metavar="REFERENCE", help=_HANDLER)
-    from_: str = option(
-        basic=True,
+    handler: str = _backlog(_HANDLER, basic=True, metavar="REFERENCE", proposes="handler")
+    from_: str = _backlog(
+        "committed, committed-or-earliest, committed-or-end, earliest, OFFSET or @ISO-TIME.",
         default="committed",
+        basic=True,
         metavar="START",
-        help="committed, committed-or-earliest, committed-or-end, earliest, OFFSET or @ISO-TIME.",
     )
-    until: str = option(
-        default="end", metavar="END", help="Where to end (exclusive): end, OFFSET or @ISO-TIME."
+    until: str = _backlog(
+        "Where to end (exclusive): end, OFFSET or @ISO-TIME.", default="end", metavar="END"
     )
-    order: Order = option(
+    order: Order = _backlog(
+        "Ordering guarantee; use sub-key, the others are for benchmarks.",
         default=Order.SUB_KEY,
         risk="every value but sub-key gives up the order of sub-keys",
-        help="Order to keep. All but sub-key are only for comparison.",
     )
 
 
-@options("Drain")
-class How:
-    """How a drain runs in this process; none of it changes what is drained."""
-
-    concurrency: Concurrency = option(
-        "-c",
-        basic=True,
-        default="100",
-        parse=parse_concurrency,
-        resumes=True,
-        help="Most calls in flight. auto raises it while throughput grows.",
-    )
-    buffer_bytes: int = option(
-        default="256MiB",
-        parse=parse_size,
-        resumes=True,
-        help="Memory for messages that are read but not done.",
-    )
-    plan: PlanPlace | None = option(
-        default=None,
-        parse=parse_place,
-        metavar="FILE|URI",
-        help="Offset plan (URI: Spark only). Default: TOPIC.GROUP.plan.json in this folder.",
-    )
-    plan_interval_s: float = option(
-        default="1s",
-        parse=parse_duration,
-        resumes=True,
-        help="Interval between plan writes and commits.",
-    )
-    grace_s: float = option(
-        default="10s",
-        parse=parse_duration,
-        resumes=True,
-        help="Time that the first Ctrl-C waits for calls in flight.",
-    )
-    handler_options: Mapping[str, str] = option(
-        "--set",
-        basic=True,
-        default=(),
-        many=str,
-        parse=parse_pairs,
-        resumes=True,
-        pairs=True,
-        help="Option for the handler; repeatable. The plan does not keep it.",
-    )
-
-    def settings(
-        self, deadline: datetime | None = None, reason: str | None = None
-    ) -> LocalSettings:
-        return LocalSettings(
-            reason=reason,
-            deadline=deadline,
-            concurrency=self.concurrency,
-            buffer_bytes=self.buffer_bytes,
-            plan_interval_s=self.plan_interval_s,
-            grace_s=self.grace_s,
-            options=self.handler_options,
-        )
-
-
-@options("Estimate")
-class HowLong:
-    """What an estimate is made from, and held to."""
+@dataclass(frozen=True, kw_only=True)
+class LatencyOptions:
+    """The latency that an estimate is made from."""
 
     latency: str | None = option(
-        basic=True,
+        "Time the handler takes for one sub-message: 10ms, or p50=8ms,p99=120ms.",
         default=None,
+        panel="Estimate",
+        basic=True,
         metavar="DURATION",
-        help="Time the handler takes for one sub-message: 10ms, or p50=8ms,p99=120ms.",
     )
     latency_from: Path | None = option(
+        "Read the latency from an earlier plan, JSON summary or report.",
         default=None,
+        panel="Estimate",
         metavar="FILE",
-        help="Read the latency from an earlier plan, JSON summary or report.",
-    )
-    deadline: datetime | None = option(
-        basic=True,
-        default=None,
-        parse=parse_deadline,
-        resumes=True,
-        help="Time to be done by. drainer warns when it will be missed.",
     )
 
     @property
@@ -203,135 +117,40 @@ class HowLong:
         return self.latency is not None or self.latency_from is not None
 
 
-@options("Failures (kept in the plan)")
-class Failing:
-    """What was said of failures; the fields are those of FailureSettings.
+@dataclass(frozen=True, kw_only=True)
+class RuleOptions:
+    """Which sub-messages are left out, over the rules that are known."""
 
-    None of them has a default here: a new drain begins from ``NEW_DRAIN``, and one that goes on
-    from what its plan says.
-    """
-
-    retries: int | None = option(
-        basic=True, default=None, metavar="N", min=0, help="Attempts after the first. Default: 3."
-    )
-    retry_delay_s: float | None = option(
-        default=None,
-        parse=parse_duration,
-        help="Delay before the second attempt; doubles each time. Default: 200ms.",
-    )
-    retry_max_delay_s: float | None = option(
-        default=None, parse=parse_duration, help="Longest delay between attempts. Default: 30s."
-    )
-    timeout_s: float | None = option(
-        default=None, parse=parse_duration, help="Time limit of one attempt; 0: none. Default: 30s."
-    )
-    on_failure: OnFailure | None = option(
-        basic=True,
-        default=None,
-        metavar="ACTION",
-        help="halt, dead-letter, park or skip when all retries failed. Default: halt.",
-    )
-    on_split_failure: OnFailure | None = option(
-        default=None,
-        metavar="ACTION",
-        help="The same for a message that split rejects. Default: --on-failure.",
-    )
-    after_dead: AfterDead | None = option(
-        metavar="ACTION",
-        default=None,
-        help="Continue or park a lane after a dead letter. Default: continue.",
-    )
-    dead_letter_topic: str | None = option(
-        default=None,
-        metavar="TOPIC",
-        help="Dead-letter topic; drainer creates it if missing. Default: TOPIC.GROUP.dead.",
-    )
-    max_failures: Limit | None = option(
-        basic=True,
-        default=None,
-        parse=parse_limit,
-        metavar="N|N%|none",
-        help="Halt when more sub-messages are given up (all runs). Default: 50%.",
-    )
-    breaker: bool | None = option(
-        "--breaker/--no-breaker",
-        default=None,
-        show_default=False,
-        help="During a downstream outage, wait and give nothing up. Default: yes.",
-    )
-    max_outage_s: float | None = option(
-        default=None, parse=parse_duration, help="Halt when an outage lasts longer. Default: 1h."
-    )
-    max_doubt_s: float | None = option(
-        default=None,
-        parse=parse_duration,
-        help="How long an unclear failure may count as an outage. Default: 1m.",
-    )
-    rate: float | None = option(
-        default=None,
-        parse=parse_rate,
-        metavar="N/s|none",
-        help="Most sub-messages started per second, retries included. Default: none.",
-    )
-
-    @property
-    def said(self) -> dict[str, Any]:
-        """What was, by field. Raises UsageError when it makes no sense together."""
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
-        said = {name: value for name, value in given.items() if value is not None}
-        if self.dead_letter_topic and self.on_split_failure is not OnFailure.DEAD_LETTER:
-            if self.on_failure not in (None, OnFailure.DEAD_LETTER):
-                raise UsageError(
-                    f"--dead-letter-topic has no effect with --on-failure {self.on_failure.value}",
-                    hint="Remove one of them.",
-                )
-            said["on_failure"] = OnFailure.DEAD_LETTER
-        if self.rate == inf:
-            said["rate"] = None
-        return said
-
-    def over(self, known: FailureSettings = NEW_DRAIN) -> FailureSettings:
-        """What is known, with what was said over it. Raises UsageError."""
-        return replace(known, **self.said)
-
-
-@options(_RULES)
-class Rules:
-    """What was said of sub-messages that are left out; as with failures, over what is known."""
-
-    skip_keys: tuple[str, ...] = option(
-        "--skip-key",
-        risk=_DROPS,
+    skip_keys: tuple[str, ...] = _rule(
+        "Skip all sub-messages of this sub-key; repeatable.",
         default=(),
-        many=str,
+        name="--skip-key",
+        risk=_DROPS,
         metavar="KEY",
-        help="Skip all sub-messages of this sub-key; repeatable.",
     )
-    skips: tuple[str, ...] = option(
-        "--skip",
-        risk=_DROPS,
+    skips: tuple[str, ...] = _rule(
+        "Skip sub-messages that match, such as \"payload.kind == 'mail'\"; repeatable.",
         default=(),
-        many=str,
-        metavar="EXPRESSION",
-        help="Skip sub-messages that match, such as \"payload.kind == 'mail'\"; repeatable.",
-    )
-    rules: Path | None = option(default=None, metavar="FILE", help="TOML file of named rules.")
-    max_per_key: int | None = option(
-        default=None,
+        name="--skip",
         risk=_DROPS,
-        metavar="N",
-        min=1,
-        help="Keep the first N per sub-key. Halts above 100,000 sub-keys.",
+        metavar="EXPRESSION",
+    )
+    rules: Path | None = _rule("TOML file of named rules.", default=None, metavar="FILE")
+    max_per_key: int | None = _rule(
+        "Keep the first N per sub-key. Halts above 100,000 sub-keys.",
+        default=None,
+        kind=number(1),
+        risk=_DROPS,
     )
 
     def over(self, known: RuleSettings | None = None) -> RuleSettings:
-        """What is known, with what was said over it.
+        """What is known, with what was given over it.
 
-        Rules that skip are taken as a whole: any of them said here takes the place of all those
+        Rules that skip are taken as a whole: any of them given here takes the place of all those
         known. Raises UsageError when they can't be understood.
         """
         known = known or RuleSettings()
-        said = RuleSettings() if self.rules is None else _read_rules(self.rules)
+        given = RuleSettings() if self.rules is None else _read_rules(self.rules)
         typed = (
             *map(SkipRule.typed_key, dict.fromkeys(self.skip_keys)),
             *map(SkipRule.typed, dict.fromkeys(self.skips)),
@@ -339,8 +158,8 @@ class Rules:
         try:
             found = replace(
                 known,
-                skip=(*said.skip, *typed) or known.skip,
-                max_per_key=self.max_per_key or said.max_per_key or known.max_per_key,
+                skip=(*given.skip, *typed) or known.skip,
+                max_per_key=self.max_per_key or given.max_per_key or known.max_per_key,
             )
         except ValueError as error:
             raise UsageError(str(error), hint="Fix the rules.") from None
@@ -348,31 +167,29 @@ class Rules:
         return found
 
 
-@options(_WHAT)
-class First:
+@dataclass(frozen=True, kw_only=True)
+class PriorityOptions:
     """What is drained before the rest (kept in the plan)."""
 
     # A variable would be cut at each space, which expressions have.
-    firsts: tuple[str, ...] = option(
-        "--first",
+    firsts: tuple[str, ...] = _backlog(
+        'Drain matching sub-messages first, such as "payload.customer == 42", or none; repeatable.',
+        default=(),
+        name="--first",
         basic=True,
         envvar=None,
-        default=(),
-        many=str,
         metavar="EXPRESSION",
-        help='Drain matches first, such as "payload.customer == 42", or none; repeatable.',
     )
-    onlys: tuple[str, ...] = option(
-        "--only",
-        envvar=None,
+    onlys: tuple[str, ...] = _backlog(
+        "Drain only matching sub-messages; a resume drains the rest. Repeatable.",
         default=(),
-        many=str,
+        name="--only",
+        envvar=None,
         metavar="EXPRESSION",
-        help="Drain only matches; a resume drains the rest. Repeatable.",
     )
 
     def over(self, known: PriorityClasses | None = None) -> PriorityClasses | None:
-        """Those known, with what was said as the next ones; None when nothing was said.
+        """Those known, with what was given as the next ones; None when nothing was given.
 
         Raises UsageError when an expression can't be understood.
         """
@@ -404,103 +221,125 @@ def _read_rules(path: Path) -> RuleSettings:
 
 
 def request_of(
-    what: What,
-    first: First,
-    how: How,
-    kafka: Kafka,
-    failing: Failing,
-    rules: Rules,
+    backlog: BacklogOptions,
+    priority: PriorityOptions,
+    kafka: ConnectionOptions,
+    failures: FailureSettings,
+    rules: RuleOptions,
     limits: CapCurve | None,
+    plan: PlanPlace | None,
 ) -> Request:
     """What ``run`` and ``estimate`` ask for. Raises UsageError, or as loading a handler does."""
     return Request(
-        topic=what.topic,
-        group=what.group,
-        handler=load_handler(what.handler),
-        partitions=what.partitions,
-        from_=what.from_,
-        until=what.until,
-        order=what.order,
-        plan_path=how.plan,
+        topic=backlog.topic,
+        group=backlog.group,
+        handler=load_handler(backlog.handler),
+        partitions=backlog.partitions,
+        from_=backlog.from_,
+        until=backlog.until,
+        order=backlog.order,
+        plan_path=plan,
         client_config=kafka.client_config,
-        failures=failing.over(),
+        failures=failures,
         limits=limits,
         rules=rules.over(),
-        classes=first.over() or PriorityClasses(),
+        classes=priority.over() or PriorityClasses(),
     )
 
 
-REASON: Any = option(
-    default=None,
-    envvar=None,
-    parse=clean_reason,
-    panel=_TALKING,
-    metavar="TEXT",
-    help="Why you do this; the plan's history keeps it.",
-)
-Reason: TypeAlias = Annotated[str | None, REASON]
+Plan: TypeAlias = Annotated[
+    PlanPlace | None,
+    Option(
+        "Offset plan (URI: Spark only).",
+        default=None,
+        unset="TOPIC.GROUP.plan.json in this folder",
+        name="--plan",
+        kind=PLAN,
+        panel="Drain",
+        metavar="FILE|URI",
+    ),
+]
 NoRules: TypeAlias = Annotated[
-    bool, option(default=False, envvar=None, panel=_RULES, help="Drop the plan's rules.")
+    bool,
+    Option(
+        "Drop the plan's rules.",
+        default=False,
+        envvar=None,
+        panel="Skip rules (kept in the plan)",
+    ),
 ]
 Limits: TypeAlias = Annotated[
     CapCurve | None,
-    option(
-        "--broker-limits",
+    Option(
+        "Stay within limits that `drainer limits` measured, or within 50MB/s, say.",
         default=None,
-        parse=load_limits,
+        name="--broker-limits",
+        kind=ValueType("FILE|SIZE/s", load_limits),
         panel=_LIMITS,
-        metavar="FILE|SIZE/s",
-        help="Stay within limits that `drainer limits` measured, or within 50MB/s, say.",
     ),
 ]
 OtherLimits: TypeAlias = Annotated[
     str | None,
-    option(
-        "--broker-limits",
+    Option(
+        "Replace the plan's limits; none: remove them.",
         default=None,
+        name="--broker-limits",
         panel=_LIMITS,
         metavar="FILE|SIZE/s|none",
-        help="Replace the plan's limits; none: remove them.",
     ),
 ]
 DryRun: TypeAlias = Annotated[
     bool,
-    option(basic=True, default=False, help="Run every check and print the preview, then stop."),
+    Option("Run every check and print the preview, then stop.", default=False, basic=True),
 ]
 AcceptGap: TypeAlias = Annotated[
     bool,
-    option(
+    Option(
+        "Continue after deleted records; drainer reports them as lost.",
         default=False,
         envvar=None,
-        panel=_WHAT,
-        help="Continue after deleted records; drainer reports them as lost.",
+        panel="Backlog",
     ),
 ]
 SameSplit: TypeAlias = Annotated[
     bool,
-    option(
+    Option(
+        "Confirm that the changed handler splits as before.",
         default=False,
         envvar=None,
-        panel=_WHAT,
-        help="Confirm that the changed handler splits as before.",
+        panel="Backlog",
     ),
 ]
-YES: Any = option("-y", basic=True, default=False, envvar=None, panel=_TALKING, help="Don't ask.")
+REASON = options_of(LocalSettings)["reason"]
+Reason: TypeAlias = Annotated[str | None, REASON]
+YES = Option(
+    "Don't ask.", default=False, name="--yes", short="-y", basic=True, envvar=None, panel="Output"
+)
 Yes: TypeAlias = Annotated[bool, YES]
-REPORT: Any = option(
-    basic=True,
+REPORT = Option(
+    "Write an HTML report with charts to this file.",
     default=None,
-    parse=parse_report,
+    name="--report",
+    kind=ValueType("FILE.html", parse_report),
+    basic=True,
     resumes=True,
-    panel=_TALKING,
-    metavar="FILE.html",
-    help="Write an HTML report with charts to this file.",
+    panel="Output",
 )
 Report: TypeAlias = Annotated[ReportFile | None, REPORT]
-HandlerArgument: TypeAlias = Annotated[str, argument("HANDLER", help=_HANDLER)]
+HandlerArgument: TypeAlias = Annotated[
+    str, Option(_HANDLER, name="HANDLER", is_argument=True, proposes="handler")
+]
 HandlerOption: TypeAlias = Annotated[
-    str, option(basic=True, panel=_WHAT, metavar="REFERENCE", help=_HANDLER)
+    str,
+    Option(_HANDLER, basic=True, panel="Backlog", metavar="REFERENCE", proposes="handler"),
 ]
 PlanArgument: TypeAlias = Annotated[
-    PlanPlace, argument("PLAN", parse=parse_place, help="Offset plan of a drain: file or URI.")
+    PlanPlace,
+    Option(
+        "Offset plan of a drain: file or URI.",
+        name="PLAN",
+        kind=PLAN,
+        is_argument=True,
+        proposes="plan",
+    ),
 ]

@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from drainer.cli.answer import insist_on_yes
-from drainer.cli.connecting import Kafka, confirm_plan, connect
-from drainer.cli.engines import Engines
-from drainer.cli.groups import changing, command, only, option
+from drainer.cli.command import changing, command, only
+from drainer.cli.connecting import ConnectionOptions, confirm_plan, connect
+from drainer.cli.engines import EngineOptions
 from drainer.cli.options import PlanArgument, Reason, Yes
 from drainer.errors import EXIT_DONE, EXIT_FOUND, PlanRefused
 from drainer.escape import command as in_shell
 from drainer.loader import load_handler
+from drainer.model.option import Option
 from drainer.operations import plan as operation
 from drainer.operations.examine import Check, changes, examine, group_offsets
 from drainer.operations.plan import take_plan, undo_moves
@@ -23,7 +24,7 @@ from drainer.view.page import Line
 from drainer.view.plan import history_page, plan_page, show_before_connecting, show_checks
 from drainer.view.terminal import Terminal
 
-Reported = Annotated[Engines, only("state")]
+Reported = Annotated[EngineOptions, only("state")]
 
 app = typer.Typer(no_args_is_help=True, help="Show, check, take over or undo an offset plan.")
 
@@ -53,20 +54,22 @@ def take(
     plan: PlanArgument,
     to: Annotated[
         Path | None,
-        option(
+        Option(
+            "Write your plan to this file, and keep the other.",
             default=None,
             envvar=None,
             metavar="FILE",
-            help="Write your plan to this file, and keep the other.",
         ),
     ],
     handler: Annotated[
         str | None,
-        option(
+        Option(
+            "The same handler at another path.",
             default=None,
+            unset="the plan's",
             envvar=None,
             metavar="REFERENCE",
-            help="The same handler at another path. Default: the plan's.",
+            proposes="handler",
         ),
     ],
     reason: Reason,
@@ -118,7 +121,7 @@ def history(plan: PlanArgument, terminal: Terminal) -> None:
 @app.command()
 @command
 def verify(
-    plan: PlanArgument, kafka: Kafka, reported: Reported, yes: Yes, terminal: Terminal
+    plan: PlanArgument, kafka: ConnectionOptions, reported: Reported, yes: Yes, terminal: Terminal
 ) -> int:
     """Check a plan against itself and the cluster.
 
@@ -161,7 +164,7 @@ def verify(
 @changing
 def undo(
     plan: PlanArgument,
-    kafka: Kafka,
+    kafka: ConnectionOptions,
     reported: Reported,
     reason: Reason,
     yes: Yes,

@@ -11,7 +11,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from drainer.cli.help import options_of
+from drainer.cli.parameter import declared_by
 from drainer.errors import Refused, UsageError
 from drainer.ownership import NotOwn, read_own
 
@@ -70,7 +70,7 @@ class Profile:
         Raises UsageError for a key that no command takes from a profile, and for a table without a
         command.
         """
-        keys = {each.key: name for name, each in options_of(command_of(root, words)).items()}
+        keys = {each.key: name for name, each in declared_by(command_of(root, words)).items()}
         found, table = {}, self.values
         for depth, word in enumerate((*words, "")):
             for key, value in table.items():
@@ -96,7 +96,7 @@ class Profile:
             if key not in commands:
                 raise _unknown(f"{where}: there is no command for the table {key}", key, commands)
             return
-        declared = [each for one in _all_of(command) for each in options_of(one).values()]
+        declared = [each for one in _all_of(command) for each in declared_by(one).values()]
         known = {each.key for each in declared if each.key is not None}
         if key in known:
             return

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from drainer.cli.connecting import Kafka, connect
+from drainer.cli.command import ChangesTo, changing
+from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.draining import preview_and_drain, settle_cap
-from drainer.cli.engines import Engines
-from drainer.cli.groups import changing, defaults, only, without
-from drainer.cli.hooks import Oversight
+from drainer.cli.engines import EngineOptions
+from drainer.cli.hooks import OversightOptions
 from drainer.cli.options import (
     AcceptGap,
     DryRun,
-    Failing,
-    First,
-    How,
-    HowLong,
     NoRules,
     OtherLimits,
     PlanArgument,
-    Rules,
+    PriorityOptions,
+    RuleOptions,
     SameSplit,
     load_limits,
 )
+from drainer.model.failures import FailureSettings
 from drainer.model.rules import RuleSettings
+from drainer.model.settings import LocalSettings
 from drainer.operations.resume import prepare_resume
 from drainer.store.plan_file import plan_at
 from drainer.view.terminal import Terminal
@@ -36,19 +36,18 @@ from drainer.view.terminal import Terminal
 def resume(
     context: typer.Context,
     plan: PlanArgument,
-    first: First,
-    kafka: Kafka,
+    priority: PriorityOptions,
+    kafka: ConnectionOptions,
     accept_gap: AcceptGap,
     same_split: SameSplit,
     dry_run: DryRun,
-    how: Annotated[How, without("plan")],
-    failing: Annotated[Failing, defaults("the plan's")],
-    rules: Rules,
+    running: LocalSettings,
+    failures: Annotated[Mapping[str, Any], ChangesTo(FailureSettings)],
+    rules: RuleOptions,
     no_rules: NoRules,
-    how_long: Annotated[HowLong, only("deadline")],
-    engines: Engines,
+    engines: EngineOptions,
     limits: OtherLimits,
-    oversight: Oversight,
+    oversight: OversightOptions,
     terminal: Terminal,
 ) -> int:
     """Resume a drain that was interrupted, halted or killed.
@@ -65,13 +64,12 @@ def resume(
     - `drainer resume orders.indexer.plan.json --engine spark -c 2000`
     """
     with oversight.serving(terminal) as metrics:
-        running = how.settings(how_long.deadline, oversight.reason)
         # Any engine may have to be told where tasks reported.
         meant = engines if engines.may_be_spark else replace(engines, state=None)
         spark = meant.spark(plan)
         file = plan_at(plan, engines.state)
         known = file.load(alone=True).plan
-        failures = failing.over(known.failures)
+        changed = known.failures.changed(failures)
         ruled = rules.over(RuleSettings() if no_rules else known.rules)
         curve = known.limits
         if limits is not None:
@@ -83,14 +81,14 @@ def resume(
             known = replace(known, client_config=str(kafka.client_config.absolute()))
         with connect(settings) as cluster:
             prepared = prepare_resume(
-                *(cluster, file, loaded, running, failures, known),
+                *(cluster, file, loaded, running, changed, known),
                 rules=ruled,
-                classes=first.over(known.classes),
+                classes=priority.over(known.classes),
                 accept_gap=accept_gap,
                 same_split=same_split,
             )
             prepared = settle_cap(cluster, prepared, curve)
-            prepared = engines.settle(prepared, spark)
+            prepared = engines.resolve(prepared, spark)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics, oversight),
                 dry_run=dry_run,

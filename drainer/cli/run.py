@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from drainer import wings
-from drainer.cli.connecting import Kafka, connect
+from drainer.cli.command import changing
+from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.draining import preview_and_drain, settle_cap, tell_dry_run
-from drainer.cli.engines import Engines
-from drainer.cli.groups import changing
-from drainer.cli.hooks import Oversight
+from drainer.cli.engines import EngineOptions
+from drainer.cli.hooks import OversightOptions
 from drainer.cli.options import (
+    BacklogOptions,
     DryRun,
-    Failing,
-    First,
-    How,
-    HowLong,
+    LatencyOptions,
     Limits,
-    Rules,
-    What,
+    Plan,
+    PriorityOptions,
+    RuleOptions,
     request_of,
 )
 from drainer.engine.preview import EngineName
 from drainer.errors import EXIT_DONE, UsageError
+from drainer.model.failures import NEW_DRAIN, FailureSettings
+from drainer.model.settings import LocalSettings
 from drainer.operations.start import prepare
 from drainer.view.terminal import Terminal
 
@@ -30,17 +33,18 @@ from drainer.view.terminal import Terminal
 @changing
 def run(
     context: typer.Context,
-    what: What,
-    first: First,
-    kafka: Kafka,
+    backlog: BacklogOptions,
+    priority: PriorityOptions,
+    kafka: ConnectionOptions,
     dry_run: DryRun,
-    how: How,
-    failing: Failing,
-    rules: Rules,
-    how_long: HowLong,
-    engines: Engines,
+    plan: Plan,
+    running: LocalSettings,
+    failures: Annotated[FailureSettings, NEW_DRAIN],
+    rules: RuleOptions,
+    latency: LatencyOptions,
+    engines: EngineOptions,
     limits: Limits,
-    oversight: Oversight,
+    oversight: OversightOptions,
     terminal: Terminal,
 ) -> int:
     """Drain a group's backlog of a topic through a handler.
@@ -58,22 +62,21 @@ def run(
     - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes -o json`
     """  # noqa: E501 - an example has to be on one line to be copied
     with oversight.serving(terminal) as metrics:
-        running = how.settings(how_long.deadline, oversight.reason)
-        spark = engines.spark(how.plan)
-        chooses = spark is not None and engines.engine is EngineName.AUTO and how_long.is_given
-        if how_long.is_given and not (dry_run or chooses):
+        spark = engines.spark(plan)
+        chooses = spark is not None and engines.engine is EngineName.AUTO and latency.is_given
+        if latency.is_given and not (dry_run or chooses):
             raise UsageError(
                 "--latency and --latency-from only apply to an estimate",
                 hint="Add --dry-run, or --master to let --engine auto choose.",
             )
         question = None
         if dry_run or chooses:
-            question = wings.load(wings.Hook.ASK_ESTIMATE)(how_long, running, engines)
+            question = wings.load(wings.Hook.ASK_ESTIMATE)(latency, running, engines)
         settings = kafka.settings()
-        request = request_of(what, first, how, kafka, failing, rules, limits)
+        request = request_of(backlog, priority, kafka, failures, rules, limits, plan)
         with connect(settings) as cluster:
             prepared = settle_cap(cluster, prepare(cluster, request, running), limits)
-            prepared = engines.settle(prepared, spark)
+            prepared = engines.resolve(prepared, spark)
             if dry_run:
                 estimate = wings.load(wings.Hook.ESTIMATE_DRY_RUN)
                 action, found = estimate(

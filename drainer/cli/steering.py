@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import fields
 from difflib import get_close_matches
 from math import inf
 from pathlib import Path
 from pwd import getpwnam
 from time import monotonic, sleep
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
-import msgspec
-
-from drainer.cli.connecting import Kafka
-from drainer.cli.groups import Option, argument, changing, command, option
-from drainer.cli.options import Failing, First, How, HowLong, Reason, Rules, What
-from drainer.cli.values import parse_duration, parse_pairs
+from drainer.cli.command import changing, command
+from drainer.cli.connecting import ConnectionOptions
+from drainer.cli.options import (
+    PLAN,
+    BacklogOptions,
+    PriorityOptions,
+    Reason,
+    RuleOptions,
+)
 from drainer.control import client
 from drainer.control.wire import DrainReport
 from drainer.engine.control import Change, Pause, Request, Stop, Unpause
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.model.codec import builtins
+from drainer.model.failures import FailureSettings
 from drainer.model.listed import listed
+from drainer.model.option import Option, options_of
+from drainer.model.settings import LocalSettings
+from drainer.model.values import DURATION, ValueType, parse_pairs
 from drainer.store.plan_file import PlanPlace, parse_place
 from drainer.view.live import RunningLine, progress_view
 from drainer.view.page import Field, Line, Page
@@ -33,27 +39,31 @@ from drainer.view.terminal import Terminal
 EVERY_S = 1.0  # between two looks at all drains
 SPOKEN_S = 5.0  # and between two lines on each, where nothing can be redrawn
 
-# What can be changed: the options of a resume, by their names, with the fields and types they have.
-_NOT_WHILE_IT_RUNS = frozenset(
-    {"plan", "buffer_bytes", "handler_options", "latency", "latency_from"}
-)
-SETTABLE: Mapping[str, tuple[str, Option, Any]] = {
-    declared.word.removeprefix("--"): (name, declared, get_type_hints(group)[name])
-    for group in (How, HowLong, Failing)
-    for name, declared in group.__options__.items()  # type: ignore[union-attr]
-    if name not in _NOT_WHILE_IT_RUNS
+_SETTINGS = (LocalSettings, FailureSettings)
+# What can be changed: by the names of options, each with its field.
+SETTABLE: Mapping[str, tuple[str, Option]] = {
+    each.word.removeprefix("--"): (name, each)
+    for settings in _SETTINGS
+    for name, each in options_of(settings).items()
+    if each.live
 }
 _KNOWN = {
-    declared.word.removeprefix("--")
-    for group in (How, HowLong, Failing, What, Rules, First, Kafka)
-    for declared in group.__options__.values()  # type: ignore[union-attr]
-}
-_SWITCH = {"on": "true", "yes": "true", "off": "false", "no": "false"}
+    each.word.removeprefix("--")
+    for options in (*_SETTINGS, BacklogOptions, RuleOptions, PriorityOptions, ConnectionOptions)
+    for each in options_of(options).values()
+} | {"plan"}
+_SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 _NAMES = listed(sorted(SETTABLE), most=len(SETTABLE))
 
 RunningPlan = Annotated[
     PlanPlace,
-    argument("PLAN", parse=parse_place, help="Plan of a drain that runs on this machine."),
+    Option(
+        "Plan of a drain that runs on this machine.",
+        name="PLAN",
+        kind=PLAN,
+        is_argument=True,
+        proposes="plan",
+    ),
 ]
 
 
@@ -69,13 +79,12 @@ def parse_user(text: str) -> int:
 
 User = Annotated[
     int | None,
-    option(
-        "--user",
+    Option(
+        "For root: the drain's user.",
         default=None,
-        parse=parse_user,
+        unset="the plan file's owner",
+        kind=ValueType("NAME", parse_user),
         envvar=None,
-        metavar="NAME",
-        help="For root: the drain's user. Default: the plan file's owner.",
     ),
 ]
 
@@ -95,16 +104,16 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
     for name, text in pairs.items():
         if (known := SETTABLE.get(name.replace("_", "-"))) is None:
             raise _not_settable(name)
-        field, declared, kind = known
+        field, declared = known
         try:
-            values[field] = _value(name, declared, kind, text)
+            values[field] = _value(name, declared, text)
         except UsageError as error:
             raise UsageError(f"{name}: {error}", hint=error.hint) from None
     if not values:
         raise UsageError("no option is set", hint=f"Set one, such as concurrency=50: {_NAMES}.")
-    of_failures = [each.name for each in fields(Failing) if each.name in values]
-    failing = Failing(**{name: values.pop(name) for name in of_failures})
-    return builtins(values | failing.said)
+    of_failures = values.keys() & options_of(FailureSettings)
+    FailureSettings().changed({name: values[name] for name in of_failures})
+    return builtins(values)
 
 
 def _not_settable(name: str) -> UsageError:
@@ -117,24 +126,19 @@ def _not_settable(name: str) -> UsageError:
     return UsageError(said, hint=hint)
 
 
-def _value(name: str, declared: Option, kind: Any, text: str) -> Any:
-    if name == "deadline" and text.strip().lower() == "none":
+def _value(name: str, option: Option, text: str) -> Any:
+    word = text.strip().lower()
+    if name == "deadline" and word == "none":
         return None
-    if declared.parse is not None:
-        return declared.parse(text)
-    if kind == str | None and text.strip().lower() in ("", "none", "null"):
+    if name == "dead-letter-topic" and word in ("", "none", "null"):
         raise UsageError(
             f"{text!r} is not a topic name", hint="To write no dead letters, set on-failure."
         )
-    if kind == bool | None:
-        text = _SWITCH.get(text.strip().lower(), text)
-    try:
-        return msgspec.convert(text, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise UsageError(
-            f"{text!r} is not valid: {error}",
-            hint=f"See {declared.word} in `drainer resume --help-all`.",
-        ) from None
+    if option.is_flag:
+        if (value := _SWITCH.get(word)) is None:
+            raise UsageError(f"{text!r} is not on or off", hint="Give on or off.")
+        return value
+    return option.parse(text)
 
 
 @command
@@ -158,16 +162,19 @@ def ps(terminal: Terminal) -> None:
 def watch(
     plan: Annotated[
         PlanPlace | None,
-        argument(
-            "[PLAN]",
-            parse=parse_place,
+        Option(
+            "Plan of a drain on this machine.",
             default=None,
-            help="Plan of a drain on this machine. Default: the only one.",
+            unset="the only one",
+            name="[PLAN]",
+            kind=PLAN,
+            is_argument=True,
+            proposes="plan",
         ),
     ],
     all_: Annotated[
         bool,
-        option("--all", default=False, envvar=None, help="Show all drains, one line per drain."),
+        Option("Show all drains, one line per drain.", default=False, envvar=None),
     ],
     user: User,
     terminal: Terminal,
@@ -194,11 +201,11 @@ def set_(
     plan: RunningPlan,
     settings: Annotated[
         dict[str, Any],
-        argument(
-            "NAME=VALUE...",
-            parse=parse_settings,
-            many=str,
-            help="Options of `drainer resume`, such as concurrency=50.",
+        Option(
+            "Options of `drainer resume`, such as concurrency=50.",
+            name="NAME=VALUE...",
+            kind=ValueType("NAME=VALUE", parse_settings, repeats=True),
+            is_argument=True,
         ),
     ],
     user: User,
@@ -223,13 +230,7 @@ def pause(
     plan: RunningPlan,
     for_: Annotated[
         float | None,
-        option(
-            "--for",
-            default=None,
-            parse=parse_duration,
-            envvar=None,
-            help="Unpause after this time.",
-        ),
+        Option("Unpause after this time.", default=None, kind=DURATION, envvar=None),
     ],
     user: User,
     reason: Reason,
@@ -259,9 +260,7 @@ def unpause(plan: RunningPlan, user: User, reason: Reason, terminal: Terminal) -
 @changing
 def stop(
     plan: RunningPlan,
-    now: Annotated[
-        bool, option("--now", default=False, envvar=None, help="Don't wait for calls in flight.")
-    ],
+    now: Annotated[bool, Option("Don't wait for calls in flight.", default=False, envvar=None)],
     user: User,
     reason: Reason,
     terminal: Terminal,

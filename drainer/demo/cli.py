@@ -7,25 +7,37 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 from drainer import sandbox
-from drainer.cli.connecting import Kafka, connect
-from drainer.cli.groups import command, only, option, without
+from drainer.cli.command import command, only, without
+from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.demo.emergency import CONCURRENCY, MESSAGES, UPDATE_S
 from drainer.demo.story import Demo, Size, perform
 from drainer.kafka.settings import ClientSettings
+from drainer.model.option import Option
+from drainer.model.values import number
 from drainer.view.terminal import Terminal
 
 
 @command
 def demo(
-    kafka: Annotated[Kafka, only("bootstrap_server")],
+    kafka: Annotated[ConnectionOptions, only("bootstrap_server")],
     messages: Annotated[
         int,
-        option(
-            default=MESSAGES, envvar="DRAINER_DEMO_MESSAGES", min=1, help="Messages in the backlog."
+        Option(
+            "Messages in the backlog.",
+            default=MESSAGES,
+            kind=number(1),
+            envvar="DRAINER_DEMO_MESSAGES",
         ),
     ],
     concurrency: Annotated[
-        int, option("-c", default=CONCURRENCY, envvar=None, min=1, help="Most updates in flight.")
+        int,
+        Option(
+            "Maximum updates in flight.",
+            default=CONCURRENCY,
+            kind=number(1),
+            short="-c",
+            envvar=None,
+        ),
     ],
     terminal: Annotated[Terminal, without("output")],
 ) -> None:

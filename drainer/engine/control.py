@@ -16,23 +16,21 @@ from threading import Lock
 from typing import Any, ClassVar
 
 from drainer.errors import Refused, Signalled, UsageError
-from drainer.escape import printable
 from drainer.model.codec import JsonRecord, builtins
 from drainer.model.concurrency import Concurrency
 from drainer.model.event import Event
 from drainer.model.failures import FailureSettings, OnFailure
-from drainer.model.naming import option_name
+from drainer.model.option import option_name, options_of
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Paused
+from drainer.model.values import clean_reason
 
-RESUMABLE = ("concurrency", "deadline", "plan_interval_s", "grace_s")
 EVENTS_SHOWN = 5
-REASON_MOST = 500  # characters
 PAUSE_MOST_S = 31 * 86_400.0
 CALLS_MOST = 100_000  # a drain that begins may take more, and has time for it
-FIXED = frozenset(
-    {"buffer_bytes", "journal_interval_s", "options", "reason"}
-)  # of a run, once it has begun
+# The settings that can change once a run has begun.
+_OF_RUN = {name for name, each in options_of(LocalSettings).items() if each.live}
+_OF_FAILURES = {name for name, each in options_of(FailureSettings).items() if each.live}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +45,14 @@ class Settings:
 
         Raises UsageError when one of them is unknown or makes no sense.
         """
-        of_run = {each.name for each in fields(LocalSettings)} - FIXED
-        of_failures = {each.name for each in fields(FailureSettings)}
-        for name in values.keys() - of_run - of_failures:
+        for name in values.keys() - _OF_RUN - _OF_FAILURES:
             raise UsageError(f"{name} can't change while a drain runs", hint=_HINT)
-        failures = {name: value for name, value in values.items() if name in of_failures}
+        failures = {name: value for name, value in values.items() if name in _OF_FAILURES}
         dead = OnFailure.DEAD_LETTER
         of_split = values.get("on_split_failure", self.failures.on_split_failure)
         if values.get("dead_letter_topic") is not None and of_split not in (dead, dead.value):
             failures.setdefault("on_failure", OnFailure.DEAD_LETTER.value)
-        run = {name: value for name, value in values.items() if name in of_run}
+        run = {name: value for name, value in values.items() if name in _OF_RUN}
         before = builtins(replace(self.running, options=None))
         try:
             running = LocalSettings.from_json(before | run)
@@ -212,7 +208,7 @@ class Control:
         None is a deadline that was dropped."""
         return {
             name: typed(name, value)
-            for name in RESUMABLE
+            for name in sorted(_OF_RUN)
             if (value := getattr(self.running, name)) != getattr(self.began, name)
         }
 
@@ -223,12 +219,6 @@ def between_passes() -> Refused:
 
 def over() -> Refused:
     return Refused("this drain is stopping", hint="Resume it with other options.")
-
-
-def clean_reason(text: str | None) -> str | None:
-    """A reason as it is kept: one line of what can be seen, not too long."""
-    text = printable((text or "").strip())
-    return text[:REASON_MOST] or None
 
 
 def typed(field: str, value: Any) -> str | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated
@@ -10,11 +12,10 @@ from typing import Annotated
 import typer
 
 from drainer.cli.answer import insist_on_yes
-from drainer.cli.connecting import Kafka, connect
-from drainer.cli.engines import Engines
-from drainer.cli.groups import argument, changing, command, only, option, options
+from drainer.cli.command import changing, command, only
+from drainer.cli.connecting import ConnectionOptions, connect
+from drainer.cli.engines import EngineOptions
 from drainer.cli.options import Report, Yes
-from drainer.cli.values import parse_byte_rate, parse_duration, parse_size
 from drainer.errors import UsageError
 from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import (
@@ -28,6 +29,16 @@ from drainer.limits.page import limits_page
 from drainer.limits.search.boundary import MB_PER_S_A_BROKER, TRIALS_MOST, LimitSettings, as_json
 from drainer.limits.search.overload import WINDOW_S_LEAST
 from drainer.limits.view import SearchView, show_leftovers, show_limits_action
+from drainer.model.option import Option, option
+from drainer.model.values import (
+    DURATION,
+    SIZE,
+    ValueType,
+    number,
+    parse_byte_rate,
+    parse_duration,
+    parse_size,
+)
 from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
 from drainer.view.report.file import write_page
 from drainer.view.terminal import Terminal
@@ -101,124 +112,128 @@ def read_login(path: str) -> tuple[str, str]:
     return user, password
 
 
-@options("Traffic")
-class Sent:
+_traffic = partial(option, panel="Traffic")
+_search = partial(option, panel="Search")
+_clients = partial(option, panel="Clients and result")
+_SIZES = ValueType(
+    "SIZES",
+    parse_values(parse_size, MESSAGE_BYTES, "a message size up to 64MiB"),
+    lambda values: ",".join(map(SIZE.show, values)),
+)
+
+
+def _counts(fit: range, what: str) -> ValueType:
+    parse = parse_values(parse_count, fit, what)
+    return ValueType("N,...", parse, lambda values: ",".join(map(str, values)))
+
+
+def _share(parse: Callable[[str], float]) -> ValueType:
+    return ValueType("SHARE", parse, lambda share: f"{share * 100:g}%")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficOptions:
     """What is sent; each a field of ``LimitSettings``, or values of one that is swept."""
 
-    message_bytes: tuple[int, ...] = option(
-        "--bytes",
+    message_bytes: tuple[int, ...] = _traffic(
+        "Message sizes. Each gets its own boundary.",
+        default=(100, 1024, 10 * 1024, 100 * 1024),
+        name="--bytes",
+        kind=_SIZES,
         basic=True,
-        default="100,1KiB,10KiB,100KiB",
-        parse=parse_values(parse_size, MESSAGE_BYTES, "a message size up to 64MiB"),
-        metavar="SIZES",
-        help="Message sizes. Each gets its own boundary.",
     )
-    consumer_groups: tuple[int, ...] = option(
-        default="5",
-        parse=parse_values(parse_count, range(1_001), "a number from 0 to 1,000"),
-        metavar="N,...",
-        help="Consumer groups that read all messages. Each number is measured.",
+    consumer_groups: tuple[int, ...] = _traffic(
+        "Consumer groups that read all messages. Each number is measured.",
+        default=(5,),
+        kind=_counts(range(1_001), "a number from 0 to 1,000"),
     )
-    topics: int = option(default=1, min=1, max=TOPICS_MOST, help="Number of test topics.")
-    partitions: tuple[int, ...] = option(
-        default="10",
-        parse=parse_values(parse_count, range(1, 1_001), "a number from 1 to 1,000"),
-        metavar="N,...",
-        help="Partitions of each test topic, per broker. Each number is measured.",
+    topics: int = _traffic("Number of test topics.", default=1, kind=number(1, TOPICS_MOST))
+    partitions: tuple[int, ...] = _traffic(
+        "Partitions of each test topic, per broker. Each number is measured.",
+        default=(10,),
+        kind=_counts(range(1, 1_001), "a number from 1 to 1,000"),
     )
-    payload: str = option(
+    payload: str = _traffic(
+        "What messages contain: random or equal bytes, or pieces of a file.",
         default="random",
         metavar="random|constant|FILE",
-        help="What messages contain: random or equal bytes, or pieces of a file.",
     )
-    old_topic: str = option(
+    old_topic: str = _traffic(
+        "During trials, read this topic's old messages from disk.",
         default="",
         metavar="TOPIC",
-        help="During trials, read this topic's old messages from disk.",
+        proposes="topic",
     )
-    old_groups: int = option(
-        default=1,
-        min=1,
-        help="Groups that read old messages, each at the send rate.",
+    old_groups: int = _traffic(
+        "Groups that read old messages, each at the send rate.", default=1, kind=number(1)
     )
-    max_mb_per_s: float | None = option(
-        "--max-rate",
-        basic=True,
+    max_mb_per_s: float | None = _traffic(
+        "Maximum that all producers send.",
         default=None,
-        parse=lambda text: parse_byte_rate(text) / 1e6,
-        metavar="SIZE/s",
-        help=f"Most that all producers send. Default: {MB_PER_S_A_BROKER:g}MB/s per broker.",
+        unset=f"{MB_PER_S_A_BROKER:g}MB/s per broker",
+        name="--max-rate",
+        kind=ValueType("SIZE/s", lambda text: parse_byte_rate(text) / 1e6),
+        basic=True,
     )
-    max_producers: int = option(
+    max_producers: int = _traffic(
+        "Producers at the highest rate. Low rates use 20, each slower.",
         default=256,
-        min=1,
-        help="Producers at the highest rate. Low rates use 20, each slower.",
+        kind=number(1),
     )
 
 
-@options("Search")
-class Searching:
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
     """How the boundary is searched for; each a field of ``LimitSettings``."""
 
-    precision: float = option(
-        default="5%",
-        parse=parse_precision,
-        metavar="SHARE",
-        help="How far the boundary may lie from the reported one.",
+    precision: float = _search(
+        "How far the boundary may lie from the reported one.",
+        default=0.05,
+        kind=_share(parse_precision),
     )
-    trials: int = option(default=TRIALS_MOST, min=2, help="Most trials per boundary.")
-    warm_up_s: float = option(
-        default="10s",
-        parse=parse_duration,
-        help="Time per trial before measuring starts.",
+    trials: int = _search("Maximum trials per boundary.", default=TRIALS_MOST, kind=number(2))
+    warm_up_s: float = _search(
+        "Time per trial before measuring starts.", default=10.0, kind=DURATION
     )
-    window_s: float = option(
-        default="30s",
-        parse=parse_window,
-        metavar="DURATION",
-        help="Time per trial to measure. Short trials miss full disks and caches.",
+    window_s: float = _search(
+        "Time per trial to measure. Short trials miss full disks and caches.",
+        default=30.0,
+        kind=ValueType("DURATION", parse_window, DURATION.show),
     )
-    safe_share: float = option(
-        default="0.8",
-        parse=parse_share,
-        metavar="SHARE",
-        help="Share of the boundary that a drain may use.",
+    safe_share: float = _search(
+        "Share of the boundary that a drain may use.", default=0.8, kind=_share(parse_share)
     )
 
 
-@options("Clients and result")
-class Hosts(Engines):
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions(EngineOptions):
     """Where the clients run, on which cluster, and where the result goes."""
 
     tasks: int | None = option(
-        default=None,
-        metavar="N",
-        help="Spark tasks that host the clients. Default: one per core.",
+        "Spark tasks that host the clients.", default=None, unset="one per core", panel="Spark"
     )
-    jmx: tuple[str, ...] = option(
+    jmx: tuple[str, ...] = _clients(
+        "JMX address of a broker, to measure its load; repeat per broker.",
         default=(),
-        many=str,
         metavar="HOST:PORT",
-        help="JMX address of a broker, to measure its load; repeat per broker.",
     )
-    jmx_login: tuple[str, str] | None = option(
+    jmx_login: tuple[str, str] | None = _clients(
+        "File with one line for JMX: `user password`.",
         default=None,
-        parse=read_login,
-        metavar="FILE",
-        help="File with one line for JMX: `user password`.",
+        kind=ValueType("FILE", read_login),
     )
-    shared_cluster: bool = option(
-        basic=True,
+    shared_cluster: bool = _clients(
+        "Allow other traffic. On overload, a trial ends within a second.",
         default=False,
-        risk="other users of the cluster may suffer",
-        help="Allow other traffic. On overload, a trial ends within a second.",
-    )
-    out: Path = option(
         basic=True,
+        risk="other users of the cluster may suffer",
+    )
+    out: Path = _clients(
+        "Result, for `--broker-limits`. If it exists, its search resumes.",
         default=Path("limits.json"),
+        basic=True,
         envvar="DRAINER_LIMITS_OUT",
         metavar="FILE.json",
-        help="Result, for `--broker-limits`. If it exists, its search resumes.",
     )
 
     def place(self) -> SparkLook:
@@ -230,11 +245,12 @@ class Hosts(Engines):
 @app.callback()
 @changing
 def limits(
-    kafka: Kafka,
-    sent: Sent,
-    searching: Searching,
+    kafka: ConnectionOptions,
+    sent: TrafficOptions,
+    searching: SearchOptions,
     hosts: Annotated[
-        Hosts, only("master", "spark_conf", "tasks", "jmx", "jmx_login", "shared_cluster", "out")
+        ClientOptions,
+        only("master", "spark_conf", "tasks", "jmx", "jmx_login", "shared_cluster", "out"),
     ],
     report: Report,
     yes: Yes,
@@ -297,7 +313,10 @@ def limits(
 @app.command("compare")
 @command
 def compare(
-    files: Annotated[list[Path], argument("FILE...", help="Result files of `drainer limits`.")],
+    files: Annotated[
+        list[Path],
+        Option("Result files of `drainer limits`.", name="FILE...", is_argument=True),
+    ],
     report: Report,
     terminal: Terminal,
 ) -> None:
@@ -315,7 +334,7 @@ def compare(
 
 @app.command("cleanup")
 @changing
-def cleanup(kafka: Kafka, yes: Yes, terminal: Terminal) -> None:
+def cleanup(kafka: ConnectionOptions, yes: Yes, terminal: Terminal) -> None:
     """Remove test topics that a killed `drainer limits` left behind.
 
     It removes only topics that have the name of a test topic and that nothing writes to.

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from random import Random
+from typing import Any
 
+from drainer.errors import UsageError
 from drainer.model.codec import JsonRecord, Whole
+from drainer.model.option import option
+from drainer.model.values import DURATION, RATE, ValueType, number
 
 JITTER = 0.5  # a delay is drawn between this share of itself and the whole
 SHARE_JUDGED_FROM = 1_000  # sub-messages; a share of fewer says nothing
@@ -76,7 +82,18 @@ class Limit:
         )
 
 
+def parse_limit(text: str) -> Limit:
+    """``100``, ``1%`` or ``none``. Raises UsageError."""
+    try:
+        return Limit.parse(text)
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is not a count or a share", hint="Give one, such as 100, 1% or none."
+        ) from None
+
+
 _HALF = Limit(share=0.5)
+_kept = partial(option, panel="Failures (kept in the plan)", live=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +106,57 @@ class FailureSettings(JsonRecord):
     sub-message fails, when nothing else could tell. ``rate`` is in sub-messages started per second.
     """
 
-    retries: Whole = 0
-    retry_delay_s: float = 0.2
-    retry_max_delay_s: float = 30.0
-    timeout_s: float = 30.0
-    on_failure: OnFailure = OnFailure.HALT
-    on_split_failure: OnFailure | None = None  # None: as ``on_failure``
-    after_dead: AfterDead = AfterDead.CONTINUE
-    dead_letter_topic: str | None = None
-    max_failures: Limit = _HALF
-    breaker: bool = True
-    max_outage_s: float = 3600.0
-    max_doubt_s: float = 60.0
-    rate: float | None = None
+    retries: Whole = _kept("Attempts after the first.", default=0, kind=number(0), basic=True)
+    retry_delay_s: float = _kept(
+        "Delay before the second attempt; doubles each time.", default=0.2, kind=DURATION
+    )
+    retry_max_delay_s: float = _kept("Longest delay between attempts.", default=30.0, kind=DURATION)
+    timeout_s: float = _kept("Time limit of one attempt; 0: none.", default=30.0, kind=DURATION)
+    on_failure: OnFailure = _kept(
+        "halt, dead-letter, park or skip when all retries failed.",
+        default=OnFailure.HALT,
+        metavar="ACTION",
+        basic=True,
+    )
+    on_split_failure: OnFailure | None = _kept(  # None: as ``on_failure``
+        "The same for a message that split rejects.",
+        default=None,
+        unset="--on-failure",
+        metavar="ACTION",
+    )
+    after_dead: AfterDead = _kept(
+        "Continue or park a lane after a dead letter.",
+        default=AfterDead.CONTINUE,
+        metavar="ACTION",
+    )
+    dead_letter_topic: str | None = _kept(
+        "Dead-letter topic; drainer creates it if missing.",
+        default=None,
+        unset="TOPIC.GROUP.dead",
+        metavar="TOPIC",
+        proposes="topic",
+    )
+    max_failures: Limit = _kept(
+        "Halt when more sub-messages are given up (all runs).",
+        default=_HALF,
+        kind=ValueType("N|N%|none", parse_limit),
+        basic=True,
+    )
+    breaker: bool = _kept(
+        "During a downstream outage, wait and give nothing up.",
+        default=True,
+        name="--breaker/--no-breaker",
+    )
+    max_outage_s: float = _kept("Halt when an outage lasts longer.", default=3600.0, kind=DURATION)
+    max_doubt_s: float = _kept(
+        "How long an unclear failure may count as an outage.", default=60.0, kind=DURATION
+    )
+    rate: float | None = _kept(
+        "Maximum sub-messages started per second, retries included.",
+        default=None,
+        unset="none",
+        kind=RATE,
+    )
 
     def __post_init__(self) -> None:
         delays = (self.retry_delay_s, self.retry_max_delay_s)
@@ -110,6 +165,22 @@ class FailureSettings(JsonRecord):
             raise ValueError("a number of retries or a duration is below zero")
         if self.rate is not None and self.rate <= 0:
             raise ValueError("with this rate nothing would ever start")
+
+    def changed(self, given: Mapping[str, Any]) -> FailureSettings:
+        """These settings with what was given; a topic of dead letters asks for them.
+
+        Raises UsageError when that makes no sense together.
+        """
+        given = dict(given)
+        of_split = given.get("on_split_failure")
+        if given.get("dead_letter_topic") and of_split is not OnFailure.DEAD_LETTER:
+            action = given.setdefault("on_failure", OnFailure.DEAD_LETTER)
+            if action is not OnFailure.DEAD_LETTER:
+                raise UsageError(
+                    f"--dead-letter-topic has no effect with --on-failure {action.value}",
+                    hint="Remove one of them.",
+                )
+        return replace(self, **given)
 
     @property
     def on_unsplit(self) -> OnFailure:
@@ -135,3 +206,6 @@ class FailureSettings(JsonRecord):
         """How long to wait after so many failures (from 1): exponential, with jitter by chance."""
         whole: float = min(self.retry_max_delay_s, self.retry_delay_s * 2 ** min(failures - 1, 60))
         return whole if random is None else whole * random.uniform(JITTER, 1)
+
+
+NEW_DRAIN = FailureSettings(retries=3)

@@ -1,4 +1,4 @@
-"""Names: for what belongs to a topic and a group, one for each pair of them, and of options."""
+"""Names for what belongs to a topic and a group, one for each pair of them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,3 @@ def name_of(topic: str, group: str, ending: str, most: int) -> str:
     end = f"-{hashlib.sha256(both).hexdigest()[:16]}{ending}"
     readable = "".join(c if _PLAIN.fullmatch(c) else "-" for c in group)
     return f"{topic}.{readable}"[: most - len(end)] + end
-
-
-def option_name(field: str) -> str:
-    """``retry-delay`` for the field ``retry_delay_s``: the long name of its option."""
-    return field.removesuffix("_s").removesuffix("_bytes").strip("_").replace("_", "-")

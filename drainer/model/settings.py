@@ -5,28 +5,67 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from drainer.model.codec import JsonRecord
 from drainer.model.concurrency import Concurrency
+from drainer.model.option import option
+from drainer.model.values import CONCURRENCY, DEADLINE, DURATION, PAIRS, REASON, SIZE
 
 JOURNAL_INTERVAL_S = 0.05
+
+_drain = partial(option, panel="Drain", resumes=True)
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings(JsonRecord):
-    """How a drain runs; none of it changes what is drained.
+    """How a drain runs; none of it changes what is drained."""
 
-    ``reason`` is what the one who began it gave as one.
-    """
-
-    concurrency: int | Concurrency = 100  # fixed, or found while draining
-    buffer_bytes: int = 256 * 1024 * 1024
-    plan_interval_s: float = 1.0
-    grace_s: float = 10.0
+    concurrency: int | Concurrency = _drain(
+        "Maximum calls in flight. auto raises it while throughput grows.",
+        default=100,
+        kind=CONCURRENCY,
+        short="-c",
+        basic=True,
+        live=True,
+    )
+    buffer_bytes: int = _drain(
+        "Memory for messages that are read but not done.", default=256 * 1024 * 1024, kind=SIZE
+    )
+    plan_interval_s: float = _drain(
+        "Interval between plan writes and commits.", default=1.0, kind=DURATION, live=True
+    )
+    grace_s: float = _drain(
+        "Time that the first Ctrl-C waits for calls in flight.",
+        default=10.0,
+        kind=DURATION,
+        live=True,
+    )
     journal_interval_s: float = JOURNAL_INTERVAL_S
-    options: Mapping[str, str] | None = None  # the handler's own
-    deadline: datetime | None = None
-    reason: str | None = None  # why it is run
+    options: Mapping[str, str] | None = _drain(
+        "Option for the handler; repeatable. The plan does not keep it.",
+        default=None,
+        name="--set",
+        kind=PAIRS,
+        pairs=True,
+        basic=True,
+    )
+    deadline: datetime | None = option(
+        "Time to be done by. drainer warns when it will be missed.",
+        default=None,
+        kind=DEADLINE,
+        panel="Estimate",
+        basic=True,
+        resumes=True,
+        live=True,
+    )
+    reason: str | None = option(
+        "Why you do this; the plan's history keeps it.",
+        default=None,
+        kind=REASON,
+        envvar=None,
+        panel="Output",
+    )
 
     def __post_init__(self) -> None:
         if Concurrency.of(self.concurrency).most < 1:

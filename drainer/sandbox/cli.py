@@ -8,7 +8,8 @@ from typing import Annotated, TypeAlias
 import typer
 
 from drainer import sandbox
-from drainer.cli.groups import command, option, without
+from drainer.cli.command import command, without
+from drainer.model.option import Option
 from drainer.sandbox.sandbox import down_command
 from drainer.view.terminal import Terminal
 
@@ -21,20 +22,21 @@ app = typer.Typer(
 
 Folder: TypeAlias = Annotated[
     Path | None,
-    option(
+    Option(
+        "Folder for its data.",
         default=None,
+        unset="~/.local/state/drainer/sandbox on Linux",
         envvar="DRAINER_SANDBOX",
         metavar="FOLDER",
-        help="Folder for its data. Default: ~/.local/state/drainer/sandbox on Linux.",
     ),
 ]
 
 Metrics: TypeAlias = Annotated[
     bool,
-    option(
+    Option(
+        "Expose the broker's JMX metrics, behind a login.",
         default=False,
         envvar="DRAINER_SANDBOX_JMX",
-        help="Expose the broker's JMX metrics, behind a login.",
     ),
 ]
 

@@ -16,8 +16,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from drainer.cli.connecting import connect
-from drainer.cli.engines import Engines
-from drainer.cli.options import NEW_DRAIN
+from drainer.cli.engines import EngineOptions
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import DrainerError, PlanRefused, Refused
 from drainer.handler import Handler
@@ -25,7 +24,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler, load_handler
 from drainer.model.concurrency import Concurrency
-from drainer.model.failures import FailureSettings
+from drainer.model.failures import NEW_DRAIN, FailureSettings
 from drainer.model.order import Order
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
@@ -150,7 +149,7 @@ def drain(
     )
     running = LocalSettings(concurrency=concurrency, options=dict(options or {}))
     on_spark = spark_settings(
-        Engines(
+        EngineOptions(
             master=str(context_of(spark).master),
             wave_bytes=wave_bytes,
             state=state,

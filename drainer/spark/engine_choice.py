@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from drainer.cli.engines import Engines
+from drainer.cli.engines import EngineOptions
 from drainer.engine.preview import PROCESS, SPARK, EngineChoice
 from drainer.errors import Refused
 from drainer.model.order import Order
@@ -20,7 +20,7 @@ from drainer.view import figures
 from drainer.wings import Extra, insist_on
 
 
-def spark_settings(said: Engines, plan: PlanPlace | None) -> SparkSettings:
+def spark_settings(given: EngineOptions, plan: PlanPlace | None) -> SparkSettings:
     """How a drain would run on Spark, as it was typed; beside a plan that all machines reach the
     state is no less reachable.
 
@@ -28,13 +28,13 @@ def spark_settings(said: Engines, plan: PlanPlace | None) -> SparkSettings:
     """
     insist_on(Extra.SPARK, "Spark")
     return SparkSettings(
-        master=EVERY_CORE if said.master is None else said.master.strip(),
-        conf=said.spark_conf,
-        wave_bytes=said.wave_bytes,
-        state=said.state or (state_beside(plan) if isinstance(plan, str) else None),
-        tasks=said.tasks,
-        archives=said.archives,
-        shards=said.shards,
+        master=EVERY_CORE if given.master is None else given.master.strip(),
+        conf=given.spark_conf,
+        wave_bytes=given.wave_bytes,
+        state=given.state or (state_beside(plan) if isinstance(plan, str) else None),
+        tasks=given.tasks,
+        archives=given.archives,
+        shards=given.shards,
     )
 
 

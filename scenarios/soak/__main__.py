@@ -24,9 +24,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from drainer.cli.values import parse_size
 from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
+from drainer.model.values import parse_size
 from scenarios.brokers import Broker
 
 HANDLER = Path(__file__).with_name("handler.py")

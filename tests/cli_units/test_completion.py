@@ -17,7 +17,7 @@ ODD = "äß\u3164\u202e\u00a0\u2028\u0661%"
 
 
 def proposed(begins: str) -> list[str]:
-    return completion.propose("PLAN", NONE, begins)
+    return completion.propose("plan", NONE, begins)
 
 
 @pytest.fixture(autouse=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
-from drainer.cli.groups import command
-from drainer.cli.options import NEW_DRAIN, Failing
-from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.cli.command import command
+from drainer.errors import UsageError
+from drainer.model.failures import NEW_DRAIN, AfterDead, FailureSettings, Limit, OnFailure
 
 OPTIONS = {
     "retries": ("7", 7),
@@ -31,8 +32,8 @@ def test_each_option_has_its_place_in_the_policy() -> None:
     found: list[FailureSettings] = []
 
     @command
-    def given(failing: Failing) -> None:
-        found.append(failing.over())
+    def given(failures: FailureSettings) -> None:
+        found.append(failures)
 
     app = typer.Typer()
     app.command()(given)
@@ -46,13 +47,16 @@ def vars_of(settings: FailureSettings) -> dict[str, object]:
     return {each.name: getattr(settings, each.name) for each in fields(settings)}
 
 
-def test_what_is_not_said_stays_as_it_is_known() -> None:
+def test_what_is_not_given_stays_as_it_is_known() -> None:
     known = replace(NEW_DRAIN, retries=9, on_failure=OnFailure.PARK, max_failures=Limit(count=7))
-    assert Failing().over(known) == known
-    assert Failing(retries=0).over(known) == replace(known, retries=0)
-    assert Failing(breaker=False).over(known) == replace(known, breaker=False)
+    assert known.changed({}) == known
+    assert known.changed({"retries": 0, "breaker": False}) == replace(
+        known, retries=0, breaker=False
+    )
 
 
 def test_a_dead_letter_topic_means_dead_letters() -> None:
-    found = Failing(dead_letter_topic="dead", after_dead=AfterDead.PARK).over()
+    found = NEW_DRAIN.changed({"dead_letter_topic": "dead", "after_dead": AfterDead.PARK})
     assert (found.on_failure, found.dead_letter_topic) == (OnFailure.DEAD_LETTER, "dead")
+    with pytest.raises(UsageError, match="has no effect with --on-failure skip"):
+        NEW_DRAIN.changed({"dead_letter_topic": "dead", "on_failure": OnFailure.SKIP})

@@ -60,7 +60,7 @@ def test_a_profile_is_begun_with_all_that_it_may_say(home: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     text = path.read_text()
     assert '\n# concurrency = "100"\n' in text
-    assert "Most calls in flight" in text
+    assert "Maximum calls in flight" in text
     assert "# yes" not in text
     assert drainer("run", "--help")[0], "as it is, it says nothing"
     assert "already exists" in drainer("config", "init", code=3)[1]
@@ -79,7 +79,9 @@ def test_what_is_typed_comes_before_a_variable_before_a_profile(home: Path) -> N
     assert values()["--first"] == ("index == 0", str(file))
     assert values()["--buffer"] == ("256MiB", "default")
     file.write_text('[run]\nconcurrency = "many"\n')
-    assert "--concurrency 'many'" in drainer("run", *HANDLER, code=2)[1], "it is taken"
+    assert "--concurrency in the profile: 'many'" in drainer("run", *HANDLER, code=2)[1], (
+        "it is taken"
+    )
     assert "no bootstrap servers" in drainer("run", *HANDLER, "--concurrency", "4", code=2)[1]
 
 

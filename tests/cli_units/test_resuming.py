@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,8 @@ import typer
 from builders import changed
 from drainer.cli.app import app
 from drainer.cli.draining import resuming_with
-from drainer.cli.steering import SETTABLE
-from drainer.cli.values import parse_deadline
-from drainer.engine.control import FIXED, RESUMABLE
-from drainer.model.failures import FailureSettings
-from drainer.model.settings import LocalSettings
 from drainer.model.status import Resuming
+from drainer.model.values import parse_deadline
 from view.samples import plan
 
 PLAN = changed(plan(), client_config="/etc/kafka.properties")
@@ -120,11 +115,3 @@ def test_a_path_is_said_so_that_a_shell_takes_it() -> None:
 def test_the_endpoint_of_a_state_is_said_for_no_plan_holds_it() -> None:
     uri = "s3://drains/d?region=eu-1&endpoint=https://minio.example"
     assert given("--state", uri).command("p.json") == f"drainer resume p.json --state '{uri}'"
-
-
-def test_a_new_option_is_either_fixed_while_a_drain_runs_or_taken_by_it() -> None:
-    changed = {each.name for each in fields(LocalSettings)} - FIXED
-    of_failures = {each.name for each in fields(FailureSettings)}
-
-    assert changed == set(RESUMABLE)
-    assert {field for field, _, _ in SETTABLE.values()} == changed | of_failures

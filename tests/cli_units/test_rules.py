@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drainer.cli.options import Rules
+from drainer.cli.options import RuleOptions
 from drainer.errors import UsageError
 from drainer.model.rules import RuleSettings
 
@@ -32,14 +32,14 @@ def names(settings: RuleSettings) -> list[str]:
 
 
 def test_what_is_typed_comes_behind_the_file_and_takes_the_place_of_what_was_known() -> None:
-    found = Rules(rules=Path("good.toml"), skip_keys=("z",)).over()
+    found = RuleOptions(rules=Path("good.toml"), skip_keys=("z",)).over()
     assert (names(found), found.max_per_key) == (["mails", "skip-key z"], 7)
-    assert names(Rules(skip_keys=("b",)).over(found)) == ["skip-key b"]
-    assert Rules(max_per_key=9).over(found).skip == found.skip
+    assert names(RuleOptions(skip_keys=("b",)).over(found)) == ["skip-key b"]
+    assert RuleOptions(max_per_key=9).over(found).skip == found.skip
 
 
 @pytest.mark.parametrize(
-    ("said", "error"),
+    ("given", "error"),
     [
         ({"skips": ("key = 'a'",)}, "from character 5 on"),
         ({"skips": ("kye == 'a'",)}, "there is no kye"),
@@ -53,8 +53,8 @@ def test_what_is_typed_comes_behind_the_file_and_takes_the_place_of_what_was_kno
     ],
     ids=str,
 )
-def test_what_can_not_be_understood_is_a_usage_error(said: dict[str, Any], error: str) -> None:
+def test_what_can_not_be_understood_is_a_usage_error(given: dict[str, Any], error: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Rules(**said).over()
+        RuleOptions(**given).over()
     assert error in str(caught.value)
     assert caught.value.hint

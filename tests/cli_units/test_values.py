@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from drainer.cli.steering import parse_settings, parse_user
-from drainer.cli.values import (
+from drainer.errors import UsageError
+from drainer.model.concurrency import Concurrency
+from drainer.model.values import (
     parse_byte_rate,
     parse_concurrency,
     parse_deadline,
@@ -18,8 +20,6 @@ from drainer.cli.values import (
     parse_rate,
     parse_size,
 )
-from drainer.errors import UsageError
-from drainer.model.concurrency import Concurrency
 
 NOW = datetime(2026, 11, 20, 18, 0, 0, tzinfo=UTC)
 MIB = 1024**2

@@ -12,8 +12,8 @@ import pytest
 from command.conftest import distinct, operations, same
 from command.process import Command
 from command.record import every_place
-from drainer.cli.engines import Engines
-from drainer.cli.options import HowLong
+from drainer.cli.engines import EngineOptions
+from drainer.cli.options import LatencyOptions
 from drainer.engine.preview import EngineName
 from drainer.insight.cli.estimate import ask
 from drainer.insight.forecast.on_spark import Cores
@@ -216,17 +216,21 @@ def test_auto_takes_the_quicker_engine(command: Command) -> None:
 @pytest.mark.parametrize(
     ("engines", "latency", "asked"),
     [
-        (Engines(), "10ms", (EngineName.PROCESS, None)),
-        (Engines(master="local[1]"), "10ms", (EngineName.AUTO, Cores(1, 2 * 1024**3))),
-        (Engines(master="local[1]"), None, (EngineName.SPARK, Cores(1, 2 * 1024**3))),
-        (Engines(engine=EngineName.PROCESS, master="local[1]"), "10ms", (EngineName.PROCESS, None)),
-        (Engines(master="yarn"), "10ms", (EngineName.PROCESS, None)),
+        (EngineOptions(), "10ms", (EngineName.PROCESS, None)),
+        (EngineOptions(master="local[1]"), "10ms", (EngineName.AUTO, Cores(1, 2 * 1024**3))),
+        (EngineOptions(master="local[1]"), None, (EngineName.SPARK, Cores(1, 2 * 1024**3))),
+        (
+            EngineOptions(engine=EngineName.PROCESS, master="local[1]"),
+            "10ms",
+            (EngineName.PROCESS, None),
+        ),
+        (EngineOptions(master="yarn"), "10ms", (EngineName.PROCESS, None)),
     ],
 )
 def test_no_engine_is_chosen_by_a_latency_that_is_assumed(
-    engines: Engines, latency: str | None, asked: tuple[EngineName, Cores | None]
+    engines: EngineOptions, latency: str | None, asked: tuple[EngineName, Cores | None]
 ) -> None:
-    question = ask(HowLong(latency=latency), LocalSettings(), engines)
+    question = ask(LatencyOptions(latency=latency), LocalSettings(), engines)
 
     assert (question.engine, question.cores) == asked
 

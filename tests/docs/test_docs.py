@@ -15,7 +15,7 @@ import pytest
 from typer.main import get_command
 
 from drainer.cli.app import app
-from drainer.cli.help import options_of
+from drainer.cli.parameter import declared_by
 from drainer.loader import load_handler
 from scenarios.trust.cases import all_cases
 from scenarios.trust.rights import ATTEMPTS, rights_by_command
@@ -52,12 +52,15 @@ def test_the_page_of_a_command_has_every_option_with_its_meaning() -> None:
             typed = {*param.opts, *param.secondary_opts} if is_option else {param.metavar}
             assert [set(each) for each in types].count(typed) == 1, (words, typed)
             place = [set(each) for each in types].index(typed)
-            row, declared = rows[place], options_of(command)[param.name]
+            row, declared = rows[place], declared_by(command).get(param.name)
             assert not is_option or param.is_flag or any(types[place].values()), (words, row)
             assert len(row[1].split()) > 1, (words, row)
             assert not param.required or row[2] == "required", (words, row)
-            known = [f"`{each}`" for each in (declared.variable, declared.key) if each]
-            assert [each for each in row[3:] if each] == known * is_option, (words, row)
+            known = [declared.variable, declared.key] if declared else []
+            assert [each for each in row[3:] if each] == [f"`{each}`" for each in known if each], (
+                words,
+                row,
+            )
 
 
 def test_no_text_sends_people_to_a_file_that_is_not_installed() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from builders import changed
-from drainer.cli.engines import Engines
+from drainer.cli.engines import EngineOptions
 from drainer.engine.preview import EngineName
 from drainer.errors import Refused, UsageError
 from drainer.handler import Handler
@@ -29,7 +29,7 @@ from view import samples
 
 PLAN = samples.plan()
 LIMITED = changed(PLAN, order="key", rules=RuleSettings(max_per_key=1))
-BY_NAME, BY_MASTER = Engines(engine=EngineName.SPARK), Engines(master="local[2]")
+BY_NAME, BY_MASTER = EngineOptions(engine=EngineName.SPARK), EngineOptions(master="local[2]")
 
 
 @pytest.fixture(autouse=True)
@@ -54,8 +54,8 @@ class WholeAnyhow(Once):
     whole_messages = True
 
 
-def settled(said: Engines, plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
-    return said.settle(prepared(plan, **changes), said.spark(None))
+def settled(said: EngineOptions, plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
+    return said.resolve(prepared(plan, **changes), said.spark(None))
 
 
 def prepared(plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
@@ -71,33 +71,37 @@ def prepared(plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
 
 def test_options_for_spark_without_a_master_are_refused() -> None:
     with pytest.raises(UsageError, match="no Spark master is named"):
-        Engines(tasks=7).spark(None)
+        EngineOptions(tasks=7).spark(None)
 
 
-@pytest.mark.parametrize("said", [Engines(), Engines(engine=EngineName.PROCESS, master="yarn")])
-def test_a_plan_at_a_uri_is_for_spark(said: Engines) -> None:
+@pytest.mark.parametrize(
+    "said", [EngineOptions(), EngineOptions(engine=EngineName.PROCESS, master="yarn")]
+)
+def test_a_plan_at_a_uri_is_for_spark(said: EngineOptions) -> None:
     with pytest.raises(UsageError, match="a drain in this process needs a file"):
         said.spark("s3://bucket/orders.plan.json")
 
 
 def test_the_state_is_beside_a_plan_at_a_uri_unless_it_is_named() -> None:
     plan = "s3://bucket/orders.plan.json?region=eu-1"
-    beside = Engines(master="yarn").spark(plan).state
+    beside = EngineOptions(master="yarn").spark(plan).state
     assert beside == "s3://bucket/orders.plan.json.state?region=eu-1"
-    assert Engines(master="yarn", state="gs://drains/x").spark(plan).state == "gs://drains/x"
+    assert EngineOptions(master="yarn", state="gs://drains/x").spark(plan).state == "gs://drains/x"
 
 
 @pytest.mark.parametrize(
     ("said", "name", "why"),
     [
-        (Engines(), "process", "no Spark master is named"),
-        (Engines(engine=EngineName.PROCESS, tasks=7), "process", "as --engine says"),
-        (Engines(engine=EngineName.PROCESS, master="yarn"), "process", "as --engine says"),
+        (EngineOptions(), "process", "no Spark master is named"),
+        (EngineOptions(engine=EngineName.PROCESS, tasks=7), "process", "as --engine says"),
+        (EngineOptions(engine=EngineName.PROCESS, master="yarn"), "process", "as --engine says"),
         (BY_NAME, "spark", "as --engine says"),
         (BY_MASTER, "spark", "a master is named"),
     ],
 )
-def test_an_engine_or_a_master_that_is_named_is_taken(said: Engines, name: str, why: str) -> None:
+def test_an_engine_or_a_master_that_is_named_is_taken(
+    said: EngineOptions, name: str, why: str
+) -> None:
     found = settled(said)
     assert (found.action.engine.name, found.action.engine.why) == (name, why)
     assert isinstance(found.engine, OnSpark) is (name == "spark")

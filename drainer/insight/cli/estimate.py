@@ -10,19 +10,18 @@ from typing import Annotated
 import typer
 
 from drainer.cli.answer import insist_on_yes
-from drainer.cli.connecting import Kafka, connect
+from drainer.cli.command import changing_when, only, without
+from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.draining import end_at_once, resuming_with, settle_cap
-from drainer.cli.engines import Engines
-from drainer.cli.groups import changing_when, only, option, without
+from drainer.cli.engines import EngineOptions
 from drainer.cli.options import (
-    Failing,
-    First,
-    How,
-    HowLong,
+    BacklogOptions,
+    LatencyOptions,
     Limits,
+    Plan,
+    PriorityOptions,
     Report,
-    Rules,
-    What,
+    RuleOptions,
     Yes,
     request_of,
 )
@@ -41,7 +40,10 @@ from drainer.insight.measurement import backlog_of, look_at
 from drainer.insight.view.estimate import canary_page, estimate_page, show_moves
 from drainer.kafka.backlog import Backlog, remaining
 from drainer.kafka.cluster import Cluster
+from drainer.model.failures import NEW_DRAIN, FailureSettings
+from drainer.model.option import Option
 from drainer.model.settings import LocalSettings
+from drainer.model.values import number
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.spark.settings import EVERY_CORE, SparkLook
@@ -60,25 +62,27 @@ ASSUMED, ASSUMED_SOURCE = "10ms", "assumed"  # for a dry run that says no latenc
 @changing_when(lambda given: given.get("canary") is not None)
 def estimate(
     context: typer.Context,
-    what: What,
-    first: First,
-    kafka: Kafka,
-    how_long: HowLong,
+    backlog: BacklogOptions,
+    priority: PriorityOptions,
+    kafka: ConnectionOptions,
+    latency: LatencyOptions,
     canary: Annotated[
         int | None,
-        option(
+        Option(
+            "Handle the first N messages for real, and measure them.",
             default=None,
+            kind=number(1),
             risk="it calls the handler for real",
             panel="Estimate",
-            metavar="N",
-            min=1,
-            help="Handle the first N messages for real, and measure them.",
         ),
     ],
-    how: Annotated[How, without("plan_interval_s", "grace_s")],
-    engines: Annotated[Engines, only("engine", "master", "spark_conf", "wave_bytes", "tasks")],
-    failing: Failing,
-    rules: Rules,
+    plan: Plan,
+    running: Annotated[LocalSettings, without("plan_interval_s", "grace_s", "reason")],
+    engines: Annotated[
+        EngineOptions, only("engine", "master", "spark_conf", "wave_bytes", "tasks")
+    ],
+    failures: Annotated[FailureSettings, NEW_DRAIN],
+    rules: RuleOptions,
     limits: Limits,
     report: Report,
     yes: Yes,
@@ -96,24 +100,23 @@ def estimate(
     - `drainer estimate --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --latency p50=8ms,p99=120ms -c 500 --deadline 08:00`
     - `drainer estimate --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --canary 1000`
     """  # noqa: E501 - an example has to be on one line to be copied
-    running = how.settings()
-    if not how_long.is_given and canary is None:
+    if not latency.is_given and canary is None:
         raise UsageError(
             "an estimate needs the time that the handler takes for one sub-message",
             hint="Add --latency 10ms, --latency-from PLAN of an earlier drain, or --canary 1000 to"
             " measure it on the first 1,000 messages.",
         )
-    if how_long.is_given and canary is not None:
+    if latency.is_given and canary is not None:
         raise UsageError(
             "--canary measures the latency, so --latency and --latency-from don't apply",
             hint="Give one of them.",
         )
-    if canary is not None and (first.firsts or first.onlys):
+    if canary is not None and (priority.firsts or priority.onlys):
         raise UsageError(
             "--canary handles the first messages of the backlog, so --first and --only don't apply",
             hint="Remove them, or replace --canary with --latency.",
         )
-    question = ask(how_long, running, engines)
+    question = ask(latency, running, engines)
     on_spark = engines.engine is EngineName.SPARK
     if canary is not None:
         if on_spark:
@@ -124,38 +127,38 @@ def estimate(
             raise UsageError(NO_CORES, hint="Add --tasks N.")
         terminal.warn(f"the estimate is for this process: {NO_CORES}; add --tasks N")
     settings = kafka.settings()
-    request = request_of(what, first, how, kafka, failing, rules, limits)
+    request = request_of(backlog, priority, kafka, failures, rules, limits, plan)
     with connect(settings) as cluster:
         if canary is not None:
             return send_canary_and_estimate(
                 context, terminal, cluster, request, question, canary, report, yes=yes
             )
-        backlog = backlog_of(cluster, request)
-        estimate_and_show(terminal, cluster, backlog, request, question, report)
+        found = backlog_of(cluster, request)
+        estimate_and_show(terminal, cluster, found, request, question, report)
     return None
 
 
-def ask(said: HowLong, running: LocalSettings, engines: Engines) -> Question:
+def ask(given: LatencyOptions, running: LocalSettings, engines: EngineOptions) -> Question:
     """What is asked, as it was typed; without a latency one is assumed. Raises UsageError when
     both latencies were given, or one can't be understood."""
-    if said.latency is not None and said.latency_from is not None:
+    if given.latency is not None and given.latency_from is not None:
         raise UsageError(
             "--latency excludes --latency-from",
             hint="Remove one of them.",
         )
-    text, file = said.latency or ASSUMED, said.latency_from
+    text, file = given.latency or ASSUMED, given.latency_from
     if file is not None:
-        question = Question(latency_from(file), str(file), True, running, said.deadline)
+        question = Question(latency_from(file), str(file), True, running, running.deadline)
     else:
-        source = f"--latency {text}" if said.latency else ASSUMED_SOURCE
-        question = Question(Distribution.parse(text), source, False, running, said.deadline)
+        source = f"--latency {text}" if given.latency else ASSUMED_SOURCE
+        question = Question(Distribution.parse(text), source, False, running, running.deadline)
     if not engines.may_be_spark:
         return question
     look = SparkLook((engines.master or EVERY_CORE).strip(), engines.spark_conf, engines.tasks)
     if (number := look.cores) is None:
         return question
     # What a drain runs on is not chosen by an assumption.
-    engine = engines.engine if said.is_given else EngineName.SPARK
+    engine = engines.engine if given.is_given else EngineName.SPARK
     return replace(question, engine=engine, cores=Cores(number, engines.wave_bytes))
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
-from drainer.cli.connecting import Kafka, connect
-from drainer.cli.engines import Engines
-from drainer.cli.groups import command, only, option, options, without
-from drainer.cli.options import Limits, Report, Rules, What
+from drainer.cli.command import command, only, without
+from drainer.cli.connecting import ConnectionOptions, connect
+from drainer.cli.engines import EngineOptions
+from drainer.cli.options import BacklogOptions, Limits, RecordOptions, Report, RuleOptions
 from drainer.engine.preview import EngineName
 from drainer.insight.inspection import SAMPLE_MESSAGES, SAMPLE_MOST, InspectRequest, SurveyAll
 from drainer.insight.inspection import inspect as look_at
 from drainer.insight.view.inspect import inspection_page
 from drainer.loader import load_handler
 from drainer.model.codec import builtins
+from drainer.model.option import as_field, option, options_of
+from drainer.model.values import number
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
 from drainer.view import figures
@@ -27,53 +29,57 @@ from drainer.view.terminal import Terminal
 
 READING_S = 2.0  # between two lines that say how far it is, where nothing is redrawn
 
+_backlog = partial(option, panel="Backlog")
 
-@options("Backlog")
-class Looked(What):
+
+@dataclass(frozen=True, kw_only=True)
+class InspectedOptions(RecordOptions):
     """The backlog that is looked at."""
 
-    group: str = option(
-        basic=True, metavar="NAME", help="Consumer group of the backlog; it may be active."
-    )
-    handler: str | None = option(  # type: ignore[assignment]
+    group: str = _backlog(
+        "Consumer group of the backlog; it may be active.",
         basic=True,
-        default=None,
-        metavar="REFERENCE",
-        help="Split with this handler to show the spread; handles nothing.",
+        metavar="NAME",
+        proposes="group",
     )
+    handler: str | None = _backlog(
+        "Split with this handler to show the spread; handles nothing.",
+        default=None,
+        basic=True,
+        metavar="REFERENCE",
+        proposes="handler",
+    )
+    from_: str = as_field(options_of(BacklogOptions)["from_"])
+    until: str = as_field(options_of(BacklogOptions)["until"])
 
 
-@options()
-class Reading:
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions:
     """How much of it is read."""
 
     sample: int = option(
-        basic=True,
+        "Messages to read, spread evenly over the backlog.",
         default=SAMPLE_MESSAGES,
-        min=1,
-        max=SAMPLE_MOST,
-        help="Messages to read, spread evenly over the backlog.",
+        kind=number(1, SAMPLE_MOST),
+        basic=True,
     )
     full: bool = option(
-        basic=True,
-        default=False,
-        help="Read the whole backlog instead of a sample. Ctrl-C ends it.",
+        "Read the whole backlog instead of a sample. Ctrl-C ends it.", default=False, basic=True
     )
-    seed: int = option(default=0, help="Seed that selects the places to read.")
+    seed: int = option("Seed that selects the places to read.", default=0)
 
 
-@options("Spark")
-class Readers(Engines):
-    """Who reads."""
+@dataclass(frozen=True, kw_only=True)
+class ReaderOptions(EngineOptions):
+    """The engine that reads."""
 
     engine: EngineName = option(
+        "Where --full reads. auto: on Spark if you name a master.",
         default=EngineName.AUTO,
-        help="Where --full reads. auto: on Spark if you name a master.",
+        panel="Spark",
     )
     tasks: int | None = option(
-        default=None,
-        metavar="N",
-        help="Spark tasks that read. Default: drainer chooses.",
+        "Spark tasks that read.", default=None, unset="drainer chooses", panel="Spark"
     )
 
     def look(self, *, full: bool) -> SparkLook | None:
@@ -92,11 +98,11 @@ class Readers(Engines):
 
 @command
 def inspect(
-    what: Annotated[Looked, without("order")],
-    kafka: Kafka,
-    reading: Reading,
-    rules: Annotated[Rules, without("max_per_key")],
-    readers: Annotated[Readers, only("engine", "master", "spark_conf", "tasks")],
+    what: InspectedOptions,
+    kafka: ConnectionOptions,
+    reading: ReadingOptions,
+    rules: Annotated[RuleOptions, without("max_per_key")],
+    readers: Annotated[ReaderOptions, only("engine", "master", "spark_conf", "tasks")],
     limits: Limits,
     report: Report,
     terminal: Terminal,

@@ -7,16 +7,18 @@ from typing import Annotated
 
 import typer
 
-from drainer.cli.connecting import Kafka
-from drainer.cli.groups import argument, command, option, without
+from drainer.cli.command import command, without
+from drainer.cli.connecting import ConnectionOptions
 from drainer.errors import EXIT_DONE, UsageError
-from drainer.letters.cli.options import Letters, LetterTopic, Redrives
+from drainer.letters.cli.options import LetterOptions, LetterTopicOptions, RedriveOptions
 from drainer.letters.overview import overview_of, whole_letter_as_json
 from drainer.letters.reading import find_letter, read_letters
 from drainer.letters.receipts import redrive_progress
 from drainer.letters.redrive import default_group
 from drainer.letters.view import letter_page, overview_page
+from drainer.model.option import Option
 from drainer.model.ranges import RangeSet
+from drainer.model.values import number
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(
@@ -27,14 +29,15 @@ app = typer.Typer(
 @app.command("list")
 @command
 def list_(
-    where: LetterTopic,
-    letters: Letters,
-    all_: Annotated[bool, option(default=False, help="List redriven letters too.")],
+    where: LetterTopicOptions,
+    letters: LetterOptions,
+    all_: Annotated[bool, Option("List redriven letters too.", default=False)],
     limit: Annotated[
-        int, option(default=20, min=0, help="Letters to list, newest first. The count covers all.")
+        int,
+        Option("Letters to list, newest first. The count covers all.", default=20, kind=number(0)),
     ],
-    redrives: Annotated[Redrives, without("plan")],
-    kafka: Kafka,
+    redrives: Annotated[RedriveOptions, without("plan")],
+    kafka: ConnectionOptions,
     terminal: Annotated[Terminal, without("quiet")],
 ) -> None:
     """Count a topic's outstanding dead letters and list the newest.
@@ -61,10 +64,15 @@ def list_(
 @command
 def show(
     place: Annotated[
-        str, argument("PARTITION:OFFSET", help="Place of the letter, as `dead list` prints it.")
+        str,
+        Option(
+            "Place of the letter, as `dead list` prints it.",
+            name="PARTITION:OFFSET",
+            is_argument=True,
+        ),
     ],
-    where: LetterTopic,
-    kafka: Kafka,
+    where: LetterTopicOptions,
+    kafka: ConnectionOptions,
     terminal: Annotated[Terminal, without("quiet")],
 ) -> None:
     """Show one dead letter: its origin, error and payload.

@@ -2,78 +2,73 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 
-from drainer.cli.groups import option, options
+from drainer.model.option import option
 from drainer.model.redrive import LetterFilter
 
-_WHICH = "Which dead letters"
+_which = partial(option, panel="Which dead letters")
 
 
-@options(_WHICH)
-class LetterTopic:
+@dataclass(frozen=True, kw_only=True)
+class LetterTopicOptions:
     """Where dead letters are."""
 
-    dead_letter_topic: str = option(
+    dead_letter_topic: str = _which(
+        "Topic of the letters. A drain's default is TOPIC.GROUP.dead.",
         basic=True,
         metavar="TOPIC",
-        help="Topic of the letters. A drain's default is TOPIC.GROUP.dead.",
+        proposes="topic",
     )
 
 
-@options(_WHICH)
-class Letters:
+@dataclass(frozen=True, kw_only=True)
+class LetterOptions:
     """Which of them are meant; the fields are those of LetterFilter."""
 
-    reasons: tuple[str, ...] = option(
-        "--letter-reason",
-        basic=True,
+    reasons: tuple[str, ...] = _which(
+        "Only letters with this reason; repeatable.",
         default=(),
-        many=str,
+        name="--letter-reason",
+        basic=True,
         metavar="REASON",
-        help="Only letters with this reason; repeatable.",
     )
-    sub_keys: tuple[str, ...] = option(
-        "--sub-key",
+    sub_keys: tuple[str, ...] = _which(
+        "Only letters of this sub-key, as the list prints it; repeatable.",
+        default=(),
+        name="--sub-key",
         basic=True,
-        default=(),
-        many=str,
         metavar="KEY",
-        help="Only letters of this sub-key, as the list prints it; repeatable.",
     )
-    errors: tuple[str, ...] = option(
-        "--error",
-        default=(),
-        many=str,
-        metavar="TEXT",
-        help="Only letters with this text in their error; repeatable.",
+    errors: tuple[str, ...] = _which(
+        "Only letters with this text in their error; repeatable.", default=(), name="--error"
     )
-    sources: tuple[str, ...] = option(
-        "--source",
-        default=(),
-        many=str,
-        metavar="TEXT",
-        help="Only letters from this topic, group or handler; repeatable.",
+    sources: tuple[str, ...] = _which(
+        "Only letters from this topic, group or handler; repeatable.", default=(), name="--source"
     )
 
     def filter(self) -> LetterFilter:
         return LetterFilter(**{each.name: getattr(self, each.name) for each in fields(self)})
 
 
-@options()
-class Redrives:
+@dataclass(frozen=True, kw_only=True)
+class RedriveOptions:
     """What keeps track of what was redriven."""
 
     group: str | None = option(
+        "Group that tracks redrives.",
         default=None,
+        unset="drainer.redrive.TOPIC",
         envvar="DRAINER_REDRIVE_GROUP",
         metavar="NAME",
-        help="Group that tracks redrives. Default: drainer.redrive.TOPIC.",
+        proposes="group",
     )
     plan: Path | None = option(
+        "The redrive's offset plan.",
         default=None,
+        unset="TOPIC.redrive.plan.json in this folder",
         envvar="DRAINER_REDRIVE_PLAN",
         metavar="FILE",
-        help="The redrive's offset plan. Default: TOPIC.redrive.plan.json in this folder.",
     )

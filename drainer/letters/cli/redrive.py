@@ -7,18 +7,21 @@ from typing import Annotated
 
 import typer
 
-from drainer.cli.connecting import Kafka, connect
+from drainer.cli.command import changing, without
+from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.draining import preview_and_drain, settle_cap
-from drainer.cli.engines import Engines
-from drainer.cli.groups import changing, defaults, option, without
-from drainer.cli.hooks import Oversight
-from drainer.cli.options import NEW_DRAIN, DryRun, Failing, First, HandlerOption, How, Limits, Rules
-from drainer.letters.cli.options import Letters, LetterTopic, Redrives
+from drainer.cli.engines import EngineOptions
+from drainer.cli.hooks import OversightOptions
+from drainer.cli.options import DryRun, HandlerOption, Limits, PriorityOptions, RuleOptions
+from drainer.letters.cli.options import LetterOptions, LetterTopicOptions, RedriveOptions
 from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.loader import load_handler
 from drainer.model.classes import PriorityClasses
-from drainer.model.failures import OnFailure
+from drainer.model.failures import NEW_DRAIN, FailureSettings, OnFailure
+from drainer.model.option import Option
 from drainer.model.redrive import RedriveSettings
+from drainer.model.settings import LocalSettings
+from drainer.model.values import number
 from drainer.operations.start import Request
 from drainer.view.terminal import Terminal
 
@@ -28,34 +31,31 @@ DEAD_AGAIN = replace(NEW_DRAIN, on_failure=OnFailure.DEAD_LETTER)
 @changing
 def redrive(
     context: typer.Context,
-    where: LetterTopic,
+    where: LetterTopicOptions,
     handler: HandlerOption,
-    first: First,
-    kafka: Kafka,
-    letters: Letters,
+    priority: PriorityOptions,
+    kafka: ConnectionOptions,
+    letters: LetterOptions,
     mixed: Annotated[
         bool,
-        option(
-            default=False, envvar=None, help="Allow letters of several topics, groups or handlers."
-        ),
+        Option("Allow letters of several topics, groups or handlers.", default=False, envvar=None),
     ],
     max_redrives: Annotated[
-        int, option(default=3, min=1, help="Leave letters that were redriven this many times.")
+        int,
+        Option("Leave letters that were redriven this many times.", default=3, kind=number(1)),
     ],
     accept_repeats: Annotated[
         bool,
-        option(
-            default=False, envvar=None, help="Go ahead though an earlier redrive has not ended."
-        ),
+        Option("Go ahead though an earlier redrive has not ended.", default=False, envvar=None),
     ],
-    redrives: Redrives,
+    redrives: RedriveOptions,
     dry_run: DryRun,
-    how: Annotated[How, without("plan")],
-    failing: Annotated[Failing, without("dead_letter_topic"), defaults(on_failure="dead-letter")],
-    rules: Rules,
-    engines: Engines,
+    running: Annotated[LocalSettings, without("deadline")],
+    failures: Annotated[FailureSettings, DEAD_AGAIN, without("dead_letter_topic")],
+    rules: RuleOptions,
+    engines: EngineOptions,
     limits: Limits,
-    oversight: Annotated[Oversight, without("on_late")],
+    oversight: Annotated[OversightOptions, without("on_late")],
     terminal: Terminal,
 ) -> int:
     """Run dead letters through a handler again, in lane order.
@@ -72,7 +72,6 @@ def redrive(
     - `drainer redrive --dead-letter-topic orders.indexer.dead --handler my_handlers.py:Reindex -b localhost:9092 --error timeout --yes`
     """  # noqa: E501 - an example has to be on one line to be copied
     with oversight.serving(terminal) as metrics:
-        running = how.settings(reason=oversight.reason)
         spark = engines.spark(redrives.plan)
         settings = kafka.settings()
         request = Request(
@@ -81,9 +80,9 @@ def redrive(
             handler=load_handler(handler),
             plan_path=redrives.plan,
             client_config=kafka.client_config,
-            failures=failing.over(DEAD_AGAIN),
+            failures=failures,
             rules=rules.over(),
-            classes=first.over() or PriorityClasses(),
+            classes=priority.over() or PriorityClasses(),
         )
         meant = RedriveSettings(letters.filter(), max_redrives)
         with connect(settings) as cluster:
@@ -91,7 +90,7 @@ def redrive(
                 *(cluster, request, meant, running), mixed=mixed, accept_repeats=accept_repeats
             )
             prepared = settle_cap(cluster, prepared, limits)
-            prepared = engines.settle(prepared, spark)
+            prepared = engines.resolve(prepared, spark)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics, oversight),
                 dry_run=dry_run,

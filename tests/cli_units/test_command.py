@@ -1,8 +1,11 @@
-"""Options in groups: declared once, spread over a command's signature, handed over parsed."""
+"""Commands of settings: options declared on fields, spread over a signature, handed over whole."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,28 +13,28 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from drainer.cli.groups import argument, command, only, option, options, without
-from drainer.cli.options import Failing
-from drainer.cli.values import parse_duration, parse_size
+from drainer.cli.command import ChangesTo, command, only, without
+from drainer.model.failures import FailureSettings
+from drainer.model.option import Option, option
+from drainer.model.values import SIZE
 from drainer.view.terminal import Terminal
 
+size = partial(option, panel="Sizes", kind=SIZE)
 
-@options("Sizes")
+
+@dataclass(frozen=True, kw_only=True)
 class Sizes:
-    least: int = option("--least", default="1KiB", parse=parse_size, help="The least.")
-    most: int | None = option("--most", default=None, parse=parse_size, help="The most.")
-    waits: tuple[float, ...] = option(
-        "--wait",
-        default=(),
-        many=str,
-        parse=lambda texts: tuple(map(parse_duration, texts)),
-        help="Waits.",
-    )
+    least: int = size("The least.", default=1024)
+    most: int | None = size("The most.", default=None, unset="no limit")
+    waits: tuple[str, ...] = option("Waits.", default=(), name="--wait", panel="Sizes")
+
+    def changed(self, given: Mapping[str, Any]) -> Sizes:
+        return Sizes(**{"least": self.least} | dict(given))
 
 
-@options("Sizes")
+@dataclass(frozen=True, kw_only=True)
 class OtherSizes(Sizes):
-    least: int = option("--least", default="2KiB", parse=parse_size, help="Another least.")
+    least: int = size("Another least.", default=2048)
 
 
 def run(function: Any, *words: str, code: int = 0, **environment: str) -> Result:
@@ -42,21 +45,21 @@ def run(function: Any, *words: str, code: int = 0, **environment: str) -> Result
     return result
 
 
-def sizes(where: Annotated[Path, argument("WHERE", help="Where.")], given: Sizes) -> None:
+def sizes(
+    where: Annotated[Path, Option("Where.", name="WHERE", is_argument=True)], given: Sizes
+) -> None:
     typer.echo(f"{where} {given.least} {given.most} {given.waits}")
 
 
 def test_a_command_gets_its_groups_parsed() -> None:
     assert run(sizes, "here").stdout == "here 1024 None ()\n"
     given = ["here", "--most", "2MiB", "--wait", "1s", "--wait", "200ms"]
-    assert run(sizes, *given).stdout == "here 1024 2097152 (1.0, 0.2)\n"
+    assert run(sizes, *given).stdout == "here 1024 2097152 ('1s', '200ms')\n"
 
 
 def test_an_option_can_be_a_variable_and_stands_in_the_panel_of_its_group() -> None:
     assert run(sizes, "here", DRAINER_LEAST="7").stdout.startswith("here 7 ")
-    shown = run(sizes, "--help").stdout
-    assert "DRAINER_LEAST" in shown
-    assert "Sizes" in shown
+    assert "─ Sizes ─" in run(sizes, "--help").stdout
 
 
 def test_a_group_may_declare_an_option_of_another_anew() -> None:
@@ -90,14 +93,32 @@ def test_a_terminal_is_made_of_the_options_that_say_how_to_speak() -> None:
     assert "words" not in found.stderr
 
 
-def failing(given: Failing, terminal: Terminal) -> None:
+def test_a_command_has_its_own_defaults() -> None:
+    def other(given: Annotated[Sizes, Sizes(least=7 * 1024)]) -> None:
+        typer.echo(f"{given.least} {given.most}")
+
+    assert run(other, "--most", "3").stdout == "7168 3\n"
+    assert "[default: 7KiB]" in run(other, "--help").stdout
+
+
+def test_changes_are_what_was_given_and_nothing_else() -> None:
+    def change(given: Annotated[Mapping[str, Any], ChangesTo(Sizes)]) -> None:
+        typer.echo(str(given))
+
+    assert run(change).stdout == "{}\n"
+    assert run(change, "--least", "1KiB", DRAINER_MOST="2").stdout == "{'least': 1024, 'most': 2}\n"
+    assert "Default: the plan's." in run(change, "--help").stdout
+
+
+def failing(given: FailureSettings, terminal: Terminal) -> None:
     pass
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("retry-delay", "soon"), ("max-failures", "150%"), ("rate", "0")]
+    ("name", "value"),
+    [("retry-delay", "soon"), ("max-failures", "150%"), ("rate", "0"), ("retries", "-1")],
 )
-def test_what_makes_no_sense_is_told_with_the_name_of_the_option(name: str, value: str) -> None:
+def test_what_makes_no_sense_is_reported_with_the_name_of_the_option(name: str, value: str) -> None:
     answer = json.loads(run(failing, f"--{name}={value}", "-o", "json", code=2).stdout)
     assert answer["error"].startswith(f"--{name} '{value}'")
     assert answer["hint"]

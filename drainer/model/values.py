@@ -1,16 +1,32 @@
-"""How option values are written: sizes, durations, name=value pairs."""
+"""How option values are typed: sizes, durations, numbers, name=value pairs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
-from math import inf
+from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from drainer.errors import UsageError
+from drainer.escape import printable
 from drainer.model.concurrency import Concurrency
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueType:
+    """How a value is typed: ``parse`` reads a text and raises UsageError, ``show`` writes it."""
+
+    metavar: str
+    parse: Callable[[Any], Any]
+    show: Callable[[Any], str] = str
+    _: KW_ONLY
+    repeats: bool = False  # whether ``parse`` takes all texts of an option that may be repeated
+    choices: tuple[str, ...] = ()  # all values, where they are few
+
 
 _SIZES = {
     **{"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9},
@@ -19,6 +35,7 @@ _SIZES = {
 _DURATIONS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "": 1}
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 _TIMES = {"": 1, "k": 1e3, "m": 1e6}  # of what is counted
+REASON_MOST = 500  # characters
 _AUTO = re.compile(r"^auto(?::0*([1-9]\d{0,6}))?$")
 _CLOCK = re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$")
 _NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*$")
@@ -48,11 +65,11 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def parse_rate(text: str) -> float:
-    """``5000/s``, ``5k/s``, ``300/m`` or ``5000`` as a number per second; infinity for ``none``.
+def parse_rate(text: str) -> float | None:
+    """``5000/s``, ``5k/s``, ``300/m`` or ``5000`` as a number per second; None for ``none``.
     Raises UsageError."""
     if text.strip().lower() == "none":
-        return inf
+        return None
     number, _, unit = text.partition("/")
     match = _NUMBER.match(number)
     per = _DURATIONS.get(unit.strip().lower() or "s")
@@ -126,6 +143,11 @@ def parse_pairs(texts: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
+def clean_reason(text: str | None) -> str | None:
+    """A reason as it is kept: one line of what can be seen, not too long."""
+    return printable((text or "").strip())[:REASON_MOST] or None
+
+
 def _parse(text: str, units: dict[str, float], wanted: str) -> float:
     match = _NUMBER.match(text)
     if match is None or match[2].lower() not in units:
@@ -135,14 +157,70 @@ def _parse(text: str, units: dict[str, float], wanted: str) -> float:
     return float(match[1]) * units[match[2].lower()]
 
 
-# What the help shows for a value that one of these parses.
-METAVARS: dict[Any, str] = {
-    parse_size: "SIZE",
-    parse_duration: "DURATION",
-    parse_address: "[HOST:]PORT",
-    parse_rate: "N/s",
-    parse_byte_rate: "SIZE/s",
-    parse_concurrency: "N|auto",
-    parse_deadline: "08:00|6h",
-    parse_pairs: "NAME=VALUE",
-}
+def _size_text(size: int) -> str:
+    units = ((unit, _SIZES[unit.lower()]) for unit in ("GiB", "MiB", "KiB"))
+    return next((f"{size // n:g}{unit}" for unit, n in units if size and not size % n), str(size))
+
+
+def _duration_text(seconds: float) -> str:
+    units = ((unit, _DURATIONS[unit]) for unit in ("d", "h", "m", "s"))
+    whole = (f"{seconds / n:g}{unit}" for unit, n in units if seconds >= n and not seconds % n)
+    return next(whole, f"{seconds * 1000:g}ms" if seconds else "0s")
+
+
+SIZE = ValueType("SIZE", parse_size, _size_text)
+DURATION = ValueType("DURATION", parse_duration, _duration_text)
+ADDRESS = ValueType("[HOST:]PORT", parse_address)
+RATE = ValueType("N/s|none", parse_rate)
+CONCURRENCY = ValueType("N|auto", parse_concurrency)
+DEADLINE = ValueType("08:00|6h", parse_deadline)
+REASON = ValueType("TEXT", clean_reason)
+PAIRS = ValueType("NAME=VALUE", parse_pairs, repeats=True)
+
+
+def number(least: int | None = None, most: int | None = None) -> ValueType:
+    """Whole numbers within these bounds."""
+    wanted = "a whole number"
+    if least is not None:
+        wanted += f" from {least:,} on" if most is None else f" from {least:,} to {most:,}"
+
+    def parse(text: str) -> int:
+        if re.fullmatch(r"-?\d{1,18}", text.strip(), re.ASCII):
+            found = int(text)
+            if (least is None or found >= least) and (most is None or found <= most):
+                return found
+        raise UsageError(
+            f"{text!r} is not {wanted}", hint=f"Give one, such as {max(5, least or 0)}."
+        )
+
+    return ValueType("N", parse)
+
+
+def each_once(one: ValueType) -> ValueType:
+    """Values of an option that may be repeated: each once, in their order."""
+
+    def parse(texts: Iterable[str]) -> tuple[Any, ...]:
+        return tuple(sorted({one.parse(text) for text in texts}))
+
+    return ValueType(one.metavar, parse, repeats=True)
+
+
+def choice(values: type[Enum]) -> ValueType:
+    """The values of an enumeration."""
+    names = tuple(str(each.value) for each in values)
+
+    def parse(text: str) -> Enum:
+        if text not in names:
+            raise UsageError(f"{text!r} is not one of {', '.join(names)}", hint="Give one of them.")
+        return values(text)
+
+    return ValueType("|".join(names), parse, lambda value: str(value.value), choices=names)
+
+
+def type_of(annotation: Any) -> ValueType:
+    """How values of a type of Python are typed."""
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return choice(annotation)
+    if annotation is int:
+        return number()
+    return ValueType("PATH", Path) if annotation is Path else ValueType("TEXT", str)
