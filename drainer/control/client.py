@@ -114,7 +114,7 @@ def request(plan: PlanPlace, request: Request, user: int | None = None) -> tuple
 
 
 def watch(plan: PlanPlace, user: int | None = None) -> Iterator[DrainReport]:
-    """DrainReports of a drain, until the one with how it ended.
+    """Reports of a drain, until the one with how it ended.
 
     Raises Refused, or Interrupted when the drain's process is gone.
     """

@@ -26,8 +26,8 @@ def socket_name(plan: PlanPlace) -> str:
 
 
 def folders() -> list[Path]:
-    """Where this user's may be, whether they exist or not; what begins a drain and what asks it
-    need not have the same environment."""
+    """Folders where this user's may be, whether they exist or not: a drain and a process that
+    steers it need not have the same environment."""
     uid = os.geteuid()
     given = os.environ.get("XDG_RUNTIME_DIR")
     found = [Path(given)] if given else []

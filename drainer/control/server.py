@@ -60,7 +60,7 @@ class ControlServer:
         self._at_exit = ExitStack()
         self._changed = threading.Condition()
         self._status: Status | None = None
-        self._at_s, self._number = monotonic(), 0  # of the status
+        self._at_s = monotonic()  # of the status
         self._summary: Summary | None = None
         self._over = False
         self._watchers = 0
@@ -85,14 +85,13 @@ class ControlServer:
         self._at_exit.close()
 
     def observe(self, status: Status) -> None:
-        """Takes the latest status."""
+        """Take the latest status."""
         with self._changed:
             self._status, self._at_s = status, monotonic()
-            self._number += 1
             self._changed.notify_all()
 
     def end(self, summary: Summary) -> None:
-        """Takes the summary, which watchers get when the drain is left."""
+        """Take the summary, which watchers get when the drain is left."""
         with self._changed:
             self._summary = summary
 
@@ -104,17 +103,17 @@ class ControlServer:
             return DrainReport(self._about, self._status, age_s, ended if self._over else None)
 
     def reports(self) -> Iterator[DrainReport]:
-        """DrainReports until the drain has ended: one now, and one per status. A slow reader misses
+        """Reports until the drain has ended: one now, and one per status. A slow reader misses
         some."""
-        seen = -1
+        seen: object = self  # no status yet
         with self._changed:
             self._watchers += 1
         try:
             while True:
                 with self._changed:
-                    if not self._over and self._number == seen:
+                    if not self._over and self._status is seen:
                         self._changed.wait(WAIT_S)
-                    seen = self._number
+                    seen = self._status
                 report = self.report()
                 yield report
                 if report.ended is not None:

@@ -45,8 +45,8 @@ class MetricsServer:
     """A port that answers from when it is made until it is closed: ``/metrics`` for Prometheus,
     ``/`` with a page on the drain, ``/healthz`` and ``/readyz``.
 
-    Port 0 takes a free one; ``url`` tells where the metrics are, and ``page_url`` the page. Whoever
-    asks gets the latest status that it was given; the drain is never asked.
+    Port 0 takes a free one; ``url`` is where the metrics are, and ``page_url`` the page. Answers
+    are made from the latest status; none waits for the drain.
 
     Answers at addresses, ``localhost`` and the names of ``host`` and of this machine: a web page
     whose own name leads here (DNS rebinding) gets 421. With a ``token``, the page and the metrics
@@ -86,7 +86,7 @@ class MetricsServer:
     def begin(
         self, topic: str, group: str, drain_id: str, page: PageMaker | None = None
     ) -> Callable[[Status], None]:
-        """Says which drain it is about; gives what takes its status."""
+        """Serve a drain; return what takes its statuses."""
         collector = self._collector = StatusCollector(topic, group, drain_id)
         self.registry.register(collector)
         self._page = page
@@ -98,13 +98,13 @@ class MetricsServer:
         return update
 
     def end(self, summary: Summary) -> None:
-        """Says how the drain ended; that stays to be read until it is closed."""
+        """Serve how the drain ended, until the port is closed."""
         self.ended = True
         if self._collector is not None:
             self._collector.end(summary)
 
     def close(self) -> None:
-        """Frees the port."""
+        """Free the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -160,13 +160,13 @@ def _health(well: bool, yes: str, no: str) -> Answer:
 
 
 def _token_of(authorization: str) -> bytes:
-    scheme, _, said = authorization.strip().partition(" ")
+    scheme, _, given = authorization.strip().partition(" ")
     with suppress(ValueError):
         match scheme.lower():
             case "bearer":
-                return said.strip().encode("latin-1")
+                return given.strip().encode("latin-1")
             case "basic":
-                return b64decode(said, validate=True).partition(b":")[2]
+                return b64decode(given, validate=True).partition(b":")[2]
     return b""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from command.conftest import MakeTopic, operations
+from command.conftest import operations
 from command.process import FAST, Command, Running
 from kafka.topic import eventually
 
@@ -41,9 +41,9 @@ class Scrape:
 
 
 def test_a_scrape_during_the_drain_and_one_after_it_agree_with_the_account(
-    command: Command, make_topic: MakeTopic
+    command: Command,
 ) -> None:
-    topic = make_topic(operations(100), partitions=2)
+    topic = command.topic(operations(100), partitions=2)
     options: dict[str, Any] = {"pause_ms": 1, "gate": command.gate, "gated": "b-0"}
     more = (*FAST, *SERVED, "--metrics-linger", "60s", "-o", "json", "--concurrency", "20")
     running = command.begin(topic, *more, **options)

@@ -19,20 +19,16 @@ from typing import Any
 import pytest
 
 from command.conftest import (
-    MakeTopic,
     OnTerminal,
-    committed,
     distinct,
     is_refused,
     operations,
     same,
 )
 from command.process import BLOCKS_THE_LOOP, FAST, ON_THREADS, Command, Outcome, Running
-from command.record import every_place
 from command.terminal import TerminalSession
 from command.test_dead_letters import letters_of
 from drainer.control.place import socket_name
-from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 from drainer.ownership import user_at_host
 from kafka.topic import Topic, eventually
@@ -132,19 +128,12 @@ def rests(command: Command) -> None:
     eventually(holds, "nothing begins")
 
 
-def is_whole(command: Command, messages: list[str]) -> None:
-    """All is done, in order, and once."""
-    assert set(command.record.done()) == every_place(messages)
-    assert command.record.repeats() == {}
-    command.record.check_order()
-
-
 # --- ps
 
 
-def test_ps_lists_a_drain_while_it_runs(command: Command, make_topic: MakeTopic) -> None:
+def test_ps_lists_a_drain_while_it_runs(command: Command) -> None:
     messages = distinct(40)
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     running = command.begin(topic, "-c", "4", gate=command.gate, gated="39")
     command.wait_for(running, "done", 39)
     eventually(lambda: (listed(command, topic) or {}).get("done", 0) > 0.9, "it has done most")
@@ -160,78 +149,39 @@ def test_ps_lists_a_drain_while_it_runs(command: Command, make_topic: MakeTopic)
     assert listed(command, topic) is None
 
 
-def test_the_socket_of_a_killed_drain_hinders_nothing_and_ps_removes_it(
-    command: Command, make_topic: MakeTopic, runtime_folder: Path
+def test_ps_lists_a_killed_drain_with_how_to_resume_it_and_removes_its_socket(
+    command: Command, runtime_folder: Path
 ) -> None:
-    topic = make_topic(distinct(20))
+    topic = command.topic(distinct(20))
     socket = runtime_folder / "drainer" / socket_name(command.plan(topic))
-    first = command.begin(topic, "-c", "2", gate=command.gate)
-    command.wait_for(first, "begun", 2)
-    first.kill()
+    running = command.begin(topic, *FAST, "-c", "2", gate=command.gate, gated="19")
+    command.wait_for(running, "done", 19)
+    watcher = command.start("watch", str(command.plan(topic)))
+    watcher.says("draining")
+    running.kill()
+    assert "the drain's process is gone" in watcher.ends(4).error
     assert socket.exists()
-    refused = steer(command, topic, "pause", code=3)
-    assert "none of your drains" in refused.error
-
-    resumed = ["resume", str(command.plan(topic)), "--yes", "-c", "2"]
-    second = command.start(*resumed, *command.options(gate=command.gate))
-    command.wait_for(second, "begun", 4)
-    assert is_in_state(command, topic, "draining")["pid"] == second.pid
-    second.kill()
-    assert socket.exists()
-    assert is_in_state(command, topic, "killed")["pid"] is None
+    assert "none of your drains" in steer(command, topic, "pause", code=3).error
+    found = is_in_state(command, topic, "killed")
+    assert (found["plan"], found["pid"]) == (str(command.plan(topic)), None)
     assert not socket.exists()
 
-    command.gate.touch()
-    command.resume(topic)
-    assert set(command.record.done()) == every_place(distinct(20))
-    assert not socket.exists()
-
-
-def test_ps_lists_what_was_killed_or_stopped_in_this_folder_and_how_to_resume_it(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    killed, stopped = make_topic(distinct(20)), make_topic(distinct(20))
-    for topic in (killed, stopped):
-        running = command.begin(topic, *FAST, "-c", "2", gate=command.gate, gated="19")
-        command.wait_for(running, "done", 19)
-        is_in_state(command, topic, "draining")
-        if topic is killed:
-            is_written(command.plan(topic))  # ps does not read the journal
-            running.kill()
-    steer(command, stopped, "stop", "--now")
-    running.ends(4)
-    for topic, state in ((killed, "killed"), (stopped, "stopped")):
-        found = is_in_state(command, topic, state)
-        assert (found["plan"], found["pid"]) == (str(command.plan(topic)), None)
-        assert 0.9 < found["done"] < 1
     said = command("ps").out
-    assert "2 in this folder can be resumed" in said
-    for topic in (killed, stopped):
-        resume = f"drainer resume {command.plan(topic).name}"
-        assert f"resume: {resume}\n" in said
-        command.gate.touch()
-        command(*resume.split()[1:], "--yes", *command.options(gate=command.gate))
-        assert listed(command, topic) is None
-
-
-def is_written(plan: Path) -> None:
-    """Returns once the plan has all that was done before."""
-
-    def generation() -> int:
-        return int(json.loads(plan.read_text())["generation"])
-
-    enough = generation() + 2  # the next one may have begun already
-    eventually(lambda: generation() >= enough, f"{plan} is written")
+    assert "1 in this folder can be resumed" in said
+    resume = f"drainer resume {command.plan(topic).name}"
+    assert f"resume: {resume}\n" in said
+    command.gate.touch()
+    command(*resume.split()[1:], "--yes", *command.options(gate=command.gate))
+    assert listed(command, topic) is None
+    assert not socket.exists()
 
 
 # --- set
 
 
-def test_what_is_set_holds_within_a_second_and_is_written_down(
-    command: Command, make_topic: MakeTopic
-) -> None:
+def test_what_is_set_holds_within_a_second_and_is_written_down(command: Command) -> None:
     messages = operations(500, lanes=200)
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     running = command.begin(topic, *FAST, "-c", "20", pause_ms=20)
     command.wait_for(running, "done", 100)
     settings = ("concurrency=2", "rate=60/s", "max-failures=7")
@@ -250,7 +200,7 @@ def test_what_is_set_holds_within_a_second_and_is_written_down(
     assert "concurrency 2 → 100, rate 60/s → none" in faster.err
     running.ends(0)
     assert most_at_once(command, now_s, time.monotonic()) > 20
-    is_whole(command, messages)
+    command.ensure_drained(topic, once=True)
     plan = json.loads(command.plan(topic).read_text())
     assert plan["failures"]["max_failures"] == "7"
     assert plan["failures"]["rate"] is None
@@ -262,37 +212,8 @@ def test_what_is_set_holds_within_a_second_and_is_written_down(
         assert words in shown
 
 
-def test_a_set_with_one_wrong_part_changes_nothing(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(distinct(20))
-    running = command.begin(topic, *FAST, "-c", "2", gate=command.gate)
-    is_in_state(command, topic, "draining")
-    for wrong, named in (
-        ("rate=banana", "rate"),
-        ("cocurrency=3", "cocurrency"),
-        ("max-failures=", "max-failures"),
-        ("retries=-1", "retries"),
-        ("group=other", "group"),
-        ("on-failure=panic", "on-failure"),
-    ):
-        said = steer(command, topic, "set", "concurrency=50", wrong, code=2)
-        assert named in said.error + said.hint, wrong
-    letters = f"dead-letter-topic={topic.name}"  # which only the brokers can tell
-    refused = steer(command, topic, "set", "concurrency=50", letters, code=3)
-    assert topic.name in refused.error
-    assert "nothing changed" in steer(command, topic, "set", "concurrency=2").err
-    found = listed(command, topic)
-    assert found is not None
-    assert found["concurrency"] == 2
-    command.gate.touch()
-    running.ends(0)
-    assert command.record.most_at_once() <= 2
-    assert [event["what"] for event in history(command, topic)] == ["begun", "ended"]
-
-
-def test_what_fails_after_it_is_set_goes_to_the_dead_letter_topic(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(['["a"]', '["a"]', *distinct(20)])
+def test_what_fails_after_it_is_set_goes_to_the_dead_letter_topic(command: Command) -> None:
+    topic = command.topic(['["a"]', '["a"]', *distinct(20)])
     running = command.begin(
         topic,
         *(*FAST, "--on-failure", "halt", "--retries", "0"),
@@ -307,17 +228,15 @@ def test_what_fails_after_it_is_set_goes_to_the_dead_letter_topic(
     running.ends(6)
     (letter,) = letters_of(command, topic)
     assert letter.message_offset == 1
-    assert committed(cluster, topic) == {0: 22}
+    assert command.committed(topic) == {0: 22}
 
 
 # --- pause and unpause
 
 
-def test_while_it_is_paused_nothing_begins_and_the_group_stays_its_own(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
+def test_while_it_is_paused_nothing_begins_and_the_group_stays_its_own(command: Command) -> None:
     messages = operations(150, lanes=100)
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     running = command.begin(topic, *FAST, "-c", "8", handler=ON_THREADS, pause_ms=20)
     command.wait_for(running, "done", 50)
     said = steer(command, topic, "pause", "--reason", "failover")
@@ -333,9 +252,9 @@ def test_while_it_is_paused_nothing_begins_and_the_group_stays_its_own(
         return int(whole["watermark"])
 
     done = len(command.record.done())
-    eventually(lambda: committed(cluster, topic) == {0: stands()}, "what is done is committed")
+    eventually(lambda: command.committed(topic) == {0: stands()}, "what is done is committed")
     assert 0 < stands() <= done // 2
-    assert cluster.group(lock_group(command.group(topic))).members
+    assert command.cluster.group(lock_group(command.group(topic))).members
     assert f"paused by {ME}" in steer(command, topic, "pause").err  # once more is no harm
     unpause_s = time.monotonic()
     assert begun_between(command, paused_s, unpause_s) == 0
@@ -344,17 +263,14 @@ def test_while_it_is_paused_nothing_begins_and_the_group_stays_its_own(
     command.wait_for(running, "begun", done + 1)
     assert "the drain is not paused" in steer(command, topic, "unpause").err
     running.ends(0)
-    is_whole(command, messages)
-    assert committed(cluster, topic) == {0: 150}
+    command.ensure_drained(topic, once=True)
     done_with_it = [event["what"] for event in history(command, topic)]
     assert done_with_it == ["begun", "paused", "paused", "unpaused", "ended"]
 
 
 @pytest.mark.parametrize("handler", ["OnTheLoop", ON_THREADS])
-def test_from_its_answer_on_a_pause_lets_nothing_begin(
-    command: Command, make_topic: MakeTopic, handler: str
-) -> None:
-    topic = make_topic(distinct(100))
+def test_from_its_answer_on_a_pause_lets_nothing_begin(command: Command, handler: str) -> None:
+    topic = command.topic(distinct(100))
     running = command.begin(topic, *FAST, "-c", "4", handler=handler, gate=command.gate)
     command.wait_for(running, "begun", 4)
     assert ": 4 calls in flight" in steer(command, topic, "pause").err
@@ -365,34 +281,15 @@ def test_from_its_answer_on_a_pause_lets_nothing_begin(
     assert stopped.way_out("resume") == running.ends(4).resume_words
     assert len(command.record.begun()) == 4
     command.resume(topic)
-    is_whole(command, distinct(100))
-
-
-def test_a_pause_for_a_time_is_over_by_itself(command: Command, make_topic: MakeTopic) -> None:
-    messages = distinct(200)
-    topic = make_topic(messages)
-    running = command.begin(topic, *FAST, "-c", "4", pause_ms=10)
-    command.wait_for(running, "done", 20)
-    before_s = time.monotonic()
-    assert " until " in steer(command, topic, "pause", "--for", "1500ms").err
-    running.ends(0)
-    begun_s = [line.at_s for line in command.record.lines() if line.mark == "begun"]
-    longest_s = max(later - earlier for earlier, later in pairwise(begun_s))
-    assert 1.3 <= longest_s <= time.monotonic() - before_s
-    is_whole(command, messages)
-    *_, paused, unpaused, _ = history(command, topic)
-    assert (paused["what"], paused["details"]) == ("paused", ["for 1.5s"])
-    assert (unpaused["what"], unpaused["reason"]) == ("unpaused", None)
+    command.ensure_drained(topic, once=True)
 
 
 # --- stop
 
 
-def test_a_stopped_drain_says_how_to_resume_it_as_it_was_set(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
+def test_a_stopped_drain_says_how_to_resume_it_as_it_was_set(command: Command) -> None:
     messages = distinct(200)
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     running = command.begin(topic, *FAST, "-c", "4", gate=command.gate)
     command.wait_for(running, "begun", 4)
     steer(command, topic, "set", "concurrency=50", "plan-interval=200ms")
@@ -412,20 +309,17 @@ def test_a_stopped_drain_says_how_to_resume_it_as_it_was_set(
     assert " ".join(ended.resume_words).count("--concurrency 50") == 1
     assert " ".join(ended.resume_words).count("--plan-interval 0.2s") == 1
     assert len(command.record.done()) == 50
-    assert committed(cluster, topic) == {0: 50}
+    assert command.committed(topic) == {0: 50}
     last = history(command, topic)[-1]
     assert (last["what"], last["by"], last["reason"]) == ("ended", ME, "lunch")
     assert last["offsets"] == {"0": 50}
 
     assert "concurrency 50" in command(*ended.resume_words, "--yes").err
-    is_whole(command, messages)
-    assert committed(cluster, topic) == {0: 200}
+    command.ensure_drained(topic, once=True)
 
 
-def test_stop_now_does_not_wait_for_a_handler_that_hangs(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(20))
+def test_stop_now_does_not_wait_for_a_handler_that_hangs(command: Command) -> None:
+    topic = command.topic(distinct(20))
     hangs = command.begin(topic, "-c", "4", "--grace", "50s", handler=ON_THREADS, hang=1)
     command.wait_for(hangs, "begun", 4)
     waits = command.start("stop", str(command.plan(topic)))
@@ -437,14 +331,11 @@ def test_stop_now_does_not_wait_for_a_handler_that_hangs(
     assert time.monotonic() - asked_s < AT_ONCE_S
     assert said.way_out("resume") == ended.resume_words
     command.resume(topic)
-    assert set(command.record.done()) == every_place(distinct(20))
-    command.record.check_order()
+    command.ensure_drained(topic)
 
 
-def test_stop_now_ends_a_drain_whose_handler_holds_the_loop(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(5))
+def test_stop_now_ends_a_drain_whose_handler_holds_the_loop(command: Command) -> None:
+    topic = command.topic(distinct(5))
     blocks = command.begin(topic, handler=BLOCKS_THE_LOOP, hang=1)
     command.wait_for(blocks, "begun", 1)
     found = listed(command, topic)  # which needs no loop
@@ -457,17 +348,15 @@ def test_stop_now_ends_a_drain_whose_handler_holds_the_loop(
     assert "the drain's process is gone" in said.error
     assert is_in_state(command, topic, "killed")
     command.resume(topic)
-    assert set(command.record.done()) == every_place(distinct(5))
+    command.ensure_drained(topic)
 
 
 # --- watch
 
 
-def test_watchers_see_how_it_ends_and_disturb_nothing(
-    command: Command, make_topic: MakeTopic
-) -> None:
+def test_watchers_see_how_it_ends_and_disturb_nothing(command: Command) -> None:
     messages = [*same(100), *operations(150, lanes=50)]  # a hot lane is named
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     running = command.begin(topic, *FAST, "-c", "8", gate=command.gate)
     is_in_state(command, topic, "draining")
     plan = str(command.plan(topic))
@@ -496,54 +385,14 @@ def test_watchers_see_how_it_ends_and_disturb_nothing(
         assert "the drain has ended: done" in screen.ends(0)
     frozen.signal(signal.SIGCONT)
     frozen.ended()
-    is_whole(command, messages)
-
-
-def test_whoever_watches_a_drain_that_is_killed_is_told_so(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(distinct(20))
-    running = command.begin(topic, gate=command.gate)
-    is_in_state(command, topic, "draining")
-    watcher = command.start("watch", str(command.plan(topic)))
-    watcher.says("draining")
-    running.kill()
-    ended = watcher.ends(4)
-    assert "the drain's process is gone" in ended.error
-    assert "resume it" in ended.hint
+    command.ensure_drained(topic, once=True)
 
 
 # --- where it runs, and who may
 
 
-def test_a_drain_without_a_terminal_under_nohup_is_steered_from_elsewhere(
-    command: Command, make_topic: MakeTopic
-) -> None:
-    messages = distinct(100)
-    topic = make_topic(messages)
-    command.by = ("setsid", "--wait", "nohup")
-    running = command.begin(topic, *FAST, "-c", "2", gate=command.gate)
-    command.by = ()
-    command.wait_for(running, "begun", 2)
-    found = is_in_state(command, topic, "draining")
-    os.kill(found["pid"], signal.SIGHUP)  # as the end of its session would
-    steer(command, topic, "set", "concurrency=5")
-    command.wait_for(running, "begun", 5)
-    steer(command, topic, "pause")
-    command.gate.touch()
-    rests(command)
-    watcher = command.start("watch", str(command.plan(topic)))
-    watcher.says("draining")
-    steer(command, topic, "unpause")
-    assert "the drain has ended: done" in watcher.ends(0).out
-    running.ends(0)
-    is_whole(command, messages)
-
-
-def test_read_only_lets_look_and_refuses_to_change(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic, other = make_topic(distinct(20)), make_topic(distinct(5))
+def test_read_only_lets_look_and_refuses_to_change(command: Command) -> None:
+    topic, other = command.topic(distinct(20)), command.topic(distinct(5))
     what = ["run", *command.what(other), "--from", "earliest"]
     refused = command(*what, "--yes", *command.options(), env=READ_ONLY, code=3)
     is_refused(command, refused)
@@ -574,14 +423,12 @@ def test_read_only_lets_look_and_refuses_to_change(
     for words in (("resume", plan, "--yes"), ("plan", "undo", plan, "--yes")):
         assert "DRAINER_READ_ONLY" in command(*words, env=READ_ONLY, code=3).error
     assert command.plan(topic).read_bytes() == before
-    assert committed(cluster, topic) == {0: 20}
+    assert command.committed(topic) == {0: 20}
     assert [event["what"] for event in history(command, topic)] == ["begun", "ended"]
 
 
-def test_where_a_reason_is_required_nothing_changes_without_one(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
-    topic = make_topic(distinct(20))
+def test_where_a_reason_is_required_nothing_changes_without_one(command: Command) -> None:
+    topic = command.topic(distinct(20))
     command.env |= WITH_REASON
     refused = command.begin(topic, *FAST).ends(2)
     assert "--reason" in refused.hint
@@ -599,7 +446,7 @@ def test_where_a_reason_is_required_nothing_changes_without_one(
     plan = str(command.plan(topic))
     assert "--reason" in command("resume", plan, "--yes", code=2).hint
     assert "--reason" in command("plan", "undo", plan, "--yes", code=2).hint
-    assert committed(cluster, topic) == {0: 20}
+    assert command.committed(topic) == {0: 20}
     assert command.record.most_at_once() <= 3
     command("plan", "undo", plan, "--yes", "--reason", "ticket 8")
     told = [(event["what"], event["reason"]) for event in history(command, topic)]
@@ -621,10 +468,8 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_another_user_is_not_answered(
-    command: Command, make_topic: MakeTopic, open_folder: Path
-) -> None:
-    topic = make_topic(distinct(20))
+def test_another_user_is_not_answered(command: Command, open_folder: Path) -> None:
+    topic = command.topic(distinct(20))
     command.env["XDG_RUNTIME_DIR"] = str(open_folder)
     running = command.begin(topic, *FAST, "-c", "2", gate=command.gate)
     command.wait_for(running, "begun", 2)
@@ -648,51 +493,16 @@ def test_another_user_is_not_answered(
     assert is_in_state(command, topic, "draining")["concurrency"] == 2
     command.gate.touch()
     running.ends(0)
-    is_whole(command, distinct(20))
-
-
-def test_a_socket_that_is_removed_comes_again(
-    command: Command, make_topic: MakeTopic, open_folder: Path
-) -> None:
-    topic = make_topic(distinct(20))
-    command.env["XDG_RUNTIME_DIR"] = str(open_folder)
-    running = command.begin(topic, *FAST, "-c", "2", gate=command.gate)
-    command.wait_for(running, "begun", 2)
-    socket = open_folder / "drainer" / socket_name(command.plan(topic))
-    assert socket.exists()
-    watcher = command.start("watch", str(command.plan(topic)))
-    watcher.says("draining")
-    shutil.rmtree(socket.parent)
-    eventually(socket.exists, "it is there again", HUNG_UP_S)
-    steer(command, topic, "set", "concurrency=3")
-    command.wait_for(running, "begun", 3)
-
-    fallback = Path("/tmp", f"drainer-{os.geteuid()}")
-    had = fallback.exists()
-    shutil.rmtree(open_folder)  # as at the end of a user's session
-    there = fallback / socket.name
-    eventually(there.exists, "it is in the next folder", HUNG_UP_S)
-    steer(command, topic, "set", "concurrency=4")
-    command.wait_for(running, "begun", 4)
-    open_folder.mkdir()
-    command.gate.touch()
-    running.ends(0)
-    assert "the drain has ended: done" in watcher.ends(0).out
-    assert not there.exists()
-    if not had:
-        fallback.rmdir()
-    is_whole(command, distinct(20))
+    command.ensure_drained(topic, once=True)
 
 
 # --- Spark
 
 
 @pytest.mark.long
-def test_on_spark_a_drain_is_changed_paused_and_stopped_the_same_way(
-    command: Command, make_topic: MakeTopic, cluster: Cluster
-) -> None:
+def test_on_spark_a_drain_is_changed_paused_and_stopped_the_same_way(command: Command) -> None:
     messages = operations(1_500, lanes=300)
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     running = command.begin(topic, *ON_SPARK, "-c", "20", pause_ms=20)
     command.wait_for(running, "done", 50, within_s=200)
     assert is_in_state(command, topic, "draining")["engine"] == "spark"
@@ -706,7 +516,7 @@ def test_on_spark_a_drain_is_changed_paused_and_stopped_the_same_way(
     paused_s = time.monotonic()
     rests(command)
     eventually(lambda: is_in_state(command, topic, "paused")["in_flight"] == 0, "ps says so")
-    assert cluster.group(lock_group(command.group(topic))).members
+    assert command.cluster.group(lock_group(command.group(topic))).members
     assert begun_between(command, paused_s + WITHIN_S, time.monotonic()) == 0
     steer(command, topic, "unpause")
     steer(command, topic, "set", "concurrency=10", "rate=none")
@@ -716,17 +526,14 @@ def test_on_spark_a_drain_is_changed_paused_and_stopped_the_same_way(
     assert said.way_out("resume") == ended.resume_words
     assert " ".join(ended.resume_words).count("--concurrency 10") == 1
     command.resume(topic, "--engine", "process", "-c", "50")
-    is_whole(command, messages)
-    assert committed(cluster, topic) == {0: 1_500}
+    command.ensure_drained(topic, once=True)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("handler", ["OnTheLoop", ON_THREADS])
-def test_on_spark_failures_are_met_as_it_was_set_last(
-    command: Command, make_topic: MakeTopic, cluster: Cluster, handler: str
-) -> None:
+def test_on_spark_failures_are_met_as_it_was_set_last(command: Command, handler: str) -> None:
     messages = ['["a"]', '["a"]', *distinct(1_500)]
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     running = command.begin(
         topic,
         *(*ON_SPARK, "-c", "5", "--on-failure", "halt", "--retries", "0"),
@@ -743,7 +550,7 @@ def test_on_spark_failures_are_met_as_it_was_set_last(
     running.ends(6)
     (letter,) = letters_of(command, topic)
     assert letter.message_offset == 1
-    assert committed(cluster, topic) == {0: 1_502}
+    assert command.committed(topic) == {0: 1_502}
     assert [event["what"] for event in history(command, topic)] == ["begun", "changed", "ended"]
     assert command.record.repeats() == {}
     command.record.check_order()
@@ -752,10 +559,10 @@ def test_on_spark_failures_are_met_as_it_was_set_last(
 @pytest.mark.long
 @pytest.mark.parametrize("handler", ["OnTheLoop", ON_THREADS, BLOCKS_THE_LOOP])
 def test_on_spark_stop_now_does_not_wait_for_a_handler_that_hangs(
-    command: Command, make_topic: MakeTopic, handler: str
+    command: Command, handler: str
 ) -> None:
     messages = distinct(200)
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     hangs = command.begin(topic, *ON_SPARK, "-c", "4", "--grace", "50s", handler=handler, hang=1)
     command.wait_for(hangs, "begun", 1, within_s=200)
     is_in_state(command, topic, "draining")
@@ -766,8 +573,7 @@ def test_on_spark_stop_now_does_not_wait_for_a_handler_that_hangs(
     waits.ends(0)
     assert said.way_out("resume") == ended.resume_words
     command.resume(topic, "--engine", "process")
-    assert set(command.record.done()) == every_place(messages)
-    command.record.check_order()
+    command.ensure_drained(topic)
 
 
 # --- everything, again and again
@@ -788,8 +594,6 @@ MOST = 40  # calls at once
 )
 def test_steered_stopped_and_killed_at_random_it_loses_nothing(
     command: Command,
-    make_topic: MakeTopic,
-    cluster: Cluster,
     runtime_folder: Path,
     more: tuple[str, ...],
     handler: str,
@@ -798,7 +602,7 @@ def test_steered_stopped_and_killed_at_random_it_loses_nothing(
     print(f"seed {seed}")
     chance = random.Random(seed)
     messages = operations(4_000, lanes=500)
-    topic = make_topic(messages)
+    topic = command.topic(messages)
     plan = str(command.plan(topic))
     options = {"pause_ms": 5}
     killed = 0
@@ -848,16 +652,14 @@ def test_steered_stopped_and_killed_at_random_it_loses_nothing(
                 killed += 1
                 running = resume()
     running.ends(0)
-    assert set(command.record.done()) == every_place(messages)
+    command.ensure_drained(topic)
     assert len(command.record.repeats()) <= killed * (MOST + 100)
-    command.record.check_order()
-    assert committed(cluster, topic) == {0: len(messages)}
     command("plan", "verify", plan)
 
 
 @pytest.mark.long
-def test_watchers_that_stand_still_disturb_nothing(command: Command, make_topic: MakeTopic) -> None:
-    topic = make_topic(distinct(50), partitions=64)  # a status is some kilobytes
+def test_watchers_that_stand_still_disturb_nothing(command: Command) -> None:
+    topic = command.topic(distinct(50), partitions=64)  # a status is some kilobytes
     running = command.begin(topic, *FAST, "-c", "1", pause_ms=10)
     is_in_state(command, topic, "draining")
     frozen = [command.start("watch", str(command.plan(topic))) for _ in range(20)]
@@ -873,10 +675,8 @@ def test_watchers_that_stand_still_disturb_nothing(command: Command, make_topic:
         watcher.kill()
 
 
-def test_all_drains_are_watched_a_line_each(
-    command: Command, make_topic: MakeTopic, on_terminal: OnTerminal
-) -> None:
-    topics = [make_topic(distinct(20)) for _ in range(2)]
+def test_all_drains_are_watched_a_line_each(command: Command, on_terminal: OnTerminal) -> None:
+    topics = [command.topic(distinct(20)) for _ in range(2)]
     drains = [command.begin(topic, *FAST, "-c", "2", gate=command.gate) for topic in topics]
     for topic in topics:
         is_in_state(command, topic, "draining")
