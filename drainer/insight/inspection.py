@@ -270,7 +270,7 @@ def inspect(
         failures=survey.failures,
         rule_status=survey.rule_status,
         remarks=backlog.remarks,
-        held=backlog.held,
+        held=backlog.open_transactions,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from drainer.errors import OffsetMissing, Refused, UsageError
-from drainer.kafka.cluster import Cluster, LogBounds
+from drainer.kafka.cluster import Cluster, LogBounds, TopicInfo
 from drainer.kafka.settings import Isolation
 from drainer.model.listed import counted, listed
 from drainer.model.plan import OffsetPlan
@@ -19,10 +19,10 @@ _TIME_HINT = "Write a time as @2026-11-20T18:00 (local) or @2026-11-20T18:00Z (U
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where a backlog begins or ends: a word, an offset (itself not part of what ends there), or
+    """A beginning or end of a backlog: a word, an offset (itself not part of what ends there), or
     the first record, by offset, with a timestamp or a later one.
 
-    Timestamps are the producers' own or the broker's, as the topic's message.timestamp.type says.
+    Timestamps are the producers' own or the broker's, as the topic's message.timestamp.type has it.
     """
 
     word: str = ""  # one of the constants below
@@ -56,27 +56,26 @@ class PartitionBacklog:
     committed: int | None  # the group's committed offset when this was taken; None when it had none
     log_start: int
     log_end: int  # the offset behind the last record that the isolation level showed
-    # The epoch of the record before ``log_end``; None when the broker did not say.
+    # The epoch of the record before ``log_end``; None when the broker does not know it.
     leader_epoch: int | None
 
     @property
     def offsets(self) -> int:
-        """How many offsets it spans: an upper bound for its messages."""
+        """Offsets that it spans: an upper bound for its messages."""
         return self.end - self.start
 
     @property
     def skipped_before(self) -> int:
-        """How many offsets before the start the group has not handled, and this drain won't."""
+        """Offsets before the start that the group has not handled, and this drain won't."""
         return max(0, self.start - max(self.log_start, self.committed or 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What a drain is about, as it was when the drain was planned.
+    """The offsets that a drain is about, as they were when it was planned.
 
     ``remarks`` are what a person should know of its bounds, a sentence each: what is lost, where it
-    begins without a committed offset, and what is held back. ``held`` is what open transactions
-    keep behind its end.
+    begins without a committed offset, and what open transactions keep behind its end.
     """
 
     cluster_id: str
@@ -85,11 +84,11 @@ class Backlog:
     isolation: Isolation
     partitions: Mapping[int, PartitionBacklog]
     remarks: tuple[str, ...] = ()
-    held: tuple[OpenTransaction, ...] = ()
+    open_transactions: tuple[OpenTransaction, ...] = ()
 
     @property
     def offsets(self) -> int:
-        """How many offsets it spans: an upper bound for its messages."""
+        """Offsets that it spans: an upper bound for its messages."""
         return sum(part.offsets for part in self.partitions.values())
 
 
@@ -138,33 +137,23 @@ def freeze(
         )
     info = cluster.topic(topic)
     numbers = info.chosen(partitions)
-    for option, bound in (("--from", from_), ("--until", until)):
-        if bound.offset is not None and len(numbers) > 1:
-            raise UsageError(
-                f"{option} {bound} is one offset, but {len(numbers)} partitions are read",
-                hint="Choose one partition, or give a time (@...) instead.",
-            )
-    if without := [number for number in numbers if not info.leaders[number]]:
-        raise Refused(
-            f"partition {listed(without)} of {topic} has no leader: its brokers are down",
-            hint="Start one of its brokers, or choose the others with --partition.",
-        )
+    _ensure_readable(info, numbers, {"--from": from_, "--until": until})
     committed: dict[int, int | None] = dict.fromkeys(numbers)
     if group is not None:
         committed = cluster.committed(group, topic, numbers)
     logs = cluster.log_bounds(topic, numbers, isolation)
-    look = _Look(cluster, topic, group, from_, committed, logs)
-    remarks = [*look.lost(), *([] if new_group else look.uncommitted())]
-    starts = look.places(from_, committed if from_ in OF_GROUPS else {})
-    ends = look.places(until, {})
+    bounds = _Bounds(cluster, topic, group, from_, committed, logs)
+    remarks = [*bounds.lost(), *([] if new_group else bounds.uncommitted())]
+    starts = bounds.offsets(from_, committed if from_ in OF_GROUPS else {})
+    ends = bounds.offsets(until, {})
     for number, log in logs.items():
-        look.insist_on_start(number, starts[number])
+        bounds.ensure_start(number, starts[number])
         if until.offset is not None and until.offset > log.end:
             raise Refused(
                 f"--until {until} is beyond the end of {topic}/{number}, offset {log.end}",
                 hint="Remove --until to read to the end.",
             )
-    if backwards := look.backwards(starts):
+    if backwards := bounds.backwards(starts):
         if not to_look:
             raise Refused(
                 f"{backwards}: a drain never moves a group backwards",
@@ -179,13 +168,15 @@ def freeze(
         )
         for n, log in logs.items()
     }
-    if held := held_back(topic, logs, ends):
-        remarks.append(describe_open_transactions(held))
-    return Backlog(cluster.cluster_id, topic, info.topic_id, isolation, taken, tuple(remarks), held)
+    if left_out := open_transactions(topic, logs, ends):
+        remarks.append(describe_open_transactions(left_out))
+    return Backlog(
+        cluster.cluster_id, topic, info.topic_id, isolation, taken, tuple(remarks), left_out
+    )
 
 
 def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
-    """What of a plan's backlog is still to be drained, but for what finished past a watermark."""
+    """The rest of a plan's backlog, with what finished past a watermark."""
     isolation = cluster.settings.isolation
     logs = cluster.log_bounds(plan.topic, tuple(plan.partitions), isolation)
     left = {
@@ -203,10 +194,10 @@ def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
     return Backlog(plan.cluster_id, plan.topic, plan.topic_id, isolation, left)
 
 
-def held_back(
+def open_transactions(
     topic: str, logs: Mapping[int, LogBounds], ends: Mapping[int, int]
 ) -> tuple[OpenTransaction, ...]:
-    """Where ``ends``, by partition, are at an open transaction: what stands behind it.
+    """Find open transactions that ``ends``, by partition, are at.
 
     ``logs`` are the bounds as the isolation level shows them.
     """
@@ -227,15 +218,15 @@ def may_misplace_times(cluster: Cluster, topic: str) -> bool:
 
 
 def _parse(option: str, text: str, words: Sequence[Bound]) -> Bound:
-    said = text.strip()
+    given = text.strip()
     for bound in words:
-        if said == bound.word:
+        if given == bound.word:
             return bound
-    if re.fullmatch(r"[0-9]{1,19}", said):
-        return Bound(offset=int(said))
-    if said.startswith("@"):
+    if re.fullmatch(r"[0-9]{1,19}", given):
+        return Bound(offset=int(given))
+    if given.startswith("@"):
         try:
-            time_ms = round(datetime.fromisoformat(said[1:]).astimezone().timestamp() * 1000)
+            time_ms = round(datetime.fromisoformat(given[1:]).astimezone().timestamp() * 1000)
         except (ValueError, OverflowError, OSError):
             time_ms = -1
         if time_ms >= 0:
@@ -246,9 +237,23 @@ def _parse(option: str, text: str, words: Sequence[Bound]) -> Bound:
     )
 
 
+def _ensure_readable(info: TopicInfo, numbers: Sequence[int], bounds: Mapping[str, Bound]) -> None:
+    for option, bound in bounds.items():
+        if bound.offset is not None and len(numbers) > 1:
+            raise UsageError(
+                f"{option} {bound} is one offset, but {len(numbers)} partitions are read",
+                hint="Choose one partition, or give a time (@...) instead.",
+            )
+    if without := [number for number in numbers if not info.leaders[number]]:
+        raise Refused(
+            f"partition {listed(without)} of {info.name} has no leader: its brokers are down",
+            hint="Start one of its brokers, or choose the others with --partition.",
+        )
+
+
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """What a backlog is taken from."""
+class _Bounds:
+    """The facts that decide where a backlog begins and ends."""
 
     cluster: Cluster
     topic: str
@@ -257,7 +262,7 @@ class _Look:
     committed: Mapping[int, int | None]
     logs: Mapping[int, LogBounds]
 
-    def places(self, bound: Bound, committed: Mapping[int, int | None]) -> dict[int, int]:
+    def offsets(self, bound: Bound, committed: Mapping[int, int | None]) -> dict[int, int]:
         logs = self.logs
         if bound.offset is not None:
             return dict.fromkeys(logs, bound.offset)
@@ -280,7 +285,7 @@ class _Look:
             return {n: max(committed.get(n) or 0, log.start) for n, log in logs.items()}
         return {n: log.end if (at := committed.get(n)) is None else at for n, log in logs.items()}
 
-    def insist_on_start(self, number: int, start: int) -> None:
+    def ensure_start(self, number: int, start: int) -> None:
         place, committed, log = f"{self.topic}/{number}", self.committed[number], self.logs[number]
         if committed is not None and committed > log.high_watermark:
             raise Refused(
@@ -319,15 +324,15 @@ class _Look:
         else:
             near = self.cluster.near_groups(group)
             where = f"{topic}{f' (similar groups: {listed(near)})' if near else ''}"
-        said = f"group {group} has no committed offset on {where}"
+        remark = f"group {group} has no committed offset on {where}"
         if self.from_ == COMMITTED:
             raise OffsetMissing(
-                said,
+                remark,
                 hint="Check the group's name, or say where to start: --from committed-or-earliest,"
                 " committed-or-end, earliest, OFFSET or @TIME.",
             )
         begins = "the end" if self.from_ == COMMITTED_OR_END else "the earliest record"
-        return [f"{said}: there the backlog starts at {begins}"]
+        return [f"{remark}: there the backlog starts at {begins}"]
 
     def lost(self) -> list[str]:
         # A remark on records that retention took before the group handled them.
@@ -343,10 +348,10 @@ class _Look:
             f"{self.topic}/{n} (offsets {offset} to {start - 1})"
             for n, (offset, start) in lost.items()
         ]
-        said = (
+        remark = (
             f"retention deleted up to {count} that group {self.group} never handled:"
             f" {listed(where)}"
         )
         if self.from_ in (COMMITTED, COMMITTED_OR_END):
-            raise Refused(said, hint="To drain the rest, use --from committed-or-earliest.")
-        return [said]
+            raise Refused(remark, hint="To drain the rest, use --from committed-or-earliest.")
+        return [remark]

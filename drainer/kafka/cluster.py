@@ -15,7 +15,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports without saying so
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is exported without __all__
     ConfigResource,
     OffsetSpec,
     ResourceType,

@@ -63,7 +63,7 @@ class CoordinatorProcess:
                 answer = _exchange(child, [what, group, timeout_s], timeout_s + ANSWER_S + start_s)
             except (OSError, ValueError) as error:  # it died, or it hangs
                 self._end()
-                text = f"the process that asks coordinators ended ({error})"
+                text = f"the process for requests to coordinators ended ({error})"
                 raise KafkaException(KafkaError(KafkaError._TRANSPORT, text)) from error
             except BaseException:  # its answer must not be taken for that to another question
                 self._end()

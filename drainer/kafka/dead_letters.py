@@ -44,7 +44,7 @@ class DeadLetterTopicInfo:
     name: str
     exists: bool
     partitions: int  # how many it has, or would be made with
-    # After how long its letters vanish; None when they don't, or the broker does not say.
+    # After how long its letters vanish; None when they don't, or this user may not see it.
     retention_ms: int | None = None
     # Whether this user may not see its configuration, so that letters may vanish.
     hidden: bool = False

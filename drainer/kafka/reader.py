@@ -1,4 +1,4 @@
-"""Reading ranges of a topic's partitions: exactly their records, or an error that says why not."""
+"""Reading ranges of a topic's partitions: exactly their records, or an error with the reason."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from drainer.engine.control import Control
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, DrainerError, PlanNotWritten, PlanRefused
 from drainer.escape import printable
-from drainer.kafka.backlog import held_back
+from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.commit import Committer
 from drainer.kafka.lock import GroupLock
@@ -154,7 +154,7 @@ def _drain(prepared: Prepared, held: HeldDrain) -> Summary:
         ends = {number: part.end for number, part in plan.partitions.items()}
         with suppress(DrainerError):  # all is done and committed, whatever becomes of this
             logs = cluster.log_bounds(plan.topic, ends, plan.isolation)
-            return replace(summary, open_transactions=held_back(plan.topic, logs, ends))
+            return replace(summary, open_transactions=open_transactions(plan.topic, logs, ends))
     return summary
 
 

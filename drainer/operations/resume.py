@@ -8,7 +8,7 @@ from dataclasses import replace
 from drainer.engine.preview import PartitionAction
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import PlanRefused
-from drainer.kafka.backlog import held_back
+from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster
 from drainer.loader import LoadedHandler, load_handler
 from drainer.mask import mask_text
@@ -62,7 +62,7 @@ def prepare_resume(
     gaps = plan.gaps({n: log.start for n, log in logs.items()}) if accept_gap else {}
     plan = plan.past(gaps)
     ends = {number: part.end for number, part in plan.partitions.items()}
-    held = held_back(plan.topic, logs, ends)
+    held = open_transactions(plan.topic, logs, ends)
     failures = failures or plan.failures
     rules = plan.rules if rules is None else rules
     classes = plan.classes.resumed() if classes is None else classes

@@ -161,7 +161,7 @@ def prepare(
         ),
         checks=tuple(checks),
         warnings=(*warnings, *policy.warnings),
-        held=backlog.held,
+        held=backlog.open_transactions,
     )
 
 
