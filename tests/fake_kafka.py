@@ -322,7 +322,7 @@ class FakeSource:
         self.trouble: str | None = None
         self.failure: DrainerError | None = None
         self.stalled = False
-        self.asked = 0
+        self.requests = 0
         self.stopped = False
         self.notify = notify
         self._message_bytes = message_bytes
@@ -341,7 +341,7 @@ class FakeSource:
         self.notify()
 
     def next_batch(self) -> SizedBatch | None:
-        self.asked += 1
+        self.requests += 1
         if self.stalled:
             return None
         while not self._batches and self._reader.open:

@@ -215,7 +215,7 @@ def test_what_can_not_be_redriven_is_skipped_and_holds_nothing_back(
     write_letters(dead, [died(n, "doc") for n in range(5)])
     with sending(ClientSettings.load(dead.bootstrap), dead.name) as sender:
         sender.send(Sample(sub=lost).letter().without_payload())
-        assert sender.all_told() == [None]
+        assert sender.all_reported() == [None]
     dead.produce(["not a letter"] * 26)
     write_letters(dead, [died(n, "doc") for n in range(5, 10)])
 
@@ -237,7 +237,7 @@ def test_what_can_not_be_redriven_is_skipped_and_holds_nothing_back(
         other = Sample(payload=7).letter()
         header = ("drainer-dead-letter/99", other.headers[0][1])
         sender.send(replace(other, headers=(header,)))
-        assert sender.all_told() == [None]
+        assert sender.all_reported() == [None]
     later = redrive(command, dead.name, "--plan", str(elsewhere(command)), "-o", "json")
     assert later.answer["skipped_for"] == {}, "another version of drainer may read it"
     assert "another version" in str(later.answer["left_alone"])

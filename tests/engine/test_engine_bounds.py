@@ -77,7 +77,7 @@ def test_waiting_takes_no_cpu(kind: Kind, tmp_path: Path, monkeypatch: pytest.Mo
         go_on.wait(10)
 
     def look(status: Status) -> None:
-        asked.append(rehearsal.source.asked)
+        asked.append(rehearsal.source.requests)
         if len(asked) == 8:
             go_on.set()
             go_on_too.set()

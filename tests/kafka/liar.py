@@ -11,29 +11,29 @@ from confluent_kafka import OFFSET_INVALID, Message
 
 from drainer.kafka.settings import ClientSettings
 
-Fate = Literal["dropped", "written", "told"]  # which is the truth
+Truth = Literal["dropped", "written", "known"]  # which is the truth
 
 
 class Liar:
     """A real producer; of its first records, in their order, some are acknowledged without an
     offset: those that it dropped, and those that it wrote. Records go to partition 0 at that."""
 
-    def __init__(self, producer: Any, fates: Sequence[Fate]) -> None:
+    def __init__(self, producer: Any, truths: Sequence[Truth]) -> None:
         self._producer = producer
-        self._fates = deque(fates)
+        self._truths = deque(truths)
         self._dropped: list[Any] = []
 
     def produce(self, topic: str, *given: Any, on_delivery: Any, **more: Any) -> None:
-        fate = self._fates.popleft() if self._fates else "told"
+        truth = self._truths.popleft() if self._truths else "known"
 
         def unsure(error: object, _: object) -> None:
             on_delivery(error, Message(topic, 0, OFFSET_INVALID))
 
-        if fate == "dropped":
+        if truth == "dropped":
             self._dropped.append(unsure)
         else:
-            told = unsure if fate == "written" else on_delivery
-            self._producer.produce(topic, *given, on_delivery=told, **more)
+            report = unsure if truth == "written" else on_delivery
+            self._producer.produce(topic, *given, on_delivery=report, **more)
 
     def poll(self, timeout: float) -> None:
         self._producer.poll(timeout)
@@ -49,13 +49,13 @@ class Liar:
 class LyingSettings(ClientSettings):
     """Of clients whose producer lies about its first records; ``confs`` are those of producers."""
 
-    fates: Sequence[Fate] = ()
+    truths: Sequence[Truth] = ()
     confs: list[Mapping[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, settings: ClientSettings, *fates: Fate) -> LyingSettings:
-        return cls(settings.bootstrap_servers, settings.properties, fates)
+    def of(cls, settings: ClientSettings, *truths: Truth) -> LyingSettings:
+        return cls(settings.bootstrap_servers, settings.properties, truths)
 
     def producer(self, conf: Mapping[str, Any]) -> Any:
         self.confs.append(conf)
-        return Liar(super().producer(conf), self.fates)
+        return Liar(super().producer(conf), self.truths)

@@ -34,9 +34,9 @@ class Lonely:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        asked: BinaryIO = client.makefile("rb")
-        while size := asked.read(4):
-            request = asked.read(*unpack(">i", size))
+        requests: BinaryIO = client.makefile("rb")
+        while size := requests.read(4):
+            request = requests.read(*unpack(">i", size))
             key, version, number = unpack(">hhi", request[:8])
             if key == METADATA:
                 body = self._metadata(request[8:])
@@ -46,9 +46,9 @@ class Lonely:
                 body = pack(">hi", UNSUPPORTED if version else 0, 2) + known
             client.sendall(pack(">ii", 4 + len(body), number) + body)
 
-    def _metadata(self, asked: bytes) -> bytes:
-        (client_id,) = unpack(">h", asked[:2])
-        topics = asked[2 + client_id + 4 : -1]  # one at most, with its length before it
+    def _metadata(self, request: bytes) -> bytes:
+        (client_id,) = unpack(">h", request[:2])
+        topics = request[2 + client_id + 4 : -1]  # one at most, with its length before it
         itself = pack(">ii", 1, 1) + _text(HOST) + pack(">ih", self.port, -1)
         brokers = itself if self.knows_itself else pack(">i", 0)
         found = pack(">i", 0)

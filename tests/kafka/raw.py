@@ -47,17 +47,17 @@ def produce_with_header(bootstrap: str, topic: str, value: bytes, name: bytes) -
     ):
         function.restype, function.argtypes = result, arguments
     conf = c.rd_kafka_conf_new()
-    said = ctypes.create_string_buffer(500)
-    assert c.rd_kafka_conf_set(conf, b"bootstrap.servers", bootstrap.encode(), said, 500) == 0
-    producer = c.rd_kafka_new(0, conf, said, 500)
-    assert producer, said.value
+    reason = ctypes.create_string_buffer(500)
+    assert c.rd_kafka_conf_set(conf, b"bootstrap.servers", bootstrap.encode(), reason, 500) == 0
+    producer = c.rd_kafka_new(0, conf, reason, 500)
+    assert producer, reason.value
     headers = c.rd_kafka_headers_new(1)
     assert c.rd_kafka_header_add(headers, name, len(name), b"1", 1) == 0
     given = (_Argument * 4)()
     given[0].kind, given[0].content.text = _TOPIC, topic.encode()
-    held = ctypes.create_string_buffer(value, len(value))
+    copied = ctypes.create_string_buffer(value, len(value))
     given[1].kind = _VALUE
-    given[1].content.memory = _Memory(ctypes.addressof(held), len(value))
+    given[1].content.memory = _Memory(ctypes.addressof(copied), len(value))
     given[2].kind, given[2].content.number = _MSGFLAGS, _COPY
     given[3].kind, given[3].content.pointer = _HEADERS, headers
     assert not c.rd_kafka_produceva(producer, given, 4)

@@ -21,7 +21,7 @@ class Sender:
 
     def __init__(self, writer: DeadLetterTopic) -> None:
         self.writer = writer
-        self.told: dict[int, DrainerError | None] = {}
+        self.reported: dict[int, DrainerError | None] = {}
         self.order: list[int] = []
         self.threads: set[str] = set()
 
@@ -29,17 +29,17 @@ class Sender:
         number = len(self.order)
         self.order.append(number)
 
-        def told(error: DrainerError | None) -> None:
-            assert number not in self.told, f"letter {number} is told twice"
-            self.told[number] = error
+        def report(error: DrainerError | None) -> None:
+            assert number not in self.reported, f"letter {number} is reported twice"
+            self.reported[number] = error
             self.threads.add(threading.current_thread().name)
 
-        self.writer.send(letter, told)
+        self.writer.send(letter, report)
         return number
 
-    def all_told(self, wait_s: float = WAIT_S) -> list[DrainerError | None]:
-        eventually(lambda: len(self.told) == len(self.order), "every letter is told of", wait_s)
-        return [self.told[number] for number in self.order]
+    def all_reported(self, wait_s: float = WAIT_S) -> list[DrainerError | None]:
+        eventually(lambda: len(self.reported) == len(self.order), "all is reported", wait_s)
+        return [self.reported[number] for number in self.order]
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def write_letters(topic: Topic, samples: Iterable[Sample]) -> None:
     with sending(ClientSettings.load(topic.bootstrap), topic.name) as sender:
         for sample in samples:
             sender.send(sample.letter())
-        assert set(sender.all_told()) == {None}
+        assert set(sender.all_reported()) == {None}
 
 
 def letters_in(bootstrap: str, topic: str) -> list[Letter]:

@@ -168,8 +168,8 @@ def test_an_open_transaction_ends_it_unless_uncommitted_records_are_wanted(
     producer = topic.open_transaction("kl")
     backlog = freeze(cluster, topic.name, group, from_=EARLIEST)
     assert span(backlog) == (0, 10)
-    [held] = backlog.open_transactions
-    assert (held.offset, held.offsets) == (10, 2)
+    [left_out] = backlog.open_transactions
+    assert (left_out.offset, left_out.offsets) == (10, 2)
     level = ["isolation.level=read_uncommitted"]
     with Cluster.connect(ClientSettings.load(bootstrap, None, level)) as uncommitted:
         assert span(freeze(uncommitted, topic.name, group, from_=EARLIEST)) == (0, 12)

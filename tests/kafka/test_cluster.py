@@ -20,7 +20,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.log import Complaint
 from drainer.kafka.settings import ClientSettings
 from kafka import lonely
-from kafka.topic import USER, Topic, eventually
+from kafka.topic import USER, Topic
 from scenarios.brokers import Broker
 
 AT_MOST_S = 10.5
@@ -77,8 +77,8 @@ def test_a_cluster_that_was_reached_and_is_slow_is_waited_for(own_broker: Broker
 
 
 def test_a_broker_that_comes_back_and_knows_of_none_ends_no_process() -> None:
-    asked = subprocess.run([sys.executable, lonely.__file__], capture_output=True, check=False)
-    assert (asked.returncode, asked.stdout, asked.stderr) == (0, b"a-cluster\n", b"")
+    process = subprocess.run([sys.executable, lonely.__file__], capture_output=True, check=False)
+    assert (process.returncode, process.stdout, process.stderr) == (0, b"a-cluster\n", b"")
 
 
 def test_a_topic_is_known_by_its_id(cluster: Cluster, bootstrap: str, topic_name: str) -> None:
@@ -100,29 +100,6 @@ def test_a_missing_topic_is_told_with_names_that_are_near(
     with pytest.raises(TopicMissing, match="does not exist") as raised:
         cluster.topic(f"{topic_name}s")
     assert topic_name in (raised.value.hint or "")
-
-
-def test_a_live_member_makes_a_group_active_and_is_named(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    consumer = Topic(bootstrap, topic_name).live_member(f"g-{topic_name}", "checkout-7")
-    group = cluster.group(f"g-{topic_name}")
-    assert group.active
-    assert group.state == "stable"
-    assert [member.client_id for member in group.members] == ["checkout-7"]
-    assert str(group.members[0]) == "checkout-7 on 127.0.0.1"
-    consumer.close()
-    eventually(lambda: not cluster.group(f"g-{topic_name}").active, "the member is gone")
-    assert cluster.group(f"g-{topic_name}").state == "empty"
-
-
-def test_an_empty_group_can_be_removed(cluster: Cluster, bootstrap: str, topic_name: str) -> None:
-    Topic(bootstrap, topic_name).produce("abc")
-    cluster.alter_committed(f"g-{topic_name}", topic_name, {0: 2})
-    cluster.delete_group(f"g-{topic_name}")
-    assert cluster.committed(f"g-{topic_name}", topic_name, [0]) == {0: None}
-    assert cluster.group(f"g-{topic_name}").state == "dead"
-    cluster.delete_group(f"g-{topic_name}")  # nothing is left to remove
 
 
 @pytest.mark.long
@@ -171,8 +148,8 @@ def test_an_offset_that_no_leader_gave_is_no_answer(
     topic.produce("abc")
     list_offsets, lies = cluster.admin.list_offsets, [2]
 
-    def lie(asked: Any, **named: Any) -> Any:
-        found = list_offsets(asked, **named)
+    def lie(wanted: Any, **named: Any) -> Any:
+        found = list_offsets(wanted, **named)
         if lies[0]:
             lies[0] -= 1
             for future in found.values():

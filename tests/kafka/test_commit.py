@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drainer.errors import CommitDelayed, GroupJoined, OffsetMoved, TopicGone
+from drainer.errors import CommitDelayed, OffsetMoved, TopicGone
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.commit import Committer
 from kafka.topic import Topic, eventually
@@ -31,28 +31,6 @@ def committed(cluster: Cluster, committer: Committer) -> int | None:
     return cluster.committed(committer.group, committer.topic, [0])[0]
 
 
-def test_a_commit_moves_the_group_and_never_backwards_nor_twice(
-    cluster: Cluster, committer: Committer
-) -> None:
-    assert committer.commit({0: 3, 1: 0}, {0: {None}, 1: {None}}) == {0: 3, 1: 0}
-    assert committer.commit({0: 7}, {0: {3}}) == {0: 7}
-    assert committed(cluster, committer) == 7
-    assert committer.commit({0: 5}, {0: {7}}) == {0: 7}
-    assert committer.commit({0: 7}, {0: {7}}) == {0: 7}
-    assert committed(cluster, committer) == 7
-
-
-def test_a_foreign_commit_is_found_out_and_not_overwritten(
-    cluster: Cluster, committer: Committer
-) -> None:
-    committer.commit({0: 3}, {0: {None}})
-    cluster.alter_committed(committer.group, committer.topic, {0: 2})
-    with pytest.raises(OffsetMoved, match=r"offset 2 committed.*left offset 3") as raised:
-        committer.commit({0: 5}, {0: {3}})
-    assert f"{committer.topic}/0" in str(raised.value)
-    assert committed(cluster, committer) == 2
-
-
 def test_a_foreign_commit_right_after_one_is_told_with_what_was_written(
     cluster: Cluster, committer: Committer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,29 +44,6 @@ def test_a_foreign_commit_right_after_one_is_told_with_what_was_written(
     with pytest.raises(OffsetMoved, match=r"offset 2 committed.*left offset 5") as raised:
         committer.commit({0: 5}, {0: {None}})
     assert raised.value.left == {0: 5}
-
-
-def test_offsets_that_expired_are_written_again(
-    cluster: Cluster, committer: Committer, topic: Topic
-) -> None:
-    committer.commit({0: 3, 1: 2}, {0: {None}, 1: {None}})
-    for _ in range(2):
-        cluster.delete_group(committer.group)
-        assert committer.commit({0: 5, 1: 2}, {0: {3, 5}, 1: {2}}) == {0: 5, 1: 2}
-        assert cluster.committed(committer.group, topic.name, [0, 1]) == {0: 5, 1: 2}
-
-
-def test_a_live_member_refuses_the_commit_and_is_named(
-    cluster: Cluster, committer: Committer, topic: Topic
-) -> None:
-    committer.commit({0: 3}, {0: {None}})
-    consumer = topic.live_member(committer.group, "checkout-7")
-    with pytest.raises(GroupJoined, match="checkout-7 on 127"):
-        committer.commit({0: 5}, {0: {3}})
-    with pytest.raises(GroupJoined, match="checkout-7"):
-        committer.commit({0: 3}, {0: {3}})  # although nothing is to be moved
-    assert committed(cluster, committer) == 3
-    consumer.close()
 
 
 def test_a_commit_that_only_asks_for_members_moves_nothing_even_if_it_is_taken(

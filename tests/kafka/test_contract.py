@@ -177,15 +177,39 @@ def test_a_topic_that_does_not_exist_takes_no_commit(kafka: Kafka) -> None:
         kafka.commit({7: 1})
 
 
-def test_a_committer_moves_a_group_forwards_and_notices_whoever_else_does(kafka: Kafka) -> None:
+def test_a_committer_moves_a_group_forwards_and_nothing_twice(kafka: Kafka) -> None:
     committer = Committer(kafka.cluster, kafka.group, kafka.name)
     assert committer.commit({0: 3, 1: 0}, {0: {None}, 1: {None}}) == {0: 3, 1: 0}
-    assert committer.commit({0: 2}, {0: {3}}) == {0: 3}
-    kafka.commit({0: 1})
-    with pytest.raises(OffsetMoved, match=r"offset 1 committed.*left offset 3"):
+    assert committer.commit({0: 7}, {0: {3}}) == {0: 7}
+    for offset in (5, 7):
+        assert committer.commit({0: offset}, {0: {7}}) == {0: 7}
+    assert kafka.committed() == {0: 7, 1: 0}
+
+
+def test_a_committer_does_not_overwrite_another(kafka: Kafka) -> None:
+    committer = Committer(kafka.cluster, kafka.group, kafka.name)
+    committer.commit({0: 3}, {0: {None}})
+    kafka.commit({0: 2})
+    with pytest.raises(OffsetMoved, match=rf"offset 2 .* {kafka.name}/0 .*left offset 3"):
         committer.commit({0: 5}, {0: {3}})
+    assert kafka.committed() == {0: 2, 1: None}
+
+
+def test_a_committer_writes_offsets_that_expired_again(kafka: Kafka) -> None:
+    committer = Committer(kafka.cluster, kafka.group, kafka.name)
+    committer.commit({0: 3, 1: 2}, {0: {None}, 1: {None}})
+    for _ in range(2):
+        kafka.cluster.delete_group(kafka.group)
+        assert committer.commit({0: 5, 1: 2}, {0: {3, 5}, 1: {2}}) == {0: 5, 1: 2}
+        assert kafka.committed() == {0: 5, 1: 2}
+
+
+def test_a_committer_stops_for_a_member_and_names_it(kafka: Kafka) -> None:
+    committer = Committer(kafka.cluster, kafka.group, kafka.name)
+    committer.commit({0: 3}, {0: {None}})
     member = kafka.topic.live_member(kafka.group, "checkout-7")
-    with pytest.raises(GroupJoined, match="checkout-7"):
-        committer.commit({0: 1}, {0: {1}})
+    for offset in (5, 3):  # although nothing is to be moved, the second time
+        with pytest.raises(GroupJoined, match="checkout-7 on 127"):
+            committer.commit({0: offset}, {0: {3}})
     member.close()
-    assert kafka.committed() == {0: 1, 1: 0}
+    assert kafka.committed() == {0: 3, 1: None}

@@ -88,6 +88,6 @@ def test_a_cut_log_stops_the_reading_and_one_that_has_grown_again_is_told_apart(
     assert len(reader.messages) == 10
 
     produce(topic, 10)
-    [(number, said)] = cut_logs(settings, topic.name, "readers", ends).items()
+    [(number, text)] = cut_logs(settings, topic.name, "readers", ends).items()
     assert number == 0
-    assert "broker end offset is 6" in said
+    assert "broker end offset is 6" in text

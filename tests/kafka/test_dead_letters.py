@@ -38,7 +38,7 @@ def dead(broker: Broker, topic_name: str) -> Topic:
 def test_a_letter_is_told_of_when_it_is_there(settings: ClientSettings, dead: Topic) -> None:
     with sending(settings, dead.name) as sender:
         sender.send(Sample(payload={"a": 1}, headers=[("trace", None)]).letter())
-        assert sender.all_told() == [None]
+        assert sender.all_reported() == [None]
         (letter,) = letters_in(dead.bootstrap, dead.name)
         assert sender.writer.trouble is None
     assert letter.payload == {"a": 1}
@@ -56,7 +56,7 @@ def test_a_letter_whose_time_the_broker_refuses_names_the_clock(
     with sending(settings, strict.name) as sender:
         for _ in range(50):
             sender.send(Sample().letter())
-        error = next(error for error in sender.all_told() if error is not None)
+        error = next(error for error in sender.all_reported() if error is not None)
     assert isinstance(error, DeadLetterNotWritten)
     assert "this machine's clock, 2" in str(error)
     assert "Correct the clock" in (error.hint or "")
@@ -69,7 +69,7 @@ def test_letters_of_one_lane_keep_their_order_in_one_partition(
     with sending(settings, dead.name) as sender:
         for number in range(600):
             sender.send(Sample(lanes[number % len(lanes)], payload=number).letter())
-        assert set(sender.all_told()) == {None}
+        assert set(sender.all_reported()) == {None}
     found = letters_in(dead.bootstrap, dead.name)
     assert len({letter.partition for letter in found}) > 1
     for lane in lanes:
@@ -91,7 +91,7 @@ def test_a_letter_that_is_too_large_for_the_topic_comes_without_what_is_too_much
         sender.send(Sample(payload="p", headers=[("long", b"x" * 3000)]).letter())
         sender.send(Sample(payload="p").letter())
         sender.send(Sample(key="k" * 1500, payload="p").letter())
-        assert set(sender.all_told()) == {None}
+        assert set(sender.all_reported()) == {None}
     found = letters_in(bootstrap, topic_name)
     assert len(found) == 53
     less = [letter for letter in found if letter.payload_encoding is Encoding.LEFT_OUT]
@@ -108,7 +108,7 @@ def test_a_letter_that_is_too_large_whatever_it_leaves_out_is_an_error(
     Topic(bootstrap, topic_name, config={"max.message.bytes": "300"})
     with sending(settings, topic_name) as sender:
         sender.send(Sample(payload="p").letter())
-        (error,) = sender.all_told()
+        (error,) = sender.all_reported()
     assert isinstance(error, DeadLetterNotWritten)
     assert "max.message.bytes" in (error.hint or "")
 
@@ -120,7 +120,7 @@ def test_a_letter_that_is_too_large_for_the_client_comes_without_its_payload(
     for each in (settings, small):
         with sending(each, dead.name) as sender:
             sender.send(Sample(payload=b"x" * 60_000_000).letter())
-            assert sender.all_told() == [None]
+            assert sender.all_reported() == [None]
     found = letters_in(dead.bootstrap, dead.name)
     assert [letter.payload_encoding for letter in found] == [Encoding.LEFT_OUT] * 2
 
@@ -132,7 +132,7 @@ def test_more_than_the_client_s_queue_takes_waits_and_stays_in_order(
     with sending(settings, dead.name) as sender:
         for number in range(300):
             sender.send(Sample("hot", payload=f"{number}".rjust(2000)).letter())
-        assert set(sender.all_told()) == {None}
+        assert set(sender.all_reported()) == {None}
     found = letters_in(dead.bootstrap, dead.name)
     assert [int(letter.payload) for letter in found] == list(range(300))
 
@@ -143,7 +143,7 @@ def test_what_waits_when_it_is_closed_is_told_once_too(monkeypatch: pytest.Monke
         for number in range(50):
             sender.send(Sample("hot", payload=f"{number}".rjust(10_000)).letter())
         sender.writer.close(0)
-        told = sender.all_told()
+        told = sender.all_reported()
     assert {"ended before" in str(error) for error in told} == {True}
 
 
@@ -154,7 +154,7 @@ def test_what_a_shared_file_says_of_clients_does_not_weaken_it(
     with sending(careless, dead.name) as sender:
         for number in range(20):
             sender.send(Sample("one lane", payload=number).letter())
-        assert set(sender.all_told(wait_s=10)) == {None}
+        assert set(sender.all_reported(wait_s=10)) == {None}
     found = letters_in(dead.bootstrap, dead.name)
     assert [letter.payload for letter in found] == list(range(20))
 
@@ -165,7 +165,7 @@ def test_a_topic_that_is_not_there_is_an_error(settings: ClientSettings, topic_n
     )
     with sending(impatient, topic_name) as sender:
         sender.send(Sample().letter())
-        (error,) = sender.all_told()
+        (error,) = sender.all_reported()
     assert isinstance(error, DeadLetterNotWritten)
     assert topic_name in str(error)
     assert "deleted" in (error.hint or "")
@@ -176,9 +176,9 @@ def test_after_its_end_it_takes_nothing_more(settings: ClientSettings, dead: Top
         sender.send(Sample().letter())
         sender.writer.close(WAIT_S)
         sender.writer.close(WAIT_S)
-        assert sender.told == {0: None}
+        assert sender.reported == {0: None}
         sender.send(Sample().letter())
-        assert "ended" in str(sender.told[1])
+        assert "ended" in str(sender.reported[1])
     assert len(letters_in(dead.bootstrap, dead.name)) == 1
 
 
@@ -189,7 +189,7 @@ def test_a_listener_whose_loop_is_gone_does_no_harm(settings: ClientSettings, de
     with sending(settings, dead.name) as sender:
         sender.writer.send(Sample().letter(), gone)
         sender.send(Sample().letter())
-        assert sender.all_told() == [None]
+        assert sender.all_reported() == [None]
 
 
 def test_closing_before_a_frozen_broker_tells_all_in_time(
@@ -198,13 +198,13 @@ def test_closing_before_a_frozen_broker_tells_all_in_time(
     Topic(own_broker.bootstrap_servers, topic_name)
     with sending(ClientSettings.load(own_broker.bootstrap_servers), topic_name) as sender:
         sender.send(Sample().letter())
-        sender.all_told()
+        sender.all_reported()
         own_broker.pause()
         try:
             for _ in range(50):
                 sender.send(Sample().letter())
             sender.writer.close(0.3)
-            first, *rest = sender.all_told(wait_s=3)
+            first, *rest = sender.all_reported(wait_s=3)
         finally:
             own_broker.resume()
     assert first is None

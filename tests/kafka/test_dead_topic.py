@@ -50,13 +50,13 @@ def test_a_compacted_topic_is_refused(cluster: Cluster, bootstrap: str, topic_na
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "text"),
     [("orders", "is the drained topic"), ("with space", None), ("x" * 250, None)],
 )
 def test_the_drained_topic_and_names_that_kafka_does_not_take_are_refused(
-    cluster: Cluster, name: str, said: str | None
+    cluster: Cluster, name: str, text: str | None
 ) -> None:
-    with pytest.raises(Refused, match=said) as raised:
+    with pytest.raises(Refused, match=text) as raised:
         look(cluster, name)
     assert "--dead-letter-topic" in (raised.value.hint or "")
 
@@ -78,7 +78,7 @@ def may(broker: Broker, topic: str, operation: str) -> None:
     grant(broker, LEAST, [Right(operation, "topic", topic)])
 
 
-def holds(cluster: Cluster, name: str, words: str) -> bool:
+def is_refused(cluster: Cluster, name: str, words: str) -> bool:
     """Whether it is refused with these words; rights take a moment to be known."""
     try:
         look(cluster, name)
@@ -90,7 +90,7 @@ def holds(cluster: Cluster, name: str, words: str) -> bool:
 def test_a_topic_that_this_user_may_not_make_is_refused_before_anything_happens(
     ann: Cluster, topic_name: str
 ) -> None:
-    assert holds(ann, topic_name, "this user may not")
+    assert is_refused(ann, topic_name, "this user may not")
 
 
 def test_a_topic_that_this_user_may_only_read_is_refused(
@@ -98,7 +98,7 @@ def test_a_topic_that_this_user_may_only_read_is_refused(
 ) -> None:
     Topic(strict_broker.bootstrap_servers, topic_name)
     may(strict_broker, topic_name, "READ")
-    eventually(lambda: holds(ann, topic_name, "can't write dead letters"), "it is refused")
+    eventually(lambda: is_refused(ann, topic_name, "can't write dead letters"), "it is refused")
 
 
 def test_who_may_write_but_not_see_the_configuration_can_use_it(
@@ -116,7 +116,7 @@ def test_who_may_write_but_not_see_the_configuration_can_use_it(
     eventually(usable, "it can be used")
     with sending(ann.settings, topic_name) as sender:
         sender.send(Sample().letter())
-        assert sender.all_told() == [None]
+        assert sender.all_reported() == [None]
     found = look(ann, topic_name)
     assert found.hidden
     (warning,) = Policy(FailureSettings(), RuleSettings(), found).warnings
@@ -132,6 +132,6 @@ def test_a_right_that_is_missing_is_told_of_the_letter(
     Topic(strict_broker.bootstrap_servers, topic_name)
     with sending(ann.settings, topic_name) as sender:
         sender.send(Sample().letter())
-        (error,) = sender.all_told()
+        (error,) = sender.all_reported()
     assert isinstance(error, DeadLetterNotWritten)
     assert "Grant WRITE" in (error.hint or "")

@@ -110,9 +110,9 @@ def test_a_partition_over_its_limit_does_not_hold_up_another(
         assert len(reader.offsets(0)) < 2000
         reader.loads = {0: 1001, 1: 1001}
         reader.read(lambda: reader.fetch.paused == {0, 1})
-        held = len(reader.offsets(0))
+        before = len(reader.offsets(0))
         reader.loads = {0: 500, 1: 1001}
-        reader.read(lambda: len(reader.offsets(0)) > held + 1000)
+        reader.read(lambda: len(reader.offsets(0)) > before + 1000)
         # Between half and all of its share; what a drain holds of it may be parked, and then it
         # never gets less.
         reader.loads = {0: 750, 1: 750}
@@ -172,8 +172,8 @@ def test_a_topic_that_is_deleted_or_recreated_meanwhile_ends_it(
         if recreated:
             large.create()
             large.produce(["of another topic"] * 4000)
-        said = f"{large.name} was deleted{' and recreated' * recreated}"
-        with pytest.raises(TopicGone, match=said):
+        text = f"{large.name} was deleted{' and recreated' * recreated}"
+        with pytest.raises(TopicGone, match=text):
             reader.read()
     assert reader.offsets() == list(range(len(reader.messages)))
     assert "of another topic" not in reader.values

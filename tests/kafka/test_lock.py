@@ -190,50 +190,50 @@ def test_a_client_that_is_fenced_is_replaced_if_nobody_else_took_the_lock(
     lock: MakeLock, quick_cluster: Cluster, group: str, topic: Topic
 ) -> None:
     """As librdkafka fences itself when a coordinator that stood still answers its join twice."""
-    held = lock("a")
-    held.acquire()
-    twin = join_as(topic, group, held.client_id, held.instance_id)
-    eventually(lambda: not is_sure(held), "the lock is not sure of itself")
+    own = lock("a")
+    own.acquire()
+    twin = join_as(topic, group, own.client_id, own.instance_id)
+    eventually(lambda: not is_sure(own), "the lock is not sure of itself")
     twin.close()
-    eventually(lambda: is_sure(held), "the lock is sure again")
-    assert held.lost is None
+    eventually(lambda: is_sure(own), "the lock is sure again")
+    assert own.lost is None
     (member,) = quick_cluster.group(lock_group(group)).members
-    assert member.client_id == held.client_id
+    assert member.client_id == own.client_id
 
 
 def test_a_lock_that_was_not_confirmed_in_time_is_not_trusted_before_a_check(
     lock: MakeLock, interposed: type[Interposed], checks: Callable[..., list[bool]]
 ) -> None:
     """It may have been cast out and let in again, beside another one, without a word to it."""
-    held = lock("a")
-    held.acquire()
-    sure = checks(held)
+    own = lock("a")
+    own.acquire()
+    sure = checks(own)
     interposed.silent = True
     eventually(lambda: bool(sure), "it checks that it is alone")
     interposed.silent = False
     assert sure[0] is False
-    eventually(lambda: is_sure(held), "the lock is sure again")
-    assert held.lost is None
+    eventually(lambda: is_sure(own), "the lock is sure again")
+    assert own.lost is None
 
 
 def test_a_lock_outlives_a_broker_that_stands_still(
     own_broker: Broker, own_cluster: Cluster, topic_name: str, group: str
 ) -> None:
     topic = Topic(own_broker.bootstrap_servers, topic_name)
-    held = GroupLock(own_cluster, group, topic.name, "a")
-    held.acquire()
+    own = GroupLock(own_cluster, group, topic.name, "a")
+    own.acquire()
     try:
         for _ in range(2):
             own_broker.pause()
             try:
-                eventually(lambda: not is_sure(held), "the lock is not sure of itself")
+                eventually(lambda: not is_sure(own), "the lock is not sure of itself")
                 time.sleep(SESSION_TIMEOUT_MS / 1000)  # its place is given up by the broker
             finally:
                 own_broker.resume()
-            eventually(lambda: is_sure(held), "the lock is sure again")
-            assert held.lost is None
+            eventually(lambda: is_sure(own), "the lock is sure again")
+            assert own.lost is None
     finally:
-        held.release()
+        own.release()
 
 
 def test_without_the_right_to_it_a_lock_is_refused_or_lost(
@@ -243,19 +243,19 @@ def test_without_the_right_to_it_a_lock_is_refused_or_lost(
     topic: Topic,
     interposed: type[Interposed],
 ) -> None:
-    held = lock("a")
-    held.acquire()
+    own = lock("a")
+    own.acquire()
 
     interposed.answer = Message(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
 
     with pytest.raises(Refused, match="may not hold the lock") as caught:
         GroupLock(quick_cluster, f"{group}-2", topic.name, "b").acquire()
     assert lock_group(f"{group}-2") in (caught.value.hint or "")
-    eventually(lambda: held.lost is not None, "the lock is lost")
-    assert isinstance(held.lost, LockLost), "nothing may be committed then"
-    assert held.lost.exit_code == 4
-    assert "may not hold the lock" in str(held.lost)
-    assert lock_group(group) in (held.lost.hint or "")
+    eventually(lambda: own.lost is not None, "the lock is lost")
+    assert isinstance(own.lost, LockLost), "nothing may be committed then"
+    assert own.lost.exit_code == 4
+    assert "may not hold the lock" in str(own.lost)
+    assert lock_group(group) in (own.lost.hint or "")
 
 
 def test_of_some_at_the_same_moment_one_takes_it_and_never_two(
@@ -321,12 +321,12 @@ def test_a_machine_that_slept_is_not_sure_of_its_lock_until_it_has_checked(
     """The clock of the lock goes on then, and the monotonic one of the process does not."""
     slept_s = 0.0
     monkeypatch.setattr(lock_module, "uptime_s", lambda: uptime_s() + slept_s)
-    held = lock("a")
-    held.acquire()
-    sure = checks(held)
+    own = lock("a")
+    own.acquire()
+    sure = checks(own)
     slept_s = SESSION_TIMEOUT_MS / 1000 + 1
 
     eventually(lambda: bool(sure), "it checks that it is alone")
     assert not sure[0]
-    eventually(lambda: is_sure(held), "the lock is sure again")
-    assert held.lost is None
+    eventually(lambda: is_sure(own), "the lock is sure again")
+    assert own.lost is None

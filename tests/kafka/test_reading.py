@@ -1,4 +1,4 @@
-"""What is read of a range: exactly its records, or an error; never a part that looks like all."""
+"""Ranges are read exactly, or there is an error; a part never looks like all."""
 
 from __future__ import annotations
 
@@ -196,30 +196,30 @@ def test_a_message_that_is_let_go_holds_nothing_of_its_record(
     tracemalloc.start()
     try:
         found = messages(cluster, topic, 0, count)
-        held = tracemalloc.get_traced_memory()[0]
+        before = tracemalloc.get_traced_memory()[0]
         for message in found:
             message.let_go()
         left = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
 
-    assert held > count * size, "they were there"
+    assert before > count * size, "they were there"
     assert left < size
     assert [message.offset for message in found] == list(range(count))
     assert (found[0].value, found[0].headers, found[0].timestamp) == (None, (), None)
 
 
 class Counted(RateLimiter):
-    """Allows for seven at a time, each second time that it is asked."""
+    """Allows for seven at a time, in each second call."""
 
     def __init__(self) -> None:
         super().__init__(limits({100: 1_000_000.0}))
-        self.asked = 0
+        self.calls = 0
         self.came_in: list[tuple[int, int]] = []
 
     def allowed(self, now_s: float) -> int:
-        self.asked += 1
-        return 7 * (self.asked % 2)
+        self.calls += 1
+        return 7 * (self.calls % 2)
 
     def next_s(self, now_s: float, messages: int = 1) -> float:
         return 0.0

@@ -101,7 +101,7 @@ def test_a_killed_broker_is_waited_for(
         reader.read(lambda: len(reader.messages) > 10)
         for number in range(1000):
             sender.send(Sample("lane", payload=number).letter())
-        eventually(lambda: len(sender.told) > 100, "some letters are written")
+        eventually(lambda: len(sender.reported) > 100, "some letters are written")
 
         until("connected")
         own_broker.kill()
@@ -120,7 +120,7 @@ def test_a_killed_broker_is_waited_for(
         go_on()
         reader.read(wait_s=40)
         assert reader.fetch.trouble is None
-        assert set(sender.all_told(wait_s=60)) == {None}
+        assert set(sender.all_reported(wait_s=60)) == {None}
         assert sender.writer.trouble is None
         eventually(lambda: uptime_s() < lock.sure_until_s, "the lock is sure again", 30)
         assert lock.lost is None

@@ -81,7 +81,7 @@ def test_a_redrive_that_may_not_write_says_what_that_means(
     (attempt,) = (each for each in ATTEMPTS if each.command == "redrive")
     parks = replace(attempt, words=f"{attempt.words} --on-failure park --letter-reason none")
 
-    said = try_least_rights(Stage(strict_broker, tmp_path), parks, without="WRITE")
+    text = try_least_rights(Stage(strict_broker, tmp_path), parks, without="WRITE")
 
     warning = "without WRITE on"
-    assert said.count(warning) == 2, "before and after it"
+    assert text.count(warning) == 2, "before and after it"

@@ -15,7 +15,7 @@ from drainer.kafka.sample import sample_backlog, windows_over
 from kafka.topic import Topic
 
 
-def asked(windows: list[tuple[int, int, int]]) -> int:
+def size_of(windows: list[tuple[int, int, int]]) -> int:
     return sum(end - start for _, start, end in windows)
 
 
@@ -33,7 +33,7 @@ def test_windows_lie_apart_in_their_ranges_and_ask_for_no_more_than_wanted(
     full = [number for number, (_, length) in lengths.items() if length]
 
     wanted = min(most, sum(length for _, length in lengths.values()))
-    assert wanted <= asked(windows) <= max(wanted, len(full)) or not full
+    assert wanted <= size_of(windows) <= max(wanted, len(full)) or not full
     assert {number for number, _, _ in windows} == set(full), "each has a say"
     assert windows == windows_over(ranges, most, seed)
     for number, start, end in windows:

@@ -14,13 +14,13 @@ from drainer.kafka import producer
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
-from kafka.liar import Fate, LyingSettings
+from kafka.liar import LyingSettings, Truth
 from kafka.sender import letters_in, sending
 from kafka.test_rights import may
 from kafka.topic import Topic, eventually
 from scenarios.brokers import Broker
 
-MIXED: list[Fate] = ["dropped", "written", "told", "dropped", "dropped", "written"]
+MIXED: list[Truth] = ["dropped", "written", "known", "dropped", "dropped", "written"]
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_letters_that_were_acknowledged_and_are_not_there_are_written_again(
     with sending(LyingSettings.of(settings, *MIXED), topic.name) as sender:
         for number in range(20):
             sender.send(Sample(f"doc-{number}", payload=number).letter())
-        assert set(sender.all_told()) == {None}
+        assert set(sender.all_reported()) == {None}
     found = letters_in(topic.bootstrap, topic.name)
     assert sorted(letter.payload for letter in found) == list(range(20))
     assert sum(looks) == 5
@@ -55,7 +55,7 @@ def test_letters_that_were_acknowledged_and_are_not_there_are_written_again(
 def test_a_letter_is_written_until_it_is_there(settings: ClientSettings, topic: Topic) -> None:
     with sending(LyingSettings.of(settings, "dropped", "dropped", "dropped"), topic.name) as sender:
         sender.send(Sample().letter())
-        assert sender.all_told() == [None]
+        assert sender.all_reported() == [None]
     assert len(letters_in(topic.bootstrap, topic.name)) == 1
 
 
@@ -92,7 +92,7 @@ def test_a_call_that_was_cancelled_is_not_written_behind_what_came_after_it(
         await writer.write(b"2", b"k", partition=0)
         await writer.write(b"3", b"k", partition=0)
 
-    lying = LyingSettings.of(settings, "told", "dropped", "dropped")
+    lying = LyingSettings.of(settings, "known", "dropped", "dropped")
     with closing(TopicWriter(lying, topic.name)) as writer:
         asyncio.run(write(writer))
     assert [record.value() for record in topic.read_all(3)] == [b"0", b"2", b"3"]
@@ -109,7 +109,7 @@ def test_an_open_transaction_of_somebody_else_is_in_nobody_s_way(
     with sending(LyingSettings.of(settings, "written", "dropped"), topic.name) as sender:
         sender.send(Sample("doc-1", payload=1).letter())
         sender.send(Sample("doc-2", payload=2).letter())
-        assert sender.all_told() == [None, None]
+        assert sender.all_reported() == [None, None]
     other.abort_transaction()
 
     def both_are_there() -> bool:  # once the broker has written that it is aborted
@@ -120,14 +120,14 @@ def test_an_open_transaction_of_somebody_else_is_in_nobody_s_way(
 
 @pytest.mark.parametrize(("fate", "there"), [("written", 2), ("dropped", 1)])
 def test_without_read_an_unsure_letter_is_written_again_and_told_of_as_maybe_doubled(
-    fate: Fate, there: int, ann: Cluster, strict_broker: Broker, topic_name: str
+    fate: Truth, there: int, ann: Cluster, strict_broker: Broker, topic_name: str
 ) -> None:
     Topic(strict_broker.bootstrap_servers, topic_name)
     may(strict_broker, "WRITE", "topic", topic_name)
     with sending(LyingSettings.of(ann.settings, fate), topic_name) as sender:
         sender.send(Sample().letter())
         sender.send(Sample().letter())
-        first, second = sender.all_told()
+        first, second = sender.all_reported()
     assert isinstance(first, DeadLetterDoubled)
     assert second is None
     assert len(letters_in(strict_broker.bootstrap_servers, topic_name)) == there + 1

@@ -15,11 +15,11 @@ from drainer.operations.drain import drain
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Request, prepare
 from drainer.produce import Produce
-from kafka.liar import Fate, LyingSettings
+from kafka.liar import LyingSettings, Truth
 from kafka.topic import Topic
 from operations.conftest import MESSAGES, Story
 
-FATES: list[Fate] = ["told", "told", "told", "dropped", "written", "told", "dropped"]
+FATES: list[Truth] = ["known", "known", "known", "dropped", "written", "known", "dropped"]
 
 
 def no_read(*_: object) -> None:

@@ -25,7 +25,7 @@ def write_letters(story: Story) -> None:
             sub.index = number % 2
             sender.send(Sample(sub=sub).letter())
         sender.send(Sample(sub=SubMessage("k9", "too large")).letter().without_payload())
-        assert set(sender.all_told()) == {None}
+        assert set(sender.all_reported()) == {None}
 
 
 def test_letters_are_redriven_in_order_and_those_left_alone_stay(story: Story) -> None:
@@ -63,7 +63,7 @@ def test_a_message_that_did_not_split_is_split_again(story: Story) -> None:
             origin = Origin("orders", "orders-id", 0)
             unit.take_place(Message(origin, number, b"k", unit.payload, 1))
             sender.send(Sample(sub=unit).letter())
-        assert set(sender.all_told()) == {None}
+        assert set(sender.all_reported()) == {None}
 
     nothing = story.redrive(["a"])
     assert (nothing.exit_code, nothing.messages.pending) == (0, 12)
