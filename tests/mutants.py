@@ -469,15 +469,15 @@ a-resume-is-offered-for-a-wrong-account (no surprise, views) in Summary.resume: 
 a-commit-past-the-watermark-looks-fine (commit, views) in summary._verdict: view/test_summary.py
 -if part.committed != part.watermark and part.watermark > part.start:
 +if part.committed is None and part.watermark > part.start:
-text-from-elsewhere-steers-the-terminal (hostile text) in layout.words: view/test_hostile.py
--line.append(printable(text), STYLES[tone])
-+line.append(text, STYLES[tone])
+text-from-elsewhere-steers-the-terminal (hostile text) in layout.segments: view/test_hostile.py
+-found = [Segment(printable(text), STYLES[tone]) for text, tone in line]
++found = [Segment(text, STYLES[tone]) for text, tone in line]
 text-from-elsewhere-is-markup (hostile text) in _templates: view/test_report.py
 -autoescape=True,
 +autoescape=False,
 quiet-hides-what-is-wrong (no surprise, views) in Terminal.event: view/test_terminal.py
--self.show(words(mark, message), urgent=level >= logging.WARNING)
-+self.show(words(mark, message), urgent=False)
+-self.show([mark, (message, Tone.PLAIN)], urgent=level >= logging.WARNING)
++self.show([mark, (message, Tone.PLAIN)], urgent=False)
 a-report-replaces-any-file (no surprise, views) in ReportFile: view/test_report_file.py
 -if beginning and MARK not in beginning:
 +if not beginning and MARK not in beginning:

@@ -1,70 +1,74 @@
-"""How a page looks on a terminal. All text from elsewhere is made safe to show in one place."""
+"""The layout of a page on a terminal, as lines of toned texts, and how a line is printed.
+
+All text from elsewhere is made safe to show in one place, ``segments``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import RenderableType
+from rich.cells import cell_len
+from rich.segment import Segment
 from rich.style import Style
-from rich.text import Text
 
 from drainer.escape import printable
 from drainer.view.page import Cell, Field, Item, Line, Page, Table, Tone
 
-HEAD_STYLE = Style.parse("bold")
-QUIET_STYLE = Style.parse("dim")
 STYLES: dict[str, Style] = {
     Tone.PLAIN: Style.null(),
-    Tone.STRONG: HEAD_STYLE,
+    Tone.STRONG: Style.parse("bold"),
     Tone.GOOD: Style.parse("green"),
     Tone.WARN: Style.parse("bold yellow"),
     Tone.BAD: Style.parse("bold red"),
     Tone.HINT: Style.parse("bold cyan"),
-    Tone.QUIET: QUIET_STYLE,
+    Tone.QUIET: Style.parse("dim"),
 }
-Pieces = list[tuple[str, str]]  # texts of a line, each with its tone
+Pieces = list[tuple[str, Tone]]  # the texts of a line, each with its tone
 _BAR = 24  # characters of one in a table
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-def words(*texts: str | tuple[str, str]) -> Text:
-    """A line of texts, each in its tone, with only what can be seen."""
-    line = Text()
-    for each in texts:
-        text, tone = (each, Tone.PLAIN) if isinstance(each, str) else each
-        line.append(printable(text), STYLES[tone])
-    return line
+def segments(line: Pieces, width: int | None = None) -> list[Segment]:
+    """A line as rich prints it, with only what can be seen, cut to a width if there is one."""
+    found = [Segment(printable(text), STYLES[tone]) for text, tone in line]
+    if width is not None and Segment.get_line_length(found) > width:
+        found = [*Segment.adjust_line_length(found, width - 1, pad=False), Segment("…")]
+    return found
 
 
-def headline(page: Page) -> Text:
+def plain(line: Pieces) -> str:
+    """A line without its tones."""
+    return "".join(printable(text) for text, _ in line)
+
+
+def headline(page: Page) -> Pieces:
     """The answer, behind what it is about."""
-    about = words((f"{page.subject}: ", Tone.STRONG)) if page.subject else Text()
-    return about.append_text(sentence(page.headline))
+    about = [(f"{page.subject}: ", Tone.STRONG)] if page.subject else []
+    return about + sentence(page.headline)
 
 
-def sentence(line: Line) -> Text:
+def sentence(line: Line) -> Pieces:
     """A line of words behind its mark."""
-    return words((line.marked, line.tone), line.more)
+    return [(line.marked, line.tone), (line.more, Tone.PLAIN)]
 
 
-def lay_out(item: Item, whole: bool = False) -> Iterator[RenderableType]:
+def lay_out(item: Item, whole: bool = False) -> Iterator[Pieces]:
     """An item as what a terminal shows of it: of a plot nothing, of a table ``whole`` all rows."""
     match item:
         case Line():
-            yield Text("  ").append_text(sentence(item)) if item.mark else sentence(item)
+            yield [("  " if item.mark else "", Tone.PLAIN), *sentence(item)]
         case Field():
-            yield words(*pieces(item))
+            yield pieces(item)
             for line in item.lines:
-                yield words((f"    {line}", Tone.QUIET))
+                yield [(f"    {line}", Tone.QUIET)]
         case Table():
             yield from _table(item, len(item.rows) if whole else item.shown)
 
 
 def pieces(field: Field) -> Pieces:
     """The label, the value and the note of a field."""
-    label = (f"  {field.label:<13} ", Tone.QUIET)
-    note = (f"  ({field.note})" if field.note else "", Tone.QUIET)
-    return [label, (field.value, field.tone), note]
+    note = f"  ({field.note})" if field.note else ""
+    return [(f"  {field.label:<13} ", Tone.QUIET), (field.value, field.tone), (note, Tone.QUIET)]
 
 
 def is_urgent(item: Item) -> bool:
@@ -78,33 +82,30 @@ def is_urgent(item: Item) -> bool:
     return False
 
 
-def _table(found: Table, shown: int) -> Iterator[RenderableType]:
+def _table(found: Table, shown: int) -> Iterator[Pieces]:
     if found.caption:
-        yield words((found.caption, Tone.QUIET))
-    rows = [[words((title, Tone.QUIET)) for title, _ in found.headings]]
+        yield [(found.caption, Tone.QUIET)]
+    rows = [[(title, Tone.QUIET) for title, _ in found.headings]]
     rows += [[*map(_cell, row)] for row in found.rows[:shown]]
-    if found.total:
-        rows.append([*map(_cell, found.total)])
-        for cell in rows[-1]:
-            cell.stylize_before(HEAD_STYLE)
-    widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
-    for row in rows:
-        line = Text()
-        for cell, width, (_, kind) in zip(row, widths, found.headings, strict=True):
-            gap = " " * (width - cell.cell_len)
-            line.append_text(cell if kind else Text(gap) + cell).append(f"{gap if kind else ''}  ")
-        line.rstrip()
+    rows += [[(_cell(cell)[0], Tone.STRONG) for cell in found.total]] if found.total else []
+    lengths = [[cell_len(printable(text)) for text, _ in row] for row in rows]
+    widths = [*map(max, zip(*lengths, strict=True))]
+    for row, taken in zip(rows, lengths, strict=True):
+        line: Pieces = []
+        for cell, length, width, (_, kind) in zip(row, taken, widths, found.headings, strict=True):
+            gap = (" " * (width - length), Tone.PLAIN)
+            line += [*((cell, gap) if kind else (gap, cell)), ("  ", Tone.PLAIN)]
+        while line and not line[-1][0].strip(" "):
+            line.pop()
         yield line
     if (more := len(found.rows) - shown) > 0:
-        yield words((f"and {more:,} more", Tone.QUIET))
+        yield [(f"and {more:,} more", Tone.QUIET)]
 
 
-def _cell(cell: str | Cell) -> Text:
+def _cell(cell: str | Cell) -> tuple[str, Tone]:
     if isinstance(cell, str):
-        return words(cell)
-    if cell.bar is not None:
-        return words((_bar(cell.bar, _BAR), Tone.GOOD))
-    return words((cell.text, cell.tone))
+        return cell, Tone.PLAIN
+    return (cell.text, cell.tone) if cell.bar is None else (_bar(cell.bar, _BAR), Tone.GOOD)
 
 
 def _bar(share: float, room: int) -> str:

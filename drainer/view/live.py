@@ -6,22 +6,19 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
 from typing import Any, Self, TextIO, cast
 
 from rich.cells import set_cell_size
-from rich.console import Console
 from rich.live import Live
 from rich.segment import Segment, Segments
-from rich.text import Text
 
 from drainer.control.keys import Keys
-from drainer.escape import printable
 from drainer.model.status import PartitionStatus, Status
 from drainer.view import figures
 from drainer.view.keyboard import keyboard
-from drainer.view.layout import STYLES, Pieces, pieces
+from drainer.view.layout import Pieces, pieces, plain, segments
 from drainer.view.lines import LineView
 from drainer.view.page import Field, Tone
 from drainer.view.progress import (
@@ -42,13 +39,11 @@ HELD_MOST = 1 << 20  # characters that handlers printed since the last frame
 PARTITIONS_SHOWN = 8
 ASKED_SHOWN = 2
 _WIDEST = 110  # columns; lines longer than this tire the eye
-_NOTEBOOK_LINES = 40
+_NOTEBOOK_LINES = 41
 
 
 class LiveView:
     """A context manager; each ``update`` redraws the frame, and the last one stays on the screen.
-
-    Where nothing can be redrawn it shows that last frame only.
 
     It is called from the thread that the drain runs on, so it starts no thread, draws only when
     told, and leaves out a frame rather than wait for a terminal that is held. What handlers print
@@ -58,7 +53,7 @@ class LiveView:
     def __init__(self, terminal: Terminal, keys: Keys | None = None) -> None:
         self._terminal = terminal
         self._keys = keys if terminal.keyboard is not None else None
-        self._live: Live | None = None
+        self._live = _live(terminal)
         self._last: Status | None = None
         self._streams = contextlib.ExitStack()
         self._lock = threading.Lock()
@@ -66,9 +61,6 @@ class LiveView:
         self._held_chars = 0
 
     def __enter__(self) -> Self:
-        if not self._terminal.is_live:
-            return self
-        self._live = _live(self._terminal)
         stream = LineStream(sys.stderr, self._hold)
         self._streams.callback(stream.rest)
         # Typeshed wants a TextIO; nothing that prints needs more than what a LineStream has.
@@ -83,22 +75,25 @@ class LiveView:
     def __exit__(self, *_: object) -> None:
         self._streams.close()
         self._keys = None
-        if self._live is not None:
-            self._release()
-            if self._last is not None:
-                self._live.update(frame(self._last, self._terminal.console))
-            self._live.stop()
-        elif self._last is not None:
-            self._terminal.show(frame(self._last, self._terminal.console))
+        self._release()
+        if self._last is not None:
+            self._live.update(self._frame(self._last))
+        self._live.stop()
 
     def update(self, status: Status) -> None:
         """Draws a frame. It doesn't wait for a terminal that is held."""
         self._last = status
-        if self._live is None or not self._terminal.is_ready:
+        if not self._terminal.is_ready:
             return
         self._release()
         below = "" if self._keys is None else self._keys.line
-        self._live.update(frame(status, self._terminal.console, below), refresh=True)
+        self._live.update(self._frame(status, below), refresh=True)
+
+    def _frame(self, status: Status, below: str = "") -> Segments:
+        """The frame as rich draws it, which is fast enough for the thread that the drain runs on;
+        texts of rich's would be measured and wrapped. ``below`` is its last line."""
+        width, height = self._terminal.console.size
+        return drawn(frame(status, width, height, below), min(width, _WIDEST))
 
     def _hold(self, lines: str) -> None:
         with self._lock:
@@ -148,9 +143,8 @@ class RunningLine:
         if self._live is None:
             self._terminal.print_line(text)
         else:
-            lines = "\n".join(map(printable, text.split("\n")))
-            line = Text(lines, no_wrap=True, overflow="ellipsis")
-            self._live.update(line, refresh=True)
+            lines: list[Pieces] = [[(line, Tone.PLAIN)] for line in text.split("\n")]
+            self._live.update(drawn(lines, self._terminal.console.width), refresh=True)
 
 
 def _live(terminal: Terminal, *, transient: bool = False) -> Live:
@@ -161,6 +155,11 @@ def _live(terminal: Terminal, *, transient: bool = False) -> Live:
         redirect_stderr=False,
         transient=transient,
     )
+
+
+def drawn(lines: Iterable[Pieces], width: int) -> Segments:
+    """Lines cut to a width, as rich prints them."""
+    return Segments([each for line in lines for each in (*segments(line, width), Segment.line())])
 
 
 class NotebookView:
@@ -177,8 +176,7 @@ class NotebookView:
         """The last frame stays."""
 
     def update(self, status: Status) -> None:
-        lines = lay_out(status, _WIDEST, _NOTEBOOK_LINES)
-        text = "\n".join("".join(printable(part) for part, _ in line) for line in lines)
+        text = "\n".join(map(plain, frame(status, _WIDEST, _NOTEBOOK_LINES)))
         if self._handle is None:
             self._handle = self._display({"text/plain": text}, raw=True, display_id=True)
         else:
@@ -207,22 +205,11 @@ def progress_view(terminal: Terminal, keys: Keys | None = None) -> ProgressView:
     return LiveView(terminal, keys) if live else LineView(terminal)
 
 
-def frame(status: Status, console: Console, below: str = "") -> Segments:
-    """A status, made to fit the screen that it is drawn on; ``below`` is its last line."""
-    width, height = min(console.width, _WIDEST), console.height
-    lines = []
-    last: list[Pieces] = [[], [(below, Tone.QUIET)]] if below else []
-    for line in [*lay_out(status, width, height - 1 - len(last)), *last]:
-        # Texts of rich's would be measured and wrapped, by the thread that the drain runs on.
-        found = [Segment(printable(text), STYLES[tone]) for text, tone in line]
-        if Segment.get_line_length(found) > width:
-            found = [*Segment.adjust_line_length(found, width - 1, pad=False), Segment("…")]
-        lines += [*found, Segment.line()]
-    return Segments(lines)
-
-
-def lay_out(status: Status, width: int, height: int) -> list[Pieces]:
-    """The lines of a frame, at most ``height`` of them; what matters most comes first."""
+def frame(status: Status, width: int, height: int, below: str = "") -> list[Pieces]:
+    """The lines of a frame for a screen of this size; what matters most comes first, and ``below``
+    last."""
+    width, last = min(width, _WIDEST), [[], [(below, Tone.QUIET)]] if below else []
+    height -= 1 + len(last)
     said = verdict(status)
     lines = [_title(status, width), _total(status, width)]
     if said.mark:  # else the line above says it
@@ -236,7 +223,7 @@ def lay_out(status: Status, width: int, height: int) -> list[Pieces]:
     room = height - len(lines) - 3  # a blank, a heading and "and N more"
     if status.progress.partitions and room > 0:
         lines += [[], *_partitions(status.progress.partitions, width, min(room, PARTITIONS_SHOWN))]
-    return lines[:height]
+    return [*lines[:height], *last]
 
 
 def _title(status: Status, width: int) -> Pieces:

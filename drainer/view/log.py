@@ -14,9 +14,8 @@ from contextlib import contextmanager, redirect_stderr
 from datetime import UTC, datetime
 from typing import Any, TextIO, cast
 
-from rich.console import Console, RenderableType
-
 from drainer.escape import json_text
+from drainer.view.layout import Pieces, plain
 from drainer.view.page import Page, Tone
 from drainer.view.streams import LineStream
 from drainer.view.terminal import Form, Terminal
@@ -63,18 +62,12 @@ class LogTerminal(Terminal):
         if not page.event or (result and self.form is not None):
             super()._facts(page, result=result)
 
-    def show(
-        self, renderable: RenderableType, *, urgent: bool = False, result: bool = False
-    ) -> None:
-        """What was only made to be looked at, line by line; facts that were asked for as ever."""
+    def show(self, line: Pieces, *, urgent: bool = False, result: bool = False) -> None:
+        """A line of a page as an event; facts that were requested as ever."""
         if result and self.form is not None:
-            super().show(renderable, urgent=urgent, result=True)
-            return
-        paper = io.StringIO()
-        Console(file=paper, width=200, markup=False, emoji=False, highlight=False).print(renderable)
-        for line in paper.getvalue().splitlines():
-            if line.strip():
-                self.event(logging.WARNING if urgent else logging.INFO, "note", line.strip())
+            super().show(line, urgent=urgent, result=True)
+        else:
+            self.event(logging.WARNING if urgent else logging.INFO, "note", plain(line).strip())
 
 
 @contextmanager

@@ -14,12 +14,13 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console
+from rich.segment import Segment, Segments
 
 from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Signalled
 from drainer.escape import is_printable, json_text
 from drainer.mask import describe
-from drainer.view.layout import headline, is_urgent, lay_out, sentence, words
+from drainer.view.layout import Pieces, headline, is_urgent, lay_out, segments, sentence
 from drainer.view.page import Item, Page, Tone
 
 ALARM_S = 0.1
@@ -28,7 +29,7 @@ _BUG_HINT = (
     "this is a bug in drainer, not in your backlog; please report it with what --debug prints"
 )
 
-_MARKS: dict[int | str, tuple[str, str]] = {
+_MARKS: dict[int | str, tuple[str, Tone]] = {
     "hint": ("hint: ", Tone.HINT),
     "stopped": ("■ ", Tone.WARN),
     logging.INFO: ("", Tone.PLAIN),
@@ -167,9 +168,9 @@ class Terminal:
     def event(self, level: int, event: str, message: str, **fields: Any) -> None:
         """A line at one of logging's levels. Of its fields a terminal shows traceback and hint."""
         for line in fields.get("traceback", "").splitlines():
-            self.show(words((f"  | {line}", Tone.QUIET)), urgent=True)
+            self.show([(f"  | {line}", Tone.QUIET)], urgent=True)
         mark = _MARKS.get(event) or _MARKS[level]
-        self.show(words(mark, message), urgent=level >= logging.WARNING)
+        self.show([mark, (message, Tone.PLAIN)], urgent=level >= logging.WARNING)
         if hint := fields.get("hint"):
             self.hint(hint)
 
@@ -189,7 +190,8 @@ class Terminal:
         if not self.is_interactive:
             return None
         try:
-            self.console.print(words((question, Tone.STRONG), " [y/N] "), end="", soft_wrap=True)
+            asked = segments([(question, Tone.STRONG), (" [y/N] ", Tone.PLAIN)])
+            self.console.print(Segments(asked), end="", soft_wrap=True)
             with _interruptible():
                 answer = self._stdin.readline()
         except KeyboardInterrupt:
@@ -230,9 +232,9 @@ class Terminal:
         for hint in page.hints:
             self.hint(hint)
         for way in page.ways_on:
-            show(words((f"{way.label}: ", Tone.STRONG), way.value))
+            show([(f"{way.label}: ", Tone.STRONG), (way.value, Tone.PLAIN)])
             if way.note:
-                show(words(f"  {way.note}"))
+                show([(f"  {way.note}", Tone.PLAIN)])
 
     def _facts(self, page: Page, *, result: bool) -> None:
         asked = result and self.form is not None
@@ -243,7 +245,7 @@ class Terminal:
                 (each, is_urgent(item)) for item in section.items for each in lay_out(item, whole)
             ]
             if shown and begun:
-                self.show("", urgent=asked, result=result)
+                self.show([], urgent=asked, result=result)
             begun |= bool(shown)
             for each, urgent in shown:
                 self.show(each, urgent=urgent or asked, result=result)
@@ -254,14 +256,13 @@ class Terminal:
             for each in lay_out(item):
                 self.show(each, urgent=urgent or is_urgent(item))
 
-    def show(
-        self, renderable: RenderableType, *, urgent: bool = False, result: bool = False
-    ) -> None:
-        """Prints what was laid out; ``urgent`` shows it even when quiet."""
+    def show(self, line: Pieces, *, urgent: bool = False, result: bool = False) -> None:
+        """Prints a line that was laid out; ``urgent`` shows it even when quiet."""
         if self.quiet and not urgent:
             return
+        printed = Segments([*segments(line), Segment.line()])
         # A table is as wide as its figures: an offset cut short would be another offset.
-        (self._paper if result else self.console).print(renderable, soft_wrap=True)
+        (self._paper if result else self.console).print(printed, soft_wrap=True, end="")
 
 
 def _as_yaml(text: str) -> str:

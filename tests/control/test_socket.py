@@ -29,7 +29,7 @@ from drainer.model.event import Event, EventKind
 from drainer.model.settings import LocalSettings
 from drainer.model.status import DeadlineStatus, Paused, Repr
 from drainer.store.plan_file import PlanPlace
-from drainer.view.live import lay_out
+from drainer.view.live import frame
 from drainer.view.running import found_as_json, running_page, state_of
 from kafka.topic import eventually
 from privileges import NOBODY, without_privileges
@@ -105,7 +105,7 @@ def test_a_status_is_shown_there_as_it_is_here(server: ControlServer, folder: Pa
         [found] = here(folder)
         assert found.status is not None
         shown = changed(status, hottest=tuple((Repr(repr(k)), n) for k, n in status.limits.hottest))
-        assert lay_out(found.status, 200, 60) == lay_out(shown, 200, 60)
+        assert frame(found.status, 200, 60) == frame(shown, 200, 60)
         assert found.pid == os.getpid()
         assert found_as_json(found)["state"] == state_of(found)
         assert "orders" in str(running_page([found]))

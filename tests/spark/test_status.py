@@ -18,7 +18,7 @@ from drainer.spark.status import SparkStatus, straggler
 from drainer.spark.task_monitor import TaskMonitor
 from drainer.view.limit import limit
 from drainer.view.lines import LineView, status_line
-from drainer.view.live import lay_out
+from drainer.view.live import frame
 from drainer.view.log import logging_as_json
 from drainer.view.progress import share_finished
 from view import samples
@@ -28,12 +28,12 @@ def on_spark(count: int) -> Status:
     return a_status(engine=samples.on_spark(count))
 
 
-def frame(status: Status) -> list[str]:
-    return ["".join(text for text, _ in line) for line in lay_out(status, 110, 39)]
+def framed(status: Status) -> list[str]:
+    return ["".join(text for text, _ in line) for line in frame(status, 110, 40)]
 
 
 def test_a_frame_says_which_wave_it_is_what_tasks_do_and_which_are_late() -> None:
-    lines = frame(on_spark(8))
+    lines = framed(on_spark(8))
 
     assert "  wave          3 of ~12, for 42s, reading the next one meanwhile" in lines
     assert "  tasks         8 (5 handling, 1 waiting, 2 ended)" in lines

@@ -22,7 +22,7 @@ from drainer.model.status import (
 )
 from drainer.view.limit import advice, limit
 from drainer.view.lines import status_line
-from drainer.view.live import HELD_MOST, LiveView, RunningLine, lay_out, progress_view
+from drainer.view.live import HELD_MOST, LiveView, RunningLine, frame, progress_view
 from drainer.view.progress import deadline_words, share_finished, warnings
 from drainer.view.terminal import Terminal
 
@@ -32,7 +32,7 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 def words_of(status: Status, width: int = 80, height: int = 24) -> list[str]:
-    lines = lay_out(status, width, height - 1)
+    lines = frame(status, width, height)
     return ["".join(text for text, _ in line) for line in lines]
 
 

@@ -37,7 +37,7 @@ from drainer.model.status import (
 )
 from drainer.model.transaction import OpenTransaction
 from drainer.testing import Certificate
-from drainer.view.live import frame
+from drainer.view.live import drawn, frame
 from drainer.view.page import Page
 from drainer.view.plan import plan_page
 from drainer.view.preview import preview_page
@@ -155,7 +155,7 @@ def test_a_screen_is_what_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     terminal = Terminal(stdout=screen, stderr=screen, width=80)
     match SCREENS[name]():
         case Status() as status:
-            terminal.show(frame(status, terminal.console))
+            terminal.console.print(drawn(frame(status, 80, 25), 80), end="")
         case page:
             terminal.present(page)
     seen = "\n".join(line.rstrip() for line in screen.getvalue().splitlines()) + "\n"

@@ -20,7 +20,7 @@ from drainer.model.status import (
 )
 from drainer.spark.status import SparkStatus
 from drainer.view.lines import status_line
-from drainer.view.live import lay_out
+from drainer.view.live import frame
 
 from . import samples
 
@@ -75,7 +75,7 @@ def through_the_socket(status: Status) -> Status:
 )
 def test_a_status_of_another_process_looks_the_same(status: Status) -> None:
     seen = through_the_socket(status)
-    assert lay_out(seen, 110, 60) == lay_out(status, 110, 60)
+    assert frame(seen, 110, 60) == frame(status, 110, 60)
     assert status_line(seen) == status_line(status)
 
 

@@ -217,7 +217,7 @@ def estimate_dry_run(
     action = replace(action, warnings=(*page.warnings, *action.warnings))
     terminal.present(preview_page(action))
     if not terminal.json:
-        terminal.show("", result=True)
+        terminal.show([], result=True)
     if action.engine.is_spark and question.cores is None:
         terminal.warn(f"the times below are for this process: {NO_CORES}; add --tasks N")
     hints: tuple[str, ...] = ()
