@@ -333,7 +333,7 @@ a-state-in-a-sticky-folder-is-anybody-s (trusted files) in _open_folder: store/t
 a-neighbour-is-not-code (trusted files) in _add_source: loader/test_loader.py
 -names = [f"{step.module or ''}.{each.name}" for each in step.names]
 +names = []
-silence-means-yes (confirmation) in insist_on_yes: cli_units/test_answer.py
+silence-means-yes (confirmation) in ensure_confirmed: cli_units/test_answer.py
 -if answer is None:
 +if answer is None and not question:
 the-resume-prints-a-secret (secrets, in the command to resume) in may_hide: cli_units/test_resuming.py

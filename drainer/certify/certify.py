@@ -14,8 +14,8 @@ from drainer.certify.split import PROBES, split_report
 from drainer.certify.subject import Source, Subject, again, run
 from drainer.certify.trial import NORMAL, Effort, HandlerTrial, StateOf
 from drainer.errors import SplitFailed
+from drainer.extensions import ensure_installed
 from drainer.message import Message
-from drainer.wings import Extra, insist_on
 
 HANDLE_CHECKS = {
     "handle": "handle accepts every sub-message",
@@ -189,7 +189,7 @@ def _trial(
 
 
 def _subject(handler: Source, options: Mapping[str, str] | None) -> Subject:
-    insist_on(Extra.CERTIFY, "this check of a handler")
+    ensure_installed("certify", "this check of a handler")
     return Subject(handler, options)
 
 

@@ -7,16 +7,16 @@ from typing import Annotated
 
 from drainer.certify.operation import certify_on, sample_of, state_function
 from drainer.certify.view import certificate_page, show_sample
-from drainer.cli.answer import insist_on_yes
+from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import changing_when, only
 from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.options import HandlerArgument, RecordOptions, Yes
+from drainer.extensions import ensure_installed
 from drainer.loader import load_handler
 from drainer.model.option import option
 from drainer.model.settings import LocalSettings
 from drainer.model.values import number
 from drainer.view.terminal import Terminal
-from drainer.wings import Extra, insist_on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ def certify(
     - `drainer certify my_handlers.py:Reindex --topic orders -b localhost:9092`
     - `drainer certify my_handlers.py:OnAFake --topic orders --handle --yes`
     """
-    insist_on(Extra.CERTIFY, "drainer certify")
+    ensure_installed("certify", "drainer certify")
     loaded = load_handler(handler)
     state = state_function(loaded) if checking.handle else None
     with kafka.connect() as cluster:
@@ -65,7 +65,7 @@ def certify(
             "drainer will call handle for real, thousands of times: make sure that it reaches no"
             " production system"
         )
-        insist_on_yes(terminal, f"Call the handle of {loaded.reference}?", yes=yes)
+        ensure_confirmed(terminal, f"Call the handle of {loaded.reference}?", yes=yes)
     terminal.print_line("calling split here and in other processes, then handle if allowed ...")
     certificate = certify_on(taken, loaded, state, running.options or {}, checking.seed)
     terminal.print_line("")

@@ -37,9 +37,9 @@ def open_terminal(
 
 
 @contextmanager
-def answering(terminal: Terminal) -> Iterator[None]:
-    """Turns what is raised inside into words and an exit code, and where the result is an object,
-    into one.
+def reporting_errors(terminal: Terminal) -> Iterator[None]:
+    """Turn what is raised inside into a message and an exit code, and into an object where the
+    result is one.
 
     A result that programs read has standard output alone: what a handler prints goes to stderr.
     """
@@ -49,20 +49,20 @@ def answering(terminal: Terminal) -> Iterator[None]:
     except typer.Exit:
         raise
     except KeyboardInterrupt as error:
-        _tell(terminal, error, EXIT_INTERRUPTED, None)
+        _report(terminal, error, EXIT_INTERRUPTED, None)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except DrainerError as error:
-        _tell(terminal, error, error.exit_code, error.hint)
+        _report(terminal, error, error.exit_code, error.hint)
         raise typer.Exit(error.exit_code) from None
     except Exception as error:
-        _tell(terminal, error, EXIT_UNEXPECTED, None)
+        _report(terminal, error, EXIT_UNEXPECTED, None)
         raise typer.Exit(EXIT_UNEXPECTED) from None
 
 
-def insist_on_yes(terminal: Terminal, question: str, *, yes: bool) -> None:
-    """Asks, unless the answer was given with --yes.
+def ensure_confirmed(terminal: Terminal, question: str, *, yes: bool) -> None:
+    """Ask for confirmation, unless it was given with --yes.
 
-    Raises Refused when there is nobody to ask, or the answer is no.
+    Raises Refused when there is no terminal, or the answer is no.
     """
     if yes:
         return
@@ -76,7 +76,7 @@ def insist_on_yes(terminal: Terminal, question: str, *, yes: bool) -> None:
         raise Refused("not confirmed; nothing was touched")
 
 
-def _tell(terminal: Terminal, error: BaseException, code: int, hint: str | None) -> None:
+def _report(terminal: Terminal, error: BaseException, code: int, hint: str | None) -> None:
     terminal.fail(error)
     terminal.data(
         {

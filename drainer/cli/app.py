@@ -6,54 +6,63 @@ import gc
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
-from drainer import __version__, wings
+from drainer import __version__
 from drainer.cli import end_interrupted
 from drainer.cli.help import Command, Group
 from drainer.cli.parameter import completing
 from drainer.cli.usage import usage_error
 from drainer.errors import DrainerError
 
-# The callback or group of each command of the house.
-COMMANDS = {
-    "run": "drainer.cli.run:run",
-    "resume": "drainer.cli.resume:resume",
-    "ps": "drainer.cli.steering:ps",
-    "watch": "drainer.cli.steering:watch",
-    "set": "drainer.cli.steering:set_",
-    "pause": "drainer.cli.steering:pause",
-    "unpause": "drainer.cli.steering:unpause",
-    "stop": "drainer.cli.steering:stop",
-    "plan": "drainer.cli.plan:app",
-    "metrics": "drainer.cli.metrics:app",
-    "config": "drainer.cli.config:app",
-}
-# The commands in the order of the help, and its panels.
+# The callback or group of each command, by panels of the help and in their order.
 PANELS = {
-    "Before": ("inspect", "estimate", "certify", "limits"),
-    "Drain": ("run", "resume"),
-    "Steer": ("ps", "watch", "set", "pause", "unpause", "stop"),
-    "After": ("plan", "dead", "redrive"),
-    "Setup": ("config", "metrics", "sandbox", "demo"),
+    "Before": {
+        "inspect": "drainer.insight.cli.inspect:inspect",
+        "estimate": "drainer.insight.cli.estimate:estimate",
+        "certify": "drainer.certify.cli:certify",
+        "limits": "drainer.limits.cli:app",
+    },
+    "Drain": {"run": "drainer.cli.run:run", "resume": "drainer.cli.resume:resume"},
+    "Steer": {
+        "ps": "drainer.cli.steering:ps",
+        "watch": "drainer.cli.steering:watch",
+        "set": "drainer.cli.steering:set_",
+        "pause": "drainer.cli.steering:pause",
+        "unpause": "drainer.cli.steering:unpause",
+        "stop": "drainer.cli.steering:stop",
+    },
+    "After": {
+        "plan": "drainer.cli.plan:app",
+        "dead": "drainer.letters.cli.dead:app",
+        "redrive": "drainer.letters.cli.redrive:redrive",
+    },
+    "Setup": {
+        "config": "drainer.cli.config:app",
+        "metrics": "drainer.cli.metrics:app",
+        "sandbox": "drainer.sandbox.cli:app",
+        "demo": "drainer.demo.cli:demo",
+    },
 }
 
 
-class Loaded(Mapping[str, Any]):
-    """Commands by name; each is imported and made when it is first asked for."""
+class LazyCommands(Mapping[str, Any]):
+    """Commands by name; each is imported and made when it is first wanted."""
 
     def __init__(self) -> None:
-        self._places = {**COMMANDS, **wings.COMMANDS}
         self._panels = {name: panel for panel, names in PANELS.items() for name in names}
         self._made: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
+            panel = self._panels[name]
+            module, _, callback = PANELS[panel][name].partition(":")
             with _without_collecting():
-                found = wings.load(self._places[name])
-                self._made[name] = _made(name, found, self._panels[name])
+                found = getattr(import_module(module), callback)
+                self._made[name] = _made(name, found, panel)
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -79,7 +88,7 @@ class Commands(Group):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = Loaded()  # type: ignore[assignment]
+        self.commands = LazyCommands()  # type: ignore[assignment]
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
@@ -103,11 +112,11 @@ def _answering(args: list[str]) -> Iterator[None]:
     except (DrainerError, typer.TyperException) as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # its help is all there is to say
             raise
-        from drainer.cli.answer import answering  # noqa: PLC0415 - half as long as --help
+        from drainer.cli.answer import reporting_errors  # noqa: PLC0415 - half as long as --help
         from drainer.view.terminal import Form, Terminal  # noqa: PLC0415
 
         found = re.search(r"(?:^| )(?:-o|--output)[ =]?(json|yaml)\b", " ".join(args))
-        with answering(Terminal(found and Form(found[1]))):
+        with reporting_errors(Terminal(found and Form(found[1]))):
             raise error if isinstance(error, DrainerError) else usage_error(error) from None
 
 

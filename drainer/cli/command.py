@@ -15,7 +15,7 @@ from typing import Any, get_args, get_type_hints
 import typer
 
 from drainer import mask
-from drainer.cli.answer import answering, open_terminal
+from drainer.cli.answer import open_terminal, reporting_errors
 from drainer.cli.help import HELP_ALL
 from drainer.cli.parameter import Declared, given_in, signature
 from drainer.errors import Refused, UsageError
@@ -115,7 +115,7 @@ def command(
     def called(context: typer.Context, **_: Any) -> None:
         if context.invoked_subcommand is not None:
             return  # it is one of the group's commands that was meant
-        with open_terminal(**given_in(context, early)) as terminal, answering(terminal):
+        with open_terminal(**given_in(context, early)) as terminal, reporting_errors(terminal):
             secret_of(mask.VARIABLE)
             given = given_in(context, declared)
             if changes(given):

@@ -42,10 +42,10 @@ def propose(wanted: str, context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _names(
-    ask: Callable[[Cluster], list[str]], context: typer.Context, incomplete: str
+    names_in: Callable[[Cluster], list[str]], context: typer.Context, incomplete: str
 ) -> list[str]:
     with _cluster(context) as cluster:
-        return ask(cluster)
+        return names_in(cluster)
 
 
 def _handlers(context: typer.Context, incomplete: str) -> list[str]:
@@ -53,7 +53,7 @@ def _handlers(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _plans(context: typer.Context, incomplete: str) -> set[str]:
-    """Those in the folder, and of drains that run here."""
+    """Plans in the folder, and of drains that run here."""
     return {*_files(incomplete, ".plan.json"), *(each.about.plan for each in client.running())}
 
 

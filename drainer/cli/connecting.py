@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from drainer.cli.answer import insist_on_yes
+from drainer.cli.answer import ensure_confirmed
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import BootstrapMissing, ClientSettings
 from drainer.model.option import option
@@ -110,7 +110,7 @@ def confirm_plan(
         acts = ["connect"] if brokers else []
         acts += ["load this handler"] if loads else []
         acts += ["read this state"] if state else []
-        insist_on_yes(terminal, f"{' and '.join(acts).capitalize()}?", yes=False)
+        ensure_confirmed(terminal, f"{' and '.join(acts).capitalize()}?", yes=False)
     if state:
         file.named += (state,)
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from drainer import wings
-from drainer.cli.answer import insist_on_yes
+from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import why_not_by_key
 from drainer.cli.hooks import Lateness, OversightOptions
 from drainer.cli.parameter import declared_by, source_of
@@ -25,6 +24,7 @@ from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
+from drainer.extensions import Extension
 from drainer.kafka.cluster import Cluster
 from drainer.mask import describe
 from drainer.model.plan import OffsetPlan
@@ -44,10 +44,10 @@ from drainer.view.terminal import Terminal
 if TYPE_CHECKING:
     from drainer.metrics.server import MetricsServer
 
-TELL_S = 1.0  # a terminal that is held must not keep a process that is to end
+REPORT_S = 1.0  # a terminal that is held must not keep a process that is to end
 
 
-def tell_dry_run(
+def report_dry_run(
     terminal: Terminal,
     action: Preview,
     estimated: Mapping[str, object] | None = None,
@@ -76,7 +76,7 @@ def preview_and_drain(
     action, plan, report = prepared.action, prepared.plan, oversight.report
     (terminal.present if dry_run else terminal.preview)(preview_page(action))
     if dry_run:
-        tell_dry_run(terminal, action, report=report)
+        report_dry_run(terminal, action, report=report)
         return EXIT_DONE
     history = History()
     page = LivePage(history)
@@ -90,7 +90,7 @@ def preview_and_drain(
         question = f"Drain {plan.topic} for {plan.group}?"
         if plan.redrive is not None:
             question = f"Redrive these letters of {plan.topic}?"
-        insist_on_yes(terminal, question, yes=oversight.yes)
+        ensure_confirmed(terminal, question, yes=oversight.yes)
         control = Control(running)
 
         def resuming() -> Resuming:
@@ -132,15 +132,15 @@ def end_at_once(
     terminal: Terminal, view: ProgressView, plan: PlanPlace, resuming: Callable[[], Resuming]
 ) -> NoReturn:
     """Ends the process from another thread: the main one is in the handler, and won't leave it."""
-    telling = threading.Thread(
-        target=_tell_the_end, args=(terminal, view, plan, resuming()), daemon=True
+    reporting = threading.Thread(
+        target=_report_end, args=(terminal, view, plan, resuming()), daemon=True
     )
-    telling.start()
-    telling.join(TELL_S)
+    reporting.start()
+    reporting.join(REPORT_S)
     os._exit(EXIT_INTERRUPTED)
 
 
-def _tell_the_end(
+def _report_end(
     terminal: Terminal, view: ProgressView, plan: PlanPlace, resuming: Resuming
 ) -> None:
     error = Interrupted(
@@ -155,11 +155,11 @@ def _tell_the_end(
             stream.flush()
 
 
-def settle_cap(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> Prepared:
+def within_limits(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> Prepared:
     """What was prepared, held to these limits. Raises LimitsRefused if nothing is safe by them."""
     if curve is None:
         return prepared.with_plan(replace(prepared.plan, limits=None))
-    capped: Prepared = wings.load(wings.Hook.SETTLE_CAP)(cluster, prepared, curve)
+    capped: Prepared = Extension.LIMITS.load().within_limits(cluster, prepared, curve)
     return capped
 
 

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from drainer import wings
 from drainer.engine.preview import PROCESS, EngineChoice, EngineName
 from drainer.errors import UsageError
+from drainer.extensions import Extension
 from drainer.model.option import option
 from drainer.model.values import PAIRS, SIZE
 from drainer.operations.engine import IN_PROCESS
@@ -94,7 +94,7 @@ class EngineOptions:
                     hint="Add --master or --engine spark, or ignore it with --engine process.",
                 )
             return None
-        return wings.load(wings.Hook.SPARK_SETTINGS)(self, plan)
+        return Extension.SPARK.load().spark_settings(self, plan)
 
     def resolve(self, prepared: Prepared, spark: Any) -> Prepared:
         """What was prepared, with the engine that it will run on.
@@ -105,8 +105,8 @@ class EngineOptions:
         is_file = isinstance(prepared.action.plan_path, Path)  # at a URI there is no journal
         over = prepared.plan.complete and is_file
         if spark is not None and not over:
-            settle = wings.load(wings.Hook.SETTLE_ON_SPARK)
-            return settle(prepared, spark, by_master=not by_name)  # type: ignore[no-any-return]
+            resolve = Extension.SPARK.load().resolve_on_spark
+            return resolve(prepared, spark, by_master=not by_name)  # type: ignore[no-any-return]
         why = "as --engine says" if by_name else NO_MASTER
         chosen = EngineChoice(PROCESS, why if spark is None else "nothing is left to handle")
         action = replace(prepared.action, engine=chosen)

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-from drainer import wings
 from drainer.cli.connecting import ConnectionOptions
 from drainer.errors import UsageError
+from drainer.extensions import Extension, ensure_installed
 from drainer.loader import load_handler
 from drainer.model.classes import PriorityClasses
 from drainer.model.failures import FailureSettings
@@ -37,7 +37,7 @@ _rule = partial(option, panel="Skip rules (kept in the plan)")
 
 def parse_report(path: str) -> ReportFile:
     """Raises Refused at once when there could be no report at the end."""
-    wings.insist_on(wings.Extra.REPORT, "--report")
+    ensure_installed("report", "--report")
     return ReportFile(Path(path))
 
 
@@ -45,7 +45,7 @@ def load_limits(text: str) -> CapCurve:
     """The curve of a file of limits, or of a rate such as 50MB/s. Raises LimitsRefused."""
     with suppress(UsageError):
         return CapCurve.bound(parse_byte_rate(text))
-    curve: CapCurve = wings.load(wings.Hook.LOAD_LIMITS)(Path(text))
+    curve: CapCurve = Extension.LIMITS.load().load_limits(Path(text))
     return curve
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from drainer.cli.answer import insist_on_yes
+from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import changing, command, only
 from drainer.cli.connecting import ConnectionOptions, confirm_plan, connect
 from drainer.cli.engines import EngineOptions
@@ -95,7 +95,7 @@ def take(
         config = Path(known.client_config) if known.client_config else None
         servers = known.bootstrap_servers
         show_before_connecting(terminal, known, plan, servers, config, loads=True)
-    insist_on_yes(terminal, "Take this plan as your own?", yes=yes)
+    ensure_confirmed(terminal, "Take this plan as your own?", yes=yes)
     mine = load_handler(handler).absolute_reference if handler else None
     take_plan(file, loaded, target, mine, reason)
     terminal.print_line(f"{target.path} is yours")
@@ -188,7 +188,7 @@ def undo(
                 found = "none" if each.found is None else each.found
                 move = Line(f"partition {each.partition}: {found} -> {each.target}")
                 terminal.items(move, urgent=not yes)
-            insist_on_yes(terminal, "Put the group back to these offsets?", yes=yes)
+            ensure_confirmed(terminal, "Put the group back to these offsets?", yes=yes)
             operation.undo(cluster, file, loaded, moves, terminal.print_line, reason)
             terminal.print_line(f"moved group {group}, and checked its offsets")
         else:

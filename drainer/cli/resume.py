@@ -10,7 +10,7 @@ import typer
 
 from drainer.cli.command import ChangesTo, changing
 from drainer.cli.connecting import ConnectionOptions, connect
-from drainer.cli.draining import preview_and_drain, settle_cap
+from drainer.cli.draining import preview_and_drain, within_limits
 from drainer.cli.engines import EngineOptions
 from drainer.cli.hooks import OversightOptions
 from drainer.cli.options import (
@@ -87,7 +87,7 @@ def resume(
                 accept_gap=accept_gap,
                 same_split=same_split,
             )
-            prepared = settle_cap(cluster, prepared, curve)
+            prepared = within_limits(cluster, prepared, curve)
             prepared = engines.resolve(prepared, spark)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics, oversight),

@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from drainer import wings
 from drainer.cli.command import changing
 from drainer.cli.connecting import ConnectionOptions, connect
-from drainer.cli.draining import preview_and_drain, settle_cap, tell_dry_run
+from drainer.cli.draining import preview_and_drain, report_dry_run, within_limits
 from drainer.cli.engines import EngineOptions
 from drainer.cli.hooks import OversightOptions
 from drainer.cli.options import (
@@ -24,6 +23,7 @@ from drainer.cli.options import (
 )
 from drainer.engine.preview import EngineName
 from drainer.errors import EXIT_DONE, UsageError
+from drainer.extensions import Extension
 from drainer.model.failures import NEW_DRAIN, FailureSettings
 from drainer.model.settings import LocalSettings
 from drainer.operations.start import prepare
@@ -71,21 +71,21 @@ def run(
             )
         question = None
         if dry_run or chooses:
-            question = wings.load(wings.Hook.ASK_ESTIMATE)(latency, running, engines)
+            question = Extension.ESTIMATE.load().question_of(latency, running, engines)
         settings = kafka.settings()
         request = request_of(backlog, priority, kafka, failures, rules, limits, plan)
         with connect(settings) as cluster:
-            prepared = settle_cap(cluster, prepare(cluster, request, running), limits)
+            prepared = within_limits(cluster, prepare(cluster, request, running), limits)
             prepared = engines.resolve(prepared, spark)
             if dry_run:
-                estimate = wings.load(wings.Hook.ESTIMATE_DRY_RUN)
+                estimate = Extension.ESTIMATE.load().estimate_dry_run
                 action, found = estimate(
                     terminal, cluster, prepared, request, question, oversight.report
                 )
-                tell_dry_run(terminal, action, found, report=oversight.report)
+                report_dry_run(terminal, action, found, report=oversight.report)
                 return EXIT_DONE
             if chooses:
-                choose = wings.load(wings.Hook.CHOOSE_ENGINE)
+                choose = Extension.ESTIMATE.load().choose_engine
                 prepared = choose(terminal, cluster, prepared, request, question)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics, oversight), dry_run=False

@@ -1,1 +1,1 @@
-"""Dead letters after the drain: look at them, and redrive them. A wing."""
+"""Dead letters after the drain: look at them, and redrive them. An extension."""

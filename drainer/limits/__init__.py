@@ -1,1 +1,1 @@
-"""Where brokers break: the search for it, and the traffic that it needs. A wing."""
+"""Where brokers break: the search for it, and the traffic that it needs. An extension."""

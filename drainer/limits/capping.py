@@ -31,7 +31,7 @@ def load_limits(path: Path) -> CapCurve:
     return curve
 
 
-def settle_cap(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> Prepared:
+def within_limits(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> Prepared:
     """Puts the curve into the plan, and its cap on reading messages of the backlog's size into the
     preview. A few of these are read.
 

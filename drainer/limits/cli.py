@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from drainer.cli.answer import insist_on_yes
+from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import changing, command, only
 from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.engines import EngineOptions
@@ -292,7 +292,7 @@ def limits(
                 if each not in prepared.on_disk:  # another share of it may be used
                     prepared.file.write(each)
         else:
-            insist_on_yes(terminal, "Begin?", yes=yes)
+            ensure_confirmed(terminal, "Begin?", yes=yes)
             # PySpark is imported only now: that takes its time.
             from drainer.limits.spark.traffic import TrafficHost  # noqa: PLC0415
 
@@ -350,7 +350,7 @@ def cleanup(kafka: ConnectionOptions, yes: Yes, terminal: Terminal) -> None:
         own = tuple(name for name in names if name not in in_use)
         show_leftovers(terminal, own, in_use)
         if own:
-            insist_on_yes(terminal, "Remove them?", yes=yes)
+            ensure_confirmed(terminal, "Remove them?", yes=yes)
             delete_test_topics(cluster, own)
             terminal.print_line("removed")
     terminal.data({"removed": own, "in_use": in_use})

@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 
-from drainer import wings
 from drainer.control.server import ControlServer
 from drainer.control.wire import About
 from drainer.engine.control import Control
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, DrainerError, PlanNotWritten, PlanRefused
 from drainer.escape import printable
+from drainer.extensions import Extension
 from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.commit import Committer
@@ -63,7 +63,7 @@ def drain(
     def run(held: HeldDrain) -> Summary:
         receipts: AbstractContextManager[HeldDrain] = nullcontext(held)
         if held.plan.redrive is not None:
-            keeping = wings.load(wings.Hook.RECEIPTS)
+            keeping = Extension.RECEIPTS.load().keeping
             receipts = keeping(held, resumes=prepared.action.resumes)
         with receipts as kept:
             summary = _drain(prepared, kept)
@@ -165,7 +165,7 @@ def _taken_over(
     that, once a plan on disk has it."""
     if prepared.seen is None or prepared.seen.written.state is None:
         return prepared, lambda: None
-    take_over: TakeOver = wings.load(wings.Hook.TAKE_OVER)
+    take_over: TakeOver = Extension.SPARK_STATE.load().take_over
     file = prepared.file
     forget = take_over(file.reaching(prepared.seen.written), file.path, print_line)
     loaded = file.load()

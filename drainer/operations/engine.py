@@ -1,4 +1,4 @@
-"""What a drain runs on: this process, or what a wing brings."""
+"""What a drain runs on: this process, or what an extension brings."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from drainer.model.status import Summary
 from drainer.operations.drain import drain as run_drain
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, nothing_to_drain, prepare
-from drainer.spark.engine_choice import settle_on_spark, spark_settings
+from drainer.spark.engine_choice import resolve_on_spark, spark_settings
 from drainer.spark.session import interruptible
 from drainer.spark.settings import WAVE_BYTES, check_conf
 from drainer.store.plan_file import SavedPlan, absolute, parse_place, plan_at
@@ -166,7 +166,7 @@ def drain(
             prepared = _prepare(
                 cluster, plan_at(absolute(place), state), request, running, failures, rules
             )
-            prepared = settle_on_spark(prepared, on_spark, by_master=False)
+            prepared = resolve_on_spark(prepared, on_spark, by_master=False)
             engine = replace(prepared.action.engine, why="as the session is")
             prepared = replace(prepared, action=replace(prepared.action, engine=engine))
             terminal.preview(preview_page(prepared.action))

@@ -8,6 +8,7 @@ from pathlib import Path
 from drainer.cli.engines import EngineOptions
 from drainer.engine.preview import PROCESS, SPARK, EngineChoice
 from drainer.errors import Refused
+from drainer.extensions import ensure_installed
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.operations.engine import IN_PROCESS
@@ -17,7 +18,6 @@ from drainer.spark.settings import EVERY_CORE, OnSpark, SparkSettings, java_for_
 from drainer.spark.state import state_beside
 from drainer.store.plan_file import PlanPlace
 from drainer.view import figures
-from drainer.wings import Extra, insist_on
 
 
 def spark_settings(given: EngineOptions, plan: PlanPlace | None) -> SparkSettings:
@@ -26,7 +26,7 @@ def spark_settings(given: EngineOptions, plan: PlanPlace | None) -> SparkSetting
 
     Raises UsageError; ExtraMissing when PySpark is not installed.
     """
-    insist_on(Extra.SPARK, "Spark")
+    ensure_installed("spark", "Spark")
     return SparkSettings(
         master=EVERY_CORE if given.master is None else given.master.strip(),
         conf=given.spark_conf,
@@ -38,7 +38,7 @@ def spark_settings(given: EngineOptions, plan: PlanPlace | None) -> SparkSetting
     )
 
 
-def settle_on_spark(prepared: Prepared, spark: SparkSettings, *, by_master: bool) -> Prepared:
+def resolve_on_spark(prepared: Prepared, spark: SparkSettings, *, by_master: bool) -> Prepared:
     """What was prepared, to run on Spark.
 
     ``by_master`` says that only a master was named: what Spark can't do then runs in this process.

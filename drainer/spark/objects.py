@@ -19,10 +19,10 @@ from secrets import token_hex
 from urllib.parse import parse_qsl, unquote
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
+from drainer.extensions import ensure_installed
 from drainer.ownership import NotOwn, insist_own, read_own
 from drainer.store.atomic_file import NEW, new_beside, write_new
 from drainer.store.remote import STORES, is_folder, split
-from drainer.wings import Extra, insist_on
 
 REMOVE_TRIES = 5  # while another process removes or writes there
 SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
@@ -85,7 +85,7 @@ class Objects(ABC):
         parts = split(uri)
         if is_folder(uri):
             return Folder(Path(unquote(parts.path) if parts.scheme == "file" else uri))
-        insist_on(Extra.SPARK, f"a state at {parts.scheme}://")
+        ensure_installed("spark", f"a state at {parts.scheme}://")
         from drainer.spark.bucket import open_bucket  # noqa: PLC0415 - not in every installation
 
         return open_bucket(uri)

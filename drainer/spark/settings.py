@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drainer.errors import Refused, SandboxRefused, UsageError
+from drainer.extensions import ensure_installed
 from drainer.java import find_java
 from drainer.kafka.settings import REDACTED
 from drainer.model.status import Summary
@@ -18,7 +19,6 @@ from drainer.spark import lease
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.objects import check_uri
 from drainer.store.remote import is_folder
-from drainer.wings import Extra, insist_on
 
 EVERY_CORE = "local[*]"
 WAVE_BYTES = 2 * 1024**3
@@ -176,7 +176,7 @@ def java_for_spark() -> Path:
 
     Raises Refused when there is none that will do; ExtraMissing when PySpark is not installed.
     """
-    insist_on(Extra.SPARK, "Spark")
+    ensure_installed("spark", "Spark")
     try:
         return find_java()
     except SandboxRefused as error:

@@ -20,7 +20,6 @@ from urllib.parse import unquote, urlsplit
 
 import filelock
 
-from drainer import wings
 from drainer.core.merge import Record, TaskReport, fold
 from drainer.errors import (
     DrainerError,
@@ -32,6 +31,7 @@ from drainer.errors import (
     UsageError,
 )
 from drainer.escape import command
+from drainer.extensions import Extension, ensure_installed
 from drainer.model.event import clock
 from drainer.model.listed import counted
 from drainer.model.naming import name_of
@@ -90,8 +90,8 @@ def plan_at(place: PlanPlace, state: str | None = None) -> SavedPlan:
         is_link = place.is_symlink() and os.path.exists(place)  # noqa: PTH110
         file = PlanFile(place.resolve() if is_link else place)
     else:
-        wings.insist_on(wings.Extra.SPARK, f"a plan at {place}")
-        file = wings.load(wings.Hook.STORED_PLAN)(place)
+        ensure_installed("spark", f"a plan at {place}")
+        file = Extension.STORED_PLAN.load().StoredPlan(place)
     if state is not None:
         file.named = (state, *file.named)
     return file
@@ -264,7 +264,7 @@ class SavedPlan(ABC):
         with _named(self.path):
             written = OffsetPlan.decode(data)
         records, left_out, torn, last = self._records_since(written, anybodys=anybodys)
-        told = [] if anybodys or alone else self._told(written)
+        told = [] if anybodys or alone else self._reported(written)
         plan = _merged(written, records)
         known = 0
         with suppress(PlanRefused):  # they may be of another plan
@@ -283,13 +283,14 @@ class SavedPlan(ABC):
             max(0, known),
         )
 
-    def _told(self, written: OffsetPlan) -> list[TaskReport]:
+    def _reported(self, written: OffsetPlan) -> list[TaskReport]:
         """What tasks reported and the plan has not."""
         if written.state is None:
             return []
         try:
             state = self.reaching(written).state
-            told: list[TaskReport] = wings.load(wings.Hook.REPORTS_SINCE)(state, written.drain_id)
+            reports_since = Extension.SPARK_STATE.load().reports_since
+            found: list[TaskReport] = reports_since(state, written.drain_id)
         except (UsageError, StateRefused, StateLost) as error:
             raise PlanRefused(
                 f"{self.path} names a state of its Spark tasks, but drainer can't read it: {error}",
@@ -297,7 +298,7 @@ class SavedPlan(ABC):
                 " name it with --state. If it is lost, start again from the committed offset with"
                 " `drainer run` and another --plan.",
             ) from error
-        return told
+        return found
 
     @abstractmethod
     def _read(self, *, anybodys: bool) -> bytes: ...

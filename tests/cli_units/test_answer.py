@@ -9,7 +9,7 @@ import sys
 import pytest
 import typer
 
-from drainer.cli.answer import answering, insist_on_yes
+from drainer.cli.answer import ensure_confirmed, reporting_errors
 from drainer.errors import Halted, Refused, UsageError
 from drainer.view.terminal import Form, Terminal
 
@@ -30,7 +30,7 @@ def test_every_end_is_one_object(error: BaseException, status: str, code: int, t
 
     with (
         pytest.raises(typer.Exit) as caught,
-        answering(Terminal(Form.JSON, stdout=out, stderr=err)),
+        reporting_errors(Terminal(Form.JSON, stdout=out, stderr=err)),
     ):
         raise error
 
@@ -44,7 +44,7 @@ def test_every_end_is_one_object(error: BaseException, status: str, code: int, t
 
 def test_what_a_handler_prints_is_kept_off_the_object(capsys: pytest.CaptureFixture[str]) -> None:
     terminal = Terminal(Form.JSON)
-    with answering(terminal):
+    with reporting_errors(terminal):
         print("from a handler")
         sys.stdout.write("and its library\n")
         terminal.data({"status": "done"})
@@ -55,7 +55,7 @@ def test_what_a_handler_prints_is_kept_off_the_object(capsys: pytest.CaptureFixt
 
 
 def test_without_json_a_handler_has_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    with answering(Terminal()):
+    with reporting_errors(Terminal()):
         print("from a handler")
 
     assert capsys.readouterr().out == "from a handler\n"
@@ -63,7 +63,7 @@ def test_without_json_a_handler_has_standard_output(capsys: pytest.CaptureFixtur
 
 def test_nobody_to_ask_is_no_yes() -> None:
     terminal = Terminal(stdin=io.StringIO(), stderr=io.StringIO())
-    insist_on_yes(terminal, "Drain?", yes=True)
+    ensure_confirmed(terminal, "Drain?", yes=True)
     with pytest.raises(Refused) as caught:
-        insist_on_yes(terminal, "Drain?", yes=False)
+        ensure_confirmed(terminal, "Drain?", yes=False)
     assert "--yes" in (caught.value.hint or "")

@@ -15,7 +15,7 @@ from command.record import every_place
 from drainer.cli.engines import EngineOptions
 from drainer.cli.options import LatencyOptions
 from drainer.engine.preview import EngineName
-from drainer.insight.cli.estimate import ask
+from drainer.insight.cli.estimate import question_of
 from drainer.insight.forecast.on_spark import Cores
 from drainer.model.settings import LocalSettings
 from drainer.store.plan_file import PlanFile
@@ -230,7 +230,7 @@ def test_auto_takes_the_quicker_engine(command: Command) -> None:
 def test_no_engine_is_chosen_by_a_latency_that_is_assumed(
     engines: EngineOptions, latency: str | None, asked: tuple[EngineName, Cores | None]
 ) -> None:
-    question = ask(LatencyOptions(latency=latency), LocalSettings(), engines)
+    question = question_of(LatencyOptions(latency=latency), LocalSettings(), engines)
 
     assert (question.engine, question.cores) == asked
 

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from drainer.cli.answer import insist_on_yes
+from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import changing_when, only, without
 from drainer.cli.connecting import ConnectionOptions, connect
-from drainer.cli.draining import end_at_once, resuming_with, settle_cap
+from drainer.cli.draining import end_at_once, resuming_with, within_limits
 from drainer.cli.engines import EngineOptions
 from drainer.cli.options import (
     BacklogOptions,
@@ -116,7 +116,7 @@ def estimate(
             "--canary handles the first messages of the backlog, so --first and --only don't apply",
             hint="Remove them, or replace --canary with --latency.",
         )
-    question = ask(latency, running, engines)
+    question = question_of(latency, running, engines)
     on_spark = engines.engine is EngineName.SPARK
     if canary is not None:
         if on_spark:
@@ -138,7 +138,7 @@ def estimate(
     return None
 
 
-def ask(given: LatencyOptions, running: LocalSettings, engines: EngineOptions) -> Question:
+def question_of(given: LatencyOptions, running: LocalSettings, engines: EngineOptions) -> Question:
     """What is asked, as it was typed; without a latency one is assumed. Raises UsageError when
     both latencies were given, or one can't be understood."""
     if given.latency is not None and given.latency_from is not None:
@@ -276,7 +276,7 @@ def send_canary_and_estimate(
 
     Gives the exit code.
     """
-    prepared = settle_cap(cluster, prepare(cluster, request, question.running), request.limits)
+    prepared = within_limits(cluster, prepare(cluster, request, question.running), request.limits)
     action = prepared.action
     if not action.offsets:
         backlog = backlog_of(cluster, request)
@@ -284,7 +284,7 @@ def send_canary_and_estimate(
         return EXIT_DONE
     terminal.preview(preview_page(action))
     messages = f"{min(first, action.offsets):,} message{'' if first == 1 else 's'}"
-    insist_on_yes(
+    ensure_confirmed(
         terminal,
         f"Handle the first {messages} of {request.topic} for real, and commit for {request.group}?",
         yes=yes,

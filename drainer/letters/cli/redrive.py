@@ -9,7 +9,7 @@ import typer
 
 from drainer.cli.command import changing, without
 from drainer.cli.connecting import ConnectionOptions, connect
-from drainer.cli.draining import preview_and_drain, settle_cap
+from drainer.cli.draining import preview_and_drain, within_limits
 from drainer.cli.engines import EngineOptions
 from drainer.cli.hooks import OversightOptions
 from drainer.cli.options import DryRun, HandlerOption, Limits, PriorityOptions, RuleOptions
@@ -89,7 +89,7 @@ def redrive(
             prepared = prepare_redrive(
                 *(cluster, request, meant, running), mixed=mixed, accept_repeats=accept_repeats
             )
-            prepared = settle_cap(cluster, prepared, limits)
+            prepared = within_limits(cluster, prepared, limits)
             prepared = engines.resolve(prepared, spark)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics, oversight),

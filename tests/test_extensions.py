@@ -1,4 +1,4 @@
-"""The house knows its wings by name: the names lead somewhere, and loading is late."""
+"""The core knows its extensions by name: the names lead somewhere, and loading is late."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from drainer import wings
-from drainer.cli.app import app
+from drainer import testing
+from drainer.cli.app import PANELS, app
+from drainer.extensions import EXTRAS, Extension, ExtraMissing
 
 
-@pytest.mark.parametrize("place", [*wings.COMMANDS.values(), *wings.Hook])
-def test_every_name_leads_somewhere(place: str) -> None:
-    assert callable(wings.load(place))
+@pytest.mark.parametrize("extension", Extension)
+def test_every_name_leads_somewhere(extension: Extension) -> None:
+    assert extension.load().__name__ == extension
 
 
 def test_the_version_is_told_by_the_command_line_alone() -> None:
@@ -69,8 +70,8 @@ def test_what_misses_an_extra_says_which(
 def test_the_checks_of_a_handler_say_it_too(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     state = () if check == "check_split" else (vars,)
-    with pytest.raises(wings.ExtraMissing) as caught:
-        wings.load(f"drainer.testing:{check}")("count", [], *state)
+    with pytest.raises(ExtraMissing) as caught:
+        getattr(testing, check)("count", [], *state)
     assert caught.value.__notes__ == ["Install drainer[certify]."]
 
 
@@ -80,7 +81,7 @@ def test_a_unit_test_of_a_handler_needs_no_extra() -> None:
         "import asyncio; from drainer import testing\n"
         "print(asyncio.run(testing.run('count', [testing.message()])).done)"
     )
-    packages = [name for each in wings.PACKAGES.values() for name in each]
+    packages = [name for each in EXTRAS.values() for name in each]
     told = subprocess.run(
         [sys.executable, "-c", code, *packages], capture_output=True, text=True, check=True
     ).stdout
@@ -92,17 +93,17 @@ def test_every_command_explains_itself_without_any_extra() -> None:
         "import sys; sys.modules.update(dict.fromkeys(sys.argv[1:])); sys.argv[1:] = ['-h'];"
         "from drainer.cli import main; main()"
     )
-    packages = [name for each in wings.PACKAGES.values() for name in each]
+    packages = [name for each in EXTRAS.values() for name in each]
     told = subprocess.run(
         [sys.executable, "-c", code, *packages], capture_output=True, text=True, check=True
     ).stdout
-    for name in wings.COMMANDS:
+    for name in (name for names in PANELS.values() for name in names):
         assert f" {name} " in told
 
 
 def test_an_extra_installs_what_it_is_missed_for() -> None:
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-    for extra, packages in wings.PACKAGES.items():
+    for extra, packages in EXTRAS.items():
         installs = {
             line.partition(">")[0].replace("-", "_")
             for line in project["optional-dependencies"][extra]

@@ -1,0 +1,51 @@
+"""Extensions: what can be had beside a drain, imported on demand and only then.
+
+The core knows them by these names alone, so that a drain in one process loads none of them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from drainer.errors import Refused
+
+# What ``pip install drainer[…]`` adds: packages that a drain in one process does not need.
+EXTRAS = {
+    "spark": ("pyspark", "pyarrow", "pandas", "lz4", "obstore"),
+    "report": ("jinja2", "markupsafe"),
+    "certify": ("cloudpickle", "hypothesis", "lz4", "time_machine"),
+}
+
+
+class Extension(StrEnum):
+    """The modules of extensions that the core calls."""
+
+    ESTIMATE = "drainer.insight.cli.estimate"
+    LIMITS = "drainer.limits.capping"
+    RECEIPTS = "drainer.letters.receipts"  # of a redrive, in its topic
+    SPARK = "drainer.spark.engine_choice"
+    SPARK_STATE = "drainer.spark.state"  # of tasks
+    STORED_PLAN = "drainer.spark.stored_plan"  # a plan at a URI
+
+    def load(self) -> Any:
+        """The module."""
+        return import_module(self)
+
+
+class ExtraMissing(Refused):
+    """Raised when something is requested whose packages are not installed."""
+
+
+def ensure_installed(extra: str, what: str) -> None:
+    """Raises ExtraMissing when a package that ``what`` needs is not installed."""
+    missing = [name for name in EXTRAS[extra] if find_spec(name) is None]
+    if missing:
+        error = ExtraMissing(
+            f"{what} needs {', '.join(missing)}, which this installation lacks",
+            hint=f"Install drainer[{extra}].",
+        )
+        error.add_note(error.hint or "")  # for those who import, and see a traceback
+        raise error
