@@ -87,28 +87,9 @@ def left_in(folder: Path) -> Iterator[Found]:
             yield Found(path, os.geteuid(), about, None, inf, 0, plan)
 
 
-def socket_of(plan: PlanPlace, user: int | None = None) -> tuple[Path, int]:
-    """The socket of the drain that works by a plan, and the uid of its user.
-
-    Anybody can make a socket of the name. So root takes its own, that of ``user`` if one is named,
-    and else that of the owner of a plan file.
-
-    Raises Refused when there is none.
-    """
-    users = {os.geteuid() if user is None else user}
-    if user is None and isinstance(plan, Path):
-        with suppress(OSError):
-            users.add(plan.stat().st_uid)
-    for folder, uid in folders_of_users():
-        path = folder / socket_name(plan)
-        if uid in users and owner_of(path, S_ISSOCK) == uid:
-            return path, uid
-    raise _none_runs(plan)
-
-
 def request(plan: PlanPlace, request: Request, user: int | None = None) -> tuple[str, ...]:
     """Request a change, and return what was done. Raises UsageError, Refused or Interrupted."""
-    with _connected(plan, *socket_of(plan, user)) as connection, _read_whole():
+    with _connect(plan, user) as connection, _read_whole():
         body = _answer(connection, "POST", request.name, encode(request)).read()
         return decode(body, dict[str, tuple[str, ...]])["done"]
 
@@ -118,11 +99,10 @@ def watch(plan: PlanPlace, user: int | None = None) -> Iterator[DrainReport]:
 
     Raises Refused, or Interrupted when the drain's process is gone.
     """
-    path, uid = socket_of(plan, user)
-    with _connected(plan, path, uid) as connection, _read_whole():
+    with _connect(plan, user) as connection, _read_whole():
         for line in _answer(connection, "GET", "watch"):
             report = DrainReport.decoded(line)
-            if report.ended and uid != os.geteuid():
+            if report.ended and connection.uid != os.geteuid():
                 # A command to copy: another user's drain must not write it.
                 report = replace(report, ended={**report.ended, "resume": None})
             yield report
@@ -148,20 +128,31 @@ def _look(path: Path, uid: int, most: int) -> Found | None:
         return Found(path, uid, About(str(path), "?", "?", "", "?", since), None, inf, 0)
 
 
-def _connected(plan: PlanPlace, path: Path, uid: int) -> _Connection:
-    try:
-        return _Connection(path, uid, ANSWERED_S, ANSWER_MOST)
-    except ConnectionRefusedError:
-        raise _none_runs(plan) from None
-    except OSError as error:
-        raise Refused(
-            f"can't reach the drain of {plan}: {error.strerror or error}",
-            hint="Run this as the drain's user or as root.",
-        ) from None
+def _connect(plan: PlanPlace, user: int | None) -> _Connection:
+    """Connect to the drain that works by a plan.
 
+    Anybody can make a socket of its name. So root takes its own, that of ``user`` if one is named,
+    and else that of the owner of a plan file.
 
-def _none_runs(plan: PlanPlace) -> Refused:
-    return Refused(
+    Raises Refused when there is none.
+    """
+    users = {os.geteuid() if user is None else user}
+    if user is None and isinstance(plan, Path):
+        with suppress(OSError):
+            users.add(plan.stat().st_uid)
+    for folder, uid in folders_of_users():
+        path = folder / socket_name(plan)
+        if uid in users and owner_of(path, S_ISSOCK) == uid:
+            try:
+                return _Connection(path, uid, ANSWERED_S, ANSWER_MOST)
+            except ConnectionRefusedError:
+                continue  # of a dead drain
+            except OSError as error:
+                raise Refused(
+                    f"can't reach the drain of {plan}: {error.strerror or error}",
+                    hint="Run this as the drain's user or as root.",
+                ) from None
+    raise Refused(
         f"none of your drains on this machine has the plan {plan}",
         hint="If it has just begun, try again in a moment: `drainer ps` lists it then. For another"
         " user's drain, run this as that user, or as root with --user, on its machine and in its"
@@ -182,8 +173,8 @@ class _Connection(socket.socket):
         try:
             self._wait_no_longer()
             self.connect(str(path))
-            self.pid, found = peer(self, uid)
-            if found != uid:
+            self.pid, self.uid = peer(self, uid)
+            if self.uid != uid:
                 raise PermissionError(EPERM, "another user's process answers on its socket")
         except BaseException:
             self.close()

@@ -212,10 +212,10 @@ class _Handler(QuietHandler):
     def answer(self) -> None:
         try:
             self._answer()
-        except UsageError as error:
-            self._refuse(HTTPStatus.BAD_REQUEST, str(error), error.hint)
         except DrainerError as error:
-            self._refuse(HTTPStatus.CONFLICT, str(error), error.hint)
+            usage = isinstance(error, UsageError)
+            status = HTTPStatus.BAD_REQUEST if usage else HTTPStatus.CONFLICT
+            self._refuse(status, str(error), error.hint)
         except OSError:
             raise  # the peer hung up
         except Exception as error:  # the drain continues
