@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
+from drainer.model.account import Account, PartitionPlan
 from drainer.model.claims import ALL
-from drainer.model.plan import OffsetPlan, PartitionPlan
+from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Outcome, Partial, Progress
 from drainer.model.ranges import Range
 from drainer.model.status import (
@@ -19,6 +20,7 @@ from drainer.model.status import (
     Status,
     Summary,
 )
+from drainer.model.terms import Terms
 
 EMPTY = Status("orders", "reindexer", "orders.reindexer.plan", ProgressStatus(), LimitStatus())
 
@@ -86,11 +88,9 @@ def a_plan(*ends: int, watermark: int | None = None, **others: Any) -> OffsetPla
         n: progress_at(part.start if watermark is None else watermark)
         for n, part in partitions.items()
     }
-    plan = OffsetPlan(
+    terms = Terms(
         drain_id="20260101-000000-abcdef",
         created=AT,
-        updated=AT,
-        generation=1,
         cluster_id="cluster",
         bootstrap_servers="localhost:9092",
         client_config=None,
@@ -101,10 +101,9 @@ def a_plan(*ends: int, watermark: int | None = None, **others: Any) -> OffsetPla
         group="billing",
         handler="handlers.py:Accounting",
         order="sub-key",
-        partitions=partitions,
-        claims={ALL: begun},
     )
-    return changed(plan, **others)
+    account = Account(AT, 1, partitions, {ALL: begun})
+    return changed(OffsetPlan(terms, account), **others)
 
 
 def a_status(partitions: int | tuple[PartitionStatus, ...] = 1, **changes: Any) -> Status:
@@ -161,7 +160,7 @@ def a_summary(partitions: int | dict[int, PartitionResult] = 1, **changes: Any) 
 
 
 Found = TypeVar("Found", OffsetPlan, Status, Summary)
-SECTIONS = ("last", "progress", "limits", "timing", "health", "control")
+SECTIONS = ("terms", "account", "last", "progress", "limits", "timing", "health", "control")
 
 
 def changed(found: Found, **changes: Any) -> Found:
@@ -178,6 +177,11 @@ def _take(found: Any, changes: dict[str, Any]) -> Any:
         if is_dataclass(part := getattr(found, name)):
             taken[name] = _take(part, changes)
     return replace(found, **taken)
+
+
+def advanced(plan: OffsetPlan, step: Callable[[Account], Account]) -> OffsetPlan:
+    """A plan after a step of its account, such as ``Account.settled``."""
+    return OffsetPlan(plan.terms, step(plan.account))
 
 
 def a_cap(*, binds: bool = True, bytes_per_s: float = 100_000.0) -> CapStatus:

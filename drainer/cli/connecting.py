@@ -73,15 +73,15 @@ class ConnectionOptions:
         when its handler is going to be loaded: a plan may have come from anywhere. Raises Refused
         when that is not confirmed.
         """
-        overrides = [*self.client_properties, f"isolation.level={plan.isolation}"]
-        known = Path(plan.client_config) if plan.client_config else None
+        overrides = [*self.client_properties, f"isolation.level={plan.terms.isolation}"]
+        known = Path(plan.terms.client_config) if plan.terms.client_config else None
         config = self.client_config or known
         read = Path.read_bytes if self.client_config else _read_of_plan
         load = partial(ClientSettings.load, config_file=config, overrides=overrides, read=read)
         try:
             settings, by_plan = load(self.bootstrap_server), False
         except BootstrapMissing:
-            settings, by_plan = load(plan.bootstrap_servers), True
+            settings, by_plan = load(plan.terms.bootstrap_servers), True
         sends = by_plan and settings.has_login
         servers = settings.bootstrap_servers
         confirm_plan(terminal, file, plan, servers, config, loads=loads, sends=sends, yes=yes)

@@ -83,13 +83,13 @@ def preview_and_drain(
     late = Lateness(terminal, oversight.on_late)
     measure = None
     if metrics is not None:
-        measure = metrics.begin(plan.topic, plan.group, plan.drain_id, page)
+        measure = metrics.begin(plan.terms.topic, plan.terms.group, plan.terms.drain_id, page)
     if not action.resumes and not action.offsets:
         summary = nothing_to_drain(prepared)
     else:
-        question = f"Drain {plan.topic} for {plan.group}?"
-        if plan.redrive is not None:
-            question = f"Redrive these letters of {plan.topic}?"
+        question = f"Drain {plan.terms.topic} for {plan.terms.group}?"
+        if plan.terms.redrive is not None:
+            question = f"Redrive these letters of {plan.terms.topic}?"
         ensure_confirmed(terminal, question, yes=oversight.yes)
         control = Control(running)
 
@@ -158,7 +158,8 @@ def _report_end(
 def within_limits(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> Prepared:
     """What was prepared, held to these limits. Raises LimitsRefused if nothing is safe by them."""
     if curve is None:
-        return prepared.with_plan(replace(prepared.plan, limits=None))
+        plan = prepared.plan
+        return prepared.with_plan(OffsetPlan(replace(plan.terms, limits=None), plan.account))
     capped: Prepared = Extension.LIMITS.load().within_limits(cluster, prepared, curve)
     return capped
 
@@ -198,7 +199,7 @@ def resuming_with(
 def _in_plan(name: str, value: Any, plan: OffsetPlan) -> bool:
     match name:
         case "bootstrap_server":
-            return bool(value == plan.bootstrap_servers)
+            return bool(value == plan.terms.bootstrap_servers)
         case "client_config":
-            return str(Path(value).absolute()) == plan.client_config
+            return str(Path(value).absolute()) == plan.terms.client_config
     return False

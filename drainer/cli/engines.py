@@ -103,7 +103,7 @@ class EngineOptions:
         """
         by_name = self.engine is not EngineName.AUTO
         is_file = isinstance(prepared.action.plan_path, Path)  # at a URI there is no journal
-        over = prepared.plan.complete and is_file
+        over = prepared.plan.account.complete and is_file
         if spark is not None and not over:
             resolve = Extension.SPARK.load().resolve_on_spark
             return resolve(prepared, spark, by_master=not by_name)  # type: ignore[no-any-return]

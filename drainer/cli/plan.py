@@ -92,8 +92,8 @@ def take(
     terminal.preview(plan_page(loaded.plan))
     if terminal.quiet and not yes:  # what a person answers for is shown
         known = loaded.plan
-        config = Path(known.client_config) if known.client_config else None
-        servers = known.bootstrap_servers
+        config = Path(known.terms.client_config) if known.terms.client_config else None
+        servers = known.terms.bootstrap_servers
         show_before_connecting(terminal, known, plan, servers, config, loads=True)
     ensure_confirmed(terminal, "Take this plan as your own?", yes=yes)
     mine = load_handler(handler).absolute_reference if handler else None
@@ -113,8 +113,8 @@ def history(plan: PlanArgument, terminal: Terminal) -> None:
     Example: `drainer plan history orders.indexer.plan.json`
     """
     known = plan_at(plan).load(anybodys=True).plan
-    events = [each.as_json() for each in known.history]
-    terminal.data({"plan": str(plan), "drain_id": known.drain_id, "history": events})
+    events = [each.as_json() for each in known.account.history]
+    terminal.data({"plan": str(plan), "drain_id": known.terms.drain_id, "history": events})
     terminal.present(history_page(known))
 
 
@@ -180,7 +180,7 @@ def undo(
     file = plan_at(plan, reported.state)
     settings = kafka.settings_by_plan(terminal, file, file.load(alone=True).plan, yes=yes)
     loaded = file.load()
-    group = loaded.plan.group
+    group = loaded.plan.terms.group
     with connect(settings) as cluster:
         moves = undo_moves(cluster, loaded)
         if moves:

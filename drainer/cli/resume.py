@@ -27,7 +27,7 @@ from drainer.cli.options import (
 from drainer.model.failures import FailureSettings
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
-from drainer.operations.resume import prepare_resume
+from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.store.plan_file import plan_at
 from drainer.view.terminal import Terminal
 
@@ -69,24 +69,20 @@ def resume(
         spark = meant.spark(plan)
         file = plan_at(plan, engines.state)
         known = file.load(alone=True).plan
-        changed = known.failures.changed(failures)
-        ruled = rules.over(RuleSettings() if no_rules else known.rules)
-        curve = known.limits
+        changed = known.terms.failures.changed(failures)
+        ruled = rules.over(RuleSettings() if no_rules else known.terms.rules)
+        curve = known.terms.limits
         if limits is not None:
             curve = None if limits.strip().lower() == "none" else load_limits(limits)
         settings = kafka.settings_by_plan(terminal, file, known, yes=oversight.yes, loads=True)
         loaded = file.load()
-        known = loaded.plan
+        terms = replace(loaded.plan.terms, failures=changed, rules=ruled)
         if kafka.client_config is not None:  # its login goes with where this resume connects
-            known = replace(known, client_config=str(kafka.client_config.absolute()))
+            terms = replace(terms, client_config=str(kafka.client_config.absolute()))
+        classes = priority.over(loaded.plan.account.classes)
+        request = ResumeRequest(terms, classes, accept_gap=accept_gap, same_split=same_split)
         with connect(settings) as cluster:
-            prepared = prepare_resume(
-                *(cluster, file, loaded, running, changed, known),
-                rules=ruled,
-                classes=priority.over(known.classes),
-                accept_gap=accept_gap,
-                same_split=same_split,
-            )
+            prepared = prepare_resume(cluster, file, loaded, running, request)
             prepared = within_limits(cluster, prepared, curve)
             prepared = engines.resolve(prepared, spark)
             return preview_and_drain(

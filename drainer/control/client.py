@@ -79,11 +79,18 @@ def left_in(folder: Path) -> Iterator[Found]:
                 continue
             path = name.resolve()
             plan = OffsetPlan.decode(read_own(path))
-            plan.check()
-            if plan.complete or PlanFile(path).is_held:
+            plan.account.check()
+            if plan.account.complete or PlanFile(path).is_held:
                 continue
-            engine = "process" if plan.state is None else "spark"
-            about = About(str(path), plan.topic, plan.group, plan.drain_id, engine, plan.updated)
+            engine = "process" if plan.account.state is None else "spark"
+            about = About(
+                str(path),
+                plan.terms.topic,
+                plan.terms.group,
+                plan.terms.drain_id,
+                engine,
+                plan.account.updated,
+            )
             yield Found(path, os.geteuid(), about, None, inf, 0, plan)
 
 

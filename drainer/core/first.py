@@ -83,13 +83,15 @@ class FirstDispatcher(Dispatcher):
         filter_bits: int = FILTER_BITS,
     ) -> None:
         self.claim = claim = class_selector(where)
-        self._all = known = plan.claims[ALL]
-        self._other_claims = {name: each for name, each in plan.others.items() if name != claim}
-        order = Order(plan.order)
+        self._all = known = plan.account.claims[ALL]
+        self._other_claims = {
+            name: each for name, each in plan.account.others.items() if name != claim
+        }
+        order = Order(plan.terms.order)
         whole = self._other_claims.get(_WHOLE, {})  # what one task has finished of all
         both = {n: each.merge(whole[n]) if n in whole else each for n, each in known.items()}
         before = {**self._other_claims, _WHOLE: both}
-        own = plan.claims.get(claim, {})
+        own = plan.account.claims.get(claim, {})
         super().__init__(
             {
                 number: Ledger(
@@ -97,14 +99,14 @@ class FirstDispatcher(Dispatcher):
                     part.end,
                     _from(known[number].watermark, own.get(number)),
                 )
-                for number, part in plan.partitions.items()
+                for number, part in plan.account.partitions.items()
             },
             order,
-            plan.parked,
+            plan.account.parked,
             selects,
-            RuleFilter(plan.rules, plan.ruled, plan.joins),
-            OtherClaims(before, ShardMap(order, plan.joins)),
-            plan.parked_lanes,
+            RuleFilter(plan.terms.rules, plan.account.ruled, plan.account.joins),
+            OtherClaims(before, ShardMap(order, plan.account.joins)),
+            plan.account.parked_lanes,
         )
         for ledger in self.ledgers.values():
             ledger.tells_fates = True  # for whoever finishes the rest of a message
@@ -114,7 +116,7 @@ class FirstDispatcher(Dispatcher):
         self.found = ClassMap({n: (each.watermark, each.end) for n, each in self.ledgers.items()})
         # Sub-messages that do not match, and are not finished, by partition.
         self.beside = Counter[int]()
-        self._ends = {number: part.end for number, part in plan.partitions.items()}
+        self._ends = {number: part.end for number, part in plan.account.partitions.items()}
         # Partitions that it does not look at to their ends, for a barrier stands there.
         self.cut: set[int] = set()
         self._fates = {number: each.fates for number, each in own.items()}

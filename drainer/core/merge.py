@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from drainer.model.claims import ALL
 from drainer.model.codec import Whole
+from drainer.model.plan import OffsetPlan
 from drainer.model.progress import (
     OTHERWISE,
     Counts,
@@ -25,9 +25,6 @@ from drainer.model.progress import (
 )
 from drainer.model.ranges import Range, RangeSet, decode_ranges, join_ranges, subtract
 from drainer.model.rules import RuleAccount
-
-if TYPE_CHECKING:
-    from drainer.model.plan import OffsetPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +102,12 @@ def fold(plan: OffsetPlan, told: Iterable[TaskRecord]) -> OffsetPlan:
         plan: of a drain whose tasks write to ``plan.state``; it may hold any part of it already.
         told: for each task of each deal one record, of all that was told of it (``merged``).
     """
-    reference = plan.state
+    reference = plan.account.state
     if reference is None:
         raise ValueError("the plan has no state whose records it could hold")
-    others = {selector: dict(claim) for selector, claim in plan.others.items()}
+    others = {selector: dict(claim) for selector, claim in plan.account.others.items()}
     counted: dict[int, Counts] = {}
-    parked = set(plan.parked)
+    parked = set(plan.account.parked)
     ruled = RuleAccount()
     told = list(told)
     claims = [claim for record in told for claim in record.claims.values()]
@@ -125,22 +122,23 @@ def fold(plan: OffsetPlan, told: Iterable[TaskRecord]) -> OffsetPlan:
         count_in(counted, record.counts)
         for selector, changes in record.claims.items():
             claim = others.setdefault(
-                selector, {n: Progress(p.start) for n, p in plan.partitions.items()}
+                selector, {n: Progress(p.start) for n, p in plan.account.partitions.items()}
             )
             for number, found in changes.items():
                 finished = subtract(found.finished, units.get(number, ()))
                 claim[number] = claim[number].merge(replace(found, finished=finished))
-    known = dict(plan.claims[ALL])
+    known = dict(plan.account.claims[ALL])
     for number in {*counted, *reference.counted}:
         subs = counted.get(number, Counts()) - reference.counted.get(number, Counts())
         known[number] = replace(known[number], sub_messages=known[number].sub_messages + subs)
-    return replace(
-        plan,
+    account = replace(
+        plan.account,
         claims={ALL: known, **others},
         parked=tuple(sorted(parked)),
-        ruled=plan.ruled + ruled - reference.ruled,
+        ruled=plan.account.ruled + ruled - reference.ruled,
         state=replace(reference, counted=counted, ruled=ruled.numbers),
     )
+    return OffsetPlan(plan.terms, account)
 
 
 def undecided(units: Sequence[Range], fates: Iterable[OutcomeRanges]) -> tuple[Range, ...]:

@@ -193,6 +193,8 @@ def other_claims(
     plan: OffsetPlan, maps: Mapping[str, ClassMap] | None = None
 ) -> OtherClaims | None:
     """What the claims of a plan have finished; None when it has none beside "all"."""
-    if not plan.others:
+    if not plan.account.others:
         return None
-    return OtherClaims(plan.others, ShardMap(Order(plan.order), plan.joins), maps)
+    return OtherClaims(
+        plan.account.others, ShardMap(Order(plan.terms.order), plan.account.joins), maps
+    )

@@ -22,13 +22,14 @@ from drainer.errors import (
     PlanNotWritten,
     StateLost,
 )
+from drainer.model.account import Account, StateReference
 from drainer.model.claims import Claims
 from drainer.model.event import Event
 from drainer.model.failures import FailureSettings
 from drainer.model.joins import Joins
 from drainer.model.latency import Latency, merge_latencies
 from drainer.model.parked import ParkedLanes
-from drainer.model.plan import OffsetPlan, StateReference
+from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Progress
 from drainer.model.rules import RuleAccount
 
@@ -40,7 +41,7 @@ JOURNAL_SLOWEST_S = 0.5  # but after this pause at the latest
 SLOW_WRITES = 3  # one after the other; a single one may be slow for other reasons
 
 
-class Account(Protocol):
+class LiveAccount(Protocol):
     """What a drain has finished: a ``Dispatcher``, or what adds up those of many tasks."""
 
     @property
@@ -84,7 +85,7 @@ class Checkpointer:
     def __init__(
         self,
         held: Held,
-        account: Account,
+        account: LiveAccount,
         latency: Callable[[], Latency | None],
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -96,7 +97,7 @@ class Checkpointer:
         self._file = held.file
         self._account = account
         self._latency = latency  # the handler's, in this run
-        self._latency_before = plan.latency  # in former runs
+        self._latency_before = plan.account.latency  # in former runs
         self._committer = held.committer
         self._interval_s = held.running.plan_interval_s
         self._journal_interval_s = held.running.journal_interval_s
@@ -110,7 +111,7 @@ class Checkpointer:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._file.start_journal(self.plan.drain_id, self.plan.generation)
+        self._file.start_journal(self.plan.terms.drain_id, self.plan.account.generation)
         self._due_s = self._runtime.monotonic() + self._journal_interval_s
         self._tasks = [
             spawn(self._keep_journal(), "journal", self._failed),
@@ -143,24 +144,26 @@ class Checkpointer:
 
         It has them for as long as one does. The periodic writing must have been started.
         """
-        self.plan = replace(self.plan, joins={**self.plan.joins, number: joins})
+        joined = {**self.plan.account.joins, number: joins}
+        self._update(replace(self.plan.account, joins=joined))
         await self.wait_until_written()
 
     async def wait_until_written(self) -> None:
         """Returns once the plan on disk has what the account has now."""
-        since = self.plan.generation  # one that is being written may be without them
-        while self.written.generation <= since:
+        since = self.plan.account.generation  # one that is being written may be without them
+        while self.written.account.generation <= since:
             self._hurry.set()
             await asyncio.sleep(HURRY_S)
 
     def note_event(self, event: Event) -> None:
         """Puts it into the plan's history, which is written soon."""
-        self.plan = self.plan.noting(event)
+        self._update(self.plan.account.with_event(event))
         self._hurry.set()
 
     def change(self, failures: FailureSettings, interval_s: float) -> None:
         """The plan has these settings from now on, and is written that often."""
-        self.plan = replace(self.plan, failures=failures)
+        terms = replace(self.plan.terms, failures=failures)
+        self.plan = OffsetPlan(terms, self.plan.account)
         self._interval_s = interval_s
 
     async def save(self, *, commit: bool = True) -> None:
@@ -171,9 +174,9 @@ class Checkpointer:
         if self._call is not None:  # an older plan must not come last, when a stop was cut short
             await asyncio.wait((self._call,))
         self.note()
-        self.plan = plan = replace(
-            self.plan,
-            generation=self.plan.generation + 1,
+        account = replace(
+            self.plan.account,
+            generation=self.plan.account.generation + 1,
             updated=self._runtime.now(),
             claims=self._account.claims(),
             parked=tuple(sorted(self._account.parked)),
@@ -181,8 +184,10 @@ class Checkpointer:
             latency=merge_latencies((self._latency_before, self._latency())),
             ruled=self._account.ruled(),
             state=self._account.state,
-        ).without_joins()
-        self._file.start_journal(self.plan.drain_id, self.plan.generation)
+        )
+        self._update(account.without_joins())
+        plan = self.plan
+        self._file.start_journal(self.plan.terms.drain_id, self.plan.account.generation)
         self._call = self._runtime.blocking_call(self._file.write, plan)
         await asyncio.shield(self._call)
         self.written_at = self._runtime.monotonic()
@@ -199,16 +204,17 @@ class Checkpointer:
 
         Raises what ``save`` raises, and Interrupted when the commit could not be settled.
         """
-        refused, before = self._refused(), self.plan
-        self.plan = before.noting(ended)
+        refused, before = self._refused(), self.plan.account
+        self._update(before.with_event(ended))
         await self.save(commit=commit and refused is None)
         for _ in range(COMMIT_TRIES):
             if not commit or refused or self.trouble is None or forced.is_set():
                 break
             await asyncio.sleep(COMMIT_PAUSE_S)
             await self._commit()
-        stands = replace(ended, offsets=self.plan.committed)
-        self.plan = replace(self.plan, history=before.noting(stands).history)
+        stands = replace(ended, offsets=self.plan.account.committed)
+        history = before.with_event(stands).history
+        self._update(replace(self.plan.account, history=history))
         await self.save(commit=False)
         self._file.remove_journals()
         if commit and refused:  # while the drain was stopping for another reason
@@ -241,9 +247,12 @@ class Checkpointer:
         # The plan may be another one by now.
         partitions = {
             n: replace(part, committed=written.get(n, part.committed))
-            for n, part in self.plan.partitions.items()
+            for n, part in self.plan.account.partitions.items()
         }
-        self.plan = replace(self.plan, partitions=partitions)
+        self._update(replace(self.plan.account, partitions=partitions))
+
+    def _update(self, account: Account) -> None:
+        self.plan = OffsetPlan(self.plan.terms, account)
 
     def _commit_plan(self, plan: OffsetPlan) -> dict[int, int]:
         if self._lock.lost is not None:
@@ -253,10 +262,10 @@ class Checkpointer:
                 "the lock on the group is not confirmed, so drainer does not commit"
             )
         expected: dict[int, set[int | None]] = {
-            number: {part.committed} for number, part in plan.partitions.items()
+            number: {part.committed} for number, part in plan.account.partitions.items()
         }
-        self._committer.check(plan.topic_id)
-        return self._committer.commit(plan.watermarks, expected)
+        self._committer.check(plan.terms.topic_id)
+        return self._committer.commit(plan.account.watermarks, expected)
 
     def keep_up(self, now_s: float) -> None:
         """Writes the journal when it is due, for a loop that is kept from calling in time."""

@@ -37,9 +37,9 @@ def with_class(
         )
         if known.where == where
         else each
-        for known, each in zip(plan.classes.each, ClassStatus.of(plan), strict=True)
+        for known, each in zip(plan.account.classes.each, ClassStatus.of(plan), strict=True)
     )
-    if plan.classes.only:
+    if plan.account.classes.only:
         last = sum(each.ended is None for each in classes) == 1
         eta_s = progress.eta_s if last else None
         return replace(status, progress=replace(progress, classes=classes, eta_s=eta_s))

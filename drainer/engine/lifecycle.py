@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-from drainer.engine.checkpointer import Account, Checkpointer
+from drainer.engine.checkpointer import Checkpointer, LiveAccount
 from drainer.engine.control import Settings
 from drainer.engine.loop import spawn
 from drainer.engine.outcome import final_outcome, may_continue
@@ -54,7 +54,7 @@ class Work(Protocol):
     def look_s(self) -> float: ...
 
     @property
-    def account(self) -> Account: ...
+    def account(self) -> LiveAccount: ...
 
     @property
     def doubtful(self) -> bool: ...
@@ -304,7 +304,9 @@ class Lifecycle:
         status = self._status()
         self._held.observe(status)
         work, plan = self._work, self.checkpointer.plan
-        committed: Mapping[int, int | None] = {n: p.committed for n, p in plan.partitions.items()}
+        committed: Mapping[int, int | None] = {
+            n: p.committed for n, p in plan.account.partitions.items()
+        }
         if not self.forced.is_set():
             with suppress(DrainerError):  # as the plan knows them, if no broker answers
                 committed = await self._runtime.blocking_call(self._held.read_committed)
@@ -316,8 +318,8 @@ class Lifecycle:
             messages,
             subs,
             # What died in former runs of a redrive is among its letters again.
-            gave_up=status.failures.given_up if plan.redrive else subs.given_up,
-            lost=bool(plan.lost) and not plan.redrive,
+            gave_up=status.failures.given_up if plan.terms.redrive else subs.given_up,
+            lost=bool(plan.account.lost) and not plan.terms.redrive,
         )
         return work.sum_up(
             Summary(
@@ -331,14 +333,14 @@ class Lifecycle:
                         watermarks[n],
                         committed.get(n),
                         part.lost,
-                        plan.finished_above(n),
+                        plan.account.finished_above(n),
                     )
-                    for n, part in plan.partitions.items()
+                    for n, part in plan.account.partitions.items()
                 },
                 cause=told,
                 parked=work.account.parked_lanes,
-                history=plan.history,
-                handler=plan.handler,
+                history=plan.account.history,
+                handler=plan.terms.handler,
             )
         )
 

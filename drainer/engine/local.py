@@ -63,7 +63,7 @@ class LocalDrain:
         self.begin_no_more: Callable[[], None] = lambda: None  # until there are workers
         self.calls: Callable[[], int] = lambda: 0  # in the handler; any thread may ask
         self.totals: Callable[[], Totals] = Totals  # of all tasks, where there are others
-        self._settings = Settings(held.running, plan.failures)
+        self._settings = Settings(held.running, plan.terms.failures)
         self._processor = partial(held.runtime.processor, not held.handler.is_async)
         self._paused = False
         self._letters: dict[str, DeadLetters] = {}  # by topic
@@ -77,15 +77,15 @@ class LocalDrain:
             first = FirstDispatcher(plan, held.first, self._handler.selects)
             held.class_maps[first.claim] = first.found
             return first
-        progress = plan.claims[ALL]
+        progress = plan.account.claims[ALL]
         return Dispatcher(
-            {n: Ledger(p.start, p.end, progress[n]) for n, p in plan.partitions.items()},
-            Order(plan.order),
-            plan.parked,
+            {n: Ledger(p.start, p.end, progress[n]) for n, p in plan.account.partitions.items()},
+            Order(plan.terms.order),
+            plan.account.parked,
             self._handler.selects,
-            RuleFilter(plan.rules, plan.ruled, plan.joins),
+            RuleFilter(plan.terms.rules, plan.account.ruled, plan.account.joins),
             other_claims(plan, held.class_maps),
-            plan.parked_lanes,
+            plan.account.parked_lanes,
         )
 
     @property
@@ -139,9 +139,9 @@ class LocalDrain:
         loop.set_exception_handler(self._unheard)
         await self._handler.open(
             Context(
-                topic=self._plan.topic,
-                group=self._plan.group,
-                drain_id=self._plan.drain_id,
+                topic=self._plan.terms.topic,
+                group=self._plan.terms.group,
+                drain_id=self._plan.terms.drain_id,
                 concurrency=most,
                 options=dict(settings.options or {}),
                 write_to=self._ports.write_to,
@@ -161,8 +161,8 @@ class LocalDrain:
         )
         self._failures = failures = Failures(
             dispatcher,
-            self._plan.failures,
-            self._open_letters(self._plan.failures.letters_topic),
+            self._plan.terms.failures,
+            self._open_letters(self._plan.terms.failures.letters_topic),
             bundling := self._handler.bundling,
             self._handler.is_outage,
             wake=lambda: self._workers.wake(),  # noqa: PLW0108
@@ -182,7 +182,7 @@ class LocalDrain:
             failures.source,
             cast(Any, self._handler.handle_bundle if bundling else self._handler.handle),
             first,
-            self._plan.failures.timeout_s,
+            self._plan.terms.failures.timeout_s,
             failures,
             broken=self._life.end,
             idle=self._idle,

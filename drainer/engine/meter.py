@@ -109,8 +109,8 @@ class Measures(ABC):
             eta_s = max(eta_s, lane_s)
         elapsed_s = now - self._started
         return Status(
-            topic=plan.topic,
-            group=plan.group,
+            topic=plan.terms.topic,
+            group=plan.terms.group,
             plan_path=self._plan_path,
             progress=ProgressStatus(
                 messages,
@@ -193,7 +193,7 @@ class Meter(Measures):
     def status(self, plan: OffsetPlan, running: int) -> Status:
         """``running`` sub-messages are in the handler."""
         lanes, watermarks = self._dispatcher.lanes, self._dispatcher.watermarks
-        parts = plan.partitions
+        parts = plan.account.partitions
         left = self._dispatcher.remainder()
         return self._status(
             plan,

@@ -50,7 +50,9 @@ def given_up_before(held: Held) -> int:
     What died in former runs of a redrive is in the topic again, but not what died in former
     passes of this one.
     """
-    return held.plan.counts()[1].given_up if held.plan.redrive is None else held.given_up
+    return (
+        held.plan.account.counts()[1].given_up if held.plan.terms.redrive is None else held.given_up
+    )
 
 
 def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:

@@ -63,7 +63,7 @@ class EngineChoice(JsonRecord):
         return self.name == SPARK
 
 
-_OF_PLAN = (
+_OF_TERMS = (
     *("topic", "topic_id", "cluster_id", "group", "handler", "order", "isolation"),
     *("failures", "redrive", "rules"),
 )
@@ -95,7 +95,7 @@ class Preview:
     def as_json(self) -> dict[str, Any]:
         """The object that ``-o json`` prints for a dry run."""
         apart = ("plan", "plan_path", "bundling", "concurrency")
-        plain = {name: getattr(self.plan, name) for name in _OF_PLAN}
+        plain = {name: getattr(self.plan.terms, name) for name in _OF_TERMS}
         plain |= {each.name: getattr(self, each.name) for each in fields(self)}
         return builtins({name: value for name, value in plain.items() if name not in apart}) | {
             "partitions": {str(part.partition): builtins(part) for part in self.partitions},

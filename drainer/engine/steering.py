@@ -68,7 +68,7 @@ class Steering:
         self._held = held
         self._runtime = held.runtime
         self._control = held.control
-        self._settings = Settings(held.running, held.plan.failures)
+        self._settings = Settings(held.running, held.plan.terms.failures)
 
     async def serve(self, *, changes: bool) -> None:
         """Do what is requested, one after the other: either other settings, which may wait for the

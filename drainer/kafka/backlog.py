@@ -178,20 +178,20 @@ def freeze(
 def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
     """The rest of a plan's backlog, with what finished past a watermark."""
     isolation = cluster.settings.isolation
-    logs = cluster.log_bounds(plan.topic, tuple(plan.partitions), isolation)
+    logs = cluster.log_bounds(plan.terms.topic, tuple(plan.account.partitions), isolation)
     left = {
         n: PartitionBacklog(
             n,
-            min(plan.watermark(n), part.end),
+            min(plan.account.watermark(n), part.end),
             part.end,
             part.committed,
             logs[n].start,
             logs[n].end,
             part.leader_epoch,
         )
-        for n, part in plan.partitions.items()
+        for n, part in plan.account.partitions.items()
     }
-    return Backlog(plan.cluster_id, plan.topic, plan.topic_id, isolation, left)
+    return Backlog(plan.terms.cluster_id, plan.terms.topic, plan.terms.topic_id, isolation, left)
 
 
 def open_transactions(

@@ -139,13 +139,13 @@ def finished_in(cluster: Cluster, plan: OffsetPlan, split: Split | None) -> _Fin
 
     Raises Refused when that makes too many ranges.
     """
-    known = plan.claims[ALL].items()
+    known = plan.account.claims[ALL].items()
     found = {n: [r for r in ((0, each.watermark), *each.finished) if r[1]] for n, each in known}
     others = other_claims(plan)
     if others is not None and split is not None:
-        for message in read_letters(cluster, plan.topic, since=plan.watermarks):
+        for message in read_letters(cluster, plan.terms.topic, since=plan.account.watermarks):
             number, offset = message.partition, message.offset
-            if number not in found or offset >= plan.partitions[number].end:
+            if number not in found or offset >= plan.account.partitions[number].end:
                 continue
             subs, _ = identify_or_reject(message, split(message))
             if others.finished(message, subs) == (1 << len(subs)) - 1:
@@ -155,12 +155,13 @@ def finished_in(cluster: Cluster, plan: OffsetPlan, split: Split | None) -> _Fin
 
 def taking_in(plan: OffsetPlan, finished: _Finished) -> OffsetPlan:
     """The plan with what is known to be finished of its letters."""
-    claim = dict(plan.claims[ALL])
-    for number, known in plan.claims[ALL].items():
-        left = ((known.watermark, plan.partitions[number].end),)
+    claim = dict(plan.account.claims[ALL])
+    for number, known in plan.account.claims[ALL].items():
+        left = ((known.watermark, plan.account.partitions[number].end),)
         ranges = intersect(finished.get(number, ()), left)
         claim[number] = known.merge(replace(known, finished=ranges))
-    return replace(plan, claims={**plan.claims, ALL: claim})
+    claims = {**plan.account.claims, ALL: claim}
+    return OffsetPlan(plan.terms, replace(plan.account, claims=claims))
 
 
 @contextmanager
@@ -170,10 +171,10 @@ def keeping(held: HeldDrain, *, resumes: bool) -> Iterator[HeldDrain]:
     Raises Refused, with nothing handled, if a redrive has not ended or a receipt can't be written.
     """
     before = held.plan
-    ends = {n: part.end for n, part in before.partitions.items()}
+    ends = {n: part.end for n, part in before.account.partitions.items()}
     # prepare_redrive() has read the receipts up to there; prepare_resume() none.
-    plan = _caught_up(held, before, before.watermarks if resumes else ends)
-    open_ = [n for n in plan.partitions if plan.watermark(n) < ends[n]]
+    plan = _caught_up(held, before, before.account.watermarks if resumes else ends)
+    open_ = [n for n in plan.account.partitions if plan.account.watermark(n) < ends[n]]
     noted = True
     try:
         try:
@@ -194,26 +195,27 @@ def keeping(held: HeldDrain, *, resumes: bool) -> Iterator[HeldDrain]:
 
 def _caught_up(held: HeldDrain, plan: OffsetPlan, since: Mapping[int, int]) -> OffsetPlan:
     """The plan with what receipts since then say; it ends behind those that follow its letters."""
-    found = redrive_progress(held.cluster, plan.topic, plan.group, since)
-    found.insist_ended(plan.drain_id)
-    logs = held.cluster.log_ends(plan.topic, plan.partitions)
-    parts = dict(plan.partitions)
-    for number, part in plan.partitions.items():
+    found = redrive_progress(held.cluster, plan.terms.topic, plan.terms.group, since)
+    found.insist_ended(plan.terms.drain_id)
+    logs = held.cluster.log_ends(plan.terms.topic, plan.account.partitions)
+    parts = dict(plan.account.partitions)
+    for number, part in plan.account.partitions.items():
         for first, last in found.finished[number]:
             if first <= part.end < last:
                 _, epoch = logs[number]
                 parts[number] = replace(part, end=last, leader_epoch=epoch)
-    return taking_in(replace(plan, partitions=parts), found.finished)
+    longer = OffsetPlan(plan.terms, replace(plan.account, partitions=parts))
+    return taking_in(longer, found.finished)
 
 
 def _end(held: HeldDrain, open_: Sequence[int], *, noted: bool) -> None:
     try:
         plan = held.file.load().plan
-        if plan.drain_id != held.plan.drain_id or plan.state is not None:
+        if plan.terms.drain_id != held.plan.terms.drain_id or plan.account.state is not None:
             return  # with a state, tasks may be at work: only a resume can tell
         receipts: dict[int, list[Receipt]] = {}
         for number, ranges in finished_in(held.cluster, plan, held.handler.split_letter).items():
-            end = plan.partitions[number].end
+            end = plan.account.partitions[number].end
             if number in open_:
                 starts = range(0, max(1, len(ranges)), RANGES_EACH)
                 parts = [Ranges(ranges[at : at + RANGES_EACH]) for at in starts]
@@ -221,18 +223,28 @@ def _end(held: HeldDrain, open_: Sequence[int], *, noted: bool) -> None:
                 receipts[number][-1] = replace(receipts[number][-1], ended=True)
         if noted:
             _write(held, receipts)
-        elif not plan.complete:
-            held.print_line(ONLY_HERE.format(plan.topic))
+        elif not plan.account.complete:
+            held.print_line(ONLY_HERE.format(plan.terms.topic))
     except DrainerError as error:
         held.print_line(
-            f"could not note in {held.plan.topic} what was redriven, only this plan has it: {error}"
+            f"could not note in {held.plan.terms.topic} what was redriven, only this plan has it:"
+            f" {error}"
         )
 
 
 def _receipt(held: HeldDrain, end: int, finished: Ranges = ()) -> Receipt:
     plan, place = held.plan, str(absolute(held.file.path))
     host = socket.gethostname()
-    return Receipt(plan.group, plan.topic_id, plan.drain_id, host, place, end, False, finished)
+    return Receipt(
+        plan.terms.group,
+        plan.terms.topic_id,
+        plan.terms.drain_id,
+        host,
+        place,
+        end,
+        False,
+        finished,
+    )
 
 
 def _write(held: HeldDrain, receipts: Mapping[int, Sequence[Receipt]]) -> None:
@@ -242,7 +254,7 @@ def _write(held: HeldDrain, receipts: Mapping[int, Sequence[Receipt]]) -> None:
     """
     if not receipts:
         return
-    writer = TopicWriter(held.cluster.settings, held.plan.topic)
+    writer = TopicWriter(held.cluster.settings, held.plan.terms.topic)
 
     async def write_to(number: int, each: Sequence[Receipt]) -> None:
         for receipt in each:

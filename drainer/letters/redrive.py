@@ -64,9 +64,9 @@ def prepare_redrive(
     plan, known, warnings = _known(cluster, prepared, accept_repeats=accept_repeats)
     chosen, reference = redrive.letters.sources, handler.absolute_reference
     origins = Counter[From]() if mixed else _origins(cluster, redrive, plan, reference)
-    own = next((each for each in origins if _is_own(each, plan.topic, reference)), None)
+    own = next((each for each in origins if _is_own(each, plan.terms.topic, reference)), None)
     if own is None:
-        _insist_on_one(origins, plan.topic)
+        _insist_on_one(origins, plan.terms.topic)
         warnings += [
             f"the handler {other} gave these letters up; now {reference} gets them"
             for _, _, other in origins
@@ -82,14 +82,14 @@ def prepare_redrive(
         return replace(prepared, action=replace(action, warnings=(*action.warnings, others)))
     checks = [f"all letters come from {_named(each)}" for each in origins if len(origins) == 1]
     try:
-        cluster.topic(plan.topic, "WRITE")
+        cluster.topic(plan.terms.topic, "WRITE")
     except RightMissing:
-        warnings.append(ONLY_HERE.format(plan.topic))
+        warnings.append(ONLY_HERE.format(plan.terms.topic))
     action = replace(
         prepared.action,
         plan=plan,
         partitions=tuple(
-            replace(each, start=plan.watermark(each.partition))
+            replace(each, start=plan.account.watermark(each.partition))
             for each in prepared.action.partitions
         ),
         checks=(*prepared.action.checks, *known, *checks),
@@ -104,21 +104,21 @@ def _known(
     # The plan with what earlier redrives finished, what was found right, and what a person should
     # know. Raises PlanRefused if it is not known what they finished.
     plan, seen, warnings = prepared.plan, prepared.seen, list[str]()
-    here = None if seen is None or seen.plan.complete else seen.plan
-    found = redrive_progress(cluster, plan.topic, plan.group)
+    here = None if seen is None or seen.plan.account.complete else seen.plan
+    found = redrive_progress(cluster, plan.terms.topic, plan.terms.group)
     if not accept_repeats:
-        found.insist_ended("" if here is None else here.drain_id)
+        found.insist_ended("" if here is None else here.terms.drain_id)
     plan = taking_in(plan, found.finished)
     if seen is not None and here is not None:
         same_records(cluster, seen)
         plan = taking_in(plan, finished_in(cluster, here, prepared.handler.split_letter))
-        starts = cluster.log_starts(here.topic, here.partitions)
+        starts = cluster.log_starts(here.terms.topic, here.account.partitions)
         # Where the group has an offset, prepare() has looked.
-        gone = {n: 0 if plan.committed[n] else start for n, start in starts.items()}
-        if gaps := here.gaps(gone):
+        gone = {n: 0 if plan.account.committed[n] else start for n, start in starts.items()}
+        if gaps := here.account.gaps(gone):
             lost = name_lost(gaps)
             warnings.append(f"retention deleted letters before their redrive: {lost}")
-    known = sum(map(plan.finished_above, plan.partitions))
+    known = sum(map(plan.account.finished_above, plan.account.partitions))
     checks = [f"{known:,} offsets above the group's were redriven before"] if known else []
     return plan, checks, warnings
 
@@ -127,16 +127,18 @@ def _origins(
     cluster: Cluster, redrive: RedriveSettings, plan: OffsetPlan, reference: str
 ) -> Counter[From]:
     # Where the letters that are left come from, and how many of each. Reads them all.
-    finished = {n: RangeSet(each.finished) for n, each in plan.claims[ALL].items()}
+    finished = {n: RangeSet(each.finished) for n, each in plan.account.claims[ALL].items()}
     origins: Counter[From] = Counter()
-    for message in read_letters(cluster, plan.topic, since=plan.watermarks):
+    for message in read_letters(cluster, plan.terms.topic, since=plan.account.watermarks):
         if message.partition not in finished or message.offset in finished[message.partition]:
             continue
         for sub in split_letter(redrive, message):
             if isinstance(sub, Redriven):
                 origin = sub.letter.from_
                 few = origin in origins or len(origins) < ORIGINS_MOST
-                origins[origin if few or _is_own(origin, plan.topic, reference) else MANY] += 1
+                origins[
+                    origin if few or _is_own(origin, plan.terms.topic, reference) else MANY
+                ] += 1
     return origins
 
 

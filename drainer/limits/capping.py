@@ -11,6 +11,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.sample import sample_backlog
 from drainer.limits.file import LimitsFile
 from drainer.limits.search.boundary import cap_curve
+from drainer.model.plan import OffsetPlan
 from drainer.model.rate_cap import CapCurve
 from drainer.operations.start import Prepared
 
@@ -37,11 +38,11 @@ def within_limits(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) 
 
     Raises LimitsRefused when nothing is safe at that size; Refused when the topic can't be read.
     """
-    plan = replace(prepared.plan, limits=curve)
+    plan = OffsetPlan(replace(prepared.plan.terms, limits=curve), prepared.plan.account)
     if curve is None:
         return prepared.with_plan(plan)
     action = replace(prepared.action, plan=plan)
-    if curve.cluster_id not in ("", plan.cluster_id):
+    if curve.cluster_id not in ("", plan.terms.cluster_id):
         warning = (
             f"the limits were measured on another cluster, {curve.cluster_id}; this one may"
             " tolerate less"

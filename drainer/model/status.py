@@ -188,12 +188,12 @@ class ClassStatus:
         return tuple(
             cls(
                 each.where,
-                each.sub_messages + plan.class_counts(each.where),
+                each.sub_messages + plan.account.class_counts(each.where),
                 each.held,
                 ended=each.ended,
                 cut=each.cut,
             )
-            for each in plan.classes.each
+            for each in plan.account.classes.each
         )
 
 

@@ -27,7 +27,7 @@ from drainer.operations.examine import added_partitions
 from drainer.operations.group import check_inactive, holding
 from drainer.operations.passes import in_passes
 from drainer.operations.policy import settle_policy
-from drainer.operations.resume import going_on
+from drainer.operations.resume import resumed
 from drainer.operations.start import Prepared
 from drainer.store.plan_file import PlanPlace, SavedPlan, absolute
 
@@ -62,7 +62,7 @@ def drain(
 
     def run(held: HeldDrain) -> Summary:
         receipts: AbstractContextManager[HeldDrain] = nullcontext(held)
-        if held.plan.redrive is not None:
+        if held.plan.terms.redrive is not None:
             keeping = Extension.RECEIPTS.load().keeping
             receipts = keeping(held, resumes=prepared.action.resumes)
         with receipts as kept:
@@ -93,7 +93,8 @@ def drain(
                 print_line(f"warning: {text}")
 
         def settle(failures: FailureSettings) -> FailureSettings:
-            policy = settle_policy(cluster, replace(plan, failures=failures))
+            terms = replace(plan.terms, failures=failures)
+            policy = settle_policy(cluster, terms, plan.account.classes)
             policy.make(cluster)
             return policy.failures
 
@@ -103,12 +104,14 @@ def drain(
             handler=prepared.handler,
             cluster=cluster,
             committer=Committer(
-                *(cluster, plan.group, plan.topic, plan.log_ends),
+                *(cluster, plan.terms.group, plan.terms.topic, plan.account.log_ends),
                 is_sure=lambda: runtime.uptime() < lock.sure_until_s,
                 observe=observe_topic,
             ),
             lock=lock,
-            read_committed=lambda: cluster.committed(plan.group, plan.topic, list(plan.partitions)),
+            read_committed=lambda: cluster.committed(
+                plan.terms.group, plan.terms.topic, list(plan.account.partitions)
+            ),
             message_bytes=1.0 if cap is None else cap.message_bytes,
             observe=both,
             print_line=print_line,
@@ -141,7 +144,12 @@ def _control_server(
     place, plan = absolute(prepared.action.plan_path), prepared.plan
     engine = prepared.action.engine.name
     about = About(
-        printable(str(place)), plan.topic, plan.group, plan.drain_id, engine, runtime.now()
+        printable(str(place)),
+        plan.terms.topic,
+        plan.terms.group,
+        plan.terms.drain_id,
+        engine,
+        runtime.now(),
     )
     return ControlServer(place, about, control, give_up)
 
@@ -151,10 +159,12 @@ def _drain(prepared: Prepared, held: HeldDrain) -> Summary:
     summary = in_passes(held, prepared.engine)
     if prepared.action.held and summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS):
         # What was open at the preview may have ended since.
-        ends = {number: part.end for number, part in plan.partitions.items()}
+        ends = {number: part.end for number, part in plan.account.partitions.items()}
         with suppress(DrainerError):  # all is done and committed, whatever becomes of this
-            logs = cluster.log_bounds(plan.topic, ends, plan.isolation)
-            return replace(summary, open_transactions=open_transactions(plan.topic, logs, ends))
+            logs = cluster.log_bounds(plan.terms.topic, ends, plan.terms.isolation)
+            return replace(
+                summary, open_transactions=open_transactions(plan.terms.topic, logs, ends)
+            )
     return summary
 
 
@@ -163,15 +173,17 @@ def _taken_over(
 ) -> tuple[Prepared, Callable[[], None]]:
     """Without tasks of a former driver, and with all that they reported. The function removes
     that, once a plan on disk has it."""
-    if prepared.seen is None or prepared.seen.written.state is None:
+    if prepared.seen is None or prepared.seen.written.account.state is None:
         return prepared, lambda: None
     take_over: TakeOver = Extension.SPARK_STATE.load().take_over
     file = prepared.file
     forget = take_over(file.reaching(prepared.seen.written), file.path, print_line)
     loaded = file.load()
     if prepared.action.resumes:
-        return going_on(prepared, loaded), forget
-    return replace(prepared, seen=replace(loaded, plan=replace(loaded.plan, state=None))), forget
+        return resumed(prepared, loaded), forget
+    stateless = replace(loaded.plan.account, state=None)
+    plan = OffsetPlan(loaded.plan.terms, stateless)
+    return replace(prepared, seen=replace(loaded, plan=plan)), forget
 
 
 def _write_first(file: SavedPlan, plan: OffsetPlan) -> None:
@@ -186,13 +198,13 @@ def _write_first(file: SavedPlan, plan: OffsetPlan) -> None:
 def _look_again(cluster: Cluster, prepared: Prepared) -> None:
     # A person may have taken an hour to say yes.
     plan = prepared.plan
-    check_inactive(cluster, plan.group)
-    found = cluster.committed(plan.group, plan.topic, tuple(plan.partitions))
-    for number, part in plan.partitions.items():
+    check_inactive(cluster, plan.terms.group)
+    found = cluster.committed(plan.terms.group, plan.terms.topic, tuple(plan.account.partitions))
+    for number, part in plan.account.partitions.items():
         # What expired meanwhile is written again with the first commit.
         if found[number] not in (part.committed, None):
             raise PlanRefused(
-                f"partition {number}: group {plan.group} moved from {part.committed} to"
+                f"partition {number}: group {plan.terms.group} moved from {part.committed} to"
                 f" {found[number]} since the preview",
                 hint="Start again to get a new preview.",
             )

@@ -55,17 +55,17 @@ class InProcess:
     def __call__(self, held: HeldDrain) -> Summary:
         plan, running, settings = held.plan, held.running, held.cluster.settings
         pace = write_pace = None
-        if plan.limits is not None:
-            pace = RateLimiter(plan.limits.reading, message_bytes=held.message_bytes)
-            write_pace = RateLimiter(plan.limits)
+        if plan.terms.limits is not None:
+            pace = RateLimiter(plan.terms.limits.reading, message_bytes=held.message_bytes)
+            write_pace = RateLimiter(plan.terms.limits)
 
         def open_source(dispatcher: Dispatcher, notify: Callable[[], None]) -> Source:
             unfetched = {n: each for n, each in dispatcher.ledgers.items() if not each.complete}
             thread = FetchThread(
                 settings,
-                group=plan.group,
-                topic=plan.topic,
-                topic_id=plan.topic_id,
+                group=plan.terms.group,
+                topic=plan.terms.topic,
+                topic_id=plan.terms.topic_id,
                 ranges={n: (each.watermark, each.end) for n, each in unfetched.items()},
                 queue_bytes=running.buffer_bytes // 4,
                 prefetch_bytes=running.buffer_bytes // 4,

@@ -30,16 +30,16 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
         "the plan is whole: its digest matches",
         added if loaded.records else "the journal has nothing to add",
     ]
-    if plan.lost:
-        lost = name_lost(plan.lost)
+    if plan.account.lost:
+        lost = name_lost(plan.account.lost)
         facts.append(f"it says what retention deleted before it was handled: {lost}")
     looks: list[tuple[str, Callable[[Cluster, LoadedPlan], object]]] = [
         ("its account adds up", _account),
-        (f"the cluster is the plan's ({plan.cluster_id})", _cluster),
-        (f"topic {plan.topic} has the plan's id", _topic),
+        (f"the cluster is the plan's ({plan.terms.cluster_id})", _cluster),
+        (f"topic {plan.terms.topic} has the plan's id", _topic),
         (f"{pending} is still in the log", partial(_log, gap_accepted=gap_accepted)),
         ("its records have not changed", same_records),
-        (f"group {plan.group} has no members", _group),
+        (f"group {plan.terms.group} has no members", _group),
         ("the group is where this drain left it", group_offsets),
     ]
     checks: list[Check] = [(fact, None) for fact in facts]
@@ -67,8 +67,8 @@ def insist(checks: list[Check]) -> None:
 
 
 def _account(_: Cluster, loaded: LoadedPlan) -> None:
-    if not loaded.plan.conserved:
-        messages, subs = loaded.plan.counts()
+    if not loaded.plan.account.conserved:
+        messages, subs = loaded.plan.account.counts()
         raise PlanRefused(
             f"the plan's account does not add up: messages {messages}, sub-messages {subs}",
             hint="This is a bug in drainer: report it. To put the group back to its offsets before"
@@ -82,41 +82,41 @@ def _undo(loaded: LoadedPlan) -> str:
 
 def _cluster(cluster: Cluster, loaded: LoadedPlan) -> None:
     found = cluster.cluster_id
-    if found != loaded.plan.cluster_id:
+    if found != loaded.plan.terms.cluster_id:
         raise PlanRefused(
-            f"the plan belongs to cluster {loaded.plan.cluster_id}, but this is {found}",
-            hint=f"Connect with -b {loaded.plan.bootstrap_servers}, as the drain did.",
+            f"the plan belongs to cluster {loaded.plan.terms.cluster_id}, but this is {found}",
+            hint=f"Connect with -b {loaded.plan.terms.bootstrap_servers}, as the drain did.",
         )
 
 
 def _topic(cluster: Cluster, loaded: LoadedPlan) -> None:
     plan = loaded.plan
     try:
-        found = cluster.topic(plan.topic)
+        found = cluster.topic(plan.terms.topic)
     except TopicMissing:
         raise PlanRefused(
-            f"topic {plan.topic} does not exist any more",
+            f"topic {plan.terms.topic} does not exist any more",
             hint="Its messages are gone. Start a new drain with another --plan.",
         ) from None
-    if found.topic_id != plan.topic_id:
+    if found.topic_id != plan.terms.topic_id:
         raise PlanRefused(
-            f"topic {plan.topic} was deleted and recreated: the plan has id {plan.topic_id}, the"
-            f" topic has {found.topic_id}",
+            f"topic {plan.terms.topic} was deleted and recreated: the plan has id"
+            f" {plan.terms.topic_id}, the topic has {found.topic_id}",
             hint="Its offsets mean other messages now. Start a new drain with another --plan.",
         )
-    missing = sorted(set(plan.partitions) - set(found.partitions))
+    missing = sorted(set(plan.account.partitions) - set(found.partitions))
     if missing:
-        raise PlanRefused(f"topic {plan.topic} has no partition {missing[0]} any more")
+        raise PlanRefused(f"topic {plan.terms.topic} has no partition {missing[0]} any more")
 
 
 def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:
     plan = loaded.plan
-    gaps = plan.gaps(cluster.log_starts(plan.topic, plan.partitions))
+    gaps = plan.account.gaps(cluster.log_starts(plan.terms.topic, plan.account.partitions))
     if gaps and not gap_accepted:
         raise PlanRefused(
             f"retention deleted records before the drain handled them: {name_lost(gaps)}",
             hint="To skip the gap: drainer resume PLAN --accept-gap"
-            if plan.redrive is None
+            if plan.terms.redrive is None
             else "Use `drainer redrive`: it skips the gap and redrives the rest.",
         )
 
@@ -124,11 +124,11 @@ def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:
 def same_records(cluster: Cluster, loaded: LoadedPlan) -> None:
     """Raises LogCut when the log lost records of the backlog, whether they are finished or not."""
     plan = loaded.plan
-    LogCheck(cluster, plan.topic, plan.group, loaded.written.log_ends).check()
+    LogCheck(cluster, plan.terms.topic, plan.terms.group, loaded.written.account.log_ends).check()
 
 
 def _group(cluster: Cluster, loaded: LoadedPlan) -> None:
-    check_inactive(cluster, loaded.plan.group)
+    check_inactive(cluster, loaded.plan.terms.group)
 
 
 def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]:
@@ -137,16 +137,16 @@ def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]
     Raises PlanRefused when somebody else put it there.
     """
     plan = loaded.plan
-    found = cluster.committed(plan.group, plan.topic, tuple(plan.partitions))
-    for number, part in plan.partitions.items():
+    found = cluster.committed(plan.terms.group, plan.terms.topic, tuple(plan.account.partitions))
+    for number, part in plan.account.partitions.items():
         # A commit whose answer was lost may have arrived: any that the plan had written before.
         lowest = part.start if part.committed is None else part.committed
-        offset, highest = found[number], loaded.written.watermark(number)
+        offset, highest = found[number], loaded.written.account.watermark(number)
         if offset is None or lowest <= offset <= highest:
             continue
         raise PlanRefused(
-            f"partition {number}: group {plan.group} is at {offset}, but this drain left it at"
-            f" {part.committed}: something else moved it, or the plan is an old copy",
+            f"partition {number}: group {plan.terms.group} is at {offset}, but this drain left it"
+            f" at {part.committed}: something else moved it, or the plan is an old copy",
             hint="If the plan is a copy, put the newest back. If the move was on purpose, start"
             " a new drain with another --plan. If not, put the group back, then resume:"
             f" {_undo(loaded)}",
@@ -156,14 +156,14 @@ def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]
 
 def changes(cluster: Cluster, plan: OffsetPlan, committed: Mapping[int, int | None]) -> list[str]:
     """What is not as it was when the plan was made, and keeps no drain from going on."""
-    gone = [n for n, part in plan.partitions.items() if part.committed is not None]
+    gone = [n for n, part in plan.account.partitions.items() if part.committed is not None]
     gone = [n for n in gone if committed.get(n) is None]
-    found = added_partitions(cluster.topic(plan.topic), plan)
+    found = added_partitions(cluster.topic(plan.terms.topic), plan)
     if gone:
-        where = listed([f"{plan.topic}/{number}" for number in gone])
+        where = listed([f"{plan.terms.topic}/{number}" for number in gone])
         found.append(
-            f"group {plan.group} has no offset on {where} any more: brokers drop the offsets of a"
-            " group that was empty for long (offsets.retention.minutes). The drain writes them"
+            f"group {plan.terms.group} has no offset on {where} any more: brokers drop the offsets"
+            " of a group that was empty for long (offsets.retention.minutes). The drain writes them"
             " again"
         )
     return found
@@ -171,10 +171,15 @@ def changes(cluster: Cluster, plan: OffsetPlan, committed: Mapping[int, int | No
 
 def added_partitions(topic: TopicInfo, plan: OffsetPlan) -> list[str]:
     """What to say of partitions that the topic has got since the plan was made."""
-    added = [n for n in topic.partitions if n >= plan.topic_partitions and n not in plan.partitions]
+    added = [
+        n
+        for n in topic.partitions
+        if n >= plan.terms.topic_partitions and n not in plan.account.partitions
+    ]
     if not added:
         return []
     what = f"partition {added[0]}" if len(added) == 1 else f"partitions {added[0]} to {added[-1]}"
     return [
-        f"topic {plan.topic} got {what} after the plan was made: they are not part of this drain"
+        f"topic {plan.terms.topic} got {what} after the plan was made: they are not part of this"
+        " drain"
     ]

@@ -43,9 +43,10 @@ def holding(
         file.insist_unchanged(seen)
         lock = make_lock(
             cluster,
-            plan.group,
-            plan.topic,
-            f"{plan.drain_id}.{file.holder}",  # whoever had this name held the file that we hold
+            plan.terms.group,
+            plan.terms.topic,
+            # Whoever had this name held the file that we hold.
+            f"{plan.terms.drain_id}.{file.holder}",
             report=print_line,
         )
         with server or nullcontext():

@@ -19,12 +19,14 @@ from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
 from drainer.loader import LoadedHandler
 from drainer.message import Message
+from drainer.model.account import Account, PartitionPlan
 from drainer.model.claims import ALL
 from drainer.model.failures import FailureSettings
 from drainer.model.order import Order
-from drainer.model.plan import OffsetPlan, PartitionPlan
+from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Progress
 from drainer.model.settings import LocalSettings
+from drainer.model.terms import Terms
 from drainer.store.plan_file import PlanFile
 
 
@@ -105,11 +107,9 @@ def _plan_of(
 ) -> OffsetPlan:
     ends = ends_of(messages)
     origin = messages[0].origin if messages else None
-    return OffsetPlan(
+    terms = Terms(
         drain_id="in-memory",
         created=created,
-        updated=created,
-        generation=1,
         cluster_id="",
         bootstrap_servers="",
         client_config=None,
@@ -120,7 +120,8 @@ def _plan_of(
         group="in-memory",
         handler=handler,
         order=Order.SUB_KEY.value,
-        partitions={number: PartitionPlan(0, end, None, None) for number, end in ends.items()},
-        claims={ALL: {number: Progress(0) for number in ends}},
         failures=failures,
     )
+    partitions = {number: PartitionPlan(0, end, None, None) for number, end in ends.items()}
+    claims = {ALL: {number: Progress(0) for number in ends}}
+    return OffsetPlan(terms, Account(created, 1, partitions, claims))

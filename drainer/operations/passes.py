@@ -12,6 +12,7 @@ from functools import partial
 from drainer.engine.outcome import final_outcome, may_continue
 from drainer.errors import ClassWaits, DrainerError, Interrupted, Refused, Signalled
 from drainer.model.listed import counted, listed
+from drainer.model.plan import OffsetPlan
 from drainer.model.status import (
     CLASS_DONE,
     CLASS_WAITS,
@@ -20,7 +21,6 @@ from drainer.model.status import (
     Summary,
 )
 from drainer.operations.engine import IN_PROCESS, Engine, HeldDrain, InProcess
-from drainer.operations.start import anew
 
 
 def in_passes(held: HeldDrain, engine: Engine) -> Summary:
@@ -37,14 +37,14 @@ def in_passes(held: HeldDrain, engine: Engine) -> Summary:
 def _in_passes(held: HeldDrain, engine: Engine, passes: list[Summary]) -> Summary:
     in_process = engine if isinstance(engine, InProcess) else IN_PROCESS
     now = held
-    while (where := now.plan.classes.next) is not None:
+    while (where := now.plan.account.classes.next) is not None:
         handler = held.handler.fresh()  # to be opened and closed by itself
-        if now.plan.redrive is not None:
-            handler = handler.redriving(now.plan.redrive)
+        if now.plan.terms.redrive is not None:
+            handler = handler.redriving(now.plan.terms.redrive)
         begun = replace(now, handler=handler, first=where, pause_s=engine.start_s)
         summary = in_process(begun)
         passes.append(summary)
-        stops = summary.cause is not None and now.plan.classes.only
+        stops = summary.cause is not None and now.plan.account.classes.only
         if stops or not may_continue(summary.cause):
             return _together(passes)
         now = _next_pass(now, where, summary)
@@ -54,7 +54,7 @@ def _in_passes(held: HeldDrain, engine: Engine, passes: list[Summary]) -> Summar
             observe=partial(_observe_all, held.observe, before),
             given_up=summary.last.failures.given_up,  # in all passes
         )
-        classes = now.plan.classes
+        classes = now.plan.account.classes
         if classes.stops:
             found = _together(passes)
             progress = replace(found.last.progress, classes=ClassStatus.of(now.plan))
@@ -104,8 +104,10 @@ def _next_pass(held: HeldDrain, where: str, summary: Summary) -> HeldDrain:
     """What comes after the pass of this class."""
     loaded, now = held.file.load(), held.runtime.now()
     (found,) = (each for each in summary.last.progress.classes if each.where == where)
-    classes = loaded.plan.classes.with_ended(where, now, found.held, cut=found.cut)
-    plan = anew(replace(loaded.plan, generation=loaded.last_generation, classes=classes), now)
+    account = loaded.plan.account
+    classes = account.classes.with_ended(where, now, found.held, cut=found.cut)
+    account = replace(account, generation=loaded.last_generation, classes=classes)
+    plan = OffsetPlan(loaded.plan.terms, account.next_generation(now))
     held.file.write(plan)
     return replace(held, plan=plan)
 

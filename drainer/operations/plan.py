@@ -42,8 +42,10 @@ def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
     moves = []
     plan = loaded.plan
     insist_on_place(cluster, loaded)
-    for number, offset in cluster.committed(plan.group, plan.topic, tuple(plan.partitions)).items():
-        part = plan.partitions[number]
+    for number, offset in cluster.committed(
+        plan.terms.group, plan.terms.topic, tuple(plan.account.partitions)
+    ).items():
+        part = plan.account.partitions[number]
         prior = part.start if part.prior is None else part.prior
         never = offset is None and part.prior is None
         if offset != prior and not never:
@@ -71,7 +73,7 @@ def undo(
     with holding(cluster, file, loaded, loaded.plan, print_line):
         if undo_moves(cluster, loaded) != moves:
             raise PlanRefused(
-                f"group {loaded.plan.group} moved since drainer printed these offsets",
+                f"group {loaded.plan.terms.group} moved since drainer printed these offsets",
                 hint="Repeat the command to see the new offsets.",
             )
         _move(cluster, file, loaded, moves, reason)
@@ -90,11 +92,11 @@ def _move(
     file.write(plan)
     targets = {each.partition: each.target for each in moves}
     try:
-        cluster.alter_committed(plan.group, plan.topic, targets)
-        found = cluster.committed(plan.group, plan.topic, tuple(targets))
+        cluster.alter_committed(plan.terms.group, plan.terms.topic, targets)
+        found = cluster.committed(plan.terms.group, plan.terms.topic, tuple(targets))
     except BrokerUnreachable as error:
         raise CommitDelayed(
-            f"unknown whether group {plan.group} moved: {error}",
+            f"unknown whether group {plan.terms.group} moved: {error}",
             hint="Repeat the command once the cluster answers.",
         ) from error
     for number, target in targets.items():
@@ -104,8 +106,9 @@ def _move(
                 f" {found[number]}: something else moves it",
                 hint="Find and stop the other writer first.",
             )
-    plan = _committed(plan, targets, plan.generation + 1)
-    file.write(plan.noting(_event(EventKind.UNDONE, reason, plan.committed)))
+    plan = _committed(plan, targets, plan.account.generation + 1)
+    undone = _event(EventKind.UNDONE, reason, plan.account.committed)
+    file.write(OffsetPlan(plan.terms, plan.account.with_event(undone)))
 
 
 def _committed(
@@ -113,9 +116,15 @@ def _committed(
 ) -> OffsetPlan:
     partitions = {
         number: replace(part, committed=committed.get(number, part.committed))
-        for number, part in plan.partitions.items()
+        for number, part in plan.account.partitions.items()
     }
-    return replace(plan, partitions=partitions, updated=THIS_PROCESS.now(), generation=generation)
+    account = replace(
+        plan.account,
+        partitions=partitions,
+        updated=THIS_PROCESS.now(),
+        generation=generation,
+    )
+    return OffsetPlan(plan.terms, account)
 
 
 def _event(what: EventKind, reason: str | None, offsets: Mapping[int, int | None] = {}) -> Event:
@@ -144,9 +153,11 @@ def take_plan(
                 f"{file.path} has just changed: its drain still runs",
                 hint="Have its owner stop it with Ctrl-C. Then repeat the command.",
             )
-        plan = replace(seen.plan, handler=handler or seen.plan.handler)
-        plan = replace(plan, generation=seen.last_generation + 1, updated=THIS_PROCESS.now())
-        target.write(plan.noting(_event(EventKind.TAKEN, reason)))
+        known, generation = seen.plan, seen.last_generation + 1
+        terms = replace(known.terms, handler=handler or known.terms.handler)
+        account = replace(known.account, generation=generation, updated=THIS_PROCESS.now())
+        taken = account.with_event(_event(EventKind.TAKEN, reason))
+        target.write(OffsetPlan(terms, taken))
     except PlanNotWritten as error:
         raise PlanRefused(
             str(error), hint=f"Write it elsewhere: {command('plan take', file.path)} --to FILE"

@@ -21,9 +21,11 @@ from drainer.kafka.dead_letters import (
 )
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage, Unsplit
+from drainer.model.classes import PriorityClasses
 from drainer.model.failures import AfterDead, FailureSettings
 from drainer.model.plan import OffsetPlan
 from drainer.model.rules import RuleSettings
+from drainer.model.terms import Terms
 from drainer.policy.dead_letter import dead_letter, default_dead_letter_topic
 from drainer.policy.redrive import Redriven
 from drainer.policy.rules.rule_filter import RuleFilter
@@ -78,7 +80,7 @@ class Policy:
             make_dead_letter_topic(cluster, self.topic.name, self.topic.partitions)
 
 
-def settle_policy(cluster: Cluster, terms: OffsetPlan | Request) -> Policy:
+def settle_policy(cluster: Cluster, terms: Terms | Request, classes: PriorityClasses) -> Policy:
     """Checks the rules, and whether dead letters can be written if there may be any.
 
     It makes nothing. The dead letters of a redrive go where they came from.
@@ -88,7 +90,7 @@ def settle_policy(cluster: Cluster, terms: OffsetPlan | Request) -> Policy:
     failures, rules, topic = terms.failures, terms.rules, terms.topic
     redrives = terms.redrive is not None
     RuleFilter(rules)
-    if terms.classes.next is not None and rules.max_per_key is not None:
+    if classes.next is not None and rules.max_per_key is not None:
         raise UsageError(
             "--max-per-key counts in backlog order, which --first and --only change",
             hint="Remove one of them.",
@@ -148,9 +150,9 @@ class LetterWriter:
             reason="timeout" if isinstance(error, TimedOut) else "failed",
             error=error,
             attempts=sub.attempt + (0 if former is None else former.attempts),
-            group=self._plan.group,
-            handler=self._plan.handler,
-            drain_id=self._plan.drain_id,
+            group=self._plan.terms.group,
+            handler=self._plan.terms.handler,
+            drain_id=self._plan.terms.drain_id,
             time=self._now(),
             former=former,
         )

@@ -21,6 +21,7 @@ from drainer.kafka.backlog import (
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.lock import lock_group
 from drainer.loader import LoadedHandler
+from drainer.model.account import Account, PartitionPlan
 from drainer.model.claims import ALL
 from drainer.model.classes import PriorityClasses
 from drainer.model.concurrency import Concurrency
@@ -28,13 +29,14 @@ from drainer.model.event import Event, EventKind
 from drainer.model.failures import FailureSettings
 from drainer.model.listed import listed
 from drainer.model.order import Order
-from drainer.model.plan import OffsetPlan, PartitionPlan
+from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Progress
 from drainer.model.rate_cap import CapCurve
 from drainer.model.redrive import RedriveSettings
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
 from drainer.model.status import LimitStatus, PartitionResult, ProgressStatus, Status, Summary
+from drainer.model.terms import Terms
 from drainer.model.transaction import OpenTransaction
 from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.group import check_inactive
@@ -132,12 +134,12 @@ def prepare(
         parse_until(request.until),
         new_group=new_group,
     )
-    policy = settle_policy(cluster, request)
+    policy = settle_policy(cluster, request, request.classes)
     warnings = [*backlog.remarks, *_leap_warning(backlog)]
     if cluster.group(lock_group(request.group)).members:
         warnings.append("another drain of this group seems to run; this one would wait")
     if seen is not None and backlog.offsets:
-        whose = f"{'finished ' * seen.plan.complete}drain {seen.plan.drain_id}"
+        whose = f"{'finished ' * seen.plan.account.complete}drain {seen.plan.terms.drain_id}"
         warnings.append(f"drainer sets the plan of the {whose} aside: it has this name")
     members = "does not exist yet" if group_state == "dead" else "has no members"
     checks = [
@@ -200,12 +202,12 @@ def nothing_to_drain(prepared: Prepared) -> Summary:
     """The summary of an empty backlog: nothing was read, written or committed."""
     plan = prepared.plan
     return Summary(
-        Status(plan.topic, plan.group, "", ProgressStatus(), LimitStatus()),
+        Status(plan.terms.topic, plan.terms.group, "", ProgressStatus(), LimitStatus()),
         "empty",
         EXIT_DONE,
         partitions={
             number: PartitionResult(part.start, part.end, part.end, part.committed)
-            for number, part in plan.partitions.items()
+            for number, part in plan.account.partitions.items()
         },
         ignored_letters=prepared.handler.ignored_letters,
         open_transactions=prepared.action.held,
@@ -231,12 +233,10 @@ def _new_plan(
     runtime: Runtime,
 ) -> OffsetPlan:
     created = runtime.now()
-    found = {number: part.committed for number, part in backlog.partitions.items()}
-    return OffsetPlan(
+    committed = {number: part.committed for number, part in backlog.partitions.items()}
+    terms = Terms(
         drain_id=f"{runtime.wall():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
         created=created,
-        updated=created,
-        generation=1,
         cluster_id=backlog.cluster_id,
         bootstrap_servers=cluster.settings.bootstrap_servers,
         client_config=str(request.client_config.absolute()) if request.client_config else None,
@@ -248,6 +248,14 @@ def _new_plan(
         handler=request.handler.absolute_reference,
         handler_code=request.handler.code,
         order=request.order.value,
+        failures=failures,
+        redrive=request.redrive,
+        rules=request.rules,
+    )
+    words, user = request.rules.in_words, runtime.user()
+    account = Account(
+        updated=created,
+        generation=1,
         partitions={
             number: PartitionPlan(
                 start=part.start,
@@ -259,14 +267,10 @@ def _new_plan(
             for number, part in backlog.partitions.items()
         },
         claims={ALL: {n: Progress(part.start) for n, part in backlog.partitions.items()}},
-        failures=failures,
-        redrive=request.redrive,
-        rules=request.rules,
-        history=(
-            Event(created, EventKind.BEGUN, runtime.user(), reason, request.rules.in_words, found),
-        ),
+        history=(Event(created, EventKind.BEGUN, user, reason, words, committed),),
         classes=request.classes,
-    ).begun()
+    )
+    return OffsetPlan(terms, account.begun())
 
 
 def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan | None:
@@ -275,15 +279,15 @@ def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan 
         return None
     path, seen = file.path, file.load()
     known = seen.plan
-    if (known.topic_id, known.group) != (topic_id, request.group):
+    if (known.terms.topic_id, known.terms.group) != (topic_id, request.group):
         raise PlanRefused(
-            f"{path} is the plan of another drain: topic {known.topic} ({known.topic_id}),"
-            f" group {known.group}",
+            f"{path} is the plan of another drain: topic {known.terms.topic}"
+            f" ({known.terms.topic_id}), group {known.terms.group}",
             hint="Name another file with --plan.",
         )
-    if not known.complete:
+    if not known.account.complete:
         file.insist_free()
-        if None in (request.redrive, known.redrive) or known.state is not None:
+        if None in (request.redrive, known.terms.redrive) or known.account.state is not None:
             raise PlanRefused(
                 f"{path} is the plan of an unfinished drain of this topic and group",
                 hint=f"Resume it: {command('resume', path)}",
@@ -295,25 +299,14 @@ def _check_committed(cluster: Cluster, path: PlanPlace, seen: LoadedPlan) -> Non
     # What it finished and never got committed would all be handled again.
     plan = seen.plan
     # What a redrive left unfinished, the next one reads in its plan.
-    done = plan.watermarks if plan.complete else plan.committed
-    found = cluster.committed(plan.group, plan.topic, tuple(plan.partitions))
+    done = plan.account.watermarks if plan.account.complete else plan.account.committed
+    found = cluster.committed(plan.terms.group, plan.terms.topic, tuple(plan.account.partitions))
     for number, offset in found.items():
         if (offset or 0) < (done[number] or 0):
             raise PlanRefused(
                 f"{path} is the plan of a drain that is done with partition {number} up to offset"
-                f" {done[number]}, but group {plan.group} is at"
+                f" {done[number]}, but group {plan.terms.group} is at"
                 f" {'no offset' if offset is None else offset}",
                 hint="To handle it all again, name another file with --plan. To move the group"
                 f" there: {command('resume', path)}",
             )
-
-
-def resumed(plan: OffsetPlan, event: Event) -> OffsetPlan:
-    """A plan as the next run begins with it, by this event."""
-    return anew(plan, event.at).noting(event)
-
-
-def anew(plan: OffsetPlan, at: str) -> OffsetPlan:
-    """A plan as the next run or pass begins with it: what was pending will be read again."""
-    # Past every journal that may lie beside the plan: a save begins one before it writes the plan.
-    return replace(plan.settled(), updated=at, generation=plan.generation + 2).begun()

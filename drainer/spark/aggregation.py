@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from drainer.core.merge import TaskRecord, count_in, undecided
 from drainer.errors import account_wrong
+from drainer.model.account import StateReference
 from drainer.model.claims import ALL, Claims, joins_of
 from drainer.model.parked import ParkedLanes
-from drainer.model.plan import OffsetPlan, StateReference
+from drainer.model.plan import OffsetPlan
 from drainer.model.progress import OTHERWISE, Counts, OutcomeRanges, Progress, merge_outcomes
 from drainer.model.ranges import Range, count, encode_ranges, intersect, join_ranges, subtract
 from drainer.model.rules import RuleAccount, asked_beyond, greater
@@ -117,14 +118,14 @@ class Aggregation:
         self._uri = kept(uri)
         self._epoch = epoch
         self._over = False
-        self._base = dict(plan.claims[ALL])
-        self._others = {selector: dict(claim) for selector, claim in plan.others.items()}
+        self._base = dict(plan.account.claims[ALL])
+        self._others = {selector: dict(claim) for selector, claim in plan.account.others.items()}
         self._starts = {n: progress.watermark for n, progress in self._base.items()}
-        self._ends = {n: part.end for n, part in plan.partitions.items()}
-        self.parked = set(plan.parked)
-        self.parked_lanes = ParkedLanes(0, plan.parked_lanes.of(self.parked))
-        self._ruled = plan.ruled
-        self._limited = plan.rules.max_per_key is not None
+        self._ends = {n: part.end for n, part in plan.account.partitions.items()}
+        self.parked = set(plan.account.parked)
+        self.parked_lanes = ParkedLanes(0, plan.account.parked_lanes.of(self.parked))
+        self._ruled = plan.account.ruled
+        self._limited = plan.terms.rules.max_per_key is not None
         self._asked: dict[int, list[Range]] = {}  # that waves which ended have asked the limit
         self._waves: dict[int, _Wave] = {}
         self._deals: dict[int, tuple[_Task, ...]] = {}

@@ -30,7 +30,7 @@ from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Summary
 from drainer.operations.drain import drain as run_drain
-from drainer.operations.resume import prepare_resume
+from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Prepared, Request, nothing_to_drain, prepare
 from drainer.spark.engine_choice import resolve_on_spark, spark_settings
 from drainer.spark.session import interruptible
@@ -225,15 +225,22 @@ def _prepare(
     failures: FailureSettings | None,
     rules: RuleSettings | None,
 ) -> Prepared:
-    if file.exists and not (loaded := file.load()).plan.complete:
+    if file.exists and not (loaded := file.load()).plan.account.complete:
         plan = loaded.plan
-        if (plan.topic, plan.group) != (request.topic, request.group):
+        if (plan.terms.topic, plan.terms.group) != (request.topic, request.group):
             raise PlanRefused(
-                f"{file.path} is the plan of another drain: topic {plan.topic}, group {plan.group}",
+                f"{file.path} is the plan of another drain: topic {plan.terms.topic}, group"
+                f" {plan.terms.group}",
                 hint="Name another file.",
             )
+        terms = replace(
+            plan.terms,
+            failures=failures or plan.terms.failures,
+            rules=plan.terms.rules if rules is None else rules,
+        )
         return prepare_resume(
-            cluster, file, loaded, running, failures, rules=rules, load=lambda _: request.handler
+            *(cluster, file, loaded, running, ResumeRequest(terms)),
+            load=lambda _: request.handler,
         )
     return prepare(cluster, request, running)
 

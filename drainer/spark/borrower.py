@@ -37,7 +37,7 @@ class BorrowingDrain(LocalDrain):
         self._obeyed = obeyed
         self._use_share = use_share
         self._failures_now = failures
-        self._base = held.plan.failures  # of which it has its share of the rate
+        self._base = held.plan.terms.failures  # of which it has its share of the rate
         self._share = 0.0
         self._held_back = False
         self._seen = self._told = self._calls = 0

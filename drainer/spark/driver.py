@@ -70,7 +70,7 @@ class SparkDrain:
             try:
                 with refusing():
                     starting = drain_context(
-                        self._spark, self._plan.drain_id, self._held.print_line
+                        self._spark, self._plan.terms.drain_id, self._held.print_line
                     )
                     on = opened.enter_context(starting)
             except KeyboardInterrupt:
@@ -86,10 +86,10 @@ class SparkDrain:
 
     def _prepare_run(self, shipped: Shipped) -> None:
         plan, running = self._plan, self._running
-        self._epoch = plan.generation  # which rises from run to run
+        self._epoch = plan.account.generation  # which rises from run to run
         uri = self._spark.state or state_beside(self._file.path)
         self._file.named += (uri,)
-        self._state = State.open(uri, plan.drain_id)
+        self._state = State.open(uri, plan.terms.drain_id)
         times = self._spark.lease
         lock = self._held.lock
         self._word = ControlChannel(self._state, self._epoch, times, lambda: lock.confirmed_s)
@@ -99,17 +99,17 @@ class SparkDrain:
         spec = HandlerSpec(
             shipped=shipped,
             client=self._held.cluster.settings,
-            topic=plan.topic,
-            group=plan.group,
-            drain_id=plan.drain_id,
+            topic=plan.terms.topic,
+            group=plan.terms.group,
+            drain_id=plan.terms.drain_id,
             epoch=self._epoch,
             state=uri,
             lease=times,
             concurrency=self._most(running),
             options=dict(running.options or {}),
-            limits=plan.limits,
+            limits=plan.terms.limits,
             share=1 / self._tasks,
-            redrive=plan.redrive,
+            redrive=plan.terms.redrive,
         )
         self._aggregation = Aggregation(plan, uri, self._epoch)
         self._done_before = self._aggregation.counts()[1].done
@@ -128,8 +128,8 @@ class SparkDrain:
     async def _look_at_tasks(self) -> None:
         """Raises Refused when the tasks could not work, or what stopped it meanwhile; nothing was
         handled then. The first wave is read meanwhile."""
-        name = f"drainer {self._plan.drain_id}: looking at the tasks"
-        checking = Checking(self._terms.handler, self._plan.topic_id)
+        name = f"drainer {self._plan.terms.drain_id}: looking at the tasks"
+        checking = Checking(self._terms.handler, self._plan.terms.topic_id)
         await blocking_call(self._word.begin)
         try:
             # Whatever ends this process: tasks may still be at work then.
@@ -208,7 +208,7 @@ class SparkDrain:
             self._life.end,
             self._take_news,
             self._loans,
-            Settings(self._running, self._plan.failures),
+            Settings(self._running, self._plan.terms.failures),
             self._totals,
         )
         self._working = spawn(self._work.run(), "waves", self._life.end)
@@ -252,7 +252,7 @@ class SparkDrain:
 
     async def _forget_deals(self) -> None:
         """Removes what tasks reported of deals that the plan has: it would grow for hours."""
-        reference = self._life.checkpointer.written.state
+        reference = self._life.checkpointer.written.account.state
         if reference is None:
             return
         self._kept.update(range(self._kept_to + 1, reference.next))
@@ -381,7 +381,9 @@ class SparkDrain:
             summary,
             engine="spark",
             engine_counts={"waves": self._monitor.waves, "tasks": self._monitor.tasks_most},
-            ignored_letters=None if self._plan.redrive is None else self._work.ignored_letters,
+            ignored_letters=None
+            if self._plan.terms.redrive is None
+            else self._work.ignored_letters,
         )
 
     def _read_cap(self, elapsed_s: float) -> CapStatus | None:

@@ -53,7 +53,7 @@ def resolve_on_spark(prepared: Prepared, spark: SparkSettings, *, by_master: boo
         return replace(prepared, action=action, engine=IN_PROCESS)
     java_for_spark()
     spark = replace(spark, state=_state(spark, prepared.action.plan_path))
-    whole = why_whole(prepared.handler, prepared.plan.rules)
+    whole = why_whole(prepared.handler, prepared.plan.terms.rules)
     engine = EngineChoice(SPARK, why, f"Spark on {spark.master}", _in_words(spark, whole))
     action = replace(prepared.action, engine=engine)
     return replace(prepared, action=action, engine=OnSpark(spark))
@@ -76,10 +76,10 @@ def _in_words(spark: SparkSettings, whole: str | None) -> dict[str, str]:
 
 def unsuited(plan: OffsetPlan) -> Refused | None:
     """Why a drain can't run on Spark; None when it can."""
-    if plan.rules.max_per_key is not None and Order(plan.order) is not Order.SUB_KEY:
+    if plan.terms.rules.max_per_key is not None and Order(plan.terms.order) is not Order.SUB_KEY:
         return Refused(
-            f"--max-per-key can't work on Spark with --order {plan.order}: several tasks would"
-            " count one sub-key",
+            f"--max-per-key can't work on Spark with --order {plan.terms.order}: several tasks"
+            " would count one sub-key",
             hint="Use --engine process, or --order sub-key.",
         )
     return None

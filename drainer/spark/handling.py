@@ -20,8 +20,9 @@ from drainer.engine.ports import Held, NoCommitter, Ports
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.errors import DrainerError, Interrupted, LanesParked, LockLost
 from drainer.message import Origin, ShippedMessage, Stream
+from drainer.model.account import PartitionPlan
 from drainer.model.claims import ALL
-from drainer.model.plan import OffsetPlan, PartitionPlan
+from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Progress
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
@@ -146,13 +147,14 @@ class Handling:
         for stream, (start, _, _) in given.items():
             begun = Progress(start)
             claim[stream] = begun.merge(found[stream]) if stream in found else begun
-        plan = replace(
-            self.plan,
+        account = replace(
+            self.plan.account,
             partitions={n: PartitionPlan(s, end, None, None) for n, (s, end, _) in given.items()},
             claims={ALL: claim},
-            ruled=self.streams.asked(self.plan.ruled, given),
+            ruled=self.streams.asked(self.plan.account.ruled, given),
         )
-        return plan.settled().merge({}, earlier.parked, earlier.ruled)
+        account = account.settled().merge({}, earlier.parked, earlier.ruled)
+        return OffsetPlan(self.plan.terms, account)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,9 @@ class _ChunkSource:
         self._origins: dict[int, Origin] = {}
         self._together: dict[int, list[int]] = {}  # streams by partition
         for stream in map(Stream, given):
-            self._origins[stream] = Origin(plan.topic, plan.topic_id, stream.partition, stream)
+            self._origins[stream] = Origin(
+                plan.terms.topic, plan.terms.topic_id, stream.partition, stream
+            )
             self._together.setdefault(stream.partition, []).append(stream)
         self._ends = {stream: each.end for stream, each in given.items()}
         self._queue: deque[_ChunkBatch] = deque()

@@ -64,15 +64,15 @@ class Reader:
         self, plan: OffsetPlan, watermarks: Mapping[int, int], terms: Terms, jobs: Jobs
     ) -> None:
         self._plan = plan
-        self.failures = plan.failures  # as they are now
+        self.failures = plan.terms.failures  # as they are now
         self._terms = terms
         self._jobs = jobs
-        lefts = {n: (watermarks[n], part.end) for n, part in plan.partitions.items()}
+        lefts = {n: (watermarks[n], part.end) for n, part in plan.account.partitions.items()}
         self._waves = Waves(lefts, terms.wave_bytes, terms.message_bytes)
         self._components = Components()  # that the next wave is expected to fit
         self._largest = 0, 0  # of these: its least place, and how many it has
         self._joins, self._streams = NO_JOINS, Streams(terms.shards)  # by them
-        self._joins_made = max(plan.joins, default=0)
+        self._joins_made = max(plan.account.joins, default=0)
         self.joined = 0  # places that the plan has joins of
         self._stretches: deque[tuple[Mapping[int, Range], Streams, Joins]] = deque()  # to be read
         self._next: asyncio.Task[PreparedWave] | None = None  # until somebody has what it read
@@ -101,7 +101,7 @@ class Reader:
 
     def cap(self, elapsed_s: float, *, waited_for: bool) -> CapStatus | None:
         """How the reading of all tasks stands to its cap, by the waves that were read."""
-        limits = self._plan.limits
+        limits = self._plan.terms.limits
         if limits is None or not self._messages:
             return None
         cap = limits.reading.cap(max(1.0, self._bytes / self._messages))
@@ -283,25 +283,29 @@ class Reader:
     ) -> PreparedWave:
         plan, slots = self._plan, max(1, self._terms.slots.count)
         readers = slots
-        if plan.limits is not None:  # those that wait for a cap leave room for those that handle
+        if (
+            plan.terms.limits is not None
+        ):  # those that wait for a cap leave room for those that handle
             readers = max(1, slots // 2)
         elif self._ahead and not self._starved:  # what is dealt meanwhile would wait behind them
             readers = max(1, slots - self._terms.slots.handling)
         slices = tuple(self._waves.slices(ranges, readers))
         task = SliceTask(
             handler=self._terms.handler,
-            order=Order(plan.order),
+            order=Order(plan.terms.order),
             streams=streams,
-            joins={**plan.joins, streams.joins: joins} if streams.joins else plan.joins,
-            topic_id=plan.topic_id,
+            joins={**plan.account.joins, streams.joins: joins}
+            if streams.joins
+            else plan.account.joins,
+            topic_id=plan.terms.topic_id,
             slices=slices,
-            known=plan.claims,
-            rules=plan.rules,
+            known=plan.account.claims,
+            rules=plan.terms.rules,
             failures=self.failures,
             share=1 / max(1, min(len(slices), slots)),
             message_bytes=self._terms.message_bytes,
         )
-        self._job = name = f"drainer {plan.drain_id}: reading {_shown(ranges)}"
+        self._job = name = f"drainer {plan.terms.drain_id}: reading {_shown(ranges)}"
         try:
             return await blocking_call(self._jobs.read, task, name)
         finally:
@@ -313,9 +317,13 @@ def typical_bytes(client: ClientSettings, plan: OffsetPlan) -> float:
 
     Raises as ``read_spans``.
     """
-    parts = [(n, plan.watermark(n), part.end) for n, part in plan.partitions.items()]
+    parts = [
+        (n, plan.account.watermark(n), part.end) for n, part in plan.account.partitions.items()
+    ]
     spans = [Span(*part, LOOKED_AT_BYTES) for part in parts if part[1] < part[2]][:LOOKED_AT]
-    batches = read_spans(client, plan.topic, plan.topic_id, plan.group, spans, HEADS_BYTES)
+    batches = read_spans(
+        client, plan.terms.topic, plan.terms.topic_id, plan.terms.group, spans, HEADS_BYTES
+    )
     sizes = [message.size for batch in batches for message in batch.messages]
     return sum(sizes) / len(sizes) if sizes else 1.0
 

@@ -223,11 +223,11 @@ class TaskRecords:
         Raises PlanNotWritten or StateLost.
         """
         with self._changed:
-            claim = plan.claims[ALL]
-            newest = self._begun_at.get(plan.generation) == self._appended
+            claim = plan.account.claims[ALL]
+            newest = self._begun_at.get(plan.account.generation) == self._appended
             # What was appended since the plan's snapshot was taken knows more than it.
             if newest and claim != self._last:
-                self._tell(claim, plan.parked, plan.ruled or None, whole=True)
+                self._tell(claim, plan.account.parked, plan.account.ruled or None, whole=True)
                 self._last = claim
         self._flush()
 

@@ -34,9 +34,10 @@ from drainer.errors import (
     StateLost,
     StateRefused,
 )
+from drainer.model.account import StateReference
 from drainer.model.codec import Whole
 from drainer.model.failures import FailureSettings
-from drainer.model.plan import OffsetPlan, StateReference
+from drainer.model.plan import OffsetPlan
 from drainer.policy.failures import Totals
 from drainer.spark.lease import LeaseTimes, Process, is_dead, this_process
 from drainer.spark.objects import Objects
@@ -475,14 +476,14 @@ def take_over(
     Gives what removes all of that, once the plan on disk has it. Raises PlanRefused or
     StateRefused when they can't be reached.
     """
-    assert plan.state is not None
+    assert plan.account.state is not None
     try:
-        state = State.open(plan.state.uri, plan.drain_id)
+        state = State.open(plan.account.state.uri, plan.terms.drain_id)
         former = state.epoch()
         times = None if former is None else state.times(former)
         if former is None or times is None:
             raise PlanRefused(f"the state at {state.uri} is gone")
-        epoch = max(former, plan.state.epoch) + 1
+        epoch = max(former, plan.account.state.epoch) + 1
         while not state.begin_epoch(epoch, times):
             epoch += 1  # another driver's, which is over by this
         since_s = uptime_s()

@@ -79,7 +79,7 @@ class StoredPlan(SavedPlan):
 
     def set_aside(self, plan: OffsetPlan) -> str:
         """Copies it; the new plan is then written over it."""
-        aside = f"{self._name.removesuffix('.json')}.{plan.drain_id}.json"
+        aside = f"{self._name.removesuffix('.json')}.{plan.terms.drain_id}.json"
         with _refusing():
             self._bucket.put(aside, plan.encode())
         return self._uri(aside)

@@ -170,11 +170,11 @@ class TaskMonitor(Measures):
                     position=self._positions[number],
                     watermark=watermarks[number],
                     committed=part.committed,
-                    messages_finished=plan.claims[ALL][number].messages.finished,
+                    messages_finished=plan.account.claims[ALL][number].messages.finished,
                     sub_messages_finished=subs[number].finished,
                     sub_messages_left=left.of_partition(number, self._pending(number, subs)),
                 )
-                for number, part in plan.partitions.items()
+                for number, part in plan.account.partitions.items()
             ),
             latency_recent=merge_latencies(each.latency_recent for each in now),
             engine=self._spark(ahead=ahead),
@@ -184,7 +184,7 @@ class TaskMonitor(Measures):
         aggregation, known = self._aggregation, self._known
         samples = {}
         for n, position in self._positions.items():
-            bounds = known[ALL][n].watermark, position, plan.partitions[n].end
+            bounds = known[ALL][n].watermark, position, plan.account.partitions[n].end
             finished = self._finished[n]
             below = max(claim[n].end for claim in known.values())
             before = known[ALL][n].finished

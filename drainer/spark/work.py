@@ -19,9 +19,10 @@ from drainer.engine.outcome import lanes_parked, too_many_ignored
 from drainer.engine.pump import PARKED_MOST, RESTING_MOST
 from drainer.errors import DrainerError, Halted, LockLost, StateLost
 from drainer.message import Stream
+from drainer.model.account import Account
 from drainer.model.claims import ALL, Claim
 from drainer.model.concurrency import Concurrency
-from drainer.model.parked import NONE_PARKED, ParkedLanes
+from drainer.model.parked import ParkedLanes
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.policy.failures import Totals
@@ -156,9 +157,9 @@ class WaveRunner:
         """What tasks report by joins makes sense with these alone: first of all the plan has
         them."""
         number, checkpointer = prepared.streams.joins, self.checkpointer
-        if prepared.joins is not None and number not in checkpointer.plan.joins:
+        if prepared.joins is not None and number not in checkpointer.plan.account.joins:
             await checkpointer.write_joins(number, prepared.joins)
-        self.reader.joined = sum(map(len, checkpointer.plan.joins.values()))
+        self.reader.joined = sum(map(len, checkpointer.plan.account.joins.values()))
 
     async def _work(self) -> None:
         """Deals out what is ready, reads on behind it, and waits a moment for news."""
@@ -208,7 +209,7 @@ class WaveRunner:
         self.aggregation.deal(deal.number, parts)
         self.monitor.begin(deal.number, len(parts))
         numbers = ", ".join(map(str, sorted(placings)))
-        job = f"drainer {self.plan.drain_id}: deal {deal.number} of wave {numbers}"
+        job = f"drainer {self.plan.terms.drain_id}: deal {deal.number} of wave {numbers}"
         for number in placings.keys() - self._stopping.keys():
             # What is parked by now is parked by something before this wave, and stays so.
             self._stopping[number] = set(map(all_of, self._waves[number].stops)) - self.parked
@@ -323,22 +324,20 @@ class WaveRunner:
         return error
 
     def _plan_of_tasks(self) -> OffsetPlan:
-        plan, ruled = self.plan, self.aggregation.ruled()  # with what the limit has counted
-        of_tasks = replace(
-            plan,
+        known, ruled = self.plan.account, self.aggregation.ruled()  # with what the limit counted
+        account = Account(
+            known.updated,
+            known.generation,
             partitions={},
             claims={ALL: {}},
-            joins=self.checkpointer.plan.joins,
-            failures=self.settings.failures,
-            history=(),
+            joins=self.checkpointer.plan.account.joins,
             # Where the reader stopped, nothing is behind what is parked.
             parked=tuple(sorted(self.parked - set().union(*self._stopping.values()))),
-            parked_lanes=NONE_PARKED,
             ruled=replace(ruled, skipped_by={}, skipped_for={}),
-            latency=None,
-            state=None,
+            classes=known.classes,
         )
-        return of_tasks.without_joins()
+        terms = replace(self.plan.terms, failures=self.settings.failures)
+        return OffsetPlan(terms, account.without_joins())
 
     def insist_on_limit(self) -> None:
         """Ends the drain when all tasks together gave too much up."""

@@ -123,7 +123,7 @@ class LoadedPlan:
         known = f", {counted(self.left_out, 'sub-message')} at least" if self.left_out else ""
         return [
             f"the journal of {self.path} is damaged or missing: a resume repeats what was done"
-            f" after {clock(self.written.updated)} and is not in it{known}"
+            f" after {clock(self.written.account.updated)} and is not in it{known}"
         ]
 
 
@@ -216,23 +216,24 @@ class SavedPlan(ABC):
 
         Raises UsageError when it can't be understood.
         """
-        if plan.state is None or reached(plan.state.uri, self.named) is not None:
+        if plan.account.state is None or reached(plan.account.state.uri, self.named) is not None:
             return None
-        return kept(plan.state.uri)
+        return kept(plan.account.state.uri)
 
     def reaching(self, plan: OffsetPlan) -> OffsetPlan:
         """A plan whose state can be opened. Raises UsageError, and PlanRefused when no person has
         named its place."""
-        if plan.state is None:
+        if plan.account.state is None:
             return plan
-        uri = reached(plan.state.uri, self.named)
+        uri = reached(plan.account.state.uri, self.named)
         if uri is None:
             raise PlanRefused(
-                f"{self.path} names a state at {kept(plan.state.uri)}, which drainer reads only"
-                " with your consent",
+                f"{self.path} names a state at {kept(plan.account.state.uri)}, which drainer reads"
+                " only with your consent",
                 hint=f"Resume it, which asks: {command('resume', self.path)}",
             )
-        return replace(plan, state=replace(plan.state, uri=uri))
+        state = replace(plan.account.state, uri=uri)
+        return OffsetPlan(plan.terms, replace(plan.account, state=state))
 
     def insist_unchanged(self, seen: LoadedPlan | None) -> None:
         """Makes sure that the plan is what it was before it was held; None stands for no plan.
@@ -242,7 +243,7 @@ class SavedPlan(ABC):
         found = self.load() if self.exists else None
         if found == seen:
             return
-        if found and seen and found.written == seen.written and found.written.state:
+        if found and seen and found.written == seen.written and found.written.account.state:
             return  # tasks of a dead driver wrote on; they are yet to be fenced off
         what = "has appeared" if seen is None else "is gone" if found is None else "has changed"
         raise PlanRefused(
@@ -268,11 +269,14 @@ class SavedPlan(ABC):
         plan = _merged(written, records)
         known = 0
         with suppress(PlanRefused):  # they may be of another plan
-            known = _merged(plan, left_out).counts()[1].finished - plan.counts()[1].finished
-        if plan.state is not None:
+            known = (
+                _merged(plan, left_out).account.counts()[1].finished
+                - plan.account.counts()[1].finished
+            )
+        if plan.account.state is not None:
             plan = fold(plan, [each.record for each in told])
         with _named(self.path):
-            plan.check()
+            plan.account.check()
         return LoadedPlan(
             self.path,
             written,
@@ -285,12 +289,12 @@ class SavedPlan(ABC):
 
     def _reported(self, written: OffsetPlan) -> list[TaskReport]:
         """What tasks reported and the plan has not."""
-        if written.state is None:
+        if written.account.state is None:
             return []
         try:
-            state = self.reaching(written).state
+            state = self.reaching(written).account.state
             reports_since = Extension.SPARK_STATE.load().reports_since
-            found: list[TaskReport] = reports_since(state, written.drain_id)
+            found: list[TaskReport] = reports_since(state, written.terms.drain_id)
         except (UsageError, StateRefused, StateLost) as error:
             raise PlanRefused(
                 f"{self.path} names a state of its Spark tasks, but drainer can't read it: {error}",
@@ -308,7 +312,7 @@ class SavedPlan(ABC):
     ) -> tuple[list[Record], list[Record], bool, int]:
         """What journals add to a plan, in order, what has to be left out since something before it
         is lost, whether something is, and the highest generation that the plan or a journal has."""
-        return [], [], False, written.generation
+        return [], [], False, written.account.generation
 
     @abstractmethod
     def _take_back(self, aside: PlanPlace | None) -> None: ...
@@ -414,8 +418,8 @@ class PlanFile(SavedPlan):
             write_to_last(self._path, plan.encode())
         except OSError as error:
             raise self._gone_or(not_written("plan", self.path, error), error) from error
-        self._written = plan.generation
-        self._remove_journals(below=plan.generation)
+        self._written = plan.account.generation
+        self._remove_journals(below=plan.account.generation)
 
     def start_journal(self, drain_id: str, generation: int) -> None:
         """Begins the journal of what finishes after the snapshot for ``generation`` was taken.
@@ -455,7 +459,7 @@ class PlanFile(SavedPlan):
 
     def set_aside(self, plan: OffsetPlan) -> Path:
         stem = self._path.name.removesuffix(".json")
-        aside = self._path.with_name(f"{stem}.{plan.drain_id}.json")
+        aside = self._path.with_name(f"{stem}.{plan.terms.drain_id}.json")
         try:
             self.write(plan)
             self._path.rename(aside)
@@ -503,38 +507,38 @@ class PlanFile(SavedPlan):
         records: list[Record] = []
         left_out: list[Record] = []
         journals = self._journals()
-        last = max([written.generation, *(generation for generation, _ in journals)])
+        last = max([written.account.generation, *(generation for generation, _ in journals)])
         reached, torn, gap, found = 0, False, False, False
         for generation, path in journals:
-            if generation < written.generation:
+            if generation < written.account.generation:
                 continue  # the plan has it; the process ended before removing it
             try:
                 content = read_journal(path, read)
             except NotOwn as error:
                 raise _not_own(self.path, error) from None
             head = content.head
-            if head is not None and head.drain_id != written.drain_id:
+            if head is not None and head.drain_id != written.terms.drain_id:
                 continue  # of another drain that had its plan here
             torn = torn or content.torn
             if head is None:
                 continue  # never begun
-            if head.plan > written.generation and not gap:
+            if head.plan > written.account.generation and not gap:
                 raise PlanRefused(
                     f"{self.path} is older than its journal: it has generation"
-                    f" {written.generation}, but {path.name} continues from {head.plan}",
+                    f" {written.account.generation}, but {path.name} continues from {head.plan}",
                     hint="Put the newer plan back. If it is lost, start again with `drainer run`"
                     " and another --plan. It starts at the committed offset, and repeats what is"
                     " done above it.",
                 )
             found = True
-            gap = gap or (generation > written.generation and head.follows > reached)
+            gap = gap or (generation > written.account.generation and head.follows > reached)
             if gap:
                 left_out += content.records
             else:
                 records += content.records
                 reached = head.follows + len(content.records)
             left_out += content.left_out
-        return records, left_out, torn or gap or (written.running and not found), last
+        return records, left_out, torn or gap or (written.account.running and not found), last
 
     def _close_journal(self) -> None:
         if self._journal is not None:
@@ -586,9 +590,10 @@ def no_plan(path: PlanPlace) -> PlanRefused:
 
 
 def _merged(plan: OffsetPlan, records: Iterable[Record]) -> OffsetPlan:
+    account = plan.account
     for record in records:
-        plan = plan.merge(record.changes, record.parked, record.ruled, record.claim)
-    return plan
+        account = account.merge(record.changes, record.parked, record.ruled, record.claim)
+    return OffsetPlan(plan.terms, account)
 
 
 @contextmanager

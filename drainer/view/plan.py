@@ -21,19 +21,19 @@ def plan_page(
     plan: OffsetPlan, path: Path | str | None = None, options: Sequence[str] = ()
 ) -> Page:
     """How far a drain has come, what it was to do, and with a path and options how to resume it."""
-    subject = f"{plan.topic}, for group {plan.group}"
-    left = sum(map(plan.to_go, plan.partitions))
+    subject = f"{plan.terms.topic}, for group {plan.terms.group}"
+    left = sum(map(plan.account.to_go, plan.account.partitions))
     head = Line(f"at most {figures.counted(left, 'offset')} left", Tone.WARN)
     ways = []
     if path is not None:
-        if plan.conserved and not plan.complete:
+        if plan.account.conserved and not plan.account.complete:
             ways.append(Field("resume", command("resume", path, options=options)))
         ways.append(Field("undo", command("plan undo", path, options=options)))
     return Page(
-        Line("drained", Tone.GOOD, OK) if plan.complete else head,
+        Line("drained", Tone.GOOD, OK) if plan.account.complete else head,
         (
             section("Partitions", _partitions(plan)),
-            account(*plan.counts()),
+            account(*plan.account.counts()),
             section("Details", _fields(plan)),
         ),
         subject=subject,
@@ -43,9 +43,9 @@ def plan_page(
 
 def history_page(plan: OffsetPlan) -> Page:
     """The events of a drain, the first one first."""
-    subject = f"{plan.topic}, for group {plan.group}"
-    told = figures.counted(len(plan.history), "event")
-    return Page(Line(told), (section("History", events(plan.history)),), subject=subject)
+    subject = f"{plan.terms.topic}, for group {plan.terms.group}"
+    told = figures.counted(len(plan.account.history), "event")
+    return Page(Line(told), (section("History", events(plan.account.history)),), subject=subject)
 
 
 def show_before_connecting(
@@ -59,13 +59,13 @@ def show_before_connecting(
     state: str | None = None,
 ) -> None:
     """What a plan has this machine do, before any of it is done. Shown even when quiet."""
-    said = "as the plan says" if brokers == plan.bootstrap_servers else ""
+    said = "as the plan says" if brokers == plan.terms.bootstrap_servers else ""
     properties = str(client_config) if client_config else "no client properties"
     terminal.items(
-        Field("plan", str(path), f"begun {plan.created}"),
-        Field("topic", plan.topic, f"for group {plan.group}"),
+        Field("plan", str(path), f"begun {plan.terms.created}"),
+        Field("topic", plan.terms.topic, f"for group {plan.terms.group}"),
         *([Field("connects to", brokers, said), Field("with", properties)] if brokers else []),
-        *([Field("loads", plan.handler, "this runs its code")] if loads else []),
+        *([Field("loads", plan.terms.handler, "this runs its code")] if loads else []),
         *([Field("reads", state, "with this environment's login")] if state else []),
         urgent=True,
     )
@@ -101,20 +101,20 @@ def show_checks(
 
 
 def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
-    yield Field("drain", plan.drain_id, f"begun {plan.created}")
-    yield Field("written", plan.updated, figures.counted(plan.generation, "time"))
-    yield Field("client config", plan.client_config or "none")
+    yield Field("drain", plan.terms.drain_id, f"begun {plan.terms.created}")
+    yield Field("written", plan.account.updated, figures.counted(plan.account.generation, "time"))
+    yield Field("client config", plan.terms.client_config or "none")
     yield from task_fields(plan)
-    yield from rule_lines(plan.ruled)
-    behind = "behind dead letters; --after-dead continue drains them" if plan.parked else ""
-    parked = plan.parked_lanes
-    yield parked_field(replace(parked, total=max(parked.total, len(plan.parked))), behind)
-    if plan.lost:
-        yield Field("lost", name_lost(plan.lost), "retention deleted them unread")
+    yield from rule_lines(plan.account.ruled)
+    behind = "behind dead letters; --after-dead continue drains them" if plan.account.parked else ""
+    parked = plan.account.parked_lanes
+    yield parked_field(replace(parked, total=max(parked.total, len(plan.account.parked))), behind)
+    if plan.account.lost:
+        yield Field("lost", name_lost(plan.account.lost), "retention deleted them unread")
 
 
 def _partitions(plan: OffsetPlan) -> Table:
-    to_go = {number: plan.to_go(number) for number in plan.partitions}
+    to_go = {number: plan.account.to_go(number) for number in plan.account.partitions}
     return Table(
         ("partition", "[start, end)", "was at", "committed", "watermark", "done above", "left"),
         tuple(
@@ -123,12 +123,14 @@ def _partitions(plan: OffsetPlan) -> Table:
                 f"[{part.start}, {part.end})",
                 figures.offset(part.prior),
                 figures.offset(part.committed),
-                str(plan.watermark(number)),
-                "some" if plan.shared(number) else figures.count(plan.finished_above(number)),
+                str(plan.account.watermark(number)),
+                "some"
+                if plan.account.shared(number)
+                else figures.count(plan.account.finished_above(number)),
                 figures.count(to_go[number]) if to_go[number] else Cell(OK, Tone.GOOD),
             )
             for number, part in sorted(
-                plan.partitions.items(), key=lambda item: (-to_go[item[0]], item[0])
+                plan.account.partitions.items(), key=lambda item: (-to_go[item[0]], item[0])
             )
         ),
     )

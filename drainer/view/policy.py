@@ -32,17 +32,17 @@ _THEN = {
 
 def task_fields(found: OffsetPlan) -> Iterator[Field]:
     """What a drain has to do, as its preview and its plan tell it."""
-    yield Field("topic", found.topic, f"id {found.topic_id}")
-    yield Field("group", found.group)
-    yield Field("cluster", found.cluster_id, f"at {found.bootstrap_servers}")
-    yield Field("handler", found.handler)
-    yield Field("order", found.order, _ORDERS.get(found.order, ""))
-    yield Field("isolation", found.isolation)
-    if found.redrive:
-        yield redrive_field(found.redrive)
-    yield from class_fields(found.classes)
-    yield from policy_fields(found.failures)
-    yield from rule_fields(found.rules)
+    yield Field("topic", found.terms.topic, f"id {found.terms.topic_id}")
+    yield Field("group", found.terms.group)
+    yield Field("cluster", found.terms.cluster_id, f"at {found.terms.bootstrap_servers}")
+    yield Field("handler", found.terms.handler)
+    yield Field("order", found.terms.order, _ORDERS.get(found.terms.order, ""))
+    yield Field("isolation", found.terms.isolation)
+    if found.terms.redrive:
+        yield redrive_field(found.terms.redrive)
+    yield from class_fields(found.account.classes)
+    yield from policy_fields(found.terms.failures)
+    yield from rule_fields(found.terms.rules)
 
 
 def class_fields(classes: PriorityClasses) -> Iterator[Field]:

@@ -33,7 +33,7 @@ def preview_page(action: Preview) -> Page:
                 Field("undo", command("plan undo", action.plan_path)),
             ),
         ),
-        subject=f"{_verb(action)} {action.plan.topic} for group {action.plan.group}",
+        subject=f"{_verb(action)} {action.plan.terms.topic} for group {action.plan.terms.group}",
         details=tuple(details),
         warnings=action.warnings,
         data=action.as_json(),
@@ -42,7 +42,7 @@ def preview_page(action: Preview) -> Page:
 
 
 def _verb(action: Preview) -> str:
-    if action.plan.redrive is None:
+    if action.plan.terms.redrive is None:
         return "Resume the drain of" if action.resumes else "Drain"
     return "Resume the redrive of dead letters of" if action.resumes else "Redrive dead letters of"
 

@@ -24,7 +24,7 @@ def state_of(found: Found) -> str:
     """What it does, in a word."""
     status = found.status
     if found.left is not None:
-        return "killed" if found.left.running else "stopped"
+        return "killed" if found.left.account.running else "stopped"
     if status is None:
         return "silent" if found.age_s > SILENT_S else "starting"
     signs = (
@@ -113,9 +113,9 @@ def _done(found: Found) -> str:
 
 def _share(found: Found) -> float | None:
     if found.left is not None:
-        parts = found.left.partitions
+        parts = found.left.account.partitions
         total = sum(part.end - part.start for part in parts.values())
-        return 1 - sum(map(found.left.to_go, parts)) / total
+        return 1 - sum(map(found.left.account.to_go, parts)) / total
     return None if found.status is None else share_finished(found.status.progress.partitions)
 
 

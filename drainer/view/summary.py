@@ -81,7 +81,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
         summary = replace(summary, last=replace(summary.last, plan_path=path))
     begun = ended - timedelta(seconds=summary.last.timing.elapsed_s)
     page = summary_page(summary)
-    what = "Drain" if action.plan.redrive is None else "Redrive"
+    what = "Drain" if action.plan.terms.redrive is None else "Redrive"
     drawn = plots(history, begun, summary.last.timing.latency)
     run = section(
         "What was run",
@@ -91,7 +91,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
     )
     return replace(
         page,
-        subject=f"{what} of {action.plan.topic} for group {action.plan.group}",
+        subject=f"{what} of {action.plan.terms.topic} for group {action.plan.terms.group}",
         sections=(
             *page.sections,
             section("Charts", drawn),

@@ -88,7 +88,7 @@ def first_letters(stage: Stage) -> Told:
             while told.ends(process, EXIT_DEAD_LETTERS, EXIT_INTERRUPTED) == EXIT_INTERRUPTED:
                 process = backlog.begin()
             told.judge(backlog)
-            counted = PlanFile(backlog.plan).load().plan.counts()[1].dead
+            counted = PlanFile(backlog.plan).load().plan.account.counts()[1].dead
             ids = read_letters(stage.settings, letters)
             told.insist(counted == len(ids), f"{counted} counted dead, {len(ids)} in the topic")
             dead += counted

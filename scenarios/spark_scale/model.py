@@ -139,9 +139,10 @@ LIMITS: dict[str, Callable[[Mapping[str, float], int], float]] = {
 def _fold_s(made: Bench) -> float:
     """Processor time of a report of all tasks, from the records to the plan's claims."""
     plans = [OffsetPlan.decode(path.read_bytes()) for path in made.folder.glob("g-*.json")]
-    done = max(plans, key=lambda plan: sum(part.end for part in plan.partitions.values()))
-    ((number, part),) = done.partitions.items()
-    plan = replace(done, claims={ALL: {number: Progress(part.start)}})
+    done = max(plans, key=lambda plan: sum(part.end for part in plan.account.partitions.values()))
+    ((number, part),) = done.account.partitions.items()
+    before = replace(done.account, claims={ALL: {number: Progress(part.start)}})
+    plan = OffsetPlan(done.terms, before)
     wave = (part.start, part.end)
     step = (part.end - part.start) // HOLES
     finished = tuple((n, n + 1) for n in range(part.start + 1, part.end, step))

@@ -40,7 +40,10 @@ def untouched_address() -> Iterator[str]:
 def change_plan(path: Path, **changes: Any) -> OffsetPlan:
     """Write a plan with other values, whole and with its digest; the plan."""
     file = PlanFile(path)
-    changed = replace(file.load().plan, **changes)
+    known = file.load().plan
+    of_account = {name: changes.pop(name) for name in [*changes] if hasattr(known.account, name)}
+    terms, account = replace(known.terms, **changes), replace(known.account, **of_account)
+    changed = OffsetPlan(terms, account)
     file.write(changed)
     return changed
 

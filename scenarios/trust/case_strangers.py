@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 
 from drainer.core.merge import Record
-from drainer.model.plan import StateReference
+from drainer.model.account import StateReference
 from drainer.model.progress import Counts, Progress
 from drainer.process import ProcessMark
 from drainer.spark.lease import LOCAL
@@ -116,7 +116,7 @@ def plan_by_mail(stage: Stage) -> str:
 def forged_state(stage: Stage) -> str:
     plan, folder = halted(stage), stage.folder / "shared"
     known = PlanFile(plan).load().plan
-    state = State.open(str(folder), known.drain_id)
+    state = State.open(str(folder), known.terms.drain_id)
     state.begin_epoch(1, LOCAL)
     attempt = Attempt(1, 1, 0, 0)
     records = state.begin(attempt, Streams(1), {0: 10})

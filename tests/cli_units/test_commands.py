@@ -208,5 +208,5 @@ def test_what_a_person_is_asked_about_is_shown_even_when_quiet(tmp_path: Path) -
     found = CliRunner().invoke(app, ["plan", "take", str(path), "--quiet"])
 
     assert found.exit_code == 3
-    assert plan().bootstrap_servers in found.stderr
-    assert plan().handler in found.stderr
+    assert plan().terms.bootstrap_servers in found.stderr
+    assert plan().terms.handler in found.stderr

@@ -32,7 +32,7 @@ def given(*words: str, command: str = "run", **said: Any) -> Resuming:
 
 def test_what_the_plan_holds_is_not_said_again() -> None:
     more = ["--retries", "5", "--on-failure", "skip", "--yes", "-o", "json", "--partition", "3"]
-    kept = ["-b", PLAN.bootstrap_servers, "--client-config", "/etc/kafka.properties"]
+    kept = ["-b", PLAN.terms.bootstrap_servers, "--client-config", "/etc/kafka.properties"]
     assert given(*more, *kept) == Resuming()
 
 

@@ -113,7 +113,7 @@ def test_a_resume_keeps_them_takes_others_or_none(
     running.says("draining")
     running.kill()
     plan = command.plan(topic)
-    kept = PlanFile(plan).load().plan.limits
+    kept = PlanFile(plan).load().plan.terms.limits
     assert kept is not None
     assert kept.cap(SIZE).messages_per_s == 1_000
     other = put(command, "other.json", ROOMY, command.cluster.cluster_id)
@@ -130,7 +130,7 @@ def test_a_resume_keeps_them_takes_others_or_none(
     assert "limits" not in shown("--broker-limits", "none")
     command.gate.touch()
     command.resume(topic, "--broker-limits", "none", gate=command.gate)
-    assert PlanFile(plan).load().plan.limits is None
+    assert PlanFile(plan).load().plan.terms.limits is None
 
 
 def test_limits_of_another_cluster_are_warned_of(command: Command, topic: Topic) -> None:

@@ -82,7 +82,7 @@ def test_a_canary_is_drained_by_all_rules_and_the_rest_is_estimated(command: Com
     assert 0 < answer["estimate"]["costs"]["handle_s"] < 0.005
     assert not any("unknown" in note for note in answer["estimate"]["notes"])
     assert command.committed(topic) == {0: 40}
-    assert PlanFile(command.plan(topic)).load().plan.watermark(0) == 40
+    assert PlanFile(command.plan(topic)).load().plan.account.watermark(0) == 40
     assert set(command.record.done()) == every_place(values[:40])
     summary = command.resume(topic, "-o", "json").answer
     assert summary["messages"]["done"] == 300

@@ -77,7 +77,7 @@ def read(path: Path) -> OffsetPlan:
 
 def write(command: Command, topic: Topic, plan: OffsetPlan, **part: Any) -> None:
     """Write a plan for the topic, whole and with its digest, with something else about its part."""
-    partitions = {0: replace(plan.partitions[0], **part)}
+    partitions = {0: replace(plan.account.partitions[0], **part)}
     command.plan(topic).write_bytes(changed(plan, partitions=partitions).encode())
 
 
@@ -152,8 +152,8 @@ def test_a_plan_older_than_its_journal_is_refused_with_a_way_out_that_works(
 ) -> None:
     plan = command.plan(interrupted)
     known = read(plan)
-    later = known.generation + 2
-    Journal(plan.with_name(f"{plan.name}.journal-{later}"), known.drain_id, 0, later).close()
+    later = known.account.generation + 2
+    Journal(plan.with_name(f"{plan.name}.journal-{later}"), known.terms.drain_id, 0, later).close()
     way_out = "start again with `drainer run` and another --plan"
     refuses(command, plan, "older than its journal", way_out, by=ACTING, verified=7)
     command.drain(interrupted, "--plan", "another.plan.json", "--from", "committed")

@@ -16,7 +16,8 @@ import pytest
 from builders import changed
 from command.conftest import operations
 from command.process import Command
-from drainer.model.plan import OffsetPlan, StateReference
+from drainer.model.account import StateReference
+from drainer.model.plan import OffsetPlan
 from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
 

@@ -13,8 +13,8 @@ from command.process import FAST, ON_THE_LOOP, Command
 from command.record import every_place
 from drainer.core.merge import Record
 from drainer.errors import LockLost, StateLost
+from drainer.model.account import StateReference
 from drainer.model.claims import Claim, key_hash
-from drainer.model.plan import StateReference
 from drainer.spark.lease import LOCAL
 from drainer.spark.records import TaskRecords
 from drainer.spark.state import Attempt, State
@@ -34,10 +34,10 @@ def interrupted(command: Command, topic: Topic) -> tuple[Path, State]:
     path = command.plan(topic)
     file = PlanFile(path)
     plan = file.load().plan
-    state = State.open(f"{path}.state", plan.drain_id)
+    state = State.open(f"{path}.state", plan.terms.drain_id)
     state.begin_epoch(1, LOCAL)
     reference = StateReference(state.uri, 1, 1)
-    file.write(changed(plan, state=reference, generation=plan.generation + 1))
+    file.write(changed(plan, state=reference, generation=plan.account.generation + 1))
     file.remove_journals()
     command.record.path.unlink()
     return path, state
@@ -85,7 +85,9 @@ def test_what_tasks_told_is_not_handled_again(command: Command) -> None:
     assert answer["sub_messages"]["done"] == 2 * MESSAGES
     assert answer["messages"]["done"] == MESSAGES
     assert command.committed(topic) == {0: MESSAGES}
-    assert PlanFile(path).load().plan.state is None
-    assert not (path.with_name(f"{path.name}.state") / PlanFile(path).load().plan.drain_id).exists()
+    assert PlanFile(path).load().plan.account.state is None
+    assert not (
+        path.with_name(f"{path.name}.state") / PlanFile(path).load().plan.terms.drain_id
+    ).exists()
     with pytest.raises(StateLost):  # it wakes up, hours later
         tell(records, values, 31)

@@ -104,7 +104,7 @@ def count_of(command: Command) -> int:
 def insist_on_the_end(command: Command, topic: Topic, values: list[str], plan: str, s3: S3) -> None:
     command.ensure_drained(topic)
     assert command.committed(topic) == {0: len(values)}
-    assert plan_at(plan).load().plan.complete
+    assert plan_at(plan).load().plan.account.complete
     assert Objects.open(s3.uri(topic.name)).children("") == ["orders.plan.json"]
     assert command.left_behind == []
 
@@ -143,7 +143,10 @@ def test_a_driver_in_the_cluster_drains_by_its_plan_in_an_object_store(
         driver.ends(0)
     objects = Objects.open(s3.uri(topic.name))
     eventually(
-        lambda: objects.children("") == ["orders.plan.json"] and plan_at(plan).load().plan.complete,
+        lambda: (
+            objects.children("") == ["orders.plan.json"]
+            and plan_at(plan).load().plan.account.complete
+        ),
         "the drain ends and leaves its plan",
         PATIENCE_S,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builders import a_plan, progress_at
+from builders import a_plan, changed, progress_at
 from drainer.control.client import left_in
 from drainer.model.claims import ALL
 from drainer.model.event import Event, EventKind
@@ -20,9 +20,10 @@ from privileges import NOBODY
 AT = "2026-11-23T20:08:58.000+00:00"
 SOME, ALL_OF_IT = progress_at(40), progress_at(100)
 PLAN = a_plan(100, updated=AT, claims={ALL: {0: SOME}})  # its tasks' state is not there to read
-KILLED = PLAN.noting(Event(AT, EventKind.BEGUN, "ana@db1"))
-STOPPED = KILLED.noting(Event(AT, EventKind.ENDED, "ana@db1"))
-DONE = replace(STOPPED, claims={ALL: {0: ALL_OF_IT}})
+BEGUN = Event(AT, EventKind.BEGUN, "ana@db1")
+KILLED = changed(PLAN, history=(BEGUN,))
+STOPPED = changed(PLAN, history=(BEGUN, replace(BEGUN, what=EventKind.ENDED)))
+DONE = changed(STOPPED, claims={ALL: {0: ALL_OF_IT}})
 
 
 def write(folder: Path, name: str, plan: OffsetPlan) -> PlanFile:
@@ -75,7 +76,7 @@ def test_what_is_not_a_plan_and_what_others_could_have_written_is_skipped(tmp_pa
     os.mkfifo(tmp_path / "c.plan.json")
     (tmp_path / "d.plan.json").symlink_to("nowhere")
     write(tmp_path, "e", KILLED).path.chmod(0o666)
-    write(tmp_path, "f", replace(KILLED, updated="0001-01-01T00:00:00+14:00"))
+    write(tmp_path, "f", changed(KILLED, updated="0001-01-01T00:00:00+14:00"))
     if os.geteuid() == 0:
         os.chown(write(tmp_path, "g", KILLED).path, NOBODY, NOBODY)
     assert list(left_in(tmp_path)) == []

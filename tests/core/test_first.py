@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import a_plan, changed, counts
+from builders import a_plan, advanced, changed, counts
 from core.letters import Sample, as_record
 from core.messages import message_at, sub_of, take_all
 from drainer.core.first import FirstDispatcher, LaneFilter
@@ -16,6 +16,7 @@ from drainer.core.other_claims import ClassMap
 from drainer.errors import PlanRefused
 from drainer.insight.first import Dealing
 from drainer.message import Unsplit
+from drainer.model.account import Account
 from drainer.model.claims import ALL, class_selector
 from drainer.model.classes import PriorityClass, PriorityClasses
 from drainer.model.order import Order
@@ -50,7 +51,7 @@ def finish_all(dispatcher: FirstDispatcher) -> list[str]:
 
 
 def asked(plan: OffsetPlan) -> OffsetPlan:
-    return changed(plan, classes=PriorityClasses((PriorityClass(WHERE),))).begun()
+    return advanced(changed(plan, classes=PriorityClasses((PriorityClass(WHERE),))), Account.begun)
 
 
 def after(plan: OffsetPlan, dispatcher: FirstDispatcher) -> OffsetPlan:
@@ -68,11 +69,11 @@ def test_it_takes_what_matches_and_nothing_else() -> None:
     assert dispatcher.complete
     assert (dispatcher.beside.total(), dispatcher.held) == (2, 0)
     after_it = after(plan, dispatcher)
-    claim = after_it.claims[class_selector(WHERE)][0]
+    claim = after_it.account.claims[class_selector(WHERE)][0]
     assert (claim.watermark, claim.finished, claim.partial) == (4, (), {})
-    assert after_it.watermark(0) == 0, "the group's offset stays where it was"
-    assert after_it.counts()[1] == counts(done=3)
-    after_it.check()
+    assert after_it.account.watermark(0) == 0, "the group's offset stays where it was"
+    assert after_it.account.counts()[1] == counts(done=3)
+    after_it.account.check()
 
 
 def test_what_stands_behind_what_does_not_match_waits() -> None:
@@ -104,7 +105,7 @@ def test_a_pass_that_is_resumed_reads_from_the_beginning_and_repeats_nothing() -
     deliver(before, 0, "x", "c1")
     deliver(before, 1, "a")
     finish_all(before)
-    dispatcher = first_of(after(plan, before).settled(), bits=2**20)
+    dispatcher = first_of(advanced(after(plan, before), Account.settled), bits=2**20)
     assert dispatcher.ledgers[0].position == 0
     deliver(dispatcher, 0, "x", "c1")
     deliver(dispatcher, 1, "a")
@@ -125,8 +126,8 @@ def test_a_plan_stays_small_however_customers_are_interleaved() -> None:
 
 def test_what_others_finished_neither_matches_nor_holds_back() -> None:
     plan = asked(a_plan(3))
-    known = replace(plan.claims[ALL][0], watermark=0, finished=((1, 2),))
-    plan = changed(plan, claims={**plan.claims, ALL: {0: known}})
+    known = replace(plan.account.claims[ALL][0], watermark=0, finished=((1, 2),))
+    plan = changed(plan, claims={**plan.account.claims, ALL: {0: known}})
     dispatcher = first_of(plan)
     deliver(dispatcher, 1, "a", "c1")
     deliver(dispatcher, 2, "c1")
@@ -136,8 +137,8 @@ def test_what_others_finished_neither_matches_nor_holds_back() -> None:
 
 def test_a_map_has_what_other_claims_finished_for_these_may_be_told_by_none_else() -> None:
     plan = asked(a_plan(2))
-    other = replace(plan.claims[ALL][0], watermark=2)
-    plan = changed(plan, claims={**plan.claims, class_selector("key == 'c1'"): {0: other}})
+    other = replace(plan.account.claims[ALL][0], watermark=2)
+    plan = changed(plan, claims={**plan.account.claims, class_selector("key == 'c1'"): {0: other}})
     dispatcher = first_of(plan)
     deliver(dispatcher, 0, "a")
     deliver(dispatcher, 1, "c1")
@@ -148,8 +149,8 @@ def test_a_map_has_what_other_claims_finished_for_these_may_be_told_by_none_else
 def test_what_one_task_finished_of_all_is_known_beside_what_all_have() -> None:
     """Spark's single shard has the selector 0/1, and so has all."""
     plan = asked(a_plan(3))
-    one = replace(plan.claims[ALL][0], watermark=2)
-    plan = changed(plan, claims={**plan.claims, "0/1": {0: one}})
+    one = replace(plan.account.claims[ALL][0], watermark=2)
+    plan = changed(plan, claims={**plan.account.claims, "0/1": {0: one}})
     dispatcher = first_of(plan)
     for offset in range(3):
         deliver(dispatcher, offset, "c1")
@@ -227,12 +228,12 @@ def test_classes_of_a_plan_are_taken_in_their_order_and_may_be_named_anew() -> N
 def test_a_plan_with_a_class_that_cannot_be_understood_is_refused(where: str) -> None:
     plan = a_plan(3, classes=PriorityClasses((PriorityClass(where),)))
     with pytest.raises(PlanRefused, match="class"):
-        plan.check()
+        plan.account.check()
 
 
 def test_a_class_may_be_one_of_messages() -> None:
     where = "message.offset == 1"
-    plan = a_plan(3, classes=PriorityClasses((PriorityClass(where),))).begun()
+    plan = advanced(a_plan(3, classes=PriorityClasses((PriorityClass(where),))), Account.begun)
     dispatcher = FirstDispatcher(plan, where, None, SMALL)
     for offset in range(3):
         deliver(dispatcher, offset, f"a{offset}", f"b{offset}")
@@ -249,7 +250,7 @@ def test_a_message_that_was_rejected_and_given_up_holds_nothing_back_once_it_spl
     assert unit is not None
     dispatcher.finish(unit, Outcome.DEAD)
     dispatcher.changes()  # as the journal asks
-    resumed = first_of(after(plan, dispatcher).settled(), bits=2**20)
+    resumed = first_of(advanced(after(plan, dispatcher), Account.settled), bits=2**20)
     deliver(resumed, 0, ["c1", "a"])
     deliver(resumed, 1, "c1")
     deliver(resumed, 2, "x")

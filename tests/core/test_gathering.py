@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import a_plan, changed, counts, progress_at
+from builders import a_plan, advanced, changed, counts, progress_at
 from core.messages import (
     message_at,
     place_of,
@@ -33,12 +33,13 @@ from drainer.core.merge import Record, TaskRecord, fold, merged
 from drainer.core.other_claims import other_claims
 from drainer.errors import DrainerError
 from drainer.message import KeySums, Message, Origin, ShippedMessage, Stream, SubMessage
+from drainer.model.account import Account, StateReference
 from drainer.model.claims import ALL, Claim, ShardMap
 from drainer.model.claims import key_hash as key_place
 from drainer.model.identity import SubKeys, identify
 from drainer.model.joins import Components, Joins
 from drainer.model.order import Order
-from drainer.model.plan import OffsetPlan, StateReference
+from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Outcome, Partial, checksum_keys
 from drainer.model.ranges import Range, ranges_of
 from drainer.model.rules import RuleAccount, RuleSettings
@@ -79,7 +80,7 @@ def test_folding_again_changes_nothing() -> None:
         ),
     ]
     once = fold(a_plan(10, state=STATE), told)
-    assert once.claims[ALL][0].sub_messages == counts(done=8, skipped=1)
+    assert once.account.claims[ALL][0].sub_messages == counts(done=8, skipped=1)
     assert fold(once, told) == once
     read = OffsetPlan.decode(once.encode())
     assert read == once
@@ -95,14 +96,14 @@ def test_accounts_of_rules_are_sums_and_what_they_remember_is_the_most() -> None
     two = TaskRecord(ruled=RuleAccount({"a": 3}, {}, {"'m'": 1}, {"1/2": {0: 6, 1: 2}}))
     plan = fold(fold(base, [one]), [one, two])
 
-    assert plan.ruled == RuleAccount(
+    assert plan.account.ruled == RuleAccount(
         {"a": 14, "b": 2},
         {0: 3},
         {"'k'": 4, "'l'": 9, "'m'": 1},
         {"0/2": {0: 7}, "1/2": {0: 6, 1: 2}, "1/3": {0: 8}},
     )
-    assert plan.state is not None
-    assert plan.state.ruled == RuleAccount({"a": 4, "b": 2})
+    assert plan.account.state is not None
+    assert plan.account.state.ruled == RuleAccount({"a": 4, "b": 2})
 
 
 def test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_can_be_read() -> None:
@@ -115,7 +116,7 @@ def test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_ca
     whole = progress_at(0, finished=((4, 5),), partial={6: Partial(3, 7, 1)})
     assert merged([one, other]).claims["0/2"][0] == whole
     plan = fold(fold(a_plan(10, state=STATE), [one]), [other])
-    assert OffsetPlan.decode(plan.encode()).claims["0/2"][0] == whole
+    assert OffsetPlan.decode(plan.encode()).account.claims["0/2"][0] == whole
 
 
 def test_a_deal_that_does_not_add_up_makes_all_doubtful() -> None:
@@ -182,8 +183,8 @@ def test_what_a_deal_leaves_is_known_to_the_last_when_it_ends() -> None:
 
     plan = a_plan(100, claims=aggregation.claims(), state=aggregation.state)
     assert OffsetPlan.decode(plan.encode()) == plan
-    assert plan.claims[ALL][0].finished == ((5, 9),)
-    assert plan.claims["1/2"][0] == progress_at(
+    assert plan.account.claims[ALL][0].finished == ((5, 9),)
+    assert plan.account.claims["1/2"][0] == progress_at(
         4, finished=((5, 9),), partial={9: Partial(3, 7, 1)}
     )
     assert aggregation.counts() == (counts(done=8, pending=2), counts(done=5, pending=1))
@@ -198,24 +199,24 @@ def test_a_claim_that_goes_past_a_message_that_did_not_split_has_nothing_of_it()
     plan = a_plan(100, claims=aggregation.claims(), state=aggregation.state)
     read = OffsetPlan.decode(plan.encode())
     assert read == plan
-    assert plan.state is not None
-    assert plan.state.units == {0: "4"}
+    assert plan.account.state is not None
+    assert plan.account.state.units == {0: "4"}
     left = progress_at(4, finished=((5, 10),))
-    assert plan.claims["0/2"][0] == left
+    assert plan.account.claims["0/2"][0] == left
     # The driver dies: what the tasks wrote is folded in.
     told = TaskRecord({"0/2": {0: progress_at(0, finished=((0, 10),))}}, {0: counts(done=3)})
     before = TaskRecord(
         {"1/2": {0: progress_at(0, finished=((0, 4),))}}, {0: counts(done=1, pending=2)}
     )
-    assert fold(read, [told, before]).claims["0/2"][0] == left
+    assert fold(read, [told, before]).account.claims["0/2"][0] == left
 
     fates = dict.fromkeys((Outcome.UNSPLIT, Outcome.FAILED), ((4, 5),))
     decided = TaskRecord(
         {"1/2": {0: progress_at(0, finished=((0, 5),), fates=fates)}}, {0: counts(done=3)}
     )
-    assert fold(changed(read, claims=a_plan(100).claims), [told, decided]).claims["0/2"][0] == (
-        progress_at(10)
-    )
+    assert fold(changed(read, claims=a_plan(100).account.claims), [told, decided]).account.claims[
+        "0/2"
+    ][0] == (progress_at(10))
 
 
 def test_a_claim_goes_when_all_of_its_waves_are_finished_whatever_is_left_before_them() -> None:
@@ -357,7 +358,7 @@ class Task:
             # As the plan of a task, at its end.
             progress, ruled = self.dispatcher.progress(), self.dispatcher.ruled()
             plan = a_plan(claims={ALL: progress}, ruled=ruled)
-            self._records.start_journal(plan.drain_id, plan.generation)
+            self._records.start_journal(plan.terms.drain_id, plan.account.generation)
             self._records.write(plan)
             return self.objects.news()
         for _ in range(self._draw.randrange(1, 12)):
@@ -478,7 +479,7 @@ class Play:
         draw, plan = self.draw, self.plan
         ends = self.backlog.ends
         dispatcher = Dispatcher(
-            {n: Ledger(0, end, plan.claims[ALL][n]) for n, end in ends.items()},
+            {n: Ledger(0, end, plan.account.claims[ALL][n]) for n, end in ends.items()},
             others=other_claims(plan),
         )
         known = set(self.told)
@@ -511,16 +512,21 @@ class Play:
                 if what == "save":
                     plan = changed(plan, claims=dispatcher.claims())
                 else:
-                    plan = plan.merge({n: written_and_read(p) for n, p in changes.items()})
+                    plan = replace(
+                        plan,
+                        account=plan.account.merge(
+                            {n: written_and_read(p) for n, p in changes.items()}
+                        ),
+                    )
                 self.told |= since
                 since = set()
         if dispatcher.complete:
-            plan = changed(plan, claims=dispatcher.claims()).without_joins()
-            assert set(plan.claims) == {ALL}, "all is said by one claim"
+            plan = advanced(changed(plan, claims=dispatcher.claims()), Account.without_joins)
+            assert set(plan.account.claims) == {ALL}, "all is said by one claim"
             self.told |= since
         self.plan = plan
         self.insist()
-        self.plan = self.plan.settled()
+        self.plan = replace(self.plan, account=self.plan.account.settled())
 
     def run(self) -> None:
         """In tasks, until all is done or their driver dies."""
@@ -529,7 +535,7 @@ class Play:
         self.known = set(self.told)
         self.left_parked: set[str] = set()
         self.disk: dict[tuple[int, int], list[bytes]] = {}  # of the last attempt
-        self.joins = dict(self.plan.joins)
+        self.joins = dict(self.plan.account.joins)
         self._save()
         self.streams = Streams(self.draw.choice((2, 3, 5)))
         self.at = dict(aggregation.watermarks)
@@ -547,7 +553,7 @@ class Play:
             self._save()
             self.plan = self.saved
         self.insist()
-        self.plan = changed(self.plan, state=None).settled()
+        self.plan = advanced(changed(self.plan, state=None), Account.settled)
 
     def _is_left(self) -> bool:
         return bool(
@@ -590,7 +596,7 @@ class Play:
         claims = {wave.streams.claim(shard): subs for shard, subs in wave.subs.items()}
         delivered = {n: ranges_of(each) for n, each in wave.delivered.items()}
         self.aggregation.begin(wave.number, ranges, delivered, claims, {})
-        if wave.streams.joins and wave.streams.joins not in self.saved.joins:
+        if wave.streams.joins and wave.streams.joins not in self.saved.account.joins:
             self._save()
         counts = {shard: sum(subs.values()) for shard, subs in wave.subs.items()}
         self.schedule.add(wave.number, counts, wave.streams)
@@ -680,7 +686,7 @@ class Play:
         return merged(map(decode_record, records[whole[-1] if whole else 0 :]))
 
     def _fold(self) -> None:
-        reference = self.saved.state
+        reference = self.saved.account.state
         assert reference is not None
         self.plan = fold(
             OffsetPlan.decode(self.saved.encode()),
@@ -693,15 +699,18 @@ class Play:
 
     def _save(self) -> None:
         aggregation = self.aggregation
-        self.saved = changed(
-            self.plan,
-            claims=aggregation.claims(),
-            ruled=aggregation.ruled(),
-            state=aggregation.state,
-            joins=self.joins,
-        ).without_joins()
-        self.saved.check()
-        for number, watermark in self.saved.watermarks.items():
+        self.saved = advanced(
+            changed(
+                self.plan,
+                claims=aggregation.claims(),
+                ruled=aggregation.ruled(),
+                state=aggregation.state,
+                joins=self.joins,
+            ),
+            Account.without_joins,
+        )
+        self.saved.account.check()
+        for number, watermark in self.saved.account.watermarks.items():
             below = {s for s in self.backlog.everything if s[0] == number and s[1] < watermark}
             assert below <= self.handled
 
@@ -713,13 +722,13 @@ class Play:
         said: set[Sub] = set()
         for number, offset in self.backlog.subs:
             message, subs = self.backlog.identified(number, offset)
-            known = plan.claims[ALL][number]
+            known = plan.account.claims[ALL][number]
             bits = 0 if others is None else others.finished(message, subs)
             if offset in known.partial:
                 bits |= known.partial[offset].bits
             whole = says_finished(known, offset)
             said |= {(number, offset, i) for i in range(len(subs)) if whole or bits >> i & 1}
-        messages, subs_counted = plan.counts()
+        messages, subs_counted = plan.account.counts()
         assert messages.conserved
         assert subs_counted.conserved
         assert messages.finished <= len(self.backlog.subs)
@@ -727,7 +736,7 @@ class Play:
         if not self.late:
             assert said == self.told
             assert subs_counted.finished == len(said)
-            if plan.complete:
+            if plan.account.complete:
                 assert messages == self._messages()
         self.told = said
 
@@ -749,7 +758,7 @@ class Play:
             start, end = ranges.get(number, (0, 0))
             if not start <= offset < end:
                 continue
-            if says_finished(self.plan.claims[ALL][number], offset):
+            if says_finished(self.plan.account.claims[ALL][number], offset):
                 continue
             _, subs = self.backlog.identified(number, offset)
             done = sum(1 << i for i in range(len(subs)) if (number, offset, i) in self.known)
@@ -781,10 +790,10 @@ class Play:
             Stream(n, shard): wave.ranges[n] for shard, wave in parts for n in wave.subs[shard]
         }
         rule_filter = None
-        if self.plan.rules:
+        if self.plan.terms.rules:
             ruled = replace(self.aggregation.ruled(), skipped_by={})
             ruled = ruled if earlier.ruled is None else ruled.merge(earlier.ruled)
-            rule_filter = Noting(self.plan.rules, streams.asked(ruled, bounds), self.joins)
+            rule_filter = Noting(self.plan.terms.rules, streams.asked(ruled, bounds), self.joins)
         rows = sorted(row for shard, wave in parts for row in wave.rows[shard])
         task = Task(
             self.draw, streams, bounds, rows, self.backlog, earlier, behind, parked, rule_filter
@@ -816,10 +825,10 @@ def test_whatever_tasks_and_drivers_do_a_limit_is_exact(seed: int, most: int) ->
     play = Play(Random(seed), late=False, rules=RuleSettings(max_per_key=most))
     for _ in range(60):
         play.run()
-        if play.plan.complete:
+        if play.plan.account.complete:
             break
-    assert play.plan.complete
-    assert not play.plan.ruled.asked_by
+    assert play.plan.account.complete
+    assert not play.plan.account.ruled.asked_by
     if len(play.backlog.ends) > 1:  # which of two partitions comes first may change
         passed: Counter[object] = Counter()
         for partition, offset, index in play.handled - play.left_out:

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from builders import a_plan, changed
+from builders import a_plan, advanced, changed
 from core.messages import message_at
 from drainer.core.dispatch import Dispatcher
 from drainer.core.first import FirstDispatcher
@@ -18,6 +18,7 @@ from drainer.engine.first import with_class
 from drainer.engine.latencies import Latencies
 from drainer.engine.meter import Meter, time_left
 from drainer.message import Barrier, SubMessage
+from drainer.model.account import Account
 from drainer.model.claims import ALL
 from drainer.model.classes import PriorityClass, PriorityClasses
 from drainer.model.plan import OffsetPlan
@@ -37,7 +38,7 @@ AHEAD = 500  # sub-messages that are read before they are wanted
 def planned(*, first: bool, only: bool = False) -> OffsetPlan:
     plan = a_plan(MESSAGES)
     classes = PriorityClasses((PriorityClass(WHERE),), only) if first else PriorityClasses()
-    return changed(plan, classes=classes).begun()
+    return advanced(changed(plan, classes=classes), Account.begun)
 
 
 def split(offset: int) -> list[SubMessage]:
@@ -47,8 +48,8 @@ def split(offset: int) -> list[SubMessage]:
 
 
 def rest_of(plan: OffsetPlan, rule_filter: RuleFilter | None = None) -> Dispatcher:
-    known = plan.claims[ALL]
-    ledgers = {n: Ledger(p.start, p.end, known[n]) for n, p in plan.partitions.items()}
+    known = plan.account.claims[ALL]
+    ledgers = {n: Ledger(p.start, p.end, known[n]) for n, p in plan.account.partitions.items()}
     return Dispatcher(ledgers, rule_filter=rule_filter, others=other_claims(plan))
 
 
@@ -105,8 +106,10 @@ class Run:
 
 
 def after(run: Run) -> OffsetPlan:
-    ended = run.plan.classes.with_ended(WHERE, "2026-01-01T00:00:00+00:00", 0, cut=False)
-    return changed(run.plan, claims=run.dispatcher.claims(), classes=ended).settled()
+    ended = run.plan.account.classes.with_ended(WHERE, "2026-01-01T00:00:00+00:00", 0, cut=False)
+    return advanced(
+        changed(run.plan, claims=run.dispatcher.claims(), classes=ended), Account.settled
+    )
 
 
 def first_then_rest() -> tuple[Run, Run]:
@@ -195,7 +198,7 @@ def test_messages_that_an_earlier_run_finished_in_part_say_nothing_of_those_to_c
     while (sub := before.take()) is not None:
         if sub.index % 10:  # else it is at work as the run is killed
             before.finish(sub)
-    rest = rest_of(changed(plan, claims=before.claims()).settled())
+    rest = rest_of(advanced(changed(plan, claims=before.claims()), Account.settled))
     for offset in range(8):
         rest.deliver(message_at(offset), split(offset))
     left = rest.remainder()

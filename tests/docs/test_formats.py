@@ -14,13 +14,13 @@ from builders import a_cap, a_partition, a_plan, a_summary, counts, progress_at
 from core.letters import Sample
 from drainer.core.merge import Record
 from drainer.letters.receipts import Receipt
+from drainer.model.account import StateReference
 from drainer.model.claims import ALL
 from drainer.model.classes import PriorityClass, PriorityClasses
 from drainer.model.event import Event, EventKind
 from drainer.model.joins import Joins
 from drainer.model.latency import Latency
 from drainer.model.parked import ParkedLane, ParkedLanes
-from drainer.model.plan import StateReference
 from drainer.model.progress import Counts, Outcome
 from drainer.model.rate_cap import CapCurve, CapPoint
 from drainer.model.redrive import RedriveSettings

@@ -336,13 +336,18 @@ class Rehearsal:
         self.file.hold()
         try:
             plan = self._resumed() if self.file.path.exists() else new_plan(self.logs)
-            classes = plan.classes.asked(wheres, only=only) if wheres else plan.classes.resumed()
-            plan = changed(plan, failures=self.failures, rules=self.rules, classes=classes).begun()
+            classes = (
+                plan.account.classes.asked(wheres, only=only)
+                if wheres
+                else plan.account.classes.resumed()
+            )
+            plan = changed(plan, failures=self.failures, rules=self.rules, classes=classes)
+            plan = OffsetPlan(plan.terms, plan.account.begun())
             self.file.write(plan)
             held: Any = Held(
                 plan=plan,
                 file=self.file,
-                handler=LoadedHandler(plan.handler, handler),
+                handler=LoadedHandler(plan.terms.handler, handler),
                 committer=self.group,
                 lock=self.lock,
                 runtime=self.runtime,
@@ -376,7 +381,7 @@ class Rehearsal:
         """Every sub-message that the plan and journal on disk say is finished, read naively."""
         return {
             (number, offset, index)
-            for number, progress in self.file.load().plan.claims[ALL].items()
+            for number, progress in self.file.load().plan.account.claims[ALL].items()
             for offset, record in self.logs[number].records.items()
             for index in finished_subs(progress, offset, len(orjson.loads(record.value)))
         }
@@ -396,14 +401,17 @@ class Rehearsal:
     def _check_commit(self, offsets: Mapping[int, int]) -> None:
         plan = self.file.load().written
         for number, offset in offsets.items():
-            assert offset <= plan.watermark(number), "committed past the plan on disk"
+            assert offset <= plan.account.watermark(number), "committed past the plan on disk"
 
     def _resumed(self) -> OffsetPlan:
         plan = self.file.load().plan
         partitions = {
-            n: replace(p, committed=self.group.committed[n]) for n, p in plan.partitions.items()
+            n: replace(p, committed=self.group.committed[n])
+            for n, p in plan.account.partitions.items()
         }
-        return replace(plan.settled(), partitions=partitions, generation=plan.generation + 2)
+        account = plan.account.settled()
+        plan = OffsetPlan(plan.terms, account)
+        return changed(plan, partitions=partitions, generation=account.generation + 2)
 
     def _open_source(self, dispatcher: Dispatcher, notify: Callable[[], None]) -> FakeSource:
         self.source = FakeSource(self.kafka, dispatcher, notify, **self.source_options)

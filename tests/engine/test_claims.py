@@ -35,7 +35,9 @@ def rehearsal(tmp_path: Path) -> Rehearsal:
     )
     plan = new_plan(made.logs)
     made.file.write(
-        changed(plan, claims={**plan.claims, "0/2": {0: progress_at(0)}, "1/2": {0: theirs}})
+        changed(
+            plan, claims={**plan.account.claims, "0/2": {0: progress_at(0)}, "1/2": {0: theirs}}
+        )
     )
     return made
 
@@ -55,10 +57,10 @@ def test_claims_stay_in_the_plan_until_one_process_is_past_them(rehearsal: Rehea
     assert rehearsal.drain(first).exit_code == 5
 
     plan = left(rehearsal)
-    assert plan.watermark(0) == 10
-    assert set(plan.claims) == {ALL, "1/2"}
-    assert plan.claims["1/2"][0].finished == ((25, 30),)
-    _, subs = plan.counts()
+    assert plan.account.watermark(0) == 10
+    assert set(plan.account.claims) == {ALL, "1/2"}
+    assert plan.account.claims["1/2"][0].finished == ((25, 30),)
+    _, subs = plan.account.counts()
     assert subs.finished == COUNT + len(first.account.finished)
 
     assert rehearsal.drain(second).exit_code == 0
@@ -66,8 +68,8 @@ def test_claims_stay_in_the_plan_until_one_process_is_past_them(rehearsal: Rehea
     handled = first.account.finished + second.account.finished
     assert sorted(handled) == sorted(ALL_PLACES - FINISHED)
     assert first.account.breaches == second.account.breaches == []
-    assert set(left(rehearsal).claims) == {ALL}
-    assert left(rehearsal).counts() == (
+    assert set(left(rehearsal).account.claims) == {ALL}
+    assert left(rehearsal).account.counts() == (
         counts(done=MESSAGES),
         counts(done=3 * MESSAGES),
     )

@@ -25,4 +25,4 @@ def test_a_drain_ends_that_gives_its_workers_nothing(
     assert summary.last.rules.skipped_by == {"all": 1000}
     assert summary.sub_messages.skipped == 1000
     assert rehearsal.group.committed == {0: 503}
-    assert rehearsal.file.load().plan.ruled.skipped_by == {"all": 1000}
+    assert rehearsal.file.load().plan.account.ruled.skipped_by == {"all": 1000}

@@ -160,7 +160,7 @@ def test_a_lane_parked_behind_a_dead_letter_stays_so_in_the_next_run(tmp_path: P
     assert summary.sub_messages.dead == 1
     behind = places(*range(23, 100, 10))
     assert rehearsal.places - rehearsal.finished_by_the_plan() == behind
-    assert rehearsal.file.load().plan.parked == ("'k3'",)
+    assert rehearsal.file.load().plan.account.parked == ("'k3'",)
 
     again = handler_of(OnTheLoop, poison())
     later = rehearsal.drain(again)

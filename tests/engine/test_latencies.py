@@ -147,7 +147,7 @@ def test_a_drain_tells_the_latency_of_attempts_that_returned(tmp_path: Path) -> 
     assert summary.last.timing.latency.percentiles_s[0] >= 0.009
     assert summary.last.timing.latency.percentiles_s[100] >= 0.029
     assert rehearsal.statuses[-1].timing.latency == summary.last.timing.latency
-    assert rehearsal.file.load().plan.latency == summary.last.timing.latency
+    assert rehearsal.file.load().plan.account.latency == summary.last.timing.latency
     assert summary.as_json()["latency"] == summary.last.timing.latency.as_json()
 
 

@@ -75,12 +75,12 @@ def test_the_record_of_a_drain_has_the_processor_time_of_its_handler(
 ) -> None:
     rehearsal = Rehearsal(tmp_path, in_lanes(50), AT_ONCE)
     rehearsal.drain(handler_of(kind, compute))
-    computed = rehearsal.file.load().plan.latency
+    computed = rehearsal.file.load().plan.account.latency
     assert computed is not None
     assert 0.003 <= (computed.processor_s or 0.0) < 0.006
     rehearsal = Rehearsal(tmp_path, in_lanes(50), AT_ONCE)
     (tmp_path / "orders.plan.json").unlink()
     rehearsal.drain(handler_of(kind, lambda sub: 0.01))
-    waited = rehearsal.file.load().plan.latency
+    waited = rehearsal.file.load().plan.account.latency
     assert waited is not None
     assert (waited.processor_s or 0.0) < 0.002

@@ -106,7 +106,7 @@ def test_a_delayed_last_commit_is_tried_again_until_it_is_settled(
     assert summary.exit_code == 0
     assert rehearsal.group.tries == 5
     assert rehearsal.group.committed == FINISHED
-    assert rehearsal.file.load().plan.partitions[0].committed == 300
+    assert rehearsal.file.load().plan.account.partitions[0].committed == 300
 
 
 def test_nothing_is_committed_once_the_group_is_not_ours(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_nothing_is_committed_while_the_lock_is_not_confirmed(
     assert "the lock on the group is not confirmed" in (summary.error or "")
     assert "that commits them" in (summary.hint or "")
     assert summary.sub_messages.done == len(rehearsal.places)
-    assert rehearsal.file.load().plan.complete
+    assert rehearsal.file.load().plan.account.complete
     resumes(rehearsal, handler)
 
 
@@ -394,7 +394,7 @@ def test_the_plan_holds_what_was_committed_before_another_moved_the_group(tmp_pa
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
     rehearsal.group.allowed = overtaken
     assert rehearsal.drain(slow()).exit_code == 8
-    assert [rehearsal.file.load().plan.partitions[0].committed] == wrote
+    assert [rehearsal.file.load().plan.account.partitions[0].committed] == wrote
 
 
 # Bugs, which nobody thought of.

@@ -94,7 +94,7 @@ def handle_share(
     fence.start()
     fence.guard(attempt)
     plan = changed(new_plan(logs), failures=FailureSettings(max_doubt_s=0, rate=rate))
-    claim = dict(plan.claims[ALL])
+    claim = dict(plan.account.claims[ALL])
     for number, found in STREAMS.changes(taken.claims).items():
         claim[number] = claim[number].merge(found)
     plan = changed(plan, claims={ALL: claim})
@@ -102,7 +102,7 @@ def handle_share(
     held = Held(
         plan=plan,
         file=records,
-        handler=LoadedHandler(plan.handler, handler),
+        handler=LoadedHandler(plan.terms.handler, handler),
         control=Control(replace(QUICK, plan_interval_s=60.0, journal_interval_s=0.005)),
         committer=Group(kafka),
         lock=fence,

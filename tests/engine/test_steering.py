@@ -124,7 +124,7 @@ def test_a_pause_begins_nothing_and_goes_on_where_it_was(kind: Kind, tmp_path: P
         (EventKind.UNPAUSED, ANA, None),
     ]
     assert (done[-1][0], dict(summary.history[-1].offsets)) == (EventKind.ENDED, {0: 4000})
-    assert rehearsal.file.load().plan.history == summary.history
+    assert rehearsal.file.load().plan.account.history == summary.history
 
 
 def test_a_pause_may_end_by_itself(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_rate_is_taken_away_and_given(kind: Kind, tmp_path: Path) -> None:
         person.sets(rate=100000)
 
     assert drained(rehearsal, handler, without_and_with).exit_code == 0
-    assert rehearsal.file.load().plan.failures.rate == 100000
+    assert rehearsal.file.load().plan.terms.failures.rate == 100000
 
 
 def test_what_is_wrong_in_part_is_refused_as_a_whole(tmp_path: Path) -> None:
@@ -481,7 +481,7 @@ def test_a_pause_that_ends_while_a_drain_comes_to_rest_is_no_news(tmp_path: Path
 
     assert [bool(each.result(0)) for each in answers] == [True, True]
     assert [each.what for each in summary.history] == [EventKind.PAUSED, EventKind.ENDED]
-    assert summary.history == rehearsal.file.load().plan.history
+    assert summary.history == rehearsal.file.load().plan.account.history
 
 
 def test_threads_begin_no_more_than_they_may_once_there_are_fewer(tmp_path: Path) -> None:

@@ -128,8 +128,8 @@ def test_two_signals_during_a_slow_write_of_the_plan_begin_no_other_beside_it(
 
     def slow_write(file: PlanFile, plan: OffsetPlan) -> None:
         if writing.is_set():
-            beside.append(plan.generation)
-        elif plan.generation > 1:
+            beside.append(plan.account.generation)
+        elif plan.account.generation > 1:
             writing.set()
             for number in (signal.SIGINT, signal.SIGTERM):
                 interrupt(number)

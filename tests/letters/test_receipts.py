@@ -69,7 +69,7 @@ def plan(finished: set[int] = frozenset()) -> OffsetPlan:  # type: ignore[assign
 
 
 def done(found: OffsetPlan) -> set[int]:
-    progress = found.claims[ALL][0]
+    progress = found.account.claims[ALL][0]
     above = (n for first, end in progress.finished for n in range(first, end))
     return {*range(progress.watermark), *above}
 
@@ -82,9 +82,9 @@ def test_a_plan_takes_in_all_that_was_finished_and_nothing_else(
     found = plan(own)
     for each in (*told, *reversed(told)):
         found = taking_in(found, {0: ranges_of(each)})
-        found.check()
+        found.account.check()
     assert done(found) == {n for n in set().union(own, *told) if n < END}
-    assert found.partitions == plan().partitions
+    assert found.account.partitions == plan().account.partitions
 
 
 def test_a_receipt_comes_back_as_it_was_written() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from drainer.model.redrive import LetterFilter, RedriveSettings
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Summary
 from drainer.operations.drain import drain
-from drainer.operations.resume import prepare_resume
+from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Prepared, Request
 from drainer.store.plan_file import PlanFile
 from kafka.sender import write_letters
@@ -185,7 +185,7 @@ def test_letters_that_were_deleted_are_passed_over_and_told(redrives: Redrives) 
 
     assert redrives.redrive() == [3]
     assert [text for text in redrives.said if "offsets 0-1 of partition 0" in text]
-    assert redrives.file.load().plan.complete
+    assert redrives.file.load().plan.account.complete
 
 
 def test_letters_that_were_deleted_before_any_redrive_saw_them_are_told_too(
@@ -246,13 +246,14 @@ def test_a_resumed_redrive_writes_to_its_own_topic_whatever_was_said_meanwhile(
 
     def resumed(failures: FailureSettings) -> Prepared:
         loaded = redrives.file.load()
-        return prepare_resume(redrives.cluster, redrives.file, loaded, LocalSettings(), failures)
+        request = ResumeRequest(replace(loaded.plan.terms, failures=failures))
+        return prepare_resume(redrives.cluster, redrives.file, loaded, LocalSettings(), request)
 
     redrives.drain(resumed(parked))
-    topic = redrives.file.load().plan.failures.dead_letter_topic
+    topic = redrives.file.load().plan.terms.failures.dead_letter_topic
     again = FailureSettings(on_failure=OnFailure.DEAD_LETTER, dead_letter_topic=topic)
 
-    assert resumed(again).plan.failures.dead_letter_topic == redrives.topic.name
+    assert resumed(again).plan.terms.failures.dead_letter_topic == redrives.topic.name
     assert resumed(again).action.makes_topic is None
 
 
@@ -298,7 +299,7 @@ def test_a_resume_leaves_out_what_another_redrive_has_done_meanwhile(redrives: R
     prepared.handler.target.handled.clear()
     assert redrives.drain(prepared).exit_code == 0
     assert prepared.handler.target.handled == [0]
-    assert redrives.file.load().plan.complete
+    assert redrives.file.load().plan.account.complete
 
 
 def test_a_redrive_that_another_one_outran_is_not_resumed(redrives: Redrives) -> None:

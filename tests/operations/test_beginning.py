@@ -25,7 +25,7 @@ from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
 from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.settings import LocalSettings
-from drainer.operations.resume import prepare_resume
+from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.store.plan_file import PlanFile
 from operations.conftest import MESSAGES, REFERENCE, Story
 
@@ -50,7 +50,7 @@ def finish_a_drain(story: Story) -> str:
     """Drains everything, adds some more, and gives the id of that drain."""
     assert story.drain(story.prepared()).exit_code == 0
     story.topic.produce(["more"] * 5)
-    return story.file.load().plan.drain_id
+    return story.file.load().plan.terms.drain_id
 
 
 def no_lock(self: GroupLock) -> None:
@@ -73,7 +73,7 @@ def test_a_handler_that_does_not_open_leaves_the_plan_of_a_resume(story: Story) 
     with pytest.raises(Refused, match="no index"):
         story.drain(replace(story.prepared_to_resume(), handler=handler))
 
-    assert story.file.load().plan.watermark(0) == 20
+    assert story.file.load().plan.account.watermark(0) == 20
     assert story.drain(story.prepared_to_resume()).messages.done == MESSAGES
 
 
@@ -135,7 +135,7 @@ def test_a_finished_plan_is_set_aside_for_a_new_drain(story: Story) -> None:
 
     assert story.left == [f"orders.plan.{first}.json", "orders.plan.json"]
     assert f"orders.plan.{first}.json" in said[0]
-    assert story.file.load().plan.drain_id != first
+    assert story.file.load().plan.terms.drain_id != first
 
 
 def test_a_finished_plan_is_not_said_to_be_set_aside_for_nothing(story: Story) -> None:
@@ -152,7 +152,7 @@ def test_a_finished_plan_has_its_name_again_when_the_handler_does_not_open(story
         story.drain(story.prepared(WillNotOpen()))
 
     assert story.left == ["orders.plan.json"]
-    assert story.file.load().plan.drain_id == first
+    assert story.file.load().plan.terms.drain_id == first
 
 
 def test_a_finished_plan_stays_when_the_lock_is_another_drains(
@@ -166,7 +166,7 @@ def test_a_finished_plan_stays_when_the_lock_is_another_drains(
         story.drain(prepared)
 
     assert story.left == ["orders.plan.json"]
-    assert story.file.load().plan.drain_id == first
+    assert story.file.load().plan.terms.drain_id == first
 
 
 def test_a_disk_without_room_for_the_first_plan_is_refused(
@@ -193,7 +193,7 @@ def test_a_plan_that_appeared_before_the_yes_is_not_overwritten(story: Story) ->
     with pytest.raises(PlanRefused, match="has appeared"):
         story.drain(prepared)
 
-    assert story.file.load().plan.watermark(0) == 20
+    assert story.file.load().plan.account.watermark(0) == 20
 
 
 def test_a_plan_that_went_on_before_the_yes_is_not_resumed_from_what_was_shown(
@@ -215,24 +215,25 @@ def test_a_resume_that_writes_no_dead_letters_does_not_forget_where_they_lie(
     dead = FailureSettings(on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="named-before")
     story.file.write(changed(story.write_plan(20), failures=dead))
     loaded = story.file.load()
-    parks = replace(loaded.plan.failures, on_failure=OnFailure.PARK)
-    prepared = prepare_resume(story.cluster, story.file, loaded, LocalSettings(), parks)
+    parks = replace(loaded.plan.terms.failures, on_failure=OnFailure.PARK)
+    request = ResumeRequest(replace(loaded.plan.terms, failures=parks))
+    prepared = prepare_resume(story.cluster, story.file, loaded, LocalSettings(), request)
 
     assert story.drain(prepared).exit_code == 0
 
-    assert story.file.load().plan.failures.dead_letter_topic == "named-before"
+    assert story.file.load().plan.terms.failures.dead_letter_topic == "named-before"
     with pytest.raises(TopicMissing):
         story.cluster.topic("named-before")
 
 
 def test_a_resume_goes_past_every_journal_that_a_full_disk_left(story: Story) -> None:
     plan = story.write_plan(20)
-    for generation in range(plan.generation, plan.generation + 3):
-        story.file.start_journal(plan.drain_id, generation)
+    for generation in range(plan.account.generation, plan.account.generation + 3):
+        story.file.start_journal(plan.terms.drain_id, generation)
     story.file.release()
 
     prepared = story.prepared_to_resume()
 
-    assert prepared.plan.generation > plan.generation + 2
+    assert prepared.plan.account.generation > plan.account.generation + 2
     assert story.drain(prepared).exit_code == 0
     assert story.left == ["orders.plan.json"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from builders import changed
 from drainer.model.event import Event, EventKind
 from drainer.operations.examine import changes
-from drainer.operations.resume import going_on
+from drainer.operations.resume import resumed
 from drainer.operations.start import Prepared
 from drainer.store.plan_file import LoadedPlan, PlanFile
 from kafka.topic import WAIT_S, eventually
@@ -38,8 +39,9 @@ def test_partitions_that_come_while_a_drain_runs_are_reported_once(story: Story)
 
 def test_a_resume_that_takes_over_tasks_keeps_what_it_was_told() -> None:
     seen = samples.plan()
-    said = replace(seen, bootstrap_servers="other:9092", client_config="/etc/other.properties")
-    said = said.noting(Event(seen.updated, EventKind.RESUMED, "ana@db1"))
+    said = changed(seen, bootstrap_servers="other:9092", client_config="/etc/other.properties")
+    event = Event(seen.account.updated, EventKind.RESUMED, "ana@db1")
+    said = changed(said, history=(event,))
     prepared = Prepared(
         samples.action(plan=said),
         handler=None,  # type: ignore[arg-type]
@@ -47,12 +49,18 @@ def test_a_resume_that_takes_over_tasks_keeps_what_it_was_told() -> None:
         policy=None,  # type: ignore[arg-type]
         file=PlanFile(Path("p")),
     )
-    reported = replace(seen, parked_lanes=replace(seen.parked_lanes, total=1))
+    reported = changed(seen, parked_lanes=replace(seen.account.parked_lanes, total=1))
 
-    plan = going_on(prepared, LoadedPlan(Path("p"), seen, reported, 1, False, 1)).plan
+    plan = resumed(prepared, LoadedPlan(Path("p"), seen, reported, 1, False, 1)).plan
 
-    assert (plan.updated, plan.history[-1]) == (seen.updated, said.history[-1])
-    assert (plan.bootstrap_servers, plan.client_config) == ("other:9092", "/etc/other.properties")
+    assert (plan.account.updated, plan.account.history[-1]) == (
+        seen.account.updated,
+        said.account.history[-1],
+    )
+    assert (plan.terms.bootstrap_servers, plan.terms.client_config) == (
+        "other:9092",
+        "/etc/other.properties",
+    )
 
 
 def test_a_transaction_that_ended_meanwhile_holds_nothing_back_at_the_end(story: Story) -> None:
@@ -68,5 +76,5 @@ def test_a_transaction_that_ended_meanwhile_holds_nothing_back_at_the_end(story:
 def test_partitions_that_were_left_out_on_purpose_are_not_among_them(story: Story) -> None:
     story.topic.grow(3)
     plan = story.prepared(partitions=(0,)).plan
-    assert set(plan.partitions) == {0}
+    assert set(plan.account.partitions) == {0}
     assert changes(story.cluster, plan, {0: None}) == []

@@ -49,7 +49,7 @@ def test_undo_puts_the_group_where_it_was_before_and_a_resume_takes_it_back(stor
     put_back(story)
 
     assert story.committed == 5
-    assert story.file.load().plan.watermark(0) == 20
+    assert story.file.load().plan.account.watermark(0) == 20
     assert is_accepted(story)
     assert undo_moves(story.cluster, story.file.load()) == []
     summary = story.drain(story.prepared_to_resume())
@@ -58,7 +58,7 @@ def test_undo_puts_the_group_where_it_was_before_and_a_resume_takes_it_back(stor
 
 def test_what_only_the_journal_knows_is_folded_in(story: Story) -> None:
     plan = half_way(story)
-    story.file.start_journal(plan.drain_id, plan.generation)
+    story.file.start_journal(plan.terms.drain_id, plan.account.generation)
     story.file.append(Record({0: finished(25)}))
     story.file.release()
     assert ("the journal adds 1 record", None) in examine(story.cluster, story.file.load())
@@ -66,7 +66,7 @@ def test_what_only_the_journal_knows_is_folded_in(story: Story) -> None:
     put_back(story)
 
     assert ("the journal has nothing to add", None) in examine(story.cluster, story.file.load())
-    assert story.file.load().plan.watermark(0) == 25
+    assert story.file.load().plan.account.watermark(0) == 25
     assert story.left == ["orders.plan.json"]
     assert is_accepted(story)
 
@@ -106,7 +106,7 @@ def test_a_plan_whose_account_does_not_add_up_is_not_resumed_and_can_be_undone(
     story.write_plan(20)
     plan = story.file.load().plan
     progress = replace(
-        plan.claims[ALL][0], messages=counts(read=9, done=1, dead=1, skipped=1, pending=1)
+        plan.account.claims[ALL][0], messages=counts(read=9, done=1, dead=1, skipped=1, pending=1)
     )
     story.file.write(changed(plan, claims={ALL: {0: progress}}))
     story.put_group(20)
@@ -170,7 +170,7 @@ def test_a_crash_after_the_move_leaves_a_plan_that_accepts_it(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = half_way(story)
-    story.file.start_journal(plan.drain_id, plan.generation)
+    story.file.start_journal(plan.terms.drain_id, plan.account.generation)
     story.file.append(Record({0: finished(25)}))
     story.file.release()
     write, writes = type(story.file).write, []

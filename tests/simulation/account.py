@@ -262,7 +262,7 @@ class Account:
         for place in finished:
             insist(place in self.known, f"the files say that {place} is finished, and it is not")
         found = {place: self.known[place] for place in finished}
-        messages, subs = plan.counts()
+        messages, subs = plan.account.counts()
         insist(messages.conserved and subs.conserved, f"not conserved: {messages}, {subs}")
         outcomes = Counter(o for place, o in found.items() if place not in self.forgotten)
         insist(
@@ -270,9 +270,11 @@ class Account:
             f"the files count {subs}, and say that {len(found)} are finished",
         )
         ruled_out = sum(p in self._backlog.ruled_out for p in found if p not in self.forgotten)
-        by_rules = plan.ruled.skipped_by
+        by_rules = plan.account.ruled.skipped_by
         insist(sum(by_rules.values()) == ruled_out, f"{by_rules}, and {ruled_out} are ruled out")
-        counted = sum(says_finished(plan.claims[ALL][n], at) for n, at in self._backlog.parts)
+        counted = sum(
+            says_finished(plan.account.claims[ALL][n], at) for n, at in self._backlog.parts
+        )
         counted -= self.forgotten_messages
         insist(messages.finished == counted, f"the files count {messages}, {counted} are finished")
         if not self.forgotten_messages:
@@ -283,7 +285,7 @@ class Account:
         """A message ended as the worst of its parts, whichever process had them."""
         fates: Counter[Outcome] = Counter()
         for (number, offset), places in self._backlog.parts.items():
-            if says_finished(plan.claims[ALL][number], offset):
+            if says_finished(plan.account.claims[ALL][number], offset):
                 ends = [self.known[place] for place in places]
                 fates[max(ends, key=ENDS.index, default=Outcome.DONE)] += 1
         found = {each: getattr(messages, each.value) for each in ENDS}
@@ -343,7 +345,7 @@ class Account:
             self.repeats <= self.repeats_allowed,
             f"{self.repeats} repeated, {self.repeats_allowed} would be right",
         )
-        insist(plan.complete, "done, and the plan is not complete")
+        insist(plan.account.complete, "done, and the plan is not complete")
         finished = self.check_files(plan)
         insist(set(finished) == set(backlog.specs), "done, and something is not finished")
         for place, outcome in finished.items():
@@ -352,7 +354,7 @@ class Account:
             insist(outcome is not Outcome.DEAD or self.letters[place], f"no letter of {place}")
         for place, letters in self.letters.items():
             insist(letters <= self.given_up[place], f"{letters} letters of {place}")
-        messages, subs = plan.counts()
+        messages, subs = plan.account.counts()
         insist((messages.pending, subs.pending) == (0, 0), "done, and something is pending")
         messages_read = len(backlog.parts) - self.forgotten_messages
         insist(messages.read == messages_read, f"{messages.read} messages were read")
@@ -395,6 +397,6 @@ def finished_by(plan: OffsetPlan, backlog: Backlog) -> list[Place]:
                 or backlog.is_in(where, place)
                 or any(at <= offset < end for at, end in _unsplit(claim[number]))
             )
-            for selector, claim in plan.claims.items()
+            for selector, claim in plan.account.claims.items()
         )
     ]

@@ -134,7 +134,7 @@ class Aftermath:
             written = it.disk.synced(it.path.name)
             if written is None:
                 return since_s
-            updated = datetime.fromisoformat(OffsetPlan.decode(written).updated)
+            updated = datetime.fromisoformat(OffsetPlan.decode(written).account.updated)
             since_s = updated.timestamp() - EPOCH_S
             # An interval, and two saves: the last one that was whole, and the one under way.
             save_s = 10 * SLOW_DISK_S + 2 * it.slow_sync_s + 0.05

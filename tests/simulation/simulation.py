@@ -30,7 +30,7 @@ from drainer.model.progress import Outcome
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.operations.drain import drain
-from drainer.operations.resume import prepare_resume
+from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Request, prepare
 from drainer.store.plan_file import PlanFile
 from simulation.account import Account
@@ -174,13 +174,11 @@ class Simulation:
         cluster, file = self.process.cluster, PlanFile(self.path)
         policy = self.account.policy
         if self.path.exists():
+            loaded = file.load()
+            terms = replace(loaded.plan.terms, failures=policy)
+            resume = ResumeRequest(terms, self._classes(loaded.plan.account.classes))
             prepared = prepare_resume(
-                cluster,
-                file,
-                file.load(),
-                self.settings,
-                policy,
-                classes=self._classes(file.load().plan.classes),
+                *(cluster, file, loaded, self.settings, resume),
                 runtime=self.runtime,
                 load=lambda reference: self.handler,
             )
@@ -236,7 +234,7 @@ class Simulation:
         assert synced is not None
         plan = OffsetPlan.decode(synced)
         for number, offset in commits.items():
-            start, watermark = self.backlog.starts[number], plan.watermark(number)
+            start, watermark = self.backlog.starts[number], plan.account.watermark(number)
             self.world.insist(offset <= watermark, f"commits {offset}, the plan has {watermark}")
             self.account.check_below(number, start, offset, self.account.known, "a commit")
 

@@ -26,7 +26,7 @@ from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.operations.drain import drain
 from drainer.operations.engine import IN_PROCESS, Engine
-from drainer.operations.resume import prepare_resume
+from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Request, prepare
 from drainer.spark.settings import OnSpark, SparkSettings
 from drainer.store.plan_file import PlanFile
@@ -121,7 +121,10 @@ class Story:
         with Cluster.connect(self.settings) as cluster:
             file = PlanFile(self.plan_path)
             running = self._running(concurrency, options)
-            prepared = prepare_resume(cluster, file, file.load(), running, failures)
+            loaded = file.load()
+            terms = loaded.plan.terms
+            asked = ResumeRequest(replace(terms, failures=failures or terms.failures))
+            prepared = prepare_resume(cluster, file, loaded, running, asked)
             prepared = replace(prepared, engine=_engine(tasks, wave_bytes))
             return drain(cluster, prepared, running, observe or self._see, self.said.append)
 

@@ -185,7 +185,7 @@ def test_a_state_that_is_deleted_meanwhile_stops_it_and_what_was_heard_is_in_the
 
     assert (resumed.exit_code, resumed.cause) == (0, None)
     story.insist_on_all()
-    assert story.plan.complete
+    assert story.plan.account.complete
 
 
 def test_a_handler_that_workers_can_t_import_ends_the_drain_before_anything_is_handled(

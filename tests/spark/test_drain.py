@@ -51,8 +51,8 @@ def test_everything_is_handled_in_the_order_of_its_sub_keys_wave_by_wave(story: 
     story.insist_on_all()
     assert story.repeated == 0
     assert story.committed == {0: 300, 1: 200}
-    assert story.plan.complete
-    assert story.plan.state is None
+    assert story.plan.account.complete
+    assert story.plan.account.state is None
     assert [path.name for path in story.folder.iterdir() if "state" in path.name] == []
     opened = [line["pid"] for line in story.lines if line["what"] == "open"]
     closed = [line["pid"] for line in story.lines if line["what"] == "close"]

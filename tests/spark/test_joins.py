@@ -48,7 +48,7 @@ def test_what_a_few_sub_messages_connect_leaves_the_rest_to_all_tasks(story: Sto
     story.insist_on_all()
     assert story.repeated == 0
     assert [len(pids) for pids in pids_by_wave(story, 100)] == [2, 2]
-    assert story.plan.joins == {}
+    assert story.plan.account.joins == {}
 
 
 @pytest.mark.long
@@ -73,7 +73,7 @@ def test_a_drain_that_stops_amid_joined_lanes_is_resumed_by_anybody(
     with Trouble(story, interrupt(1)):
         stopped = story.run(concurrency=8, wave_bytes=9_000, wait_ms="10")
     assert stopped.exit_code == EXIT_INTERRUPTED
-    assert story.plan.joins
+    assert story.plan.account.joins
 
     resumed = story.resume(tasks=tasks, wave_bytes=9_000)
 
@@ -81,7 +81,7 @@ def test_a_drain_that_stops_amid_joined_lanes_is_resumed_by_anybody(
     story.insist_on_all()
     assert story.repeated == 0
     assert resumed.sub_messages.done == len(story.everything)
-    assert story.plan.joins == {}
+    assert story.plan.account.joins == {}
 
 
 @pytest.mark.long

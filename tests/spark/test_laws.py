@@ -77,10 +77,10 @@ def test_parked_lanes_stay_parked_from_wave_to_wave(story: Story) -> None:
     assert left.exit_code == EXIT_HALTED
     assert left.last.failures.failures == 1
     assert left.sub_messages.pending == 4
-    assert story.plan.counts()[0].pending == 4
+    assert story.plan.account.counts()[0].pending == 4
     assert [lane.key for lane in left.parked.first] == ["'bad'"]
     assert left.parked.first[0].place.split("/", 1)[1] in ("0/3[0]", "1/0[0]")
-    assert story.plan.parked_lanes == left.parked
+    assert story.plan.account.parked_lanes == left.parked
 
     rest = story.resume(tasks=5)
 

@@ -47,7 +47,7 @@ def test_the_limit_counts_on_from_wave_to_wave(story: Story) -> None:
     assert summary.last.rules is not None
     assert summary.last.rules.skipped_by == {LIMIT: over}
     assert summary.sub_messages.skipped == over
-    assert story.plan.ruled.asked_by == {}
+    assert story.plan.account.ruled.asked_by == {}
     assert states(story.folder) == []
 
 

@@ -117,7 +117,10 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
 
 
 def test_sub_messages_that_a_wave_found_finished_are_not_expected_of_those_to_come() -> None:
-    claims = {**a_plan(100).claims, "0/2": {0: progress_at(20)}}  # a half of the first twenty
+    claims = {
+        **a_plan(100).account.claims,
+        "0/2": {0: progress_at(20)},
+    }  # a half of the first twenty
     plan = a_plan(100, claims=claims)
     monitor = TaskMonitor(
         Aggregation(plan, "/state", 1), concurrency=20, buffer_bytes=1, plan_path="p"

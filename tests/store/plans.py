@@ -77,7 +77,7 @@ PLAN = a_plan(
 
 def with_progress(plan: OffsetPlan, **by_partition: Progress) -> OffsetPlan:
     """The plan with the progress of ``p0``, ``p2`` exchanged."""
-    claim = dict(plan.claims[ALL])
+    claim = dict(plan.account.claims[ALL])
     claim.update({int(name[1:]): found for name, found in by_partition.items()})
     return changed(plan, claims={ALL: claim})
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -47,7 +46,7 @@ def append(journal: Journal | PlanFile, records: Sequence[Record]) -> None:
 
 
 def write_journal(
-    path: Path, records: Sequence[Record] = RECORDS, drain_id: str = PLAN.drain_id
+    path: Path, records: Sequence[Record] = RECORDS, drain_id: str = PLAN.terms.drain_id
 ) -> bytes:
     journal = Journal(path, drain_id)
     append(journal, records)
@@ -57,7 +56,7 @@ def write_journal(
 
 def merged(records: Sequence[Record], plan: OffsetPlan = PLAN) -> OffsetPlan:
     for record in records:
-        plan = plan.merge(record.changes, record.parked)
+        plan = OffsetPlan(plan.terms, plan.account.merge(record.changes, record.parked))
     return plan
 
 
@@ -65,8 +64,10 @@ def finished(plan: OffsetPlan) -> set[tuple[int, int]]:
     """The messages that a plan says are finished, read naively."""
     return {
         (number, offset)
-        for number, found in plan.claims[ALL].items()
-        for offset in range(plan.partitions[number].start, plan.partitions[number].end)
+        for number, found in plan.account.claims[ALL].items()
+        for offset in range(
+            plan.account.partitions[number].start, plan.account.partitions[number].end
+        )
         if says_finished(found, offset)
     }
 
@@ -78,7 +79,7 @@ def file(tmp_path: Path) -> PlanFile:
     return made
 
 
-def journal_path(file: PlanFile, generation: int = PLAN.generation) -> Path:
+def journal_path(file: PlanFile, generation: int = PLAN.account.generation) -> Path:
     return file.path.with_name(f"{file.path.name}.journal-{generation}")
 
 
@@ -87,14 +88,14 @@ def test_each_record_is_there_as_soon_as_it_is_appended_and_is_the_users_own(
 ) -> None:
     path = tmp_path / "j"
     write_journal(path, RECORDS[:1], "another drain, whose journal is emptied")
-    journal = Journal(path, PLAN.drain_id)
+    journal = Journal(path, PLAN.terms.drain_id)
     for number in range(len(RECORDS)):
         append(journal, RECORDS[number : number + 1])
         assert read_journal(path).records == RECORDS[: number + 1]
     journal.close()
     content = read_journal(path)
     assert content.head is not None
-    assert (content.head.drain_id, content.torn) == (PLAN.drain_id, False)
+    assert (content.head.drain_id, content.torn) == (PLAN.terms.drain_id, False)
     assert mode_of(path) == 0o600
 
 
@@ -116,7 +117,7 @@ def test_a_journal_cut_at_any_byte_keeps_the_records_before_with_their_lanes(
     loaded = file.load()
     assert (loaded.plan, loaded.records) == (merged(RECORDS[:-1]), 3)
     assert loaded.torn
-    assert loaded.written.parked == PLAN.parked
+    assert loaded.written.account.parked == PLAN.account.parked
 
 
 def spoil(lines: list[bytes], kind: str, at: int, byte: int) -> bytes:
@@ -169,13 +170,13 @@ RUNNING = changed(PLAN, history=(Event("2026-11-24T18:00:00Z", EventKind.BEGUN, 
 
 
 @pytest.mark.parametrize(
-    ("history", "torn"), [(RUNNING.history, True), ((), False)], ids=["running", "ended"]
+    ("history", "torn"), [(RUNNING.account.history, True), ((), False)], ids=["running", "ended"]
 )
 def test_a_journal_that_is_missing_is_noticed_where_one_belongs_to_the_plan(
     file: PlanFile, history: tuple[Event, ...], torn: bool
 ) -> None:
     ended = Event("2026-11-24T18:00:09Z", EventKind.ENDED, "ana@db1")
-    file.write(changed(PLAN, history=history or (*RUNNING.history, ended)))
+    file.write(changed(PLAN, history=history or (*RUNNING.account.history, ended)))
     assert bool(file.load().repeats) == torn
     journal_path(file).write_bytes(b"")  # as a crash of the machine may leave it
     assert bool(file.load().repeats) == torn
@@ -188,7 +189,9 @@ def test_what_is_behind_damage_in_a_journal_is_counted_as_repeated(file: PlanFil
     journal_path(file).write_bytes(b"".join((head, first, spoilt[:-9] + b"\n", *rest)))
     loaded = file.load()
     assert loaded.plan == merged(RECORDS[:1])
-    missing = merged(RECORDS).counts()[1].finished - loaded.plan.counts()[1].finished
+    missing = (
+        merged(RECORDS).account.counts()[1].finished - loaded.plan.account.counts()[1].finished
+    )
     assert loaded.left_out == missing > 0
     assert f"{missing} sub-messages at least" in loaded.repeats[0]
 
@@ -198,11 +201,11 @@ def test_what_is_behind_damage_in_a_journal_is_counted_as_repeated(file: PlanFil
 
 def chain(file: PlanFile, *batches: Sequence[Record]) -> list[Path]:
     """Journals as a running drain writes them, one for each batch, with no plan in between."""
-    for generation, records in enumerate(batches, PLAN.generation):
-        file.start_journal(PLAN.drain_id, generation)
+    for generation, records in enumerate(batches, PLAN.account.generation):
+        file.start_journal(PLAN.terms.drain_id, generation)
         append(file, records)
     file.release()
-    return [journal_path(file, PLAN.generation + n) for n in range(len(batches))]
+    return [journal_path(file, PLAN.account.generation + n) for n in range(len(batches))]
 
 
 @given(
@@ -253,8 +256,8 @@ def test_what_the_plan_has_taken_in_is_not_counted_twice_nor_comes_back(file: Pl
     once = file.load().plan
     file.write(once)
     assert file.load().plan == once
-    file.write(replace(once, generation=once.generation + 1, parked=()))
-    assert file.load().plan.parked == (), "a plan may let lanes go"
+    file.write(changed(once, generation=once.account.generation + 1, parked=()))
+    assert file.load().plan.account.parked == (), "a plan may let lanes go"
     assert [path.name for path in file.path.parent.iterdir()] == ["orders.plan.json"]
 
 
@@ -304,7 +307,7 @@ def test_what_the_disk_did_not_take_goes_before_the_next_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or the next would be there without it, once there is room again."""
-    journal = Journal(tmp_path / "j", PLAN.drain_id)
+    journal = Journal(tmp_path / "j", PLAN.terms.drain_id)
     append(journal, RECORDS[:1])
     write = os.write
     with monkeypatch.context() as broken:

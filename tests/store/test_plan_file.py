@@ -46,7 +46,7 @@ def names(folder: Path) -> list[str]:
 
 def begun(file: PlanFile) -> PlanFile:
     """With a journal that has a record."""
-    file.start_journal(PLAN.drain_id, PLAN.generation)
+    file.start_journal(PLAN.terms.drain_id, PLAN.account.generation)
     file.append(Record(CHANGES))
     return file
 
@@ -91,7 +91,7 @@ def trouble(at: int, kept: int, *, kills: bool) -> Iterator[None]:
 
 
 def what_is_told(plan: OffsetPlan) -> object:
-    return plan.claims, plan.parked
+    return plan.account.claims, plan.account.parked
 
 
 @patch.object(os, "fsync", lambda descriptor: None)  # no loss of power here, and it takes long
@@ -117,19 +117,21 @@ def test_whatever_happens_to_the_disk_or_the_process_the_plan_is_what_it_was_at_
     folder.mkdir()
     file = PlanFile(folder / "orders.plan.json")
     file.write(PLAN)
-    file.start_journal(PLAN.drain_id, PLAN.generation)
-    moments, generation, safe, failed = [PLAN], PLAN.generation, 0, False
+    file.start_journal(PLAN.terms.drain_id, PLAN.account.generation)
+    moments, generation, safe, failed = [PLAN], PLAN.account.generation, 0, False
     try:
         with trouble(at, kept, kills=kills):
             for number, step in enumerate(steps):
                 try:
                     if step == "append":
                         changes, lanes = {0: progress(121 + number)}, [f"'{number}'"]
-                        moments.append(moments[-1].merge(changes, lanes))
+                        moments.append(
+                            OffsetPlan(PLAN.terms, moments[-1].account.merge(changes, lanes))
+                        )
                         file.append(Record(changes, tuple(lanes)))
                     else:  # as a checkpointer does
                         generation += 1
-                        file.start_journal(PLAN.drain_id, generation)
+                        file.start_journal(PLAN.terms.drain_id, generation)
                         file.write(changed(moments[-1], generation=generation))
                         failed = False
                 except PlanNotWritten as error:
@@ -182,7 +184,7 @@ def test_a_link_in_the_way_is_not_followed(file: PlanFile, monkeypatch: pytest.M
         file.write(LATER)
     journal = file.path.with_name("orders.plan.json.journal-8")
     journal.symlink_to(precious)
-    file.start_journal(PLAN.drain_id, 8)
+    file.start_journal(PLAN.terms.drain_id, 8)
     file.append(Record(CHANGES))
     file.release()
 
@@ -241,7 +243,7 @@ def test_a_journal_that_can_not_be_begun_leaves_no_file_open_and_is_no_bug_of_wh
     before = len(names(Path("/proc/self/fd")))
     for at in (0, 1, 2):
         with trouble(at, 0, kills=False), pytest.raises(PlanNotWritten):
-            file.start_journal(PLAN.drain_id, PLAN.generation)
+            file.start_journal(PLAN.terms.drain_id, PLAN.account.generation)
         with pytest.raises(PlanNotWritten, match="No space"):
             file.append(Record(CHANGES))
     file.release()
@@ -254,10 +256,10 @@ def test_a_plan_whose_folder_is_gone_is_not_called_valid(tmp_path: Path) -> None
     folder.mkdir()
     file = PlanFile(folder / "orders.plan.json")
     file.write(PLAN)
-    file.start_journal(PLAN.drain_id, PLAN.generation)
+    file.start_journal(PLAN.terms.drain_id, PLAN.account.generation)
     folder.rename(tmp_path / "moved")
     writes: list[Callable[[], None]] = [
-        lambda: file.start_journal(PLAN.drain_id, LATER.generation),
+        lambda: file.start_journal(PLAN.terms.drain_id, LATER.account.generation),
         lambda: file.write(LATER),
     ]
     for write in writes:
@@ -318,11 +320,11 @@ def test_a_damaged_plan_is_refused_by_its_path(file: PlanFile) -> None:
 def test_an_older_plan_beside_a_newer_journal_is_refused(file: PlanFile) -> None:
     """As after a copy is put back: its own journals went when newer plans took them in."""
     older = file.path.read_bytes()
-    for generation in range(PLAN.generation, PLAN.generation + 3):
-        file.start_journal(PLAN.drain_id, generation)
+    for generation in range(PLAN.account.generation, PLAN.account.generation + 3):
+        file.start_journal(PLAN.terms.drain_id, generation)
         file.write(with_progress(changed(PLAN, generation=generation), p0=progress(130)))
         file.append(Record({0: progress(131)}))
-    assert file.load().plan.watermark(0) == 131
+    assert file.load().plan.account.watermark(0) == 131
     file.path.write_bytes(older)
 
     with pytest.raises(PlanRefused, match="is older than its journal") as caught:
@@ -389,7 +391,7 @@ def test_a_plan_that_nobody_touched_is_unchanged(file: PlanFile) -> None:
 def test_a_plan_that_changed_since_it_was_looked_at_is_refused(
     change: Callable[[PlanFile], object], says: str, file: PlanFile
 ) -> None:
-    file.start_journal(PLAN.drain_id, PLAN.generation)
+    file.start_journal(PLAN.terms.drain_id, PLAN.account.generation)
     with pytest.raises(PlanRefused, match="has appeared"):
         file.insist_unchanged(None)
     seen = file.load()
@@ -406,7 +408,7 @@ def test_the_plan_of_a_drain_that_handled_nothing_is_taken_back(file: PlanFile) 
     file.hold()
     aside = file.set_aside(PLAN)
     file.write(LATER)
-    file.start_journal(LATER.drain_id, LATER.generation)
+    file.start_journal(LATER.terms.drain_id, LATER.account.generation)
     file.take_back(LATER, aside)
     file.release()
     assert names(file.path.parent) == ["orders.plan.json"]
@@ -415,7 +417,9 @@ def test_the_plan_of_a_drain_that_handled_nothing_is_taken_back(file: PlanFile) 
     file = begun(PlanFile(file.path))
     file.take_back(PLAN, None)
     file.release()
-    assert file.load().plan == PLAN.merge(CHANGES), "it has progress"
+    assert file.load().plan == OffsetPlan(PLAN.terms, PLAN.account.merge(CHANGES)), (
+        "it has progress"
+    )
 
     file.remove_journals()
     file.take_back(PLAN, None)
@@ -438,7 +442,7 @@ def test_a_finished_plan_is_set_aside_with_its_journal_folded_in(file: PlanFile)
         file.set_aside(known)
     aside = file.set_aside(known)
 
-    assert names(file.path.parent) == [aside.name] == [f"orders.plan.{PLAN.drain_id}.json"]
+    assert names(file.path.parent) == [aside.name] == [f"orders.plan.{PLAN.terms.drain_id}.json"]
     assert PlanFile(aside).load().written == known
 
 
@@ -450,8 +454,8 @@ def test_plans_in_one_folder_do_not_disturb_each_other(file: PlanFile) -> None:
     other.write(with_progress(changed(PLAN, generation=99), p2=progress_at(8)))
     other.remove_journals()
 
-    assert file.load().plan == PLAN.merge(CHANGES)
-    assert other.load().plan.watermark(2) == 8
+    assert file.load().plan == OffsetPlan(PLAN.terms, PLAN.account.merge(CHANGES))
+    assert other.load().plan.account.watermark(2) == 8
     file.release()
     other.release()
 
@@ -460,14 +464,14 @@ def test_a_plan_that_a_drain_saves_while_it_is_read_is_read_again(
     file: PlanFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the plan and its journals, which it folds in and begins anew meanwhile."""
-    file.start_journal(PLAN.drain_id, PLAN.generation)
-    last = PLAN.generation + 3
+    file.start_journal(PLAN.terms.drain_id, PLAN.account.generation)
+    last = PLAN.account.generation + 3
 
     def read_slowly(path: Path) -> bytes:
         data = read_own(path)
         monkeypatch.undo()
-        for generation in range(PLAN.generation + 1, last + 1):
-            file.start_journal(PLAN.drain_id, generation)
+        for generation in range(PLAN.account.generation + 1, last + 1):
+            file.start_journal(PLAN.terms.drain_id, generation)
             file.write(changed(PLAN, generation=generation))
             file.append(Record(CHANGES))
         return data
@@ -475,8 +479,8 @@ def test_a_plan_that_a_drain_saves_while_it_is_read_is_read_again(
     monkeypatch.setattr(plan_file, "read_own", read_slowly)
     found = PlanFile(file.path).load()
 
-    assert found.written.generation == last
-    assert found.plan.watermark(0) == CHANGES[0].watermark
+    assert found.written.account.generation == last
+    assert found.plan.account.watermark(0) == CHANGES[0].watermark
     assert not found.torn
 
 
@@ -494,7 +498,7 @@ def test_any_topic_and_group_have_a_plan_in_this_folder(
     file = PlanFile(default_path(topic, group))
     file.hold()
     file.write(PLAN)
-    file.start_journal(PLAN.drain_id, 10**9)
+    file.start_journal(PLAN.terms.drain_id, 10**9)
     aside = file.set_aside(PLAN)
     file.release()
 

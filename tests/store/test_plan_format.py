@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial, reduce
 from operator import getitem
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -17,13 +18,17 @@ from plans import END, PLAN, START, edited, leaves, progress, put, signed, with_
 
 from builders import a_partition, changed, counts, progress_at
 from drainer.errors import PlanRefused
+from drainer.model.account import Account
 from drainer.model.claims import ALL, Claim
 from drainer.model.failures import FailureSettings, Limit
 from drainer.model.joins import Joins
-from drainer.model.plan import OffsetPlan
+from drainer.model.plan import FIELDS, OffsetPlan
 from drainer.model.progress import Partial, Progress
 from drainer.model.rules import RuleAccount, RuleSettings
+from drainer.model.terms import Terms
 
+GOLDEN = (Path(__file__).parent / "full_plan.json").read_bytes()
+ACCOUNT = PLAN.account
 ENCODED = PLAN.encode()
 JOINS = st.dictionaries(st.integers(0, 2**32 - 1), st.integers(0, 99), max_size=3).map(Joins)
 SHARE = FailureSettings(max_failures=Limit(share=0.29))
@@ -81,11 +86,11 @@ def plans(draw: st.DrawFn) -> OffsetPlan:
         partitions=partitions,
         claims={ALL: claim, **others},
         joins=joins,
-        failures=draw(st.sampled_from([PLAN.failures, SHARE])),
+        failures=draw(st.sampled_from([PLAN.terms.failures, SHARE])),
         parked=tuple(draw(st.lists(text, max_size=4))),
-        redrive=draw(st.sampled_from([None, PLAN.redrive])),
-        latency=draw(st.sampled_from([None, PLAN.latency])),
-        rules=draw(st.sampled_from([PLAN.rules, RuleSettings()])),
+        redrive=draw(st.sampled_from([None, PLAN.terms.redrive])),
+        latency=draw(st.sampled_from([None, PLAN.account.latency])),
+        rules=draw(st.sampled_from([PLAN.terms.rules, RuleSettings()])),
         ruled=RuleAccount(
             {}, draw(st.dictionaries(st.integers(0, 99), st.integers(0, 2**40), max_size=3))
         ),
@@ -266,10 +271,10 @@ def test_a_field_of_another_type_is_refused(path: tuple[str, ...], value: object
 def test_a_merge_of_an_older_record_changes_nothing() -> None:
     first = progress(110, (115, 118), partial={112: Partial(4, 7, 0b0001)}, done=15)
     later = progress(120, (125, 126), done=21)
-    nowhere = {n: replace(part, committed=None) for n, part in PLAN.partitions.items()}
+    nowhere = {n: replace(part, committed=None) for n, part in ACCOUNT.partitions.items()}
     plan = changed(with_progress(PLAN, p0=progress_at(START)), partitions=nowhere)
 
-    once = plan.merge({0: first}).merge({0: later})
+    once = plan.account.merge({0: first}).merge({0: later})
 
     assert once.merge({0: first}).merge({0: later}) == once
     assert once.watermark(0) == 120
@@ -277,28 +282,29 @@ def test_a_merge_of_an_older_record_changes_nothing() -> None:
 
 
 def test_a_partition_without_news_keeps_what_it_had() -> None:
-    merged = PLAN.merge({2: progress_at(5, messages=counts(done=5), sub_messages=counts(done=5))})
+    done = counts(done=5)
+    merged = ACCOUNT.merge({2: progress_at(5, messages=done, sub_messages=done)})
 
-    assert merged.claims[ALL][0] == PLAN.claims[ALL][0]
+    assert merged.claims[ALL][0] == ACCOUNT.claims[ALL][0]
     assert merged.watermarks == {0: 120, 2: 5}
 
 
 def test_a_merge_adds_the_lanes_that_were_parked_since_and_what_rules_did() -> None:
     later = RuleAccount({"e-mails": 5}, {2: 9}, {"'doc-9'": 50})
-    merged = PLAN.merge({}, ["'doc-17'", "'a'"], ruled=later)
+    merged = ACCOUNT.merge({}, ["'doc-17'", "'a'"], ruled=later)
     assert merged.parked == ("'a'", "'doc-17'", "(b'eu', 4)")
     assert merged.ruled == RuleAccount(
         {"e-mails": 5}, {0: 145, 2: 9}, {"'doc-4'": 50, "'doc-9'": 50}
     )
-    assert PLAN.merge({}) == PLAN
+    assert ACCOUNT.merge({}) == ACCOUNT
 
 
 def test_what_each_claim_was_asked_about_is_kept() -> None:
-    ruled = replace(PLAN.ruled, asked_by={"0/2": {0: 150}, "1/3": {0: 149, 2: 8}})
+    ruled = replace(ACCOUNT.ruled, asked_by={"0/2": {0: 150}, "1/3": {0: 149, 2: 8}})
     plan = changed(PLAN, ruled=ruled)
     assert OffsetPlan.decode(plan.encode()) == plan
     later = RuleAccount(asked_below={0: 149}, asked_by={"1/3": {2: 9}})
-    assert plan.merge({}, ruled=later).ruled.asked_by == {"0/2": {0: 150}, "1/3": {2: 9}}
+    assert plan.account.merge({}, ruled=later).ruled.asked_by == {"0/2": {0: 150}, "1/3": {2: 9}}
     refused(edited(plan, lambda body: put(body, ("ruled", "asked_by"), {"3/2": {}})))
 
 
@@ -309,35 +315,44 @@ def test_rules_that_took_out_more_than_there_was_are_refused() -> None:
 def test_what_is_pending_before_the_start_of_a_log_is_lost_by_name() -> None:
     plan = with_progress(PLAN, p0=progress(120, (125, 130), (140, 141)), p2=progress_at(0))
 
-    gaps = plan.gaps({0: 135, 2: 0})
-    past = plan.past(gaps)
+    gaps = plan.account.gaps({0: 135, 2: 0})
+    past = plan.account.past(gaps)
 
     assert gaps == {0: ((120, 125), (130, 135))}
     assert past.lost == {0: ((105, 107), (120, 125), (130, 135))}
     assert past.claims[ALL][0].watermark == 135
     assert past.claims[ALL][0].finished == ((140, 141),)
-    assert past.counts() == plan.counts()
+    assert past.counts() == plan.account.counts()
     assert past.gaps({0: 135, 2: 0}) == {}
     past.check()
-    assert OffsetPlan.decode(past.encode()) == past
+    written = OffsetPlan(PLAN.terms, past)
+    assert OffsetPlan.decode(written.encode()) == written
 
 
 def test_what_any_claim_finished_before_the_start_of_a_log_stays_in_the_account() -> None:
     done = progress_at(140, sub_messages=counts(done=80, pending=10))
     claims = {ALL: {0: progress(120), 2: progress_at(0)}, "1/2": {0: done, 2: progress_at(0)}}
-    plan = changed(PLAN, claims=claims)
+    account = changed(PLAN, claims=claims).account
 
-    past = plan.past(plan.gaps({0: 135, 2: 0})).settled()
+    past = account.past(account.gaps({0: 135, 2: 0})).settled()
 
-    before, after = plan.settled().counts(), past.counts()
+    before, after = account.settled().counts(), past.counts()
     assert after == before
     assert after[1].done >= 80
 
 
 def test_a_log_that_starts_behind_the_backlog_leaves_nothing_to_do() -> None:
-    past = PLAN.past(PLAN.gaps({0: 10_000, 2: 10_000}))
+    past = ACCOUNT.past(ACCOUNT.gaps({0: 10_000, 2: 10_000}))
 
     assert past.complete
     assert past.watermarks == {0: END, 2: 50}
     assert past.claims[ALL][0].partial == {}
     past.check()
+
+
+def test_a_plan_with_every_field_is_written_byte_for_byte_as_it_was() -> None:
+    body = orjson.loads(GOLDEN)
+    assert [*body] == ["format", *FIELDS, "digest"]
+    assert all(value not in (None, [], {}) for value in body.values())
+    assert {*FIELDS} == {each.name for part in (Terms, Account) for each in fields(part)}
+    assert OffsetPlan.decode(GOLDEN).encode() == GOLDEN

@@ -12,8 +12,9 @@ from builders import changed, counts, progress_at
 from drainer.core.merge import Record, fold
 from drainer.errors import PlanRefused
 from drainer.message import Stream
+from drainer.model.account import StateReference
 from drainer.model.claims import ALL
-from drainer.model.plan import OffsetPlan, StateReference
+from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Progress
 from drainer.spark.state import Attempt, State
 from drainer.store.plan_file import PlanFile
@@ -21,7 +22,7 @@ from drainer.store.plan_file import PlanFile
 
 @pytest.fixture
 def state(tmp_path: Path) -> State:
-    made = State.open(str(tmp_path / "orders.plan.json.state"), PLAN.drain_id)
+    made = State.open(str(tmp_path / "orders.plan.json.state"), PLAN.terms.drain_id)
     return driven(made, 2)
 
 
@@ -50,8 +51,8 @@ def tell(state: State, deal: int, shard: int, *told: dict[int, Progress], number
 
 def subs(plan: OffsetPlan) -> dict[int, Counts]:
     """What tasks reported of sub-messages, by partition."""
-    before = {n: progress.sub_messages for n, progress in PLAN.claims[ALL].items()}
-    return {n: found.sub_messages - before[n] for n, found in plan.claims[ALL].items()}
+    before = {n: progress.sub_messages for n, progress in PLAN.account.claims[ALL].items()}
+    return {n: found.sub_messages - before[n] for n, found in plan.account.claims[ALL].items()}
 
 
 def test_what_tasks_told_is_in_the_plan(file: PlanFile, state: State) -> None:
@@ -59,9 +60,11 @@ def test_what_tasks_told_is_in_the_plan(file: PlanFile, state: State) -> None:
     tell(state, 3, 4, {2: done(4, count=4)})
     loaded = file.load()
 
-    assert loaded.plan.claims["2/8"][0] == progress_at(100, finished=((120, 124), (126, 127)))
+    assert loaded.plan.account.claims["2/8"][0] == progress_at(
+        100, finished=((120, 124), (126, 127))
+    )
     assert subs(loaded.plan) == {0: counts(done=10), 2: done(4, count=4).sub_messages}
-    assert loaded.plan.watermarks == PLAN.watermarks
+    assert loaded.plan.account.watermarks == PLAN.account.watermarks
     assert loaded.written == plan_at(state)
     assert (loaded.records, loaded.torn) == (5, False)
 
@@ -73,7 +76,7 @@ def test_what_the_plan_left_behind_is_not_taken_in_again(file: PlanFile, state: 
     tell(state, 4, 2, {0: done(121, count=1)})
 
     plan = file.load().plan
-    assert sorted(plan.claims) == ["2/8", "3/8", ALL]
+    assert sorted(plan.account.claims) == ["2/8", "3/8", ALL]
     assert subs(plan)[0] == counts(done=6)
 
 
@@ -91,7 +94,7 @@ def test_a_plan_that_was_written_in_the_midst_of_a_deal_counts_once(
 
 def test_spoilt_records_are_told(file: PlanFile, state: State) -> None:
     tell(state, 3, 2, {0: done(123, count=3)}, {0: done(124, count=4)})
-    state.objects.put(f"{PLAN.drain_id}/2/3/2/0/00000002", b"torn")
+    state.objects.put(f"{PLAN.terms.drain_id}/2/3/2/0/00000002", b"torn")
     loaded = file.load()
     assert (loaded.records, loaded.torn) == (2, True)
     assert subs(loaded.plan)[0] == counts(done=6)
@@ -125,15 +128,15 @@ def test_a_remote_state_is_read_only_where_a_person_named_its_bucket(
         file.load()
     assert "drainer resume" in (caught.value.hint or "")
     alone = file.load(alone=True).plan
-    assert alone.claims == PLAN.claims
+    assert alone.account.claims == PLAN.account.claims
     assert file.state_to_confirm(alone) == "s3://bucket/d?region=eu-1"
     file.named = ("s3://bucket/d?endpoint=https://minio.example",)
     assert file.state_to_confirm(alone) is None
-    opened = file.reaching(alone).state
+    opened = file.reaching(alone).account.state
     assert opened is not None
     assert opened.uri == "s3://bucket/d?region=eu-1&endpoint=https://minio.example"
     file.write(plan_at(state))
-    assert file.load().plan.state is not None
+    assert file.load().plan.account.state is not None
 
 
 def test_a_record_outside_of_the_backlog_is_refused(file: PlanFile, state: State) -> None:

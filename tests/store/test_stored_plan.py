@@ -113,7 +113,7 @@ def test_a_new_plan_is_not_written_over_one_that_has_appeared(store: Store) -> N
     late = StoredPlan(URI)
     StoredPlan(URI).write(PLAN)
     with pytest.raises(LockLost, match="another process wrote"):
-        late.write(changed(PLAN, generation=PLAN.generation + 1))
+        late.write(changed(PLAN, generation=PLAN.account.generation + 1))
 
 
 def test_what_was_set_aside_comes_back_when_the_new_drain_could_not_begin(store: Store) -> None:
@@ -122,7 +122,7 @@ def test_what_was_set_aside_comes_back_when_the_new_drain_could_not_begin(store:
 
     plan = StoredPlan(URI)
     aside = plan.set_aside(plan.load().plan)
-    assert aside == f"s3://bucket/drains/orders.plan.{PLAN.drain_id}.json?region=eu-1"
+    assert aside == f"s3://bucket/drains/orders.plan.{PLAN.terms.drain_id}.json?region=eu-1"
     plan.write(first)
     assert StoredPlan(URI).load().plan == first
     plan.take_back(first, aside)

@@ -47,8 +47,8 @@ def test_each_check_has_its_mark_and_quiet_shows_those_that_failed() -> None:
 
 def test_what_claims_say_above_the_watermark_is_told() -> None:
     plan = samples.plan()
-    progress = plan.claims[ALL][0]
+    progress = plan.account.claims[ALL][0]
     others = {f"{n}/4": {0: progress_at(progress.watermark + n)} for n in range(4)}
-    page = plan_page(changed(plan, claims={**plan.claims, **others}), PATH)
+    page = plan_page(changed(plan, claims={**plan.account.claims, **others}), PATH)
     assert row(tables(page)[0], 0)[5] == "some"
     assert page.headline.text == "at most 4,000 offsets left"

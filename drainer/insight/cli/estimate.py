@@ -310,7 +310,7 @@ def send_canary_and_estimate(
         measured = Distribution.measured(latency)
         question = replace(question, latency=measured, source=source, measured=True)
     rest = remaining(cluster, plan)
-    go_on = None if plan.complete else action.plan_path
+    go_on = None if plan.account.complete else action.plan_path
     estimate_and_show(
         *(terminal, cluster, rest, request, question, report, go_on),
         exit_code=summary.exit_code,

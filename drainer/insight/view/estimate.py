@@ -153,13 +153,16 @@ def canary_page(summary: Summary) -> Page:
 
 def show_moves(terminal: Terminal, before: OffsetPlan, path: PlanPlace, summary: Summary) -> None:
     """What a canary changed, ended early or not: the group's offsets and the plan."""
+    known = before.account.partitions
     moves = [
-        f"partition {number}: {figures.offset(before.partitions[number].prior)} -> {part.committed}"
+        f"partition {number}: {figures.offset(known[number].prior)} -> {part.committed}"
         for number, part in summary.partitions.items()
-        if part.committed != before.partitions[number].prior
+        if part.committed != known[number].prior
     ]
     if moves:
-        text = f"the canary moved group {before.group} on {before.topic}: {listed(moves)}"
+        text = (
+            f"the canary moved group {before.terms.group} on {before.terms.topic}: {listed(moves)}"
+        )
         terminal.print_line(f"{text}; undo: {command('plan undo', path)}")
     if summary.sub_messages.dead:
         terminal.print_line(f"it wrote dead letters to {summary.last.failures.dead_letter_topic}")

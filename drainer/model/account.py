@@ -1,0 +1,348 @@
+"""The account of a drain: how far it is, and what has happened. Its laws are checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from drainer.errors import PlanRefused, UsageError
+from drainer.model.claims import ALL, Claims, class_of, class_selector, joins_of
+from drainer.model.classes import PriorityClasses
+from drainer.model.codec import JsonRecord, Whole
+from drainer.model.event import Event, EventKind
+from drainer.model.joins import Joins
+from drainer.model.latency import Latency
+from drainer.model.parked import NONE_PARKED, ParkedLanes
+from drainer.model.predicate import Predicate
+from drainer.model.progress import Counts, Progress
+from drainer.model.ranges import Range, Ranges, RangeSet, join_ranges, subtract
+from drainer.model.rules import RuleAccount
+
+EVENTS_FIRST, EVENTS_LAST = 100, 900  # of a history
+
+_DAMAGED_HINT = (
+    "Restore the file, or start again from the committed offset with `drainer run` and another"
+    " --plan. Nothing was touched."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """The frozen backlog of one partition, and what this drain did to the group's offset there.
+
+    ``prior`` is the committed offset before the drain (for undo), None when there was none.
+    ``committed`` is the last one that the drain knows it wrote. ``lost`` are offsets that were
+    deleted before they were read, and that a person let the drain go past: none of them is in the
+    account, for none was delivered.
+    """
+
+    start: Whole
+    end: Whole
+    prior: Whole | None
+    committed: Whole | None
+    leader_epoch: Whole | None = None
+    lost: Ranges = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StateReference(JsonRecord):
+    """Where the tasks of a drain write, and what of it the plan holds.
+
+    Everything of epochs before ``epoch`` is in the plan, and of deals below ``next`` that are not
+    ``open``. Of the others any part may be: ``counted`` is what the plan's accounts hold of their
+    records, by partition, and ``ruled`` what its account of rules counts of them. ``joins`` are
+    those that claims of waves under way name. ``units`` are messages of these waves that ``split``
+    rejected, by partition: most claims go past one without having anything of it.
+    """
+
+    uri: str
+    epoch: Whole
+    next: Whole
+    open: tuple[Whole, ...] = ()
+    counted: Mapping[Whole, Counts] = field(default_factory=dict)
+    ruled: RuleAccount = field(default_factory=RuleAccount)
+    joins: tuple[Whole, ...] = ()
+    units: Mapping[Whole, str] = field(default_factory=dict)
+
+    def holds(self, epoch: int, deal: int) -> bool:
+        """Whether all that tasks of this deal told is in the plan, and not to be added again."""
+        if epoch != self.epoch:
+            return epoch < self.epoch
+        return deal < self.next and deal not in self.open
+
+
+@dataclass(frozen=True, slots=True)
+class Account(JsonRecord):
+    """What has happened in a drain.
+
+    Attributes:
+        updated: when the plan was written, ISO 8601 in UTC.
+        generation: counts the writings of the plan; journals are named by it.
+        claims: for each selector over sub-keys the progress by partition: "all" what is finished
+            and the counts of all messages, others what is finished beyond that.
+        joins: those that claims name, by number: they are in the plan before a task works by them.
+        parked: lanes (``repr`` of their keys) that wait behind a dead letter, in later runs too.
+        parked_lanes: those and all others that the last run left, by name.
+        latency: the handler's, over all runs.
+        ruled: what the rules did, in earlier runs too.
+        state: where tasks write what they finish; there while a drain has tasks.
+        history: all events, or of very many the first and the last.
+        classes: what is drained before the rest.
+    """
+
+    updated: str
+    generation: Whole
+    partitions: Mapping[Whole, PartitionPlan]
+    claims: Claims
+    joins: Mapping[Whole, Joins] = field(default_factory=dict)
+    parked: tuple[str, ...] = ()
+    parked_lanes: ParkedLanes = NONE_PARKED
+    latency: Latency | None = None
+    ruled: RuleAccount = field(default_factory=RuleAccount)
+    state: StateReference | None = None
+    history: tuple[Event, ...] = ()
+    classes: PriorityClasses = field(default_factory=PriorityClasses)
+
+    def watermark(self, partition: int) -> int:
+        """The offset that is safe to commit."""
+        return self.claims[ALL][partition].watermark
+
+    @property
+    def watermarks(self) -> dict[int, int]:
+        return {partition: self.watermark(partition) for partition in self.partitions}
+
+    @property
+    def others(self) -> Claims:
+        """The claims beside "all"."""
+        return {selector: claim for selector, claim in self.claims.items() if selector != ALL}
+
+    @property
+    def committed(self) -> dict[int, int | None]:
+        """By partition, the last offset that the drain knows the group to be at."""
+        return {partition: part.committed for partition, part in self.partitions.items()}
+
+    def with_event(self, event: Event) -> Account:
+        """The account with one more event; of very many those in the middle go."""
+        newest = self.history[EVENTS_FIRST:][-(EVENTS_LAST - 1) :]
+        return replace(self, history=(*self.history[:EVENTS_FIRST], *newest, event))
+
+    def begun(self) -> Account:
+        """The account with a claim for the class that is next."""
+        if self.classes.next is None:
+            return self
+        claim = {n: Progress(progress.watermark) for n, progress in self.claims[ALL].items()}
+        return replace(self, claims={class_selector(self.classes.next): claim, **self.claims})
+
+    def next_generation(self, at: str) -> Account:
+        """The account as the next run or pass begins with it: what was pending is read again."""
+        # Past every journal that may lie beside the plan: a save begins one before it writes the
+        # plan.
+        later = replace(self.settled(), updated=at, generation=self.generation + 2)
+        return later.begun()
+
+    def shared(self, partition: int) -> bool:
+        """Whether one of them says something above the watermark."""
+        watermark = self.watermark(partition)
+        return any(claim[partition].end > watermark for claim in self.others.values())
+
+    def finished_above(self, partition: int) -> int:
+        """How many offsets above the watermark are known to be finished."""
+        if self.shared(partition):
+            return 0  # by all claims: the watermark alone is certain
+        return sum(end - start for start, end in self.claims[ALL][partition].finished)
+
+    def to_go(self, partition: int) -> int:
+        """How many offsets are not known to be finished: holes are among them."""
+        left = self.partitions[partition].end - self.watermark(partition)
+        return max(0, left - self.finished_above(partition))
+
+    @property
+    def complete(self) -> bool:
+        return all(self.watermark(n) >= part.end for n, part in self.partitions.items())
+
+    @property
+    def running(self) -> bool:
+        """Whether the last run did not note how it ended: then a journal belongs to the plan."""
+        ends = (EventKind.ENDED, EventKind.UNDONE, EventKind.TAKEN)
+        return bool(self.history) and self.history[-1].what not in ends
+
+    @property
+    def lost(self) -> dict[int, tuple[Range, ...]]:
+        """By partition, what was deleted before it was read; only where something was."""
+        return {number: part.lost for number, part in self.partitions.items() if part.lost}
+
+    @property
+    def log_ends(self) -> dict[int, tuple[int, int | None]]:
+        """By partition, the end of the backlog and the leader's epoch when it was planned."""
+        return {n: (part.end, part.leader_epoch) for n, part in self.partitions.items()}
+
+    def gaps(self, log_starts: Mapping[int, int]) -> dict[int, tuple[Range, ...]]:
+        """By partition, what is pending before the offset that its log starts at now."""
+        found = {}
+        for number, part in self.partitions.items():
+            known = self.claims[ALL][number]
+            gone = ((known.watermark, min(log_starts[number], part.end)),)
+            if left := subtract(gone, known.finished):
+                found[number] = left
+        return found
+
+    def past(self, gaps: Mapping[int, tuple[Range, ...]]) -> Account:
+        """The account that goes on behind these, and names them as lost."""
+        return replace(
+            self,
+            partitions={
+                number: replace(part, lost=join_ranges((*part.lost, *gaps.get(number, ()))))
+                for number, part in self.partitions.items()
+            },
+            claims={
+                selector: {
+                    number: progress.merge(replace(progress, finished=gaps[number]))
+                    if number in gaps
+                    else progress
+                    for number, progress in claim.items()
+                }
+                for selector, claim in self.claims.items()
+            },
+        )
+
+    def counts(self) -> tuple[Counts, Counts]:
+        """Messages and sub-messages over all partitions."""
+        messages, subs = Counts(), Counts()
+        for claim in self.claims.values():
+            for progress in claim.values():
+                messages, subs = messages + progress.messages, subs + progress.sub_messages
+        return messages, subs
+
+    @property
+    def conserved(self) -> bool:
+        """Whether the account adds up, of each claim and partition; if not, nobody may resume."""
+        progress = [each for claim in self.claims.values() for each in claim.values()]
+        return all(each.messages.conserved and each.sub_messages.conserved for each in progress)
+
+    def settled(self) -> Account:
+        """The account without what is pending, all accounts in that of "all", and in those of
+        classes, too."""
+        others = self.others
+        classes = tuple(
+            replace(each, sub_messages=each.sub_messages + self.class_counts(each.where).settled())
+            for each in self.classes.each
+        )
+        known = {
+            number: replace(
+                progress,
+                messages=progress.messages.settled(),
+                sub_messages=sum(
+                    (claim[number].sub_messages.settled() for claim in others.values()),
+                    progress.sub_messages.settled(),
+                ),
+            )
+            for number, progress in self.claims[ALL].items()
+        }
+        emptied = {
+            selector: {n: replace(progress, sub_messages=Counts()) for n, progress in claim.items()}
+            for selector, claim in others.items()
+        }
+        return replace(
+            self, claims={ALL: known, **emptied}, classes=replace(self.classes, each=classes)
+        )
+
+    def class_counts(self, where: str) -> Counts:
+        """The account of a class's sub-messages since the plan was settled."""
+        claim = self.claims.get(class_selector(where), {})
+        return Counts.sum((Counts(), *(each.sub_messages for each in claim.values())))
+
+    def merge(
+        self,
+        later: Mapping[int, Progress],
+        parked: Iterable[str] = (),
+        ruled: RuleAccount | None = None,
+        claim: str = ALL,
+    ) -> Account:
+        """The account with later records of one of its claims added (see ``Progress.merge``)."""
+        if claim not in self.claims:
+            raise damaged(f"its journal is of claim {claim}, and it has none")
+        known = self.claims[claim]
+        merged = {n: p.merge(later[n]) if n in later else p for n, p in known.items()}
+        return replace(
+            self,
+            claims={**self.claims, claim: merged},
+            parked=tuple(sorted({*self.parked, *parked})),
+            ruled=self.ruled if ruled is None else self.ruled.merge(ruled),
+        )
+
+    def without_joins(self) -> Account:
+        """The account without those that no claim names, nor any of a wave under way."""
+        named = self._joins_named()
+        return replace(self, joins={n: each for n, each in self.joins.items() if n in named})
+
+    def _joins_named(self) -> set[int]:
+        under_way = () if self.state is None else self.state.joins
+        return joins_of((*self.others, *self.ruled.asked_by)).union(under_way)
+
+    def check(self) -> None:
+        """Ensure that the account obeys the laws. Raises PlanRefused."""
+        if ALL not in self.claims:
+            raise damaged(f"it has no claim {ALL!r}")
+        try:
+            missing = self._joins_named() - self.joins.keys()
+        except ValueError as error:
+            raise damaged(str(error)) from None
+        if missing:
+            raise damaged(f"claims name joins {min(missing)}, and it has none of that number")
+        self._check_classes()
+        for selector, claim in self.claims.items():
+            if set(claim) != set(self.partitions):
+                raise damaged(f"claim {selector!r} has not the same partitions as the plan")
+            where = "" if selector == ALL else f"claim {selector}, "
+            for number, progress in claim.items():
+                _check_progress(f"{where}partition {number}", self.partitions[number], progress)
+                if selector != ALL and progress.messages != Counts():
+                    raise damaged(f"{where}partition {number}: messages are counted in {ALL!r}")
+        for number, part in self.partitions.items():
+            if part.lost and not (
+                part.start <= part.lost[0][0] and part.lost[-1][1] <= self.watermark(number)
+            ):
+                raise damaged(f"partition {number}: what is lost is not below the watermark")
+            if part.committed is not None and part.committed > self.watermark(number):
+                raise damaged(
+                    f"partition {number}: offset {part.committed} was committed, past the"
+                    f" watermark {self.watermark(number)}"
+                )
+        _, subs = self.counts()
+        skipped, reasons = self.ruled.skipped_by.values(), self.ruled.skipped_for.values()
+        if sum(skipped) + sum(reasons) > subs.skipped:
+            raise damaged("rules have skipped more than was")
+
+    def _check_classes(self) -> None:
+        wheres = [each.where for each in self.classes.each]
+        if len(set(wheres)) < len(wheres):
+            raise damaged("it names a class twice")
+        try:
+            for where in (*wheres, *map(class_of, self.claims)):
+                if where is not None:
+                    Predicate(where)
+        except UsageError as error:
+            raise damaged(f"it has a class that can't be understood: {error}") from None
+
+
+def _check_progress(where: str, part: PartitionPlan, progress: Progress) -> None:
+    if not part.start <= progress.watermark <= max(part.start, part.end):
+        raise damaged(
+            f"{where}: watermark {progress.watermark} is outside [{part.start}, {part.end}]"
+        )
+    if progress.finished and progress.finished[0][0] < progress.watermark:
+        raise damaged(f"{where}: finished ranges begin below the watermark {progress.watermark}")
+    if progress.finished and progress.finished[-1][1] > part.end:
+        raise damaged(f"{where}: finished ranges go past the end {part.end}")
+    finished = RangeSet(progress.finished)
+    for offset in sorted(progress.partial):
+        if not progress.watermark <= offset < part.end or offset in finished:
+            raise damaged(f"{where}: offset {offset} is pending in part and finished at once")
+    accounts = (progress.messages, progress.sub_messages)
+    if not all(account.possible for account in accounts):
+        raise damaged(f"{where}: a count is below zero")
+
+
+def damaged(reason: str) -> PlanRefused:
+    """The error for a plan that contradicts itself."""
+    return PlanRefused(f"the plan is damaged: {reason}", hint=_DAMAGED_HINT)
