@@ -27,7 +27,7 @@ from drainer.certify.finding import Certificate, Finding, HandlerDoubt, LawBroke
 from drainer.certify.subject import AT_ONCE, TOPIC, Source, Subject, again, message, messages
 from drainer.certify.trial import Effort
 from drainer.core.bundles import Bundle
-from drainer.engine.failures import judged
+from drainer.engine.blame import blame
 from drainer.engine.ports import Told
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.engine.workers import Work, insist_on_done
@@ -182,7 +182,7 @@ class _Recorder:
         try:
             yield
         except Exception as raised:
-            _, error = judged(raised, handler.is_outage)
+            _, error = blame(raised, handler.is_outage)
             if isinstance(error, Skip) and len(subs) == 1:
                 self.result.skipped.append((subs[0], error))
             if not isinstance(error, Retry):

@@ -6,13 +6,13 @@ Dead letters are written from here, and calls with several sub-messages are take
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from drainer.core.bundles import Bundle, Bundler, Bundling
 from drainer.core.dispatch import Dispatcher
-from drainer.engine.kinds import kind_of
+from drainer.engine.blame import blame, halted_at, is_retryable, reason_to_skip
+from drainer.engine.kinds import ErrorCounts, summary_of
 from drainer.engine.outcome import lanes_parked, too_many_ignored
 from drainer.engine.ports import DeadLetters
 from drainer.engine.runtime import Runtime
@@ -21,14 +21,9 @@ from drainer.errors import (
     DeadLetterDoubled,
     DrainerError,
     Halted,
-    HandleFailed,
-    RecordUnsure,
     ThreadsOverdue,
-    ValueNotShipped,
 )
-from drainer.escape import printable
 from drainer.handler import Fatal, GiveUp, Retry, Skip
-from drainer.mask import describe
 from drainer.message import SubMessage, Unsplit
 from drainer.model.failures import AfterDead, FailureSettings, OnFailure
 from drainer.model.listed import counted, round_duration
@@ -43,14 +38,11 @@ from drainer.policy.failures import (
     FailurePolicy,
     Totals,
 )
-from drainer.policy.fault import Fault, as_retry, fault_of
+from drainer.policy.fault import Fault
 from drainer.policy.suspicion import IN_DOUBT, OTHERS_SUCCEED
-from drainer.splitting import PAST, describe_with_line, split_failed
 
 TICK_LEAST_S = 0.001
 OTHERS_S = 60.0  # without a success in another task: then there may be none at work
-KINDS_MOST = 50  # kinds of errors; what comes then is counted by its type alone
-KIND_LENGTH = 160
 
 _STUCK_HINT = "Find out what they wait for, then resume: that handles them again."
 
@@ -110,14 +102,13 @@ class Failures:
             recovered=self._recovered,
         )
         self._paused_s = 0.0  # since when it is
-        self._kinds: Counter[str] = Counter()
-        self._types: Counter[str] = Counter()
+        self._errors = ErrorCounts()
         self._bundler = None if bundling is None else Bundler(self._admission, bundling)
         self.source: WorkSource = self._bundler or self._admission  # whom workers ask for work
         self._letters = 0  # on their way
         self._doubled, self._doubled_first = 0, tuple[str, ...]()  # letters written again blindly
-        self.failed_attempts = self._failed_subs = self._timeouts = self._skipped = 0
-        self._last_kind = self._outage = ""
+        self._failed_subs = self._timeouts = self._skipped = 0
+        self._outage = ""  # the error with which it began; empty while the breaker is closed
         self.late: set[SubMessage] = set()  # overdue, and still in their threads
         self._stuck_since_s: float | None = None  # all threads are overdue
         self._stopped = False
@@ -128,6 +119,11 @@ class Failures:
     def holding_back(self) -> bool:
         """Whether some of what is ready may have to wait."""
         return self._admission.checks
+
+    @property
+    def failed_attempts(self) -> int:
+        """Attempts that failed, of messages that ``split`` rejected too."""
+        return self._errors.attempts
 
     @property
     def calls(self) -> int | None:
@@ -151,7 +147,7 @@ class Failures:
         in_doubt = self._policy.suspicion.in_doubt
         if in_doubt and self._nothing_else_runs:
             return (
-                f"{counted(len(in_doubt), 'sub-message')} failed ({self._last_kind}),"
+                f"{counted(len(in_doubt), 'sub-message')} failed ({self._errors.latest}),"
                 " and nothing has succeeded since to show whether the downstream is away: drainer"
                 f" tries again for {round_duration(self._settings.max_doubt_s)} (--max-doubt)"
             )
@@ -170,7 +166,7 @@ class Failures:
 
     def status(self) -> FailureStatus:
         return FailureStatus(
-            failures=self.failed_attempts,
+            failures=self._errors.attempts,
             failed_sub_messages=self._failed_subs,
             retries=self._retries.begun,
             timeouts=self._timeouts,
@@ -178,9 +174,9 @@ class Failures:
             parked_lanes=self._dispatcher.lanes.parked,
             late=len(self.late),
             outages=self._breaker.opened,
-            errors=tuple(self._kinds.most_common(KINDS_MOST)),
+            errors=self._errors.kinds,
             dead_letter_topic=self._settings.dead_letter_topic,
-            error_types=tuple(self._types.items()),
+            error_types=self._errors.types,
             in_outage=self._breaker.open_since_s is not None,
             given_up=self._policy.given_up,
             given_up_by=tuple(self._policy.given_up_by.items()),
@@ -191,18 +187,19 @@ class Failures:
 
     def failed(self, work: Work, error: BaseException) -> None:
         """Notices a call that ended with an error."""
-        fault, error = judged(error, self._is_outage)
+        fault, error = blame(error, self._is_outage)
         if isinstance(error, LeaseOver):
             for sub in _members(work):
                 sub.attempt -= 1
         elif not isinstance(error, Skip | Retry):
-            self._count(error)
+            self._errors.count(error)
+            self._timeouts += isinstance(error, TimedOut)
         if self._bundler is None or not isinstance(work, Bundle):
             self._failed_alone(work, error, fault)
         elif isinstance(error, Retry):
             for lead in self._bundler.give_back(work, split=False):
                 self._failed_alone(lead, error, fault)
-        elif len(work.members) == 1 or isinstance(error, Fatal) or not _may_be_retried(error):
+        elif len(work.members) == 1 or isinstance(error, Fatal) or not is_retryable(error):
             work.unfold()
             self._skipped += isinstance(error, Skip)
             self._failed_alone(work.members[0], error, fault)
@@ -216,7 +213,7 @@ class Failures:
             self._failed_subs += 1
         if isinstance(error, Skip):
             self._policy.excuse(sub, now_s)  # decided by the handler, perhaps without a call
-            self._dispatcher.rule_filter.skipped(_reason(error))
+            self._dispatcher.rule_filter.skipped(reason_to_skip(error))
             self._dispatcher.finish(sub, Outcome.SKIPPED)
             self._moved()
         elif isinstance(error, Retry):
@@ -225,7 +222,7 @@ class Failures:
         elif isinstance(error, GiveUp):
             self._policy.excuse(sub, now_s)
             self._carry_out(sub, self._policy.give_up(HANDLER), error)
-        elif isinstance(error, Fatal) or not _may_be_retried(error):
+        elif isinstance(error, Fatal) or not is_retryable(error):
             self._carry_out(sub, Decision(OnFailure.HALT), error)
         else:
             self._look_at_others()
@@ -251,11 +248,11 @@ class Failures:
                 self._changed()  # some may have been left behind a parked one
                 break
             if unit.skip is not None:
-                self._dispatcher.rule_filter.skipped(_reason(Skip(unit.skip)))
+                self._dispatcher.rule_filter.skipped(reason_to_skip(Skip(unit.skip)))
                 self._dispatcher.finish(unit, Outcome.SKIPPED)
                 self._moved()
             else:
-                self._count(unit.error)
+                self._errors.count(unit.error)
                 settings: FailureSettings = unit.failures or self._settings
                 decision = Decision(settings.on_unsplit, rule=UNSPLIT)
                 self._carry_out(unit, decision, unit.error)
@@ -375,7 +372,7 @@ class Failures:
 
     def _gate(self) -> None:
         if self._breaker.is_open and not self._outage:  # once when it opens
-            self._outage = self._last_kind
+            self._outage = self._errors.latest
             self._settle()
         elif self._policy.needs_successes and not self.holding_back:
             self._settle()
@@ -393,7 +390,7 @@ class Failures:
             self.schedule()
             return
         if verdict.action is OnFailure.HALT:
-            self._halt(_halted(sub, error, verdict.why))
+            self._halt(halted_at(sub, error, verdict.why))
             return
         behind = self._dispatcher.lanes.behind(sub)
         if behind is not None and verdict.rule in BY_COMPARISON:
@@ -404,15 +401,17 @@ class Failures:
             verdict.rule, finished + others.finished, others.given_up
         )
         if too_many is not None:
-            self._halt(_halted(sub, error, too_many))
-        elif verdict.action is OnFailure.DEAD_LETTER:
-            self._write(sub, error)
-        elif verdict.action is OnFailure.SKIP:
-            self._dispatcher.finish(sub, Outcome.FAILED)
-            self._moved()
+            self._halt(halted_at(sub, error, too_many))
         else:
-            self._dispatcher.park(sub, _kind(error))
-            self._changed()
+            ACTIONS[verdict.action](self, sub, error)
+
+    def _skip(self, sub: SubMessage, _: BaseException) -> None:
+        self._dispatcher.finish(sub, Outcome.FAILED)
+        self._moved()
+
+    def _park(self, sub: SubMessage, error: BaseException) -> None:
+        self._dispatcher.park(sub, summary_of(error))
+        self._changed()
 
     def _write(self, sub: SubMessage, error: BaseException) -> None:
         if self._sink is None:  # it was read when there was one
@@ -423,7 +422,7 @@ class Failures:
                 )
             )
             return
-        kind = _kind(error)  # the error itself holds on to the frames that it came through
+        kind = summary_of(error)  # the error itself holds on to the frames that it came through
         self._dispatcher.hold(sub)
 
         def told(failure: DrainerError | None) -> None:
@@ -529,21 +528,10 @@ class Failures:
         _, _, option, what = self._patience
         return Halted(
             f"{what}; drainer has waited for {round_duration(round(waited_s))} ({option}); last,"
-            f" {self._last_kind}",
+            f" {self._errors.latest}",
             hint="Fix the handler or its downstream, then resume. If the messages are bad instead,"
             " resume with --no-breaker.",
         )
-
-    def _count(self, error: BaseException) -> None:
-        self.failed_attempts += 1
-        self._timeouts += isinstance(error, TimedOut)
-        self._last_kind = _kind(error)
-        kind = kind_of(self._last_kind)
-        if kind not in self._kinds and len(self._kinds) >= KINDS_MOST:
-            kind = type(error).__name__
-        self._kinds[kind] += 1
-        name = type(error).__name__
-        self._types[name if name in self._types or len(self._types) < KINDS_MOST else "other"] += 1
 
     @property
     def _done(self) -> int:
@@ -575,54 +563,13 @@ class Failures:
         return finished - sum(self._dispatcher.rule_filter.skipped_by.values())
 
 
-def judged(
-    error: BaseException, is_outage: Callable[[BaseException], bool | None] | None
-) -> tuple[Fault, BaseException]:
-    """Whose fault an error is, and the error to go by."""
-    if isinstance(error, Skip | Retry | Fatal | GiveUp) or not _may_be_retried(error):
-        return Fault.OWN, error
-    try:
-        answer = None if is_outage is None else is_outage(error)
-    except Exception as failure:
-        return Fault.OWN, Fatal(f"is_outage() failed: {describe_with_line(failure)}")
-    if answer is not None:
-        return (Fault.DOWNSTREAM if answer else Fault.OWN), error
-    try:
-        return fault_of(error), as_retry(error) or error
-    except Exception:  # of an attribute that is not what it is in other libraries
-        return Fault.UNCLEAR, error
+ACTIONS: dict[OnFailure, Callable[[Failures, SubMessage, BaseException], None]] = {
+    OnFailure.DEAD_LETTER: Failures._write,
+    OnFailure.PARK: Failures._park,
+    OnFailure.SKIP: Failures._skip,
+}
+"""How a sub-message is given up; one with ``OnFailure.HALT`` is not, it ends the drain."""
 
 
 def _members(work: Work) -> list[SubMessage]:
     return work.members if isinstance(work, Bundle) else [work]
-
-
-def _may_be_retried(error: BaseException) -> bool:
-    in_each = isinstance(error, ValueNotShipped | RecordUnsure)  # it would fail in each alike
-    return not in_each and isinstance(error, Exception | asyncio.CancelledError)
-
-
-def _kind(error: BaseException) -> str:
-    return printable(describe(error))[:KIND_LENGTH]  # it goes into the plan, as a reason does
-
-
-def _reason(skip: Skip) -> str:
-    reason = printable(describe(skip))  # it goes into the plan, and JSON has no half characters
-    return reason.removeprefix("Skip").removeprefix(": ")[:KIND_LENGTH] or "no reason"
-
-
-def _halted(sub: SubMessage | Bundle, error: BaseException, why: str | None) -> DrainerError:
-    if isinstance(error, RecordUnsure):
-        return error
-    if isinstance(sub, Unsplit):
-        past = PAST if why is None else ", or resume with a higher --max-failures"
-        return split_failed(sub.message, sub.why, past, f"{why}; last, " if why else "")
-    attempts = f" after {sub.attempt} attempts" if sub.attempt > 1 else ""
-    reason, cause = "" if why is None else f"{why}; last, ", describe_with_line(error)
-    return HandleFailed(
-        f"{reason}handle failed for sub-message {sub} ({sub!r}){attempts}: {cause}",
-        hint=error.hint
-        if isinstance(error, ValueNotShipped)
-        else "Fix the handler or its downstream, then resume. Its lane is still pending.",
-        cause=error,
-    )

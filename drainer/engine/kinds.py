@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
+from drainer.escape import printable
+from drainer.mask import describe
+
+TEXT_LENGTH = 160  # characters that are kept of an error
+KINDS_MOST = 50  # what comes then is counted by its type alone
 LENGTH = 500  # characters that are looked at: a pattern may take the square of it
 _VARYING = re.compile(
     r"""
@@ -24,3 +30,36 @@ def kind_of(text: str) -> str:
     HTTP statuses, error numbers and quoted names stay: they are different kinds.
     """
     return _VARYING.sub(lambda found: found["kept"] or "…", text[:LENGTH])
+
+
+def summary_of(error: BaseException) -> str:
+    """The beginning of an error's description, fit for the plan."""
+    return printable(describe(error))[:TEXT_LENGTH]
+
+
+class ErrorCounts:
+    """How often each kind of error came."""
+
+    def __init__(self) -> None:
+        self.attempts = 0  # that ended in an error
+        self.latest = ""  # the text of the last one
+        self._kinds = Counter[str]()
+        self._types = Counter[str]()
+
+    def count(self, error: BaseException) -> None:
+        """Counts the error of one more attempt."""
+        self.attempts += 1
+        self.latest = summary_of(error)
+        kind, name = kind_of(self.latest), type(error).__name__
+        self._kinds[kind if kind in self._kinds or len(self._kinds) < KINDS_MOST else name] += 1
+        self._types[name if name in self._types or len(self._types) < KINDS_MOST else "other"] += 1
+
+    @property
+    def kinds(self) -> tuple[tuple[str, int], ...]:
+        """The most frequent kinds of text, and how often each came."""
+        return tuple(self._kinds.most_common(KINDS_MOST))
+
+    @property
+    def types(self) -> tuple[tuple[str, int], ...]:
+        """Classes of errors, and how often each came."""
+        return tuple(self._types.items())

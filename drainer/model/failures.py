@@ -19,12 +19,24 @@ SHARE_JUDGED_FROM = 1_000  # sub-messages; a share of fewer says nothing
 
 
 class OnFailure(Enum):
-    """What to do with a sub-message whose retries are spent."""
+    """What to do with a sub-message whose retries are spent; ``does`` says it in words."""
 
-    HALT = "halt"
-    DEAD_LETTER = "dead-letter"
-    PARK = "park"
-    SKIP = "skip"
+    HALT = "halt", "halt the drain"
+    DEAD_LETTER = "dead-letter", "dead letter"
+    PARK = "park", "park its lane, and drain the others"
+    SKIP = "skip", "skip the sub-message"
+
+    does: str
+
+    def __new__(cls, value: str, does: str) -> OnFailure:
+        """Makes ``value`` the one that options and plans have."""
+        member = object.__new__(cls)
+        member._value_ = value
+        member.does = does
+        return member
+
+
+_ACTIONS = [each.value for each in OnFailure]
 
 
 class AfterDead(Enum):
@@ -113,7 +125,7 @@ class FailureSettings(JsonRecord):
     retry_max_delay_s: float = _kept("Longest delay between attempts.", default=30.0, kind=DURATION)
     timeout_s: float = _kept("Time limit of one attempt; 0: none.", default=30.0, kind=DURATION)
     on_failure: OnFailure = _kept(
-        "halt, dead-letter, park or skip when all retries failed.",
+        f"{', '.join(_ACTIONS[:-1])} or {_ACTIONS[-1]} when all retries failed.",
         default=OnFailure.HALT,
         metavar="ACTION",
         basic=True,

@@ -23,11 +23,6 @@ _ORDERS = {
     "partition": "one sub-message at a time per partition",
     "none": "drainer keeps no order",
 }
-_THEN = {
-    OnFailure.HALT: "halt the drain",
-    OnFailure.SKIP: "skip the sub-message",
-    OnFailure.PARK: "park its lane, and drain the others",
-}
 
 
 def task_fields(found: OffsetPlan) -> Iterator[Field]:
@@ -99,11 +94,10 @@ def redrive_field(redrive: RedriveSettings) -> Field:
 
 
 def _then(failures: FailureSettings, action: OnFailure) -> str:
-    if action is OnFailure.DEAD_LETTER:
-        parks = failures.after_dead is AfterDead.PARK
-        behind = "; drainer parks its lane" if parks else ""
-        return f"dead letter to {failures.dead_letter_topic}{behind}"
-    return _THEN[action]
+    if action is not OnFailure.DEAD_LETTER:
+        return action.does
+    behind = "; drainer parks its lane" if failures.after_dead is AfterDead.PARK else ""
+    return f"{action.does} to {failures.dead_letter_topic}{behind}"
 
 
 def rule_fields(rules: RuleSettings) -> Iterator[Field]:
