@@ -39,22 +39,22 @@ def read_own(path: Path | str, *, dir_fd: int | None = None) -> bytes:
     Raises NotOwn, and OSError as ``read_regular`` does.
     """
     with _open_regular(path, dir_fd) as stream:
-        insist_own(path, stream.fileno())
+        ensure_own(path, stream.fileno())
         return stream.read()
 
 
-def insist_own(path: Path | str, descriptor: int) -> None:
+def ensure_own(path: Path | str, descriptor: int) -> None:
     """Raises NotOwn when somebody else could have written the file or folder that is open."""
     reason = _not_own(descriptor)
     if reason:
         raise NotOwn(f"{path} {reason}", hint="Read it, then make a copy of your own.")
 
 
-def insist_new_files_own(folder: Path) -> None:
+def ensure_new_files_own(folder: Path) -> None:
     """Raises NotOwn when a file that this user makes in a folder would not be this user's alone, as
     on some network and foreign file systems; OSError when none can be made."""
     with TemporaryFile(dir=folder) as probe:
-        insist_own(folder, probe.fileno())
+        ensure_own(folder, probe.fileno())
 
 
 def user_at_host(uid: int) -> str:

@@ -180,7 +180,7 @@ def _take(found: Any, changes: dict[str, Any]) -> Any:
 
 
 def advanced(plan: OffsetPlan, step: Callable[[Account], Account]) -> OffsetPlan:
-    """A plan after a step of its account, such as ``Account.settled``."""
+    """A plan after a step of its account, such as ``Account.without_pending``."""
     return OffsetPlan(plan.terms, step(plan.account))
 
 

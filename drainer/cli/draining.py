@@ -33,7 +33,7 @@ from drainer.model.settings import LocalSettings
 from drainer.model.status import Resuming, Status
 from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, nothing_to_drain
-from drainer.store.plan_file import PlanPlace
+from drainer.store.place import PlanPlace
 from drainer.view.live import ProgressView, progress_view
 from drainer.view.now import LivePage
 from drainer.view.preview import preview_page

@@ -15,7 +15,7 @@ from drainer.model.option import option
 from drainer.model.values import PAIRS, SIZE
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
-from drainer.store.plan_file import PlanPlace
+from drainer.store.place import PlanPlace
 
 NO_MASTER = "no Spark master is named"
 

@@ -24,7 +24,7 @@ from drainer.model.values import ValueType, each_once, number, parse_byte_rate
 from drainer.operations.start import Request
 from drainer.policy.rules.rule_filter import RuleFilter
 from drainer.policy.rules.selection import Selection
-from drainer.store.plan_file import PlanPlace, parse_place
+from drainer.store.place import PlanPlace, parse_place
 from drainer.view.report.file import ReportFile
 
 _HANDLER = "package.module:Name, path/to/file.py:Name, or print, count, produce."

@@ -19,7 +19,8 @@ from drainer.model.option import Option
 from drainer.operations import plan as operation
 from drainer.operations.examine import Check, changes, examine, group_offsets
 from drainer.operations.plan import take_plan, undo_moves
-from drainer.store.plan_file import NotOwnPlan, plan_at
+from drainer.store.plan_file import plan_at
+from drainer.store.saved_plan import NotOwnPlan
 from drainer.view.page import Line
 from drainer.view.plan import history_page, plan_page, show_before_connecting, show_checks
 from drainer.view.terminal import Terminal
@@ -41,7 +42,7 @@ def show(plan: PlanArgument, reported: Reported, yes: Yes, terminal: Terminal) -
         confirm_plan(terminal, file, file.load(alone=True).plan, yes=yes)
         loaded = file.load()
     except NotOwnPlan as error:
-        loaded = file.load(anybodys=True)
+        loaded = file.load(allow_foreign=True)
         terminal.warn(f"{error}: don't trust what it shows")
         terminal.hint(error.hint or "")
     terminal.data(loaded.plan.as_json())
@@ -88,7 +89,7 @@ def take(
     - `drainer plan take /srv/drains/orders.indexer.plan.json --to orders.indexer.plan.json`
     """
     file, target = plan_at(plan), plan_at(to or plan)
-    loaded = file.load(anybodys=True)
+    loaded = file.load(allow_foreign=True)
     terminal.preview(plan_page(loaded.plan))
     if terminal.quiet and not yes:  # what a person answers for is shown
         known = loaded.plan
@@ -112,7 +113,7 @@ def history(plan: PlanArgument, terminal: Terminal) -> None:
 
     Example: `drainer plan history orders.indexer.plan.json`
     """
-    known = plan_at(plan).load(anybodys=True).plan
+    known = plan_at(plan).load(allow_foreign=True).plan
     events = [each.as_json() for each in known.account.history]
     terminal.data({"plan": str(plan), "drain_id": known.terms.drain_id, "history": events})
     terminal.present(history_page(known))

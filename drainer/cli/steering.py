@@ -30,7 +30,7 @@ from drainer.model.listed import listed
 from drainer.model.option import Option, options_of
 from drainer.model.settings import LocalSettings
 from drainer.model.values import DURATION, ValueType, parse_pairs
-from drainer.store.plan_file import PlanPlace, parse_place
+from drainer.store.place import PlanPlace, parse_place
 from drainer.view.live import RunningLine, progress_view
 from drainer.view.page import Field, Line, Page
 from drainer.view.running import found_as_json, found_line, running_page

@@ -27,7 +27,8 @@ from drainer.model.codec import decode, encode
 from drainer.model.plan import OffsetPlan
 from drainer.model.status import Status
 from drainer.ownership import read_own
-from drainer.store.plan_file import PLANS, PlanFile, PlanPlace
+from drainer.store.place import PLANS, PlanPlace
+from drainer.store.plan_file import PlanFile
 
 LOOK_S = 3.0  # for the answers of all drains
 ANSWERED_S = ANSWER_S + 5.0  # beyond the time that a drain takes to answer
@@ -80,7 +81,7 @@ def left_in(folder: Path) -> Iterator[Found]:
             path = name.resolve()
             plan = OffsetPlan.decode(read_own(path))
             plan.account.check()
-            if plan.account.complete or PlanFile(path).is_held:
+            if plan.account.complete or PlanFile(path).is_locked:
                 continue
             engine = "process" if plan.account.state is None else "spark"
             about = About(

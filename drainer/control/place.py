@@ -10,7 +10,7 @@ from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 
-from drainer.store.plan_file import PlanPlace
+from drainer.store.place import PlanPlace
 
 OURS = "drainer"
 SUFFIX = ".sock"

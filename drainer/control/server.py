@@ -30,7 +30,7 @@ from drainer.model.codec import decode, encode
 from drainer.model.status import Status, Summary
 from drainer.ownership import user_at_host
 from drainer.serving import QuietHandler, QuietServer
-from drainer.store.plan_file import PlanPlace
+from drainer.store.place import PlanPlace
 
 SILENT_S = 10.0  # a peer that neither sends nor reads for so long is dropped
 ANSWER_S = 60.0  # for a request that needs the brokers

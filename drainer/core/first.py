@@ -125,7 +125,9 @@ class FirstDispatcher(Dispatcher):
             for number in self.ledgers
         }
         self._passed = dict.fromkeys(self.ledgers, 0)
-        settled = [(n.messages.settled(), n.sub_messages.settled()) for n in known.values()]
+        settled = [
+            (n.messages.without_pending(), n.sub_messages.without_pending()) for n in known.values()
+        ]
         self._base = tuple(map(Counts.sum, zip(*settled, strict=True)))
         for partition in self._shut:  # all of it is behind a barrier
             self._cut(partition, self.ledgers[partition].position)

@@ -123,8 +123,8 @@ class Ledger:
         self.subs_unsplit = 0  # finished
         self.messages_otherwise = dict.fromkeys(OTHERWISE, 0)
         self.subs_otherwise = dict.fromkeys(OTHERWISE, 0)
-        self._base_messages = known.messages.settled()
-        self._base_subs = known.sub_messages.settled()
+        self._base_messages = known.messages.without_pending()
+        self._base_subs = known.sub_messages.without_pending()
 
     @property
     def complete(self) -> bool:

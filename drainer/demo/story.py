@@ -22,7 +22,7 @@ from drainer.model.order import Order
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.operations.drain import drain
-from drainer.operations.examine import examine, insist
+from drainer.operations.examine import ensure_all, examine
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.store.plan_file import PlanFile
@@ -122,7 +122,7 @@ class Demo:
 
     def verify(self, cluster: Cluster, first: Summary, last: Summary) -> list[str]:
         """What was checked, a sentence each. Raises DrainerError when something is not so."""
-        insist(examine(cluster, PlanFile(self.plan_path).load()))
+        ensure_all(examine(cluster, PlanFile(self.plan_path).load()))
         index, size = self.index, self.size
         newest = {
             sub.key: sub.payload for _, subs in self._split() for sub in subs

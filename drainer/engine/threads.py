@@ -190,12 +190,12 @@ class ThreadWorkers(Workers):
     def _collect(self) -> None:
         self._called = False
         while self._outbox:
-            self._take_back(*self._outbox.popleft())
+            self._rollback(*self._outbox.popleft())
         if self._stopping and self._out <= 0:
             self._drained.set()
         self.wake()
 
-    def _take_back(self, sub: SubMessage, error: BaseException | None) -> None:
+    def _rollback(self, sub: SubMessage, error: BaseException | None) -> None:
         self._out -= 1
         if self._judge.late:
             self._judge.returned(sub)

@@ -36,7 +36,7 @@ from drainer.operations.engine import HeldDrain
 from drainer.policy.dead_letter import FORMAT as LETTER
 from drainer.policy.dead_letter import RECEIPT
 from drainer.policy.redrive import Split
-from drainer.store.plan_file import absolute
+from drainer.store.place import absolute
 
 RANGES_EACH = 10_000  # some 200 KB, below what topics take in a record
 RECEIPT_BYTES_MOST = 1024 * 1024  # more than any receipt has

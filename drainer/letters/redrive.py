@@ -19,11 +19,11 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import RangeSet
 from drainer.model.redrive import RedriveSettings
 from drainer.model.settings import LocalSettings
-from drainer.operations.examine import same_records
+from drainer.operations.examine import ensure_same_records
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.policy.dead_letter import From, default_dead_letter_topic
 from drainer.policy.redrive import Redriven, split_letter
-from drainer.store.plan_file import default_path
+from drainer.store.place import default_path
 
 SHOWN = 3  # origins in an error
 ORIGINS_MOST = 100  # that are counted, and one for all others
@@ -110,7 +110,7 @@ def _known(
         found.insist_ended("" if here is None else here.terms.drain_id)
     plan = taking_in(plan, found.finished)
     if seen is not None and here is not None:
-        same_records(cluster, seen)
+        ensure_same_records(cluster, seen)
         plan = taking_in(plan, finished_in(cluster, here, prepared.handler.split_letter))
         starts = cluster.log_starts(here.terms.topic, here.account.partitions)
         # Where the group has an offset, prepare() has looked.

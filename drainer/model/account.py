@@ -137,7 +137,7 @@ class Account(JsonRecord):
         """The account as the next run or pass begins with it: what was pending is read again."""
         # Past every journal that may lie beside the plan: a save begins one before it writes the
         # plan.
-        later = replace(self.settled(), updated=at, generation=self.generation + 2)
+        later = replace(self.without_pending(), updated=at, generation=self.generation + 2)
         return later.begun()
 
     def shared(self, partition: int) -> bool:
@@ -219,21 +219,24 @@ class Account(JsonRecord):
         progress = [each for claim in self.claims.values() for each in claim.values()]
         return all(each.messages.conserved and each.sub_messages.conserved for each in progress)
 
-    def settled(self) -> Account:
+    def without_pending(self) -> Account:
         """The account without what is pending, all accounts in that of "all", and in those of
         classes, too."""
         others = self.others
         classes = tuple(
-            replace(each, sub_messages=each.sub_messages + self.class_counts(each.where).settled())
+            replace(
+                each,
+                sub_messages=each.sub_messages + self.class_counts(each.where).without_pending(),
+            )
             for each in self.classes.each
         )
         known = {
             number: replace(
                 progress,
-                messages=progress.messages.settled(),
+                messages=progress.messages.without_pending(),
                 sub_messages=sum(
-                    (claim[number].sub_messages.settled() for claim in others.values()),
-                    progress.sub_messages.settled(),
+                    (claim[number].sub_messages.without_pending() for claim in others.values()),
+                    progress.sub_messages.without_pending(),
                 ),
             )
             for number, progress in self.claims[ALL].items()

@@ -115,7 +115,7 @@ class Counts(JsonRecord):
             self.unsplit + unsplit,
         )
 
-    def settled(self) -> Counts:
+    def without_pending(self) -> Counts:
         """The counts without what is pending: what a resumed drain starts from."""
         return replace(self, read=self.finished, pending=0)
 

@@ -24,12 +24,13 @@ from drainer.model.settings import LocalSettings
 from drainer.model.status import Resuming, Status, Summary
 from drainer.operations.engine import HeldDrain
 from drainer.operations.examine import added_partitions
-from drainer.operations.group import check_inactive, holding
+from drainer.operations.group import check_inactive, locked
 from drainer.operations.passes import in_passes
-from drainer.operations.policy import settle_policy
+from drainer.operations.policy import resolve_policy
 from drainer.operations.resume import resumed
 from drainer.operations.start import Prepared
-from drainer.store.plan_file import PlanPlace, SavedPlan, absolute
+from drainer.store.place import PlanPlace, absolute
+from drainer.store.saved_plan import SavedPlan
 
 # Makes sure that no task of a former driver does anything any more, and gives what removes all that
 # they reported. Raises Refused when they can't be told to end.
@@ -71,9 +72,7 @@ def drain(
         server.end(summary)
         return summary
 
-    with holding(
-        cluster, file, prepared.seen, prepared.plan, print_line, make_lock, server
-    ) as lock:
+    with locked(cluster, file, prepared.seen, prepared.plan, print_line, make_lock, server) as lock:
         if server.trouble is not None:
             print_line(f"other processes can't control or watch this drain: {server.trouble}")
         _look_again(cluster, prepared)
@@ -94,7 +93,7 @@ def drain(
 
         def settle(failures: FailureSettings) -> FailureSettings:
             terms = replace(plan.terms, failures=failures)
-            policy = settle_policy(cluster, terms, plan.account.classes)
+            policy = resolve_policy(cluster, terms, plan.account.classes)
             policy.make(cluster)
             return policy.failures
 
@@ -124,7 +123,7 @@ def drain(
             file.write(plan)
             forget_tasks()
             return run(held)
-        aside = file.set_aside(prepared.seen.plan) if prepared.seen else None
+        aside = file.archive(prepared.seen.plan) if prepared.seen else None
         forget_tasks()
         try:
             _write_first(file, plan)
@@ -132,7 +131,7 @@ def drain(
                 print_line(f"kept the earlier plan as {aside}")
             return run(held)
         except DrainerError:  # by the handler's open() at the latest: nothing was handled yet
-            file.take_back(plan, aside)
+            file.rollback(plan, aside)
             if aside is not None:
                 print_line(f"put the earlier plan back to {file.path}")
             raise

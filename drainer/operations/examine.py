@@ -12,7 +12,7 @@ from drainer.kafka.loss import LogCheck
 from drainer.model.listed import counted, listed, name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.operations.group import check_inactive
-from drainer.store.plan_file import LoadedPlan
+from drainer.store.saved_plan import LoadedPlan
 
 # One thing that was looked at: what it is, and why it does not hold; None where it does.
 Check = tuple[str, DrainerError | None]
@@ -38,7 +38,7 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
         (f"the cluster is the plan's ({plan.terms.cluster_id})", _cluster),
         (f"topic {plan.terms.topic} has the plan's id", _topic),
         (f"{pending} is still in the log", partial(_log, gap_accepted=gap_accepted)),
-        ("its records have not changed", same_records),
+        ("its records have not changed", ensure_same_records),
         (f"group {plan.terms.group} has no members", _group),
         ("the group is where this drain left it", group_offsets),
     ]
@@ -52,14 +52,14 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
     return checks
 
 
-def insist_on_place(cluster: Cluster, loaded: LoadedPlan) -> None:
+def ensure_same_place(cluster: Cluster, loaded: LoadedPlan) -> None:
     """Raises PlanRefused or GroupActive when the group is not to be moved by this plan, wherever
     it stands: another cluster or topic, or somebody in the group."""
     for look in (_cluster, _topic, _group):
         look(cluster, loaded)
 
 
-def insist(checks: list[Check]) -> None:
+def ensure_all(checks: list[Check]) -> None:
     """Raises the error of the first check that does not hold."""
     for _, error in checks:
         if error is not None:
@@ -121,7 +121,7 @@ def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:
         )
 
 
-def same_records(cluster: Cluster, loaded: LoadedPlan) -> None:
+def ensure_same_records(cluster: Cluster, loaded: LoadedPlan) -> None:
     """Raises LogCut when the log lost records of the backlog, whether they are finished or not."""
     plan = loaded.plan
     LogCheck(cluster, plan.terms.topic, plan.terms.group, loaded.written.account.log_ends).check()

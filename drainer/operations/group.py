@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock
 from drainer.model.plan import OffsetPlan
-from drainer.store.plan_file import LoadedPlan, SavedPlan
+from drainer.store.saved_plan import LoadedPlan, SavedPlan
 
 
 def check_inactive(cluster: Cluster, group: str) -> str:
@@ -20,7 +20,7 @@ def check_inactive(cluster: Cluster, group: str) -> str:
 
 
 @contextmanager
-def holding(
+def locked(
     cluster: Cluster,
     file: SavedPlan,
     seen: LoadedPlan | None,
@@ -38,15 +38,15 @@ def holding(
     Raises PlanRefused when the file is held, or holds something else by now; LockHeld when another
     drain works for the group.
     """
-    file.hold()
+    file.acquire()
     try:
-        file.insist_unchanged(seen)
+        file.ensure_unchanged(seen)
         lock = make_lock(
             cluster,
             plan.terms.group,
             plan.terms.topic,
             # Whoever had this name held the file that we hold.
-            f"{plan.terms.drain_id}.{file.holder}",
+            f"{plan.terms.drain_id}.{file.owner}",
             report=print_line,
         )
         with server or nullcontext():

@@ -17,9 +17,9 @@ from drainer.escape import command
 from drainer.kafka.cluster import Cluster
 from drainer.model.event import Event, EventKind
 from drainer.model.plan import OffsetPlan
-from drainer.operations.examine import insist_on_place
-from drainer.operations.group import holding
-from drainer.store.plan_file import LoadedPlan, SavedPlan
+from drainer.operations.examine import ensure_same_place
+from drainer.operations.group import locked
+from drainer.store.saved_plan import LoadedPlan, SavedPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
     """
     moves = []
     plan = loaded.plan
-    insist_on_place(cluster, loaded)
+    ensure_same_place(cluster, loaded)
     for number, offset in cluster.committed(
         plan.terms.group, plan.terms.topic, tuple(plan.account.partitions)
     ).items():
@@ -70,7 +70,7 @@ def undo(
         CommitDelayed: when no answer came; the group may have been moved.
         OffsetMoved: when what is read back is not what was written.
     """
-    with holding(cluster, file, loaded, loaded.plan, print_line):
+    with locked(cluster, file, loaded, loaded.plan, print_line):
         if undo_moves(cluster, loaded) != moves:
             raise PlanRefused(
                 f"group {loaded.plan.terms.group} moved since drainer printed these offsets",
@@ -146,9 +146,9 @@ def take_plan(
     """
     if target.path != file.path and target.exists:
         raise PlanRefused(f"{target.path} already exists", hint="Name another file with --to.")
-    target.hold()
+    target.acquire()
     try:
-        if file.load(anybodys=True) != seen:
+        if file.load(allow_foreign=True) != seen:
             raise PlanRefused(
                 f"{file.path} has just changed: its drain still runs",
                 hint="Have its owner stop it with Ctrl-C. Then repeat the command.",

@@ -80,7 +80,7 @@ class Policy:
             make_dead_letter_topic(cluster, self.topic.name, self.topic.partitions)
 
 
-def settle_policy(cluster: Cluster, terms: Terms | Request, classes: PriorityClasses) -> Policy:
+def resolve_policy(cluster: Cluster, terms: Terms | Request, classes: PriorityClasses) -> Policy:
     """Checks the rules, and whether dead letters can be written if there may be any.
 
     It makes nothing. The dead letters of a redrive go where they came from.

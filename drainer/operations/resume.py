@@ -23,11 +23,11 @@ from drainer.model.ranges import Range
 from drainer.model.settings import LocalSettings
 from drainer.model.terms import Terms
 from drainer.model.transaction import describe_open_transactions
-from drainer.operations.examine import changes, examine, group_offsets, insist
-from drainer.operations.policy import settle_policy
+from drainer.operations.examine import changes, ensure_all, examine, group_offsets
+from drainer.operations.policy import resolve_policy
 from drainer.operations.start import Prepared, safe
 from drainer.policy.rules.selection import Selection
-from drainer.store.plan_file import LoadedPlan, SavedPlan
+from drainer.store.saved_plan import LoadedPlan, SavedPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def prepare_resume(
     """
     terms, account = request.terms or loaded.plan.terms, loaded.plan.account
     checks = examine(cluster, loaded, gap_accepted=request.accept_gap)
-    insist(checks)
+    ensure_all(checks)
     logs = cluster.log_bounds(terms.topic, tuple(account.partitions), terms.isolation)
     starts = {number: log.start for number, log in logs.items()}
     gaps = account.gaps(starts) if request.accept_gap else {}
@@ -79,7 +79,7 @@ def prepare_resume(
         handler = handler.redriving(terms.redrive)
         topic = failures.dead_letter_topic or terms.topic
         failures = replace(failures, dead_letter_topic=topic)
-    policy = settle_policy(cluster, replace(terms, failures=failures), classes)
+    policy = resolve_policy(cluster, replace(terms, failures=failures), classes)
     committed = group_offsets(cluster, loaded)
     begun = _resumed(
         replace(

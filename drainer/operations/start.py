@@ -40,15 +40,10 @@ from drainer.model.terms import Terms
 from drainer.model.transaction import OpenTransaction
 from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.group import check_inactive
-from drainer.operations.policy import Policy, settle_policy
-from drainer.store.plan_file import (
-    LoadedPlan,
-    PlanPlace,
-    SavedPlan,
-    absolute,
-    default_path,
-    plan_at,
-)
+from drainer.operations.policy import Policy, resolve_policy
+from drainer.store.place import PlanPlace, absolute, default_path
+from drainer.store.plan_file import plan_at
+from drainer.store.saved_plan import LoadedPlan, SavedPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +129,7 @@ def prepare(
         parse_until(request.until),
         new_group=new_group,
     )
-    policy = settle_policy(cluster, request, request.classes)
+    policy = resolve_policy(cluster, request, request.classes)
     warnings = [*backlog.remarks, *_leap_warning(backlog)]
     if cluster.group(lock_group(request.group)).members:
         warnings.append("another drain of this group seems to run; this one would wait")
@@ -286,7 +281,7 @@ def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan 
             hint="Name another file with --plan.",
         )
     if not known.account.complete:
-        file.insist_free()
+        file.ensure_free()
         if None in (request.redrive, known.terms.redrive) or known.account.state is not None:
             raise PlanRefused(
                 f"{path} is the plan of an unfinished drain of this topic and group",

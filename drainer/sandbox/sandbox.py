@@ -17,7 +17,7 @@ from drainer.errors import SandboxRefused
 from drainer.escape import command
 from drainer.java import find_java
 from drainer.model.codec import decode, encode
-from drainer.ownership import NotOwn, insist_own, read_own
+from drainer.ownership import NotOwn, ensure_own, read_own
 from drainer.process import ProcessMark
 from drainer.sandbox.broker import Broker, is_broker_of
 from drainer.sandbox.jars import Say, kafka_jars, quiet
@@ -230,7 +230,7 @@ def find(folder: Path) -> SandboxState | None:
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            insist_own(folder, opened)
+            ensure_own(folder, opened)
             data = read_own(STATE_FILE, dir_fd=opened)
         finally:
             os.close(opened)

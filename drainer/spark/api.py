@@ -35,7 +35,9 @@ from drainer.operations.start import Prepared, Request, nothing_to_drain, prepar
 from drainer.spark.engine_choice import resolve_on_spark, spark_settings
 from drainer.spark.session import interruptible
 from drainer.spark.settings import WAVE_BYTES, check_conf
-from drainer.store.plan_file import SavedPlan, absolute, parse_place, plan_at
+from drainer.store.place import absolute, parse_place
+from drainer.store.plan_file import plan_at
+from drainer.store.saved_plan import SavedPlan
 from drainer.view.live import progress_view
 from drainer.view.preview import preview_page
 from drainer.view.summary import show_summary

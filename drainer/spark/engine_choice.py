@@ -16,7 +16,7 @@ from drainer.operations.start import Prepared
 from drainer.spark.chunk import why_whole
 from drainer.spark.settings import EVERY_CORE, OnSpark, SparkSettings, java_for_spark
 from drainer.spark.state import state_beside
-from drainer.store.plan_file import PlanPlace
+from drainer.store.place import PlanPlace
 from drainer.view import figures
 
 

@@ -153,7 +153,7 @@ class Handling:
             claims={ALL: claim},
             ruled=self.streams.asked(self.plan.account.ruled, given),
         )
-        account = account.settled().merge({}, earlier.parked, earlier.ruled)
+        account = account.without_pending().merge({}, earlier.parked, earlier.ruled)
         return OffsetPlan(self.plan.terms, account)
 
 

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
 from drainer.extensions import ensure_installed
-from drainer.ownership import NotOwn, insist_own, read_own
+from drainer.ownership import NotOwn, ensure_own, read_own
 from drainer.store.atomic_file import NEW, new_beside, write_new
 from drainer.store.remote import STORES, is_folder, split
 
@@ -278,7 +278,7 @@ def _open_folder(path: str, above: int | None, *, make: bool) -> int:
     try:
         status = os.fstat(opened)
         if not (status.st_mode & stat.S_ISVTX and status.st_uid in (0, os.geteuid())):
-            insist_own(path, opened)
+            ensure_own(path, opened)
     except BaseException:
         os.close(opened)
         raise

@@ -184,7 +184,9 @@ class TaskRecords:
 
         Raises PlanNotWritten or StateLost.
         """
-        self._counts = {number: counts.settled() for number, counts in earlier.counts.items()}
+        self._counts = {
+            number: counts.without_pending() for number, counts in earlier.counts.items()
+        }
         claims = {
             selector: {n: self._starts[selector][n].merge(found) for n, found in claim.items()}
             for selector, claim in earlier.claims.items()

@@ -44,7 +44,7 @@ from drainer.spark.objects import Objects
 from drainer.spark.records import ENDED, Head, TaskRecords, decode_head, decode_record
 from drainer.spark.streams import Streams
 from drainer.store.journal import decode_line, encode_line
-from drainer.store.plan_file import PlanPlace
+from drainer.store.place import PlanPlace
 
 JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.5  # between two records of a task
 LIST_S = 5.0  # between two looks for new attempts, in an object store that is asked sparingly

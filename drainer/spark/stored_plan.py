@@ -12,7 +12,8 @@ from drainer.errors import LockLost, PlanNotWritten, PlanRefused, StateLost
 from drainer.model.plan import OffsetPlan
 from drainer.spark.bucket import open_bucket
 from drainer.spark.objects import check_uri
-from drainer.store.plan_file import PlanPlace, SavedPlan, no_plan
+from drainer.store.place import PlanPlace
+from drainer.store.saved_plan import SavedPlan, no_plan
 
 if TYPE_CHECKING:
     from obstore import UpdateVersion
@@ -39,7 +40,7 @@ class StoredPlan(SavedPlan):
         self._bucket = open_bucket(f"{self._folder}{self._options}")
         self._tag: UpdateVersion | None = None  # of what was read or written last
         self._unanswered: set[bytes] = set()  # what was written since then, maybe
-        self._holder = token_hex(8)
+        self._owner = token_hex(8)
         self.named = (uri,)
 
     @property
@@ -56,14 +57,14 @@ class StoredPlan(SavedPlan):
             self._bucket.get(self._name)
         return f"{self._uri('')} is reachable"
 
-    def hold(self) -> None:
+    def acquire(self) -> None:
         with _refusing():
             self._bucket.insist_on_create()
             self._bucket.insist_on_replace()
 
     @property
-    def holder(self) -> str:
-        return self._holder
+    def owner(self) -> str:
+        return self._owner
 
     def write(self, plan: OffsetPlan) -> None:
         data, until_s = plan.encode(), time.monotonic() + TRY_FOR_S
@@ -77,14 +78,14 @@ class StoredPlan(SavedPlan):
             else:
                 return
 
-    def set_aside(self, plan: OffsetPlan) -> str:
+    def archive(self, plan: OffsetPlan) -> str:
         """Copies it; the new plan is then written over it."""
         aside = f"{self._name.removesuffix('.json')}.{plan.terms.drain_id}.json"
         with _refusing():
             self._bucket.put(aside, plan.encode())
         return self._uri(aside)
 
-    def _take_back(self, aside: PlanPlace | None) -> None:
+    def _rollback(self, aside: PlanPlace | None) -> None:
         with suppress(StateLost, LockLost):
             if aside is None:
                 self._bucket.remove(self._name)
@@ -110,7 +111,7 @@ class StoredPlan(SavedPlan):
         self._tag = tag
         self._unanswered.clear()
 
-    def _read(self, *, anybodys: bool) -> bytes:
+    def _read(self, *, allow_foreign: bool) -> bytes:
         with _refusing():
             found = self._bucket.tagged(self._name)
         if found is None:

@@ -1,4 +1,4 @@
-"""The plan file: written whole or not at all, held by one process, read together with its journal.
+"""The plan file: written whole or not at all, locked by one process, with its journals beside it.
 
 Beside ``NAME`` lie ``NAME.journal-GENERATION`` while a drain runs, and ``.NAME.lock``.
 """
@@ -8,75 +8,29 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import TypeAlias
-from urllib.parse import unquote, urlsplit
 
 import filelock
 
-from drainer.core.merge import Record, TaskReport, fold
+from drainer.core.merge import Record
 from drainer.errors import (
     DrainerError,
     PlanGone,
     PlanNotWritten,
     PlanRefused,
-    StateLost,
-    StateRefused,
-    UsageError,
 )
 from drainer.escape import command
 from drainer.extensions import Extension, ensure_installed
-from drainer.model.event import clock
-from drainer.model.listed import counted
-from drainer.model.naming import name_of
 from drainer.model.plan import OffsetPlan
-from drainer.ownership import NotOwn, insist_new_files_own, read_own, read_regular
-from drainer.store.atomic_file import prefix_of_new, write_to_last
-from drainer.store.journal import Journal, not_written, read_journal
-from drainer.store.remote import kept, reached
-
-PlanPlace: TypeAlias = Path | str  # a file, or the URI of an object
-
-PLANS = "*.plan.json"
-NAME_CHARACTERS = 200  # file systems allow 255
-READ_TRIES = 10  # of a plan that is written meanwhile
-
-
-class NotOwnPlan(PlanRefused):
-    """Raised when another user could have written a plan or its journal."""
-
-
-def default_path(topic: str, group: str) -> Path:
-    """Where a plan is kept when nothing is said: in this folder, by a name that leaves room for
-    those of the files beside it."""
-    return Path(name_of(topic, group, ".plan.json", NAME_CHARACTERS))
-
-
-def parse_place(text: str) -> PlanPlace:
-    """A path, ``file://`` before it or not, or the URI of an object.
-
-    Raises UsageError when a path does not name a file, as ``.`` and an empty text don't.
-    """
-    is_file = text.startswith("file://")
-    if "://" in text and not is_file:
-        return text
-    path = Path(unquote(urlsplit(text).path) if is_file else text)
-    if not path.name:
-        raise UsageError(
-            f"{text!r} is not the name of a file",
-            hint="Name the plan, such as TOPIC.GROUP.plan.json.",
-        )
-    return path
-
-
-def absolute(place: PlanPlace) -> PlanPlace:
-    return place.absolute() if isinstance(place, Path) else place
+from drainer.ownership import NotOwn, ensure_new_files_own, read_own, read_regular
+from drainer.store.atomic_file import write_to_last
+from drainer.store.journal import not_written
+from drainer.store.journals import JournalRecords, Journals
+from drainer.store.place import PlanPlace
+from drainer.store.saved_plan import NotOwnPlan, SavedPlan, no_plan
 
 
 def plan_at(place: PlanPlace, state: str | None = None) -> SavedPlan:
@@ -97,235 +51,13 @@ def plan_at(place: PlanPlace, state: str | None = None) -> SavedPlan:
     return file
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedPlan:
-    """A plan as the file has it (``written``) and with all that was reported since (``plan``).
-
-    ``records`` is how many records of its journal, and of its tasks, that adds. ``torn`` says that
-    one was lost or spoilt, or its journal, and left out with all behind it: ``left_out`` counts the
-    sub-messages that these are known to add. ``last_generation`` is the highest that the plan or a
-    journal beside it has.
-    """
-
-    path: PlanPlace = field(compare=False)  # of one plan, absolute here and relative there
-    written: OffsetPlan
-    plan: OffsetPlan
-    records: int
-    torn: bool
-    last_generation: int
-    left_out: int = 0
-
-    @property
-    def repeats(self) -> list[str]:
-        """A warning of what a resume handles again, besides the calls in flight."""
-        if not self.torn:
-            return []
-        known = f", {counted(self.left_out, 'sub-message')} at least" if self.left_out else ""
-        return [
-            f"the journal of {self.path} is damaged or missing: a resume repeats what was done"
-            f" after {clock(self.written.account.updated)} and is not in it{known}"
-        ]
-
-
-class SavedPlan(ABC):
-    """One plan, wherever it is kept. ``hold`` it before writing, and ``release`` it at the end.
-
-    A place without locks and journals has what stands here of them.
-    """
-
-    # URIs that a person gave or agreed to: a state is read in their buckets alone.
-    named: tuple[str, ...] = ()
-
-    @property
-    @abstractmethod
-    def path(self) -> PlanPlace: ...
-
-    @property
-    @abstractmethod
-    def exists(self) -> bool: ...
-
-    @abstractmethod
-    def check_writable(self) -> str:
-        """Says that it can be written; raises PlanRefused when it can't."""
-
-    @abstractmethod
-    def hold(self) -> None:
-        """Keeps other processes off the plan, as far as its place can, until ``release`` or death.
-
-        Raises PlanRefused.
-        """
-
-    @property
-    @abstractmethod
-    def holder(self) -> str:
-        """A name that no other process has which works with this plan, while this one may live."""
-
-    def insist_free(self) -> None:  # noqa: B027
-        """Raises PlanRefused when another process holds the plan; leaves it as it was."""
-
-    def release(self) -> None:  # noqa: B027
-        """Lets go of the plan."""
-
-    @abstractmethod
-    def write(self, plan: OffsetPlan) -> None:
-        """Writes the plan so that a crash leaves the old or the new one.
-
-        Raises PlanNotWritten, with the old plan in place, or LockLost when another process wrote
-        there.
-        """
-
-    def start_journal(self, drain_id: str, generation: int) -> None:  # noqa: B027
-        """Begins a file for what ``append`` is given."""
-
-    def append(self, record: Record) -> None:
-        raise NotImplementedError
-
-    def remove_journals(self) -> None:  # noqa: B027
-        """Once the plan has all that they say."""
-
-    @abstractmethod
-    def set_aside(self, plan: OffsetPlan) -> PlanPlace:
-        """Gives a finished drain's plan another name, so that a new one can have its name.
-
-        ``plan`` is what it says with its journal, which is folded in. Raises PlanRefused.
-        """
-
-    def load(self, *, anybodys: bool = False, alone: bool = False) -> LoadedPlan:
-        """What the plan says with its journal, and with what tasks reported.
-
-        ``alone`` leaves out what tasks reported, which is wherever the plan says; ``anybodys`` does
-        as well, and takes what other users may have written too: to be looked at, by a person.
-
-        Raises PlanRefused when there is no plan here, or it can't be trusted.
-        """
-        for _ in range(READ_TRIES):
-            data = self._read(anybodys=anybodys)
-            refused = None
-            try:
-                loaded = self._loaded(data, anybodys=anybodys, alone=alone)
-            except PlanRefused as error:
-                refused = error
-            if self._read(anybodys=anybodys) == data:
-                break  # or a drain that runs has folded journals in, before they were all read
-        if refused is not None:
-            raise refused
-        return loaded
-
-    def state_to_confirm(self, plan: OffsetPlan) -> str | None:
-        """Where the plan alone says that its tasks report: None when a person said so, too.
-
-        Raises UsageError when it can't be understood.
-        """
-        if plan.account.state is None or reached(plan.account.state.uri, self.named) is not None:
-            return None
-        return kept(plan.account.state.uri)
-
-    def reaching(self, plan: OffsetPlan) -> OffsetPlan:
-        """A plan whose state can be opened. Raises UsageError, and PlanRefused when no person has
-        named its place."""
-        if plan.account.state is None:
-            return plan
-        uri = reached(plan.account.state.uri, self.named)
-        if uri is None:
-            raise PlanRefused(
-                f"{self.path} names a state at {kept(plan.account.state.uri)}, which drainer reads"
-                " only with your consent",
-                hint=f"Resume it, which asks: {command('resume', self.path)}",
-            )
-        state = replace(plan.account.state, uri=uri)
-        return OffsetPlan(plan.terms, replace(plan.account, state=state))
-
-    def insist_unchanged(self, seen: LoadedPlan | None) -> None:
-        """Makes sure that the plan is what it was before it was held; None stands for no plan.
-
-        Raises PlanRefused when another process has worked with it meanwhile.
-        """
-        found = self.load() if self.exists else None
-        if found == seen:
-            return
-        if found and seen and found.written == seen.written and found.written.account.state:
-            return  # tasks of a dead driver wrote on; they are yet to be fenced off
-        what = "has appeared" if seen is None else "is gone" if found is None else "has changed"
-        raise PlanRefused(
-            f"{self.path} {what} meanwhile: another process uses it",
-            hint="Repeat the command to see the new state.",
-        )
-
-    def take_back(self, first: OffsetPlan, aside: PlanPlace | None) -> None:
-        """Removes the first plan of a drain that handled nothing; what was set aside returns.
-
-        Leaves all as it is when plan and journal say that something was handled.
-        """
-        if self.exists and self.load().plan != first:
-            return
-        self._take_back(aside)
-
-    def _loaded(self, data: bytes, *, anybodys: bool, alone: bool) -> LoadedPlan:
-        """A plan, with what lies beside it now."""
-        with _named(self.path):
-            written = OffsetPlan.decode(data)
-        records, left_out, torn, last = self._records_since(written, anybodys=anybodys)
-        told = [] if anybodys or alone else self._reported(written)
-        plan = _merged(written, records)
-        known = 0
-        with suppress(PlanRefused):  # they may be of another plan
-            known = (
-                _merged(plan, left_out).account.counts()[1].finished
-                - plan.account.counts()[1].finished
-            )
-        if plan.account.state is not None:
-            plan = fold(plan, [each.record for each in told])
-        with _named(self.path):
-            plan.account.check()
-        return LoadedPlan(
-            self.path,
-            written,
-            plan,
-            len(records) + sum(each.count for each in told),
-            torn or any(each.torn for each in told),
-            last,
-            max(0, known),
-        )
-
-    def _reported(self, written: OffsetPlan) -> list[TaskReport]:
-        """What tasks reported and the plan has not."""
-        if written.account.state is None:
-            return []
-        try:
-            state = self.reaching(written).account.state
-            reports_since = Extension.SPARK_STATE.load().reports_since
-            found: list[TaskReport] = reports_since(state, written.terms.drain_id)
-        except (UsageError, StateRefused, StateLost) as error:
-            raise PlanRefused(
-                f"{self.path} names a state of its Spark tasks, but drainer can't read it: {error}",
-                hint="Give this machine access to the state. If its store has a private endpoint,"
-                " name it with --state. If it is lost, start again from the committed offset with"
-                " `drainer run` and another --plan.",
-            ) from error
-        return found
-
-    @abstractmethod
-    def _read(self, *, anybodys: bool) -> bytes: ...
-
-    def _records_since(
-        self, written: OffsetPlan, *, anybodys: bool
-    ) -> tuple[list[Record], list[Record], bool, int]:
-        """What journals add to a plan, in order, what has to be left out since something before it
-        is lost, whether something is, and the highest generation that the plan or a journal has."""
-        return [], [], False, written.account.generation
-
-    @abstractmethod
-    def _take_back(self, aside: PlanPlace | None) -> None: ...
-
-
 class PlanFile(SavedPlan):
     """One plan on disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), mode=0o600)
-        self._journal: Journal | None = None
-        self._not_begun: DrainerError | None = None
+        self._journals = Journals(path)
         self._written = 0  # the generation of the last plan from here that is synced
 
     @property
@@ -345,11 +77,11 @@ class PlanFile(SavedPlan):
             )
         return f"{folder} is writable"
 
-    def hold(self) -> None:
+    def acquire(self) -> None:
         """Raises PlanRefused when another process of this machine holds it, its folder can't be
         written, or new files there would not be this user's own: no resume would take them."""
         try:
-            insist_new_files_own(self._path.parent)
+            ensure_new_files_own(self._path.parent)
             self._lock.acquire(blocking=False)
         except NotOwn as error:
             raise PlanRefused(
@@ -370,7 +102,7 @@ class PlanFile(SavedPlan):
             ) from None
 
     @property
-    def holder(self) -> str:
+    def owner(self) -> str:
         """A name that only the process has which holds this very file, or the next after its death.
 
         Two machines or containers that have copies of a plan have different names, even with one
@@ -381,7 +113,7 @@ class PlanFile(SavedPlan):
         return blake2b(file.encode(errors="surrogateescape"), digest_size=8).hexdigest()
 
     @property
-    def is_held(self) -> bool:
+    def is_locked(self) -> bool:
         """Whether a process of this machine holds the plan, as far as this user can look."""
         try:
             lock = os.open(self._lock.lock_file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -397,14 +129,14 @@ class PlanFile(SavedPlan):
             os.close(lock)
         return False
 
-    def insist_free(self) -> None:
+    def ensure_free(self) -> None:
         if Path(self._lock.lock_file).exists():
-            self.hold()
+            self.acquire()
             self.release()
 
     def release(self) -> None:
         """Lets go of the plan; its journal stays until the plan has folded it in."""
-        self._close_journal()
+        self._journals.close()
         if self._lock.is_locked:
             # Removed while still held; a process that opened the old one meanwhile tries in vain.
             with suppress(OSError):
@@ -419,24 +151,13 @@ class PlanFile(SavedPlan):
         except OSError as error:
             raise self._gone_or(not_written("plan", self.path, error), error) from error
         self._written = plan.account.generation
-        self._remove_journals(below=plan.account.generation)
+        self._journals.remove(below=plan.account.generation)
 
     def start_journal(self, drain_id: str, generation: int) -> None:
-        """Begins the journal of what finishes after the snapshot for ``generation`` was taken.
-
-        Raises PlanNotWritten when it can't be begun, or PlanGone; the one before, if any, then goes
-        on.
-        """
-        before = self._journal
-        follows = 0 if before is None else before.reached
         try:
-            path = self._journal_path(generation)
-            self._journal = Journal(path, drain_id, follows, self._written)
+            self._journals.start(drain_id, generation, self._written)
         except PlanNotWritten as error:
-            self._not_begun = self._gone_or(error, error.__cause__)
-            raise self._not_begun from error
-        if before is not None:
-            before.close()
+            raise self._gone_or(error, error.__cause__) from error.__cause__
 
     def _gone_or(self, error: DrainerError, cause: BaseException | None) -> DrainerError:
         """The error, unless its cause shows that the folder of a plan from here is gone."""
@@ -449,15 +170,15 @@ class PlanFile(SavedPlan):
         )
 
     def append(self, record: Record) -> None:
-        """Raises PlanNotWritten when the disk is full, or was when the journal should begin."""
-        if self._journal is None:
-            raise self._not_begun or RuntimeError("the journal was not started")
-        self._journal.append(record)
+        try:
+            self._journals.append(record)
+        except PlanNotWritten as error:
+            raise self._gone_or(error, error.__cause__) from error.__cause__
 
     def remove_journals(self) -> None:
-        self._remove_journals()
+        self._journals.remove()
 
-    def set_aside(self, plan: OffsetPlan) -> Path:
+    def archive(self, plan: OffsetPlan) -> Path:
         stem = self._path.name.removesuffix(".json")
         aside = self._path.with_name(f"{stem}.{plan.terms.drain_id}.json")
         try:
@@ -470,20 +191,20 @@ class PlanFile(SavedPlan):
                 f"can't rename the plan {self.path} to {aside.name}: {error.strerror}",
                 hint="Name another file with --plan.",
             ) from None
-        self._remove_journals()
+        self._journals.remove()
         return aside
 
-    def _take_back(self, aside: PlanPlace | None) -> None:
-        self._close_journal()
-        self._remove_journals()
+    def _rollback(self, aside: PlanPlace | None) -> None:
+        self._journals.close()
+        self._journals.remove()
         with suppress(OSError):
             if aside is None:
                 self._path.unlink()
             else:
                 Path(aside).rename(self._path)
 
-    def _read(self, *, anybodys: bool) -> bytes:
-        read = read_regular if anybodys else read_own
+    def _read(self, *, allow_foreign: bool) -> bytes:
+        read = read_regular if allow_foreign else read_own
         try:
             return read(self._path)
         except NotOwn as error:
@@ -496,78 +217,11 @@ class PlanFile(SavedPlan):
                 hint="Make it a file that you can read and write.",
             ) from None
 
-    def _records_since(
-        self, written: OffsetPlan, *, anybodys: bool
-    ) -> tuple[list[Record], list[Record], bool, int]:
-        """A journal is taken only when nothing of those before it is missing. After a loss of power
-        something may be, and then the younger one may know of a sub-message and not of an earlier
-        one of its lane: a resume would handle the two in the wrong order.
-        """
-        read = read_regular if anybodys else read_own
-        records: list[Record] = []
-        left_out: list[Record] = []
-        journals = self._journals()
-        last = max([written.account.generation, *(generation for generation, _ in journals)])
-        reached, torn, gap, found = 0, False, False, False
-        for generation, path in journals:
-            if generation < written.account.generation:
-                continue  # the plan has it; the process ended before removing it
-            try:
-                content = read_journal(path, read)
-            except NotOwn as error:
-                raise _not_own(self.path, error) from None
-            head = content.head
-            if head is not None and head.drain_id != written.terms.drain_id:
-                continue  # of another drain that had its plan here
-            torn = torn or content.torn
-            if head is None:
-                continue  # never begun
-            if head.plan > written.account.generation and not gap:
-                raise PlanRefused(
-                    f"{self.path} is older than its journal: it has generation"
-                    f" {written.account.generation}, but {path.name} continues from {head.plan}",
-                    hint="Put the newer plan back. If it is lost, start again with `drainer run`"
-                    " and another --plan. It starts at the committed offset, and repeats what is"
-                    " done above it.",
-                )
-            found = True
-            gap = gap or (generation > written.account.generation and head.follows > reached)
-            if gap:
-                left_out += content.records
-            else:
-                records += content.records
-                reached = head.follows + len(content.records)
-            left_out += content.left_out
-        return records, left_out, torn or gap or (written.account.running and not found), last
-
-    def _close_journal(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
-
-    def _remove_journals(self, below: int | None = None) -> None:
-        # One that can't be removed does no harm: the plan has what it says.
-        for generation, path in self._journals():
-            if below is None or generation < below:
-                with suppress(OSError):
-                    path.unlink()
-        for path in self._beside(prefix_of_new(self._path)):  # left by a process that was killed
-            with suppress(OSError):
-                path.unlink()
-
-    def _journal_path(self, generation: int) -> Path:
-        return self._path.with_name(f"{self._path.name}.journal-{generation}")
-
-    def _journals(self) -> list[tuple[int, Path]]:
-        prefix = f"{self._path.name}.journal-"
-        found = [(path.name.removeprefix(prefix), path) for path in self._beside(prefix)]
-        return sorted((int(number), path) for number, path in found if number.isdecimal())
-
-    def _beside(self, prefix: str) -> list[Path]:
+    def _journals_since(self, written: OffsetPlan, *, allow_foreign: bool) -> JournalRecords:
         try:
-            return [path for path in self._path.parent.iterdir() if path.name.startswith(prefix)]
-        except OSError:
-            return []
+            return self._journals.since(written, read_regular if allow_foreign else read_own)
+        except NotOwn as error:
+            raise _not_own(self.path, error) from None
 
 
 @cache
@@ -579,29 +233,6 @@ def this_machine() -> str:
     with suppress(OSError):
         parts.append(str(Path("/proc/self/ns/pid").readlink()))
     return " ".join(parts)
-
-
-def no_plan(path: PlanPlace) -> PlanRefused:
-    return PlanRefused(
-        f"the plan {path} does not exist",
-        hint="If it is lost, start again with `drainer run`. It starts at the committed offset, and"
-        " repeats what is done above it.",
-    )
-
-
-def _merged(plan: OffsetPlan, records: Iterable[Record]) -> OffsetPlan:
-    account = plan.account
-    for record in records:
-        account = account.merge(record.changes, record.parked, record.ruled, record.claim)
-    return OffsetPlan(plan.terms, account)
-
-
-@contextmanager
-def _named(path: PlanPlace) -> Iterator[None]:
-    try:
-        yield
-    except PlanRefused as error:
-        raise PlanRefused(f"{path}: {error}", hint=error.hint) from None
 
 
 def _not_own(path: PlanPlace, error: NotOwn) -> NotOwnPlan:

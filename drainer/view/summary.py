@@ -17,7 +17,7 @@ from drainer.model.progress import Counts
 from drainer.model.ranges import count
 from drainer.model.status import PartitionResult, Resuming, Summary
 from drainer.policy.redrive import NOT_MATCHED
-from drainer.store.plan_file import PlanPlace, absolute, parse_place
+from drainer.store.place import PlanPlace, absolute, parse_place
 from drainer.view import figures
 from drainer.view.course import deepest_lanes, plots, troubles
 from drainer.view.page import (

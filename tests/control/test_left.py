@@ -52,11 +52,11 @@ def test_what_was_stopped_or_killed_is_listed_with_how_to_resume_it(
 
 def test_a_drain_that_a_process_works_on_is_not_left(tmp_path: Path) -> None:
     file = write(tmp_path, "a", KILLED)
-    file.hold()
+    file.acquire()
     assert list(left_in(tmp_path)) == []
     (tmp_path / "b.plan.json").symlink_to(file.path)
     assert list(left_in(tmp_path)) == []
-    assert PlanFile(file.path).is_held
+    assert PlanFile(file.path).is_locked
     file.release()
     assert len(list(left_in(tmp_path))) == 2
 

@@ -28,7 +28,7 @@ from drainer.errors import Interrupted, Refused, UsageError
 from drainer.model.event import Event, EventKind
 from drainer.model.settings import LocalSettings
 from drainer.model.status import DeadlineStatus, Paused, Repr
-from drainer.store.plan_file import PlanPlace
+from drainer.store.place import PlanPlace
 from drainer.view.live import frame
 from drainer.view.running import found_as_json, running_page, state_of
 from kafka.topic import eventually

@@ -526,7 +526,7 @@ class Play:
             self.told |= since
         self.plan = plan
         self.insist()
-        self.plan = replace(self.plan, account=self.plan.account.settled())
+        self.plan = replace(self.plan, account=self.plan.account.without_pending())
 
     def run(self) -> None:
         """In tasks, until all is done or their driver dies."""
@@ -553,7 +553,7 @@ class Play:
             self._save()
             self.plan = self.saved
         self.insist()
-        self.plan = advanced(changed(self.plan, state=None), Account.settled)
+        self.plan = advanced(changed(self.plan, state=None), Account.without_pending)
 
     def _is_left(self) -> bool:
         return bool(

@@ -38,7 +38,7 @@ def offsets_in(ranges: Iterable[Range]) -> set[int]:
 
 
 def test_settled_counts_leave_out_what_is_pending() -> None:
-    assert counts(done=5, dead=1, skipped=1, pending=3).settled() == counts(
+    assert counts(done=5, dead=1, skipped=1, pending=3).without_pending() == counts(
         done=5, dead=1, skipped=1
     )
 

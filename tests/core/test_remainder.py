@@ -108,7 +108,7 @@ class Run:
 def after(run: Run) -> OffsetPlan:
     ended = run.plan.account.classes.with_ended(WHERE, "2026-01-01T00:00:00+00:00", 0, cut=False)
     return advanced(
-        changed(run.plan, claims=run.dispatcher.claims(), classes=ended), Account.settled
+        changed(run.plan, claims=run.dispatcher.claims(), classes=ended), Account.without_pending
     )
 
 
@@ -198,7 +198,7 @@ def test_messages_that_an_earlier_run_finished_in_part_say_nothing_of_those_to_c
     while (sub := before.take()) is not None:
         if sub.index % 10:  # else it is at work as the run is killed
             before.finish(sub)
-    rest = rest_of(advanced(changed(plan, claims=before.claims()), Account.settled))
+    rest = rest_of(advanced(changed(plan, claims=before.claims()), Account.without_pending))
     for offset in range(8):
         rest.deliver(message_at(offset), split(offset))
     left = rest.remainder()

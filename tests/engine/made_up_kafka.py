@@ -333,7 +333,7 @@ class Rehearsal:
         """Runs a drain to its end, these classes first; whatever that is, the plan on disk must be
         true."""
         self.lock, self.statuses, self.control = FakeLock(), [], Control(self.settings)
-        self.file.hold()
+        self.file.acquire()
         try:
             plan = self._resumed() if self.file.path.exists() else new_plan(self.logs)
             classes = (
@@ -409,7 +409,7 @@ class Rehearsal:
             n: replace(p, committed=self.group.committed[n])
             for n, p in plan.account.partitions.items()
         }
-        account = plan.account.settled()
+        account = plan.account.without_pending()
         plan = OffsetPlan(plan.terms, account)
         return changed(plan, partitions=partitions, generation=account.generation + 2)
 

@@ -10,7 +10,8 @@ from drainer.model.event import Event, EventKind
 from drainer.operations.examine import changes
 from drainer.operations.resume import resumed
 from drainer.operations.start import Prepared
-from drainer.store.plan_file import LoadedPlan, PlanFile
+from drainer.store.plan_file import PlanFile
+from drainer.store.saved_plan import LoadedPlan
 from kafka.topic import WAIT_S, eventually
 from operations.conftest import Story
 from view import samples

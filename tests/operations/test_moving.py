@@ -17,7 +17,7 @@ from drainer.errors import (
 from drainer.kafka.lock import GroupLock
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
-from drainer.operations.examine import examine, insist
+from drainer.operations.examine import ensure_all, examine
 from drainer.operations.plan import undo, undo_moves
 from operations.conftest import MESSAGES, Story, finished
 
@@ -92,7 +92,7 @@ def test_undo_puts_a_group_back_that_somebody_else_moved(story: Story, offset: i
     story.write_plan(20)
     story.put_group(offset)
     with pytest.raises(PlanRefused, match="something else moved it"):
-        insist(examine(story.cluster, story.file.load()))
+        ensure_all(examine(story.cluster, story.file.load()))
 
     put_back(story)
     assert story.committed == 10
@@ -113,7 +113,7 @@ def test_a_plan_whose_account_does_not_add_up_is_not_resumed_and_can_be_undone(
 
     loaded = story.file.load()
     with pytest.raises(PlanRefused, match="does not add up") as refused:
-        insist(examine(story.cluster, loaded))
+        ensure_all(examine(story.cluster, loaded))
     assert "drainer plan undo" in (refused.value.hint or "")
     put_back(story)
     assert story.committed == 10

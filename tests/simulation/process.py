@@ -190,7 +190,7 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         (threads.ThreadWorkers, "abandon", abandoned),
         (atomic_file, "os", disk),
         (atomic_file, "token_hex", disk.unforeseen),
-        (plan_file, "insist_new_files_own", lambda folder: None),
+        (plan_file, "ensure_new_files_own", lambda folder: None),
         (filelock.FileLock, "acquire", lambda lock, **_: None),  # one process lives at a time
         (filelock.FileLock, "release", lambda lock: None),
         (plan_file, "os", disk),

@@ -26,7 +26,8 @@ from drainer.errors import PlanGone, PlanNotWritten, PlanRefused
 from drainer.model.plan import OffsetPlan
 from drainer.ownership import read_own
 from drainer.store import atomic_file, plan_file
-from drainer.store.plan_file import PlanFile, default_path, plan_at
+from drainer.store.place import default_path
+from drainer.store.plan_file import PlanFile, plan_at
 from privileges import without_privileges
 
 LATER = changed(with_progress(PLAN, p0=progress(160)), generation=8)
@@ -156,7 +157,7 @@ def test_plan_journal_and_lock_are_nobody_elses_whatever_lay_there(tmp_path: Pat
     before = os.umask(0)
     try:
         file = PlanFile(tmp_path / "orders.plan.json")
-        file.hold()
+        file.acquire()
         file.write(PLAN)
         begun(file)
         modes = {path.name: mode_of(path) for path in tmp_path.iterdir()}
@@ -201,9 +202,9 @@ def test_a_link_to_a_plan_is_that_plan_with_its_journal_and_lock(file: PlanFile)
     linked = plan_at(link)
     assert linked.load() == file.load()
     assert linked.load().records == 1
-    file.hold()
+    file.acquire()
     with pytest.raises(PlanRefused, match="another drainer process uses"):
-        linked.hold()
+        linked.acquire()
     file.release()
     linked.write(LATER)
     assert file.load().written == LATER
@@ -275,7 +276,7 @@ def test_a_plan_whose_folder_is_gone_is_not_called_valid(tmp_path: Path) -> None
 
 def refused(path: Path) -> PlanRefused:
     with pytest.raises(PlanRefused) as caught:
-        PlanFile(path).hold()
+        PlanFile(path).acquire()
     assert caught.value.exit_code == 3
     assert caught.value.hint
     return caught.value
@@ -340,7 +341,7 @@ import sys
 from pathlib import Path
 from drainer.store.plan_file import PlanFile
 file = PlanFile(Path(sys.argv[1]))
-file.hold()
+file.acquire()
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -355,28 +356,28 @@ def test_a_plan_is_held_by_one_process_until_it_is_released_or_killed(
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         assert "another drainer process uses" in str(refused(file.path))
-        theirs = PlanFile(file.path).holder
+        theirs = PlanFile(file.path).owner
         holder.kill()
 
-    file.hold()
-    assert file.holder == theirs, "the lock of a dead holder is taken over at once"
+    file.acquire()
+    assert file.owner == theirs, "the lock of a dead holder is taken over at once"
     copy = PlanFile(tmp_path_factory.mktemp("copy") / file.path.name)
-    copy.hold()
-    assert copy.holder != file.holder
+    copy.acquire()
+    assert copy.owner != file.owner
     copy.release()
     monkeypatch.setattr(plan_file, "this_machine", lambda: "another container of this host name")
-    assert file.holder != theirs
+    assert file.owner != theirs
     file.release()
-    PlanFile(file.path).hold()
+    PlanFile(file.path).acquire()
 
 
 # What becomes of it.
 
 
 def test_a_plan_that_nobody_touched_is_unchanged(file: PlanFile) -> None:
-    begun(file).insist_unchanged(file.load())
+    begun(file).ensure_unchanged(file.load())
     file.release()
-    PlanFile(file.path.with_name("other.plan.json")).insist_unchanged(None)
+    PlanFile(file.path.with_name("other.plan.json")).ensure_unchanged(None)
 
 
 @pytest.mark.parametrize(
@@ -393,36 +394,36 @@ def test_a_plan_that_changed_since_it_was_looked_at_is_refused(
 ) -> None:
     file.start_journal(PLAN.terms.drain_id, PLAN.account.generation)
     with pytest.raises(PlanRefused, match="has appeared"):
-        file.insist_unchanged(None)
+        file.ensure_unchanged(None)
     seen = file.load()
     change(file)
 
     with pytest.raises(PlanRefused, match=says) as caught:
-        file.insist_unchanged(seen)
+        file.ensure_unchanged(seen)
 
     assert caught.value.hint
     file.release()
 
 
 def test_the_plan_of_a_drain_that_handled_nothing_is_taken_back(file: PlanFile) -> None:
-    file.hold()
-    aside = file.set_aside(PLAN)
+    file.acquire()
+    aside = file.archive(PLAN)
     file.write(LATER)
     file.start_journal(LATER.terms.drain_id, LATER.account.generation)
-    file.take_back(LATER, aside)
+    file.rollback(LATER, aside)
     file.release()
     assert names(file.path.parent) == ["orders.plan.json"]
     assert file.load().plan == PLAN
 
     file = begun(PlanFile(file.path))
-    file.take_back(PLAN, None)
+    file.rollback(PLAN, None)
     file.release()
     assert file.load().plan == OffsetPlan(PLAN.terms, PLAN.account.merge(CHANGES)), (
         "it has progress"
     )
 
     file.remove_journals()
-    file.take_back(PLAN, None)
+    file.rollback(PLAN, None)
     assert names(file.path.parent) == []
 
 
@@ -434,13 +435,13 @@ def test_a_finished_plan_is_set_aside_with_its_journal_folded_in(file: PlanFile)
 
     for at in range(4):  # a full disk, or a folder that takes no new name
         with trouble(at, 0, kills=False), pytest.raises(PlanRefused, match="No space") as caught:
-            file.set_aside(known)
+            file.archive(known)
         assert "--plan" in (caught.value.hint or "")
         assert file.load().plan == known
     no = PermissionError(13, "Permission denied")
     with patch.object(Path, "rename", side_effect=no), pytest.raises(PlanRefused, match="denied"):
-        file.set_aside(known)
-    aside = file.set_aside(known)
+        file.archive(known)
+    aside = file.archive(known)
 
     assert names(file.path.parent) == [aside.name] == [f"orders.plan.{PLAN.terms.drain_id}.json"]
     assert PlanFile(aside).load().written == known
@@ -449,8 +450,8 @@ def test_a_finished_plan_is_set_aside_with_its_journal_folded_in(file: PlanFile)
 def test_plans_in_one_folder_do_not_disturb_each_other(file: PlanFile) -> None:
     other = PlanFile(file.path.with_name("orders.plan.json2"))
     other.write(with_progress(PLAN, p2=progress_at(7)))
-    begun(file).hold()
-    other.hold()
+    begun(file).acquire()
+    other.acquire()
     other.write(with_progress(changed(PLAN, generation=99), p2=progress_at(8)))
     other.remove_journals()
 
@@ -496,10 +497,10 @@ def test_any_topic_and_group_have_a_plan_in_this_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = PlanFile(default_path(topic, group))
-    file.hold()
+    file.acquire()
     file.write(PLAN)
     file.start_journal(PLAN.terms.drain_id, 10**9)
-    aside = file.set_aside(PLAN)
+    aside = file.archive(PLAN)
     file.release()
 
     assert names(tmp_path) == [aside.name]

@@ -151,11 +151,11 @@ def test_a_last_record_after_the_drivers_death_is_no_other_process(
     tell(state, 3, 2, {0: done(123, count=3)})
     seen = file.load()
     tell(state, 3, 2, {0: done(124, count=4)}, number=1)
-    file.insist_unchanged(seen)
+    file.ensure_unchanged(seen)
 
     file.write(changed(with_progress(plan_at(state), p2=done(9, count=9)), generation=8))
     with pytest.raises(PlanRefused, match="has changed"):
-        file.insist_unchanged(seen)
+        file.ensure_unchanged(seen)
 
 
 def test_a_plan_with_a_state_is_read_as_it_was_written(file: PlanFile, state: State) -> None:

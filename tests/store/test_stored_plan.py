@@ -121,11 +121,11 @@ def test_what_was_set_aside_comes_back_when_the_new_drain_could_not_begin(store:
     first = changed(PLAN, drain_id="20260102-180000-abcdef", generation=1)
 
     plan = StoredPlan(URI)
-    aside = plan.set_aside(plan.load().plan)
+    aside = plan.archive(plan.load().plan)
     assert aside == f"s3://bucket/drains/orders.plan.{PLAN.terms.drain_id}.json?region=eu-1"
     plan.write(first)
     assert StoredPlan(URI).load().plan == first
-    plan.take_back(first, aside)
+    plan.rollback(first, aside)
 
     assert StoredPlan(URI).load().plan == PLAN
     assert [each["path"] for each in store.list().collect()] == [NAME]
@@ -141,10 +141,10 @@ def test_what_was_set_aside_comes_back_when_the_new_drain_could_not_begin(store:
 def test_a_store_without_conditional_puts_is_refused(
     ignored: type, said: str, store: Store
 ) -> None:
-    StoredPlan(URI).hold()
+    StoredPlan(URI).acquire()
     store.ignores = (ignored,)
     with pytest.raises(StateRefused, match=said):
-        StoredPlan(URI).hold()
+        StoredPlan(URI).acquire()
     assert store.list().collect() == []
 
 

@@ -15,7 +15,7 @@ from drainer.model.listed import listed
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.status import Summary
-from drainer.store.plan_file import PlanPlace
+from drainer.store.place import PlanPlace
 from drainer.view import figures
 from drainer.view.page import (
     BAD,
