@@ -21,10 +21,13 @@ WAIT_S = "60"
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    """Starts one; gives its address."""
+    """Run one, and give its address. A laptop without it skips; in CI that is a failure."""
     found = sorted(PROGRAMS.glob("*/bin/initdb"))
     if not found:
-        pytest.fail(f"PostgreSQL is not installed: {INSTALL}")
+        reason = f"PostgreSQL is not installed (hint: {INSTALL})"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
     programs = found[-1].parent
     folder = Path(mkdtemp(prefix="pg-", dir="/tmp"))  # sockets have short names
     user = None if os.geteuid() else NOBODY  # root may not run it

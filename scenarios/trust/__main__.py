@@ -36,16 +36,14 @@ def main() -> int:
     parser.add_argument("--case", action="append", help="only this case, by its name")
     wanted = parser.parse_args().case
     cases = [case for case in all_cases() if not wanted or case.attempt.__name__ in wanted]
-    table = Table("case", "", "before", "now", "", title="trust", show_lines=True)
+    table = Table("name", "case", "before", "now", "", title="trust", show_lines=True)
     broken = 0
     with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "broker") as broker:
         for case in cases:
             print(f"{case.id} …", file=sys.stderr, flush=True)
             sound, now = attempt(case, Stage(broker, Path(folder) / case.id))
             broken += not sound
-            table.add_row(
-                str(case.number), case.title, case.before, now, "sound" if sound else "BROKEN"
-            )
+            table.add_row(case.id, case.title, case.before, now, "sound" if sound else "BROKEN")
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     print(f"{len(cases) - broken} of {len(cases)} cases are sound")
     return 1 if broken else 0

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from drainer.demo.fill import create_topic, fill
 from drainer.kafka.cluster import Cluster
@@ -68,11 +68,47 @@ class Ended:
         return shlex.split(line)[2:]
 
 
+class Process(Protocol):
+    """A process that was started, as ``subprocess.Popen``."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+# Starts the command: its words, folder, environment, streams, and words before the program's.
+Launch = Callable[
+    [Sequence[str], Path, Mapping[str, str], tuple[int, int, int], tuple[str, ...]], Process
+]
+
+
+def launch_script(
+    words: Sequence[str],
+    folder: Path,
+    env: Mapping[str, str],
+    streams: tuple[int, int, int],
+    by: tuple[str, ...],
+) -> Process:
+    """Start the command as a person calls it: the script beside this Python."""
+    program = str(Path(sys.executable).with_name("drainer"))
+    stdin, stdout, stderr = streams
+    return subprocess.Popen(
+        [*by, program, *words], cwd=folder, env=env, stdin=stdin, stdout=stdout, stderr=stderr
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Running:
     """A command that was started; its streams go to files."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     streams: Path
 
     @property
@@ -118,6 +154,7 @@ class Stage:
 
     broker: Broker
     folder: Path
+    launch: Launch = launch_script
     started: list[Running] = field(default_factory=list)
 
     def close(self) -> None:
@@ -207,24 +244,15 @@ class Stage:
         """Start the command, with ``env`` beside this process's variables."""
         streams = self.folder.with_name(f"{self.folder.name}-{uuid.uuid4().hex}")
         with (
+            Path(os.devnull).open("rb") as nothing,
             streams.with_suffix(".out").open("wb") as out,
             streams.with_suffix(".err").open("wb") as err,
         ):
-            process = subprocess.Popen(
-                [*by, *self.program, *words],
-                cwd=self.folder,
-                env={**os.environ, **(env or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-            )
+            filenos = nothing.fileno(), out.fileno(), err.fileno()
+            environment = {**os.environ, **(env or {})}
+            process = self.launch(words, self.folder, environment, filenos, tuple(by))
         self.started.append(Running(process, streams))
         return self.started[-1]
-
-    @property
-    def program(self) -> Sequence[str]:
-        """The command as a person calls it: the script beside this Python."""
-        return (str(Path(sys.executable).with_name("drainer")),)
 
     def name(self) -> str:
         """A name for a topic or group that no other case uses."""
@@ -235,31 +263,31 @@ class Stage:
 class Case:
     """One row of the table.
 
-    ``number`` is that of the fault in the list that the cases come from, ``before`` what the
-    command did when it was found. ``attempt`` returns what it does now, in a few words, and raises
-    Broken when trust is still broken.
+    ``before`` is what the command did when the fault was found. ``attempt`` returns what it does
+    now, in a few words, and raises Broken when trust is still broken. A ``quick`` one takes a few
+    seconds.
     """
 
-    number: int
     title: str
     before: str
     attempt: Callable[[Stage], str]
+    quick: bool = False
 
     @property
     def id(self) -> str:
-        return f"{self.number:02}-{self.attempt.__name__}"
+        return self.attempt.__name__
 
 
 CASES: list[Case] = []
 
 
 def case(
-    number: int, title: str, *, before: str
+    title: str, *, before: str, quick: bool = False
 ) -> Callable[[Callable[[Stage], str]], Callable[[Stage], str]]:
-    """Puts a function among the cases."""
+    """Put a function among the cases."""
 
     def register(attempt: Callable[[Stage], str]) -> Callable[[Stage], str]:
-        CASES.append(Case(number, title, before, attempt))
+        CASES.append(Case(title, before, attempt, quick))
         return attempt
 
     return register

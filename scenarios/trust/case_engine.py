@@ -9,13 +9,10 @@ from scenarios.trust.case import Stage, case, ensure
 
 HANDLERS = Path(__file__).with_name("handlers_engine.py")
 ROUNDS = range(1, 36)  # short ones before the eight that are to meet
-BLOCKING = 1_000  # sub-messages of 10 ms that block
-REPEATED_MOST = 30  # 50 ms of work, and what a busy machine makes of it
 GROWTH_MIB = 40  # with a buffer of 16 MiB, the client's and the interpreter's own included
 
 
 @case(
-    2,
     "all lanes that a barrier lets go start at once",
     before="in 2 of 35 rounds the last of eight started 0.5 s after the first",
 )
@@ -34,7 +31,6 @@ def lanes_start_at_once(stage: Stage) -> str:
 
 
 @case(
-    3,
     "messages behind a parked lane leave the memory",
     before="3,000 messages of 150 kB, half of them parked: 235 MiB with --buffer 16MiB",
 )
@@ -47,7 +43,6 @@ def parked_messages_leave_the_memory(stage: Stage) -> str:
 
 
 @case(
-    3,
     "messages of 10,000 operations each stay within the buffer",
     before="173 MiB with --buffer 16MiB",
 )
@@ -57,7 +52,6 @@ def large_fan_out_stays_within_the_buffer(stage: Stage) -> str:
 
 
 @case(
-    3,
     "what split unpacks counts",
     before="300 messages that unpack to 1 MB each: 288 MiB with --buffer 16MiB",
 )
@@ -68,34 +62,6 @@ def unpacked_payloads_count(stage: Stage) -> str:
 
 
 @case(
-    14,
-    "an async handler that blocks is named, and a kill repeats next to nothing",
-    before="not noticed; 143 of 603 were repeated",
-)
-def blocking_handlers_are_named(stage: Stage) -> str:
-    topic = stage.topic((b"%d" % number, b"x") for number in range(BLOCKING))
-    log = stage.folder / "done"
-    words = _run(stage, topic, "Blocks", "--set", f"log={log}", "--concurrency", "200")
-    with stage.running(*words) as running:
-        enough = BLOCKING // 2
-        running.until(
-            lambda: log.exists() and log.read_bytes().count(b"\n") >= enough, "half is done"
-        )
-        running.kill()
-    before = log.read_text().split()
-    plan = next(stage.folder.glob("*.plan.json"))
-    ended = stage.drainer("resume", str(plan), "--yes", "--quiet", "--set", f"log={log}")
-    done = log.read_text().split()
-    ensure(len(set(done)) == BLOCKING, f"{len(set(done))} of {BLOCKING} were handled")
-    repeated = len(done) - BLOCKING
-    ensure(repeated <= REPEATED_MOST, f"{repeated} of {len(before)} were repeated")
-    line = _line_of("time.sleep(0.01)")
-    ensure(f"{HANDLERS}:{line}" in ended.err, f"line {line} is not named: {ended.err[-300:]}")
-    return f"named, with line {line}; {repeated} of {len(before)} were repeated"
-
-
-@case(
-    6,
     "sub-keys that are equal and have two texts are refused",
     before="True and 1 are one lane while it drains, and two in the plan",
 )
@@ -105,24 +71,6 @@ def sub_keys_have_one_text(stage: Stage) -> str:
     text = stage.drainer(*words, code=5).text
     ensure(f"the sub-key True at {topic}/0/0[1]" in text and "bool" in text, text[-2000:])
     return "exit code 5, with sub-key, type, topic, partition, offset and index"
-
-
-@case(
-    6,
-    "an error whose text can't be had is a failure like any other",
-    before="exit code 1: this is a bug in drainer",
-)
-def errors_without_a_text_fail_like_others(stage: Stage) -> str:
-    topic = stage.topic([(b"key", b"x")])
-    more = ("--on-failure", "skip", "--retries", "0")
-    ended = stage.drainer(*_run(stage, topic, "FailsMutely", *more), code=None)
-    ensure(ended.code in (0, 6), f"exit code {ended.code}: {ended.err[-300:]}")
-    return "skipped, as it was asked for"
-
-
-def _line_of(words: str) -> int:
-    lines = HANDLERS.read_text().splitlines()
-    return next(number for number, line in enumerate(lines, 1) if words in line)
 
 
 def _grows(stage: Stage, topic: str, handler: str, code: int, *more: str) -> str:

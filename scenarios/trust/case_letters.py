@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,7 +18,6 @@ from drainer.kafka.record import KafkaMessage
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.reading import read_letters
 from drainer.policy.dead_letter import FORMAT, DeadLetter, default_dead_letter_topic
-from drainer.sandbox.jars import default_cache
 from scenarios.trust.case import TRY_S, Ended, Stage, case, ensure
 
 NEW_TOPICS, NEW_PARTITIONS = 40, 48
@@ -47,12 +45,12 @@ def produce(
     producer.flush(30)
 
 
-def dead_letters(stage: Stage, group: str, *, into: str | None = None, keys: int = 1) -> str:
+def dead_letters(stage: Stage, group: str) -> str:
     """Drains a topic whose messages all die; returns its dead-letter topic."""
     handler = stage.file("handler.py", HANDLER)
     topic = stage.topic()
-    produce(stage, topic, *[(b"bad", [])] * keys)
-    dead = into or default_dead_letter_topic(topic, group)
+    produce(stage, topic, (b"bad", []))
+    dead = default_dead_letter_topic(topic, group)
     policy = ("--retries", "0", "--max-failures", "none", "--no-breaker")
     stage.drain(topic, handler, *policy, "--dead-letter-topic", dead, group=group, code=6)
     return dead
@@ -91,7 +89,6 @@ def handled(stage: Stage) -> list[str]:
 
 
 @case(
-    21,
     "hostile letters among good ones",
     before="a header of 5,000 digits ended `dead list` (exit 1) and halted each redrive (exit 5);"
     " an offset of 200 nines ended `dead list -o json`; redrives of -5 were taken",
@@ -119,7 +116,6 @@ def hostile_letters(stage: Stage) -> str:
 
 
 @case(
-    32,
     "letters that a stranger made up among a drain's own",
     before="one of another group, and each redrive was refused; one with the sub-key 1.5, and each"
     " redrive after the first was; one of 1 MB died again, and halted each redrive",
@@ -148,41 +144,6 @@ def forged_letters(stage: Stage) -> str:
 
 
 @case(
-    21,
-    "letters of two drains in one topic",
-    before="a redrive sent the letters of both topics through one handler",
-)
-def letters_of_two_drains(stage: Stage) -> str:
-    dead = stage.name()  # that of a default name belongs to one group
-    for group in ("indexer", "billing"):
-        dead_letters(stage, group, into=dead)
-    (stage.folder / "fixed").touch()
-    text = redrive(stage, dead, code=3).text
-    ensure("--mixed" in text, text)
-    ensure(not handled(stage), "a refused redrive handled letters")
-    redrive(stage, dead, "--source", "billing")
-    ensure(len(handled(stage)) == 1, f"handled {handled(stage)}")
-    redrive(stage, dead)
-    ensure(len(handled(stage)) == 2, f"handled {handled(stage)}")
-    return "refused with exit 3 until one origin is chosen; the other then is redriven alone"
-
-
-@case(
-    21,
-    "default dead-letter topics of groups a/b and a-b",
-    before="both groups wrote to TOPIC.a-b.dead",
-)
-def default_names(stage: Stage) -> str:
-    pairs = [("orders", "a/b"), ("orders", "a-b"), ("orders.a", "b"), ("orders", "a.b")]
-    names = [default_dead_letter_topic(*pair) for pair in pairs]
-    ensure(len(set(names)) == len(pairs), f"shared: {names}")
-    longest = default_dead_letter_topic(stage.name() + "x" * 230, "g/" * 300)
-    create_topic(ClientSettings.load(stage.bootstrap), longest, 1)
-    return f"{names[0]} and {names[1]}; Kafka takes one of {len(longest)} characters"
-
-
-@case(
-    30,
     "letters on topics that were just created",
     before="5 to 8 of 5,760 acknowledged letters were not in the log: librdkafka acknowledged them"
     " without an offset",
@@ -208,124 +169,3 @@ def letters_of_new_topics(stage: Stage) -> str:
             cluster.delete_topic(topic)
     ensure(there == letters, f"{letters:,} letters were acknowledged, {there:,} are there")
     return f"{letters:,} letters acknowledged, and all of them are there"
-
-
-@case(
-    15,
-    "dead letters that are still outstanding",
-    before="`dead list` counted every letter that was ever written, redriven or not",
-)
-def outstanding_letters(stage: Stage) -> str:
-    dead = dead_letters(stage, "indexer", keys=3)
-    ensure(listed(stage, dead)["matching"] == 3, "not all are listed before a redrive")
-    (stage.folder / "fixed").touch()
-    redrive(stage, dead)
-    answer = listed(stage, dead)
-    found = {name: answer[name] for name in ("letters", "redriven", "outstanding", "matching")}
-    ensure(list(found.values()) == [3, 3, 0, 0], f"after the redrive: {found}")
-    return f"after a redrive: {found}"
-
-
-@case(
-    24,
-    "a redrive of the rest with another plan",
-    before="10 of 40 letters ran twice, without a word; so did all behind an unreadable record",
-)
-def redrive_with_another_plan(stage: Stage) -> str:
-    dead = dead_letters(stage, "indexer", keys=20)
-    produce(stage, dead, (b"bad", []))
-    dead_letters(stage, "billing", into=dead, keys=20)
-    (stage.folder / "fixed").touch()
-    redrive(stage, dead, "--source", "billing")
-    ensure(len(handled(stage)) == 20, f"handled {handled(stage)}")
-    redrive(stage, dead, "--plan", "other.json")
-    text = redrive(stage, dead, "--plan", "third.json").text
-    ensure("Nothing to drain" in text, text)
-    twice = len(handled(stage)) - len(set(handled(stage)))
-    ensure((len(handled(stage)), twice) == (40, 0), f"{twice} of {len(handled(stage))} ran twice")
-    answer = listed(stage, dead)
-    found = {name: answer[name] for name in ("redriven", "outstanding", "foreign")}
-    ensure(list(found.values()) == [40, 0, 1], f"after the redrives: {found}")
-    return "each letter ran once in three redrives with plans of their own"
-
-
-@case(
-    23,
-    "a jar of the sandbox that was changed",
-    before="Java ran it: no jar was compared with anything",
-)
-def changed_jar(stage: Stage) -> str:
-    cache = stage.folder / "drainer" / default_cache().name
-    shutil.copytree(default_cache(), cache)
-    jar = next(cache.glob("kafka-clients-*.jar"))
-    with jar.open("ab") as file:
-        file.write(b"evil")
-    size = jar.stat().st_size
-    ended = stage.drainer("sandbox", "up", env={"XDG_CACHE_HOME": str(stage.folder)}, code=3)
-    ensure(jar.name in ended.err, f"it does not name the jar: {ended.err}")
-    ensure(jar.stat().st_size == size, "the jar was replaced")
-    return "refused with exit 3, naming the jar and both hashes; the folder is left as it is"
-
-
-BY_THE_DAY = """
-import datetime
-
-def split(message):
-    import drainer
-    yield drainer.SubMessage((str(datetime.date.today()), message.key), message.value)
-
-def handle(sub):
-    pass
-"""
-
-LOSES = """
-import drainer
-
-class Loses(drainer.Handler):
-    def open(self, context):
-        self.sums = {}
-
-    def state(self):
-        return self.sums
-
-    def coalesce(self, earlier, later):
-        return later
-
-    def handle(self, sub):
-        self.sums[sub.key] = self.sums.get(sub.key, 0) + 1
-"""
-
-
-def certified(stage: Stage, handler: str, keys: Sequence[bytes], *words: str) -> tuple[int, str]:
-    stage.file("handler.py", handler)
-    topic = stage.topic((key, b"{}") for key in keys)
-    where = ("--topic", topic, "-b", stage.bootstrap)
-    ended = stage.drainer("certify", "handler.py", *where, *words, code=None)
-    ensure(ended.code in (5, 7), f"certify ended with {ended.code}: {ended.text}")
-    return ended.code, ended.text
-
-
-@case(
-    15,
-    "certify: a sub-key made of the day",
-    before="passed: every process was asked on the same day",
-)
-def sub_key_of_the_day(stage: Stage) -> str:
-    code, err = certified(stage, BY_THE_DAY, [b"a", b"b"])
-    ensure("whose clock is 397 days ahead" in err, f"it does not name the clock: {err}")
-    return f"exit {code}: in another process whose clock is 397 days ahead"
-
-
-@case(
-    15,
-    "certify: a coalesce that loses an operation",
-    before="named the first 22 of the messages, whichever they were (`… and 18 more`)",
-)
-def smallest_example(stage: Stage) -> str:
-    keys = [*(b"other-%d" % n for n in range(20)), b"hot", b"hot"]
-    _, err = certified(stage, LOSES, keys, "--handle", "--yes")
-    ensure(
-        "/0/20[0] (sub-key b'hot') and " in err and "as a drain folds and batches them" in err,
-        f"not the two that show it: {err}",
-    )
-    return "names the two messages that show it, 20 and 21"

@@ -17,7 +17,6 @@ from confluent_kafka import Producer
 
 from scenarios.trust.case import Running, Stage, case, ensure
 
-SHOWN = 32
 CLIENTS, DESCRIPTORS = 500, 256
 BOMBS, BOMB_BYTES, PEAK_MIB = 4, 200_000_000, 700
 PERSON, SECRET, TOKEN = "ann@example.com", "hush", "a token of this case"
@@ -58,7 +57,6 @@ def serving(
 
 
 @case(
-    SHOWN,
     f"{CLIENTS} slow clients of the metrics port, and {DESCRIPTORS} descriptors",
     before="the drain ended: can't write the journal: Too many open files",
 )
@@ -90,7 +88,6 @@ def fetched(url: str, **headers: str) -> tuple[int, str]:
 
 
 @case(
-    SHOWN,
     "a web page whose name is made to lead to the metrics port (DNS rebinding)",
     before="it read the page, with the hottest sub-keys",
 )
@@ -103,7 +100,7 @@ def rebinding(stage: Stage) -> str:
     return "421 to other names; 200 to its address"
 
 
-@case(SHOWN, "a token for page and metrics", before="there was none")
+@case("a token for page and metrics", before="there was none")
 def token(stage: Stage) -> str:
     with serving(stage, env={"DRAINER_METRICS_TOKEN": TOKEN}) as (running, url):
         for path in ("", "metrics"):
@@ -126,7 +123,6 @@ def others_read(folder: Path) -> list[Path]:
 
 
 @case(
-    SHOWN,
     "messages on the disk while local Spark handles them",
     before="in blockmgr-…, mode 0755, for every user to read",
 )
@@ -151,9 +147,9 @@ def blocks_of_spark(stage: Stage) -> str:
 
 
 @case(
-    SHOWN,
     "secrets in a profile, in variables and in URLs",
     before="config show printed all of them; a resume and its hooks those in URLs",
+    quick=True,
 )
 def secrets_in_settings(stage: Stage) -> str:
     profile = stage.folder / "p.toml"
@@ -175,7 +171,11 @@ def secrets_in_settings(stage: Stage) -> str:
     return "config show has … in their place; a hook inherits none"
 
 
-@case(SHOWN, "a mask whose secret is 1", before="taken for a secret: each key was found by trying")
+@case(
+    "a mask whose secret is 1",
+    before="taken for a secret: each key was found by trying",
+    quick=True,
+)
 def weak_mask(stage: Stage) -> str:
     env = {"DRAINER_MASK_KEYS": "1"}
     refused = stage.drainer("ps", env=env, code=2)
@@ -184,7 +184,6 @@ def weak_mask(stage: Stage) -> str:
 
 
 @case(
-    SHOWN,
     f"{BOMBS} records of 204 KB that decompress to 200 MB each, under --buffer 64M",
     before="839 MB",
 )

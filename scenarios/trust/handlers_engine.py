@@ -85,17 +85,6 @@ class Unpacks(Measured):
         await asyncio.sleep(0.001)
 
 
-class Blocks(Handler):
-    """Waits without awaiting. Writes a line to the file ``log`` for each that it has done."""
-
-    def open(self, context: Context) -> None:
-        self.log = Path(context.options["log"]).open("a", buffering=1)  # noqa: SIM115
-
-    async def handle(self, sub: SubMessage) -> None:
-        time.sleep(0.01)  # noqa: ASYNC251 - that is what it is for
-        self.log.write(f"{sub.id}\n")
-
-
 def _peak_mib() -> float:
     # Not getrusage: that begins with what the parent had.
     status = Path("/proc/self/status").read_text()
@@ -110,17 +99,3 @@ class TrueAndOne(Handler):
 
     async def handle(self, sub: SubMessage) -> None:
         raise ValueError("no such document")
-
-
-class Mute(Exception):
-    """An error that can't say what it is."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-
-class FailsMutely(Handler):
-    """Fails with an error that can't say what it is."""
-
-    async def handle(self, sub: SubMessage) -> None:
-        raise Mute

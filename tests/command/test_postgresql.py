@@ -6,8 +6,8 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -24,7 +24,7 @@ from postgres import postgres
 PAGE = (Path(__file__).parents[2] / "docs/howto/postgresql.md").read_text()
 (SCHEMA,) = re.findall(r"```sql\n(.+?)```", PAGE, re.DOTALL)
 HANDLER, TEST = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
-(RUN,) = re.findall(r"--handler stock\.py:Stock (.+?) --set", PAGE, re.DOTALL)
+(RUN,) = re.findall(r"--handler stock\.py:Stock -b broker:9092 (.+?) --set", PAGE, re.DOTALL)
 
 STOCK = {"a": 5, "b": 2}
 ORDERS: list[Any] = [
@@ -74,48 +74,6 @@ def shop() -> Iterator[Shop]:
         thread.join()
 
 
-class StandIn:
-    """Stands for a pool and its connections: it knows the two statements of the page."""
-
-    def __init__(self) -> None:
-        self.stock, self.handled = dict(STOCK), set[str]()
-
-    async def create_pool(self, dsn: str, **sizes: int) -> StandIn:
-        return self
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-    @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[StandIn]:
-        yield self
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
-        before = dict(self.stock), set(self.handled)
-        try:
-            yield  # nothing within waits, so no other is begun meanwhile
-        except BaseException:
-            self.stock, self.handled = before
-            raise
-
-    async def fetchval(self, statement: str, *values: Any) -> Any:
-        if statement.startswith("INSERT INTO handled"):
-            new = values[0] not in self.handled
-            self.handled.add(values[0])
-            return values[0] if new else None
-        assert statement.startswith("UPDATE stock")
-        sku, change = values
-        if sku not in self.stock:
-            return None
-        if self.stock[sku] + change < 0:
-            error = asyncpg.CheckViolationError("violates a check constraint")
-            error.constraint_name = "enough"
-            raise error
-        self.stock[sku] += change
-        return sku
-
-
 Stock = Callable[[], dict[str, int]]  # what there is now
 
 
@@ -141,17 +99,10 @@ def real_stock() -> Iterator[tuple[str, Stock]]:
         yield dsn, lambda: {row["sku"]: row["amount"] for row in sql("TABLE stock")}
 
 
-@pytest.fixture(params=["stand-in", pytest.param("real", marks=pytest.mark.long)])
-def stock(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[str, Stock]]:
-    if request.param == "real":
-        with real_stock() as found:
-            yield found
-    else:
-        stand_in = StandIn()
-        monkeypatch.setattr(asyncpg, "create_pool", stand_in.create_pool)
-        yield "postgresql://nowhere", lambda: stand_in.stock
+@pytest.fixture
+def stock() -> Iterator[tuple[str, Stock]]:
+    with real_stock() as found:
+        yield found
 
 
 @pytest.fixture
@@ -193,20 +144,15 @@ def test_the_handler_does_what_the_table_of_the_page_says(
     assert Counter(map(str, shop.changes)) == {"{'a': -1}": 2, "{'b': -1}": 1}
 
 
-@pytest.mark.long
-def test_a_drain_writes_to_a_real_postgresql_what_the_page_says(
-    command: Command, shop: Shop, printed: LoadedHandler
+def test_a_drain_writes_what_the_page_says(
+    command: Command, stock: tuple[str, Stock], shop: Shop, printed: LoadedHandler
 ) -> None:
+    dsn, now = stock
     topic = command.topic([each if isinstance(each, str) else json.dumps(each) for each in ORDERS])
     handler = printed.absolute_reference
-    with real_stock() as (dsn, now):
-        words = RUN.replace("\\\n", "").split()
-
-        ended = command.drain(
-            topic, *words, "-o", "json", code=6, handler=handler, dsn=dsn, shop=shop.url
-        )
-
-        assert now() == LEFT
+    words = [*RUN.replace("\\\n", "").split(), "-o", "json"]
+    ended = command.drain(topic, *words, code=6, handler=handler, dsn=dsn, shop=shop.url)
     found = ended.answer["sub_messages"]
     assert (found["done"], found["dead"], found["pending"]) == (3, 3, 0)
+    assert now() == LEFT
     assert Counter(map(str, shop.changes)) == {"{'a': -1}": 2, "{'b': -1}": 1}
