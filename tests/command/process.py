@@ -292,13 +292,14 @@ class Command:
         self,
         topic: Topic,
         *more: str,
-        done: int,
+        mark: str = "done",
+        count: int = 1,
         handler: str = ON_THE_LOOP,
         **options: object,
     ) -> Path:
-        """Begin a drain, kill it once so many sub-messages are done, and return its plan."""
+        """Begin a drain, kill it once so many sub-messages are done (or begun); its plan."""
         running = self.begin(topic, *more, handler=handler, **options)
-        self.wait_for(running, "done", done)
+        self.wait_for(running, mark, count)
         running.kill()
         return self.plan(topic)
 

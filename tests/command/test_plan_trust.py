@@ -30,7 +30,7 @@ def refusals(command: Command, plan: Path, topic: Topic) -> Iterator[str]:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_the_plan_of_another_user_is_looked_at_taken_and_gone_on_with(command: Command) -> None:
     topic = command.topic(operations(30))
-    plan = command.kill_amid(topic, done=0, gate=command.gate)
+    plan = command.kill_amid(topic, mark="begun", gate=command.gate)
     theirs = [path for path in command.folder.iterdir() if path.name.startswith(plan.name)]
     assert len(theirs) > 1, "there is a journal"
     for path in theirs:
