@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from drainer.kafka.backlog import Backlog, PartitionBacklog
-from drainer.kafka.cluster import Cluster, limit
+from drainer.kafka.cluster import Cluster, config_limit
 from drainer.kafka.spans import first_messages
 from drainer.message import Message
 
@@ -119,8 +119,8 @@ def outlook(cluster: Cluster, backlog: Backlog, config: Mapping[str, str]) -> Ou
     return Outlook(
         Retention(
             config.get("cleanup.policy", ""),
-            limit(config.get("retention.ms")),
-            limit(config.get("retention.bytes")),
+            config_limit(config.get("retention.ms")),
+            config_limit(config.get("retention.bytes")),
         ),
         first_messages(cluster.settings, backlog.topic, backlog.topic_id, READER, ranges),
         cluster.offset_at(backlog.topic, backlog.partitions, taken_ms - ARRIVALS_S * 1000),

@@ -457,7 +457,7 @@ class Cluster(Connection):
         )
 
 
-def limit(value: str | None) -> int | None:
+def config_limit(value: str | None) -> int | None:
     """A limit of a configuration as a number; None without one, which Kafka writes as -1."""
     return None if value is None or int(value) < 0 else int(value)
 

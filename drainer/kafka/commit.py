@@ -24,7 +24,7 @@ CALL_TIMEOUT_S = 5.0  # of each request
 
 
 @dataclass(eq=False)
-class Committer:
+class GroupCommitter:
     """Moves a group's committed offsets forward, checking before and after that no one else did.
 
     Kafka takes such a commit only while the group has no members, and does not fence one committer

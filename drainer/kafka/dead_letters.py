@@ -21,8 +21,8 @@ from drainer.errors import (
     TopicMissing,
 )
 from drainer.kafka.answers import granting
-from drainer.kafka.cluster import Cluster, limit
-from drainer.kafka.producer import AcknowledgedProducer, Answer, Record, way_on
+from drainer.kafka.cluster import Cluster, config_limit
+from drainer.kafka.producer import AcknowledgedProducer, Delivery, ProducerRecord, way_on
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.dead_letter import DeadLetter
 
@@ -34,7 +34,7 @@ _ENDED = "the drain ended before the broker acknowledged it"
 _CHOOSE = "name another with --dead-letter-topic"
 _DO_WITHOUT = "redrive with --on-failure park, which writes no dead letters"
 
-OnDelivery = Callable[[DrainerError | None], None]
+OnWritten = Callable[[DrainerError | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,8 @@ def check_dead_letter_topic(
             f"dead-letter topic {name} is compacted: it keeps only the last letter per sub-key",
             hint=f"Set its cleanup.policy to delete, or {otherwise}.",
         )
-    return DeadLetterTopicInfo(
-        name, True, len(found.partitions), limit(config.get("retention.ms")), hidden=not config
-    )
+    retention_ms = config_limit(config.get("retention.ms"))
+    return DeadLetterTopicInfo(name, True, len(found.partitions), retention_ms, hidden=not config)
 
 
 def make_dead_letter_topic(
@@ -152,31 +151,35 @@ class DeadLetterTopic:
         why = self._producer.trouble
         return why and f"dead letters wait for {self.topic}: {why}"
 
-    def send(self, letter: DeadLetter, on_delivery: OnDelivery) -> None:
+    def send(self, letter: DeadLetter, on_written: OnWritten) -> None:
         """Begin to write a letter; doesn't block.
 
-        ``on_delivery`` is called exactly once, from another thread: with None when all in-sync
+        ``on_written`` is called exactly once, from another thread: with None when all in-sync
         replicas have the letter, DeadLetterDoubled when they may have it twice, else with the
         error. Only for a letter that can't even be begun it is called at once, in the caller's
         thread. One that is too large for the topic is written without its payload, or without keys
         and headers too.
         """
-        headers, report = letter.headers, partial(self._reported, letter, on_delivery)
-        self._producer.send(Record(letter.value, letter.key, headers, headers[0], report))
+        headers, report = letter.headers, partial(self._reported, letter, on_written)
+        self._producer.send(ProducerRecord(letter.value, letter.key, headers, headers[0], report))
 
     def close(self, timeout_s: float) -> None:
         """Wait up to so long for what is under way, then give the rest up; all are reported."""
         self._producer.close(timeout_s)
 
     def _reported(
-        self, letter: DeadLetter, on_delivery: OnDelivery, record: Record, answer: Answer
+        self,
+        letter: DeadLetter,
+        on_written: OnWritten,
+        record: ProducerRecord,
+        answer: Delivery,
     ) -> None:
         if _is_too_large(answer) and (smaller := letter.smaller()) is not None:
-            self.send(smaller, on_delivery)
+            self.send(smaller, on_written)
             return
         error: DrainerError | None = DeadLetterDoubled(self.topic) if record.doubled else None
         with suppress(RuntimeError):  # the event loop that waited for it is closed
-            on_delivery(error if answer is None else self._not_written(answer))
+            on_written(error if answer is None else self._not_written(answer))
 
     def _not_written(self, answer: KafkaError | DrainerError) -> DeadLetterNotWritten:
         if isinstance(answer, DrainerError):
@@ -207,5 +210,5 @@ class DeadLetterTopic:
         )
 
 
-def _is_too_large(answer: Answer) -> bool:
+def _is_too_large(answer: Delivery) -> bool:
     return isinstance(answer, KafkaError) and answer.code() == KafkaError.MSG_SIZE_TOO_LARGE

@@ -66,7 +66,7 @@ def lock_group(group: str) -> str:
 
 
 class GroupLock:
-    """The right to drain for a group; heartbeats keep it, and end with the process.
+    """The right to drain for a group, taken once; heartbeats keep it, and end with the process.
 
     Args:
         topic: its topic; the lock subscribes to it, as members must, and reads nothing of it.
@@ -187,10 +187,6 @@ class GroupLock:
         )
 
     def _join(self) -> None:
-        self._joined.clear()
-        self._released.clear()
-        self._membership, self.lost = Membership.JOINING, None
-        self.confirmed_s = self.sure_until_s = NEVER_S
         begun_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="drainer-lock", daemon=True)
         self._thread.start()

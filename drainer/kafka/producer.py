@@ -23,6 +23,7 @@ from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ISOLATION, ClientSettings
 from drainer.kafka.spans import Span, read_spans
 from drainer.message import HeadersUnreadable
+from drainer.policy.dead_letter import Header
 
 SILENCE_S = 3.0
 POLL_S = 0.1
@@ -32,20 +33,19 @@ QUEUE_KBYTES = 64 * 1024  # the client has a copy of each payload, also of one t
 RECORD_BYTES_MAX = 50_000_000  # must fit into the queue, and into a request (100 MiB by default)
 READER = "drainer-producer"
 
-Header = tuple[str, bytes | None]
-Answer = KafkaError | DrainerError | None  # None: all in-sync replicas have the record
-Report = Callable[["Record", Answer], None]
+Delivery = KafkaError | DrainerError | None  # None: all in-sync replicas have the record
+OnDelivery = Callable[["ProducerRecord", Delivery], None]
 
 
 @dataclass(slots=True, eq=False)
-class Record:
+class ProducerRecord:
     """A record on its way, known by its identity."""
 
     value: bytes | None
     key: bytes | None
     headers: Sequence[Header]
     mark: Header  # the header that no other record has
-    report: Report  # called once, mostly from another thread
+    report: OnDelivery  # called once, mostly from another thread
     partition: int = -1
     timestamp: int = 0
     doubled: bool = False  # written again without a look at the topic
@@ -93,9 +93,9 @@ class AcknowledgedProducer:
         )
         self._producer = settings.producer(conf)
         self._lock = runtime.lock()
-        self._under_way: set[Record] = set()
-        self._line: deque[Record] = deque()  # what the client's queue has no room for
-        self._unsure: list[Record] = []  # for the thread alone
+        self._under_way: set[ProducerRecord] = set()
+        self._line: deque[ProducerRecord] = deque()  # what the client's queue has no room for
+        self._unsure: list[ProducerRecord] = []  # for the thread alone
         self._begins: Mapping[int, int] | None = None  # where the records of this producer begin
         self._moved_s: float | None = None  # the last report while some are under way
         self._stopping = runtime.event()
@@ -110,7 +110,7 @@ class AcknowledgedProducer:
             return None
         return self._log.trouble_since(since_s) or "the broker does not acknowledge them"
 
-    def send(self, record: Record) -> None:
+    def send(self, record: ProducerRecord) -> None:
         """Begin to write a record; doesn't block."""
         with self._lock:
             over = self._stopping.is_set()
@@ -122,7 +122,7 @@ class AcknowledgedProducer:
             record.report(record, KafkaError(KafkaError._PURGE_QUEUE))
         self._produce()
 
-    def forget(self, record: Record) -> bool:
+    def forget(self, record: ProducerRecord) -> bool:
         """Neither report a record nor write it again, though it may be written all the same.
 
         Returns whether it was not reported yet.
@@ -164,7 +164,7 @@ class AcknowledgedProducer:
             self._begins = {}  # the client's answers show what is wrong with the topic
 
     def _produce(self) -> None:
-        refused: list[tuple[Record, KafkaError]] = []
+        refused: list[tuple[ProducerRecord, KafkaError]] = []
         with self._lock:
             while self._line and self._begins is not None and not self._stopping.is_set():
                 record = self._line.popleft()
@@ -190,7 +190,9 @@ class AcknowledgedProducer:
         for record, answer in refused:
             self._end(record, answer)
 
-    def _delivered(self, record: Record, answer: KafkaError | None, message: Message) -> None:
+    def _delivered(
+        self, record: ProducerRecord, answer: KafkaError | None, message: Message
+    ) -> None:
         partition, offset = message.partition(), message.offset()
         if answer is not None or (offset is not None and offset >= 0):
             self._end(record, answer)
@@ -224,13 +226,13 @@ class AcknowledgedProducer:
             else:
                 self._unsure.append(record)
 
-    def _end(self, record: Record, answer: Answer) -> None:
+    def _end(self, record: ProducerRecord, answer: Delivery) -> None:
         if self.forget(record):
             record.report(record, answer)
             with self._lock:
                 self._moved_s = self._clock() if self._under_way else None
 
-    def _end_all(self, answer: Answer) -> None:
+    def _end_all(self, answer: Delivery) -> None:
         for record in list(self._under_way):
             self._end(record, answer)
 

@@ -23,7 +23,7 @@ SAMPLE_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SampleWindow:
     """A place that was read: all ``messages`` of offsets ``[start, end)`` of a partition."""
 
     partition: int
@@ -40,7 +40,7 @@ class Sample:
     topic_id: str
     # By partition, the offsets ``[start, end)`` that it is a sample of.
     ranges: Mapping[int, tuple[int, int]]
-    windows: Sequence[Window]  # what was read, by rising partition and offset
+    windows: Sequence[SampleWindow]  # what was read, by rising partition and offset
     # How long the reading took, with all that it takes to begin at each window: so bytes by seconds
     # is less than a fetch gives that reads on and on.
     read_s: float
@@ -92,7 +92,7 @@ def sample_backlog(cluster: Cluster, backlog: Backlog, most: int, seed: int = 0)
         found[batch.span] += batch.messages
         reached[batch.span] = batch.reached
     read_s = time.monotonic() - begun_s
-    read = [Window(span.partition, span.start, reached[span], found[span]) for span in spans]
+    read = [SampleWindow(span.partition, span.start, reached[span], found[span]) for span in spans]
     read_bytes = sum(message.size for messages in found.values() for message in messages)
     return Sample(topic, topic_id, ranges, read, read_s, read_bytes)
 

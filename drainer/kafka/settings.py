@@ -16,7 +16,7 @@ from drainer.errors import UsageError
 from drainer.kafka.log import ClientLog
 from drainer.secret import is_secret
 
-Client = TypeVar("Client")
+ClientT = TypeVar("ClientT")
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 BOOTSTRAP = "bootstrap.servers"
@@ -219,7 +219,7 @@ class ClientSettings:
             text = text.replace(secret, REDACTED)
         return text
 
-    def _made(self, kind: Callable[[dict[str, Any]], Client], conf: Mapping[str, Any]) -> Client:
+    def _made(self, kind: Callable[[dict[str, Any]], ClientT], conf: Mapping[str, Any]) -> ClientT:
         try:
             return kind(dict(conf))
         except (KafkaException, TypeError, ValueError) as error:

@@ -14,9 +14,10 @@ from confluent_kafka import KafkaError
 
 from drainer.errors import DrainerError, RecordNotWritten, RecordUnsure, RightMissing, TopicMissing
 from drainer.handler import Fatal, Retry
-from drainer.kafka.cluster import Cluster, limit
-from drainer.kafka.producer import AcknowledgedProducer, Answer, Header, Record, way_on
+from drainer.kafka.cluster import Cluster, config_limit
+from drainer.kafka.producer import AcknowledgedProducer, Delivery, ProducerRecord, way_on
 from drainer.kafka.settings import ClientSettings
+from drainer.policy.dead_letter import Header
 from drainer.policy.rate_cap import RateLimiter
 
 DELIVERY_TIMEOUT_MS = 2 * 60 * 1000  # the drain's --timeout is mostly shorter, and tries again
@@ -25,7 +26,7 @@ BATCH_BYTES = 1_000_000
 WAIT_MOST_S = 5.0  # for the cap, in the handler; who would wait longer comes again
 ID = "drainer.id"  # the last header of each record
 
-_Future = asyncio.Future[Answer]
+_Future = asyncio.Future[Delivery]
 
 
 class TopicWriter:
@@ -48,7 +49,7 @@ class TopicWriter:
         self._settings = settings
         self._pace = pace
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._answers: deque[tuple[_Future, Answer]] = deque()
+        self._answers: deque[tuple[_Future, Delivery]] = deque()
         self._name = secrets.token_hex(8)
         self._written = 0
         with Cluster.connect(settings) as cluster:
@@ -60,7 +61,7 @@ class TopicWriter:
                     hint="Create it first, with the partitions and retention that it needs.",
                 ) from error
             self.partitions = len(found.partitions)
-            most = limit(cluster.topic_config(topic).get("max.message.bytes"))
+            most = config_limit(cluster.topic_config(topic).get("max.message.bytes"))
         # A batch that is too large is refused as a whole, with records that would have fit.
         batch_bytes = min(BATCH_BYTES, max(1, most // 2)) if most else BATCH_BYTES
         self._producer = AcknowledgedProducer(
@@ -104,7 +105,9 @@ class TopicWriter:
         mark = ID, (id or f"{self._name}:{self._written}").encode()
         delivery: _Future = self._loop.create_future()
         report = partial(self._delivered, delivery)
-        record = Record(value, key, (*headers, mark), mark, report, partition, timestamp or 0)
+        record = ProducerRecord(
+            value, key, (*headers, mark), mark, report, partition, timestamp or 0
+        )
         self._producer.send(record)
         try:
             answer = await delivery
@@ -129,7 +132,7 @@ class TopicWriter:
             await asyncio.sleep(wait_s)
 
     def _pass_answers(self) -> None:
-        answers: list[tuple[_Future, Answer]] = []
+        answers: list[tuple[_Future, Delivery]] = []
         while self._answers:
             answers.append(self._answers.popleft())
         if answers and self._loop is not None:
@@ -137,7 +140,7 @@ class TopicWriter:
             with suppress(RuntimeError):  # it is closed: no call waits
                 self._loop.call_soon_threadsafe(_resolve, answers)
 
-    def _delivered(self, delivery: _Future, _: Record, answer: Answer) -> None:
+    def _delivered(self, delivery: _Future, _: ProducerRecord, answer: Delivery) -> None:
         self._answers.append((delivery, answer))
 
     def _refuse(self, answer: KafkaError | DrainerError) -> None:
@@ -155,7 +158,7 @@ class TopicWriter:
         raise RecordNotWritten(text, hint="Resume with the plan. The record may appear twice.")
 
 
-def _resolve(answers: Sequence[tuple[_Future, Answer]]) -> None:
+def _resolve(answers: Sequence[tuple[_Future, Delivery]]) -> None:
     for delivery, answer in answers:
         if not delivery.done():
             delivery.set_result(answer)

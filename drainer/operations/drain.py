@@ -16,7 +16,7 @@ from drainer.escape import printable
 from drainer.extensions import Extension
 from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster, TopicInfo
-from drainer.kafka.commit import Committer
+from drainer.kafka.commit import GroupCommitter
 from drainer.kafka.lock import GroupLock
 from drainer.model.failures import FailureSettings
 from drainer.model.plan import OffsetPlan
@@ -102,7 +102,7 @@ def drain(
             file=file,
             handler=prepared.handler,
             cluster=cluster,
-            committer=Committer(
+            committer=GroupCommitter(
                 *(cluster, plan.terms.group, plan.terms.topic, plan.account.log_ends),
                 is_sure=lambda: runtime.uptime() < lock.sure_until_s,
                 observe=observe_topic,

@@ -26,7 +26,7 @@ from drainer.engine.ports import Held, Ports
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
 from drainer.handler import Handler
-from drainer.kafka.commit import Committer
+from drainer.kafka.commit import GroupCommitter
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
@@ -67,7 +67,7 @@ def kafka_of(logs: Mapping[int, Log]) -> FakeKafka:
     return FakeKafka(TOPIC, TOPIC_ID, "group", logs)
 
 
-class Group(Committer):
+class Group(GroupCommitter):
     """The group of a fake; a commit raises ``trouble``, or what ``allowed`` raises just before it.
 
     The drain's tries are counted.

@@ -10,7 +10,7 @@ import pytest
 
 from drainer.errors import CommitDelayed, OffsetMoved, TopicGone
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.commit import Committer
+from drainer.kafka.commit import GroupCommitter
 from kafka.topic import Topic, eventually
 from scenarios.brokers import Broker
 
@@ -23,16 +23,16 @@ def topic(bootstrap: str, topic_name: str) -> Topic:
 
 
 @pytest.fixture
-def committer(cluster: Cluster, topic: Topic) -> Committer:
-    return Committer(cluster, f"g-{topic.name}", topic.name)
+def committer(cluster: Cluster, topic: Topic) -> GroupCommitter:
+    return GroupCommitter(cluster, f"g-{topic.name}", topic.name)
 
 
-def committed(cluster: Cluster, committer: Committer) -> int | None:
+def committed(cluster: Cluster, committer: GroupCommitter) -> int | None:
     return cluster.committed(committer.group, committer.topic, [0])[0]
 
 
 def test_a_foreign_commit_right_after_one_is_told_with_what_was_written(
-    cluster: Cluster, committer: Committer, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, committer: GroupCommitter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = cluster.alter_committed
 
@@ -47,7 +47,7 @@ def test_a_foreign_commit_right_after_one_is_told_with_what_was_written(
 
 
 def test_a_commit_that_only_asks_for_members_moves_nothing_even_if_it_is_taken(
-    cluster: Cluster, committer: Committer, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, committer: GroupCommitter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committer.commit({0: 7}, {0: {None}})
     monkeypatch.setattr("drainer.kafka.cluster.PROBE_METADATA", "brokers may be set to take this")
@@ -59,7 +59,7 @@ def test_nothing_is_committed_when_the_lease_ends_amid_a_commit(
     cluster: Cluster, topic: Topic
 ) -> None:
     sure = [True]
-    committer = Committer(cluster, f"g-{topic.name}", topic.name, is_sure=lambda: sure[0])
+    committer = GroupCommitter(cluster, f"g-{topic.name}", topic.name, is_sure=lambda: sure[0])
     committer.commit({0: 3}, {0: {None}})
     sure[0] = False
     with pytest.raises(CommitDelayed, match="lock"):
@@ -68,7 +68,7 @@ def test_nothing_is_committed_when_the_lease_ends_amid_a_commit(
 
 
 def test_a_topic_that_was_made_again_is_another_one(
-    cluster: Cluster, committer: Committer, topic: Topic
+    cluster: Cluster, committer: GroupCommitter, topic: Topic
 ) -> None:
     topic_id = cluster.topic(topic.name).topic_id
     committer.check(topic_id)
@@ -87,7 +87,7 @@ def test_a_commit_whose_answer_was_lost_may_have_happened(
     own_broker: Broker, own_cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Topic(own_broker.bootstrap_servers, topic_name).produce("abcdefghij")
-    committer = Committer(own_cluster, f"g-{topic_name}", topic_name, timeout_s=0.5)
+    committer = GroupCommitter(own_cluster, f"g-{topic_name}", topic_name, timeout_s=0.5)
     eventually(lambda: _try(committer, 3, None), "the coordinator is ready")
     write = own_cluster.alter_committed
 
@@ -109,7 +109,7 @@ def test_a_commit_whose_answer_was_lost_may_have_happened(
     assert committed(own_cluster, committer) == 6
 
 
-def _try(committer: Committer, offset: int, expected: int | None) -> bool:
+def _try(committer: GroupCommitter, offset: int, expected: int | None) -> bool:
     try:
         committer.commit({0: offset}, {0: {expected}})
     except CommitDelayed:
@@ -130,7 +130,7 @@ def test_metadata_beside_an_offset_is_no_part_of_it(
     for _ in range(20):
         assert cluster.committed(group, topic_name, numbers) == {n: n for n in numbers}
     moved = {n: n + 1 for n in numbers}
-    committer = Committer(cluster, group, topic_name)
+    committer = GroupCommitter(cluster, group, topic_name)
     assert committer.commit(moved, {n: {n} for n in numbers}) == moved
 
 

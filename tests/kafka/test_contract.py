@@ -18,7 +18,7 @@ from drainer.errors import (
     TopicMissing,
 )
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.commit import Committer
+from drainer.kafka.commit import GroupCommitter
 from drainer.kafka.reader import RangeReader
 from drainer.kafka.settings import ClientSettings
 from fake_kafka import FakeCluster, FakeKafka, FakeSettings, Log
@@ -178,7 +178,7 @@ def test_a_topic_that_does_not_exist_takes_no_commit(kafka: Kafka) -> None:
 
 
 def test_a_committer_moves_a_group_forwards_and_nothing_twice(kafka: Kafka) -> None:
-    committer = Committer(kafka.cluster, kafka.group, kafka.name)
+    committer = GroupCommitter(kafka.cluster, kafka.group, kafka.name)
     assert committer.commit({0: 3, 1: 0}, {0: {None}, 1: {None}}) == {0: 3, 1: 0}
     assert committer.commit({0: 7}, {0: {3}}) == {0: 7}
     for offset in (5, 7):
@@ -187,7 +187,7 @@ def test_a_committer_moves_a_group_forwards_and_nothing_twice(kafka: Kafka) -> N
 
 
 def test_a_committer_does_not_overwrite_another(kafka: Kafka) -> None:
-    committer = Committer(kafka.cluster, kafka.group, kafka.name)
+    committer = GroupCommitter(kafka.cluster, kafka.group, kafka.name)
     committer.commit({0: 3}, {0: {None}})
     kafka.commit({0: 2})
     with pytest.raises(OffsetMoved, match=rf"offset 2 .* {kafka.name}/0 .*left offset 3"):
@@ -196,7 +196,7 @@ def test_a_committer_does_not_overwrite_another(kafka: Kafka) -> None:
 
 
 def test_a_committer_writes_offsets_that_expired_again(kafka: Kafka) -> None:
-    committer = Committer(kafka.cluster, kafka.group, kafka.name)
+    committer = GroupCommitter(kafka.cluster, kafka.group, kafka.name)
     committer.commit({0: 3, 1: 2}, {0: {None}, 1: {None}})
     for _ in range(2):
         kafka.cluster.delete_group(kafka.group)
@@ -205,7 +205,7 @@ def test_a_committer_writes_offsets_that_expired_again(kafka: Kafka) -> None:
 
 
 def test_a_committer_stops_for_a_member_and_names_it(kafka: Kafka) -> None:
-    committer = Committer(kafka.cluster, kafka.group, kafka.name)
+    committer = GroupCommitter(kafka.cluster, kafka.group, kafka.name)
     committer.commit({0: 3}, {0: {None}})
     member = kafka.topic.live_member(kafka.group, "checkout-7")
     for offset in (5, 3):  # although nothing is to be moved, the second time

@@ -8,7 +8,7 @@ import pytest
 
 from drainer.errors import CommitDelayed, LogCut
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.commit import Committer
+from drainer.kafka.commit import GroupCommitter
 from drainer.kafka.loss import LogCheck, cut_logs
 from drainer.kafka.settings import ClientSettings
 from kafka.reader import Reader
@@ -30,7 +30,7 @@ def ten_and_four(broker: Broker, name: str) -> tuple[ClientSettings, Topic]:
     return ClientSettings.load(broker.bootstrap_servers), topic
 
 
-def check(committer: Committer, topic_id: str) -> None:
+def check(committer: GroupCommitter, topic_id: str) -> None:
     """Checks once the broker, which has just started, answers for all partitions."""
 
     def checked() -> bool:
@@ -50,7 +50,7 @@ def test_each_commit_checks_the_log_up_to_the_end_of_the_backlog(
     with Cluster.connect(settings) as cluster:
         topic_id = cluster.topic(topic.name).topic_id
         ends = cluster.log_ends(topic.name, [0, 1])
-        committer = Committer(cluster, topic.name, topic.name, ends)
+        committer = GroupCommitter(cluster, topic.name, topic.name, ends)
         committer.check(topic_id)
         own_broker.stop()
         own_broker.start()
@@ -64,7 +64,9 @@ def test_each_commit_checks_the_log_up_to_the_end_of_the_backlog(
             committer.check(topic_id)
         assert raised.value.exit_code == 8
 
-        known = Committer(cluster, topic.name, topic.name, cluster.log_ends(topic.name, [0, 1]))
+        known = GroupCommitter(
+            cluster, topic.name, topic.name, cluster.log_ends(topic.name, [0, 1])
+        )
         known.check(topic_id)  # what is there now is what it was planned for
         topic.delete_before(8)
         LogCheck(cluster, topic.name, topic.name, {0: (3, 0)}).check()  # retention took it

@@ -19,7 +19,7 @@ from drainer.errors import (
     TopicMissing,
 )
 from drainer.handler import Context, Handler
-from drainer.kafka.commit import Committer
+from drainer.kafka.commit import GroupCommitter
 from drainer.kafka.lock import GroupLock
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
@@ -95,12 +95,12 @@ def test_a_drain_that_waits_for_its_lock_is_found_by_other_processes(
 def finish_without_a_commit(story: Story, monkeypatch: pytest.MonkeyPatch) -> Remembers:
     """Drains everything while the group's coordinator does not answer."""
 
-    def no_answer(self: Committer, *_: object) -> None:
+    def no_answer(self: GroupCommitter, *_: object) -> None:
         raise CommitDelayed("no answer")
 
     handler = Remembers()
     with monkeypatch.context() as broken:
-        broken.setattr(Committer, "commit", no_answer)
+        broken.setattr(GroupCommitter, "commit", no_answer)
         broken.setattr(checkpointer, "COMMIT_PAUSE_S", 0.001)
         summary = story.drain(story.prepared(handler))
     assert (summary.exit_code, summary.messages.done) == (4, MESSAGES)
