@@ -360,7 +360,7 @@ class FakeSource:
 
 
 class FakeLock:
-    """A lock on a group: it is lost, or in doubt, when a test says so."""
+    """A lock on a group: it is lost, or in doubt, when a test wants it."""
 
     def __init__(self) -> None:
         self.lost: DrainerError | None = None

@@ -18,7 +18,7 @@ DOCUMENTS = ("--set", "list=documents", "--set", "key=id")
 
 
 def bundles(count: int, *, documents: int = 5, keys: int = 40) -> list[str]:
-    """Values of messages: each updates some documents, and says how manieth update that is."""
+    """Values of messages: each updates some documents, with the number of that update."""
     chance = random.Random(1)
     return [
         json.dumps(
@@ -95,7 +95,7 @@ def test_sub_messages_are_written_in_order_and_by_key_range(command: Command) ->
     assert command.committed(topic) == {0: 400}
 
 
-def test_a_record_tells_where_it_comes_from_and_keeps_headers_and_time(command: Command) -> None:
+def test_a_record_has_its_source_in_a_header_and_keeps_headers_and_time(command: Command) -> None:
     topic, target = command.topic(), command.topic()
     producer = Producer({"bootstrap.servers": topic.bootstrap})
     value = b'{"documents": [{"id": 17}, {"id": "a"}]}'
@@ -166,7 +166,7 @@ def test_it_is_spread_by_tasks_of_spark_too(command: Command) -> None:
     assert steps_by_key(written(target)) == expected_steps(values)
 
 
-def test_a_resume_is_told_the_topic_again(command: Command) -> None:
+def test_a_resume_needs_the_topic_again(command: Command) -> None:
     topic, target = command.topic(bundles(3)), command.topic()
     missing = begin(command, topic, "nowhere", *DOCUMENTS).ends(3)
     assert "the topic nowhere to write to does not exist" in missing.error

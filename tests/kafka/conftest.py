@@ -13,7 +13,7 @@ from kafka.topic import Topic
 from scenarios.brokers import Broker
 from scenarios.trust import rights
 
-SESSION_TIMEOUT_MS = 1500  # of a lock; brokers allow 6000 at least, unless told otherwise
+SESSION_TIMEOUT_MS = 1500  # of a lock; brokers allow 6000 at least, unless configured otherwise
 
 
 @pytest.fixture

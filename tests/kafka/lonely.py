@@ -1,6 +1,6 @@
 """A broker that comes back as the only one of its cluster, and knows of none: not even itself.
 
-A program, for librdkafka may end the process that asks it. It stands for a real one that was frozen
+A program, for librdkafka may end the process that sends it requests. It stands for a real one that was frozen
 for some seconds, which answers so once in some twenty times.
 """
 
@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 
 
 class Lonely:
-    """Speaks as much of Kafka's protocol as an admin client asks for."""
+    """Speaks as much of Kafka's protocol as an admin client needs."""
 
     def __init__(self) -> None:
         self.knows_itself = True

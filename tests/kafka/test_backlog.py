@@ -114,7 +114,7 @@ def test_without_a_committed_offset_the_start_is_never_guessed(
         freeze(cluster, topic_name, None)
 
 
-def test_a_group_that_committed_on_some_partitions_begins_elsewhere_as_it_is_said(
+def test_a_group_that_committed_on_some_partitions_begins_on_the_others_as_wanted(
     cluster: Cluster, bootstrap: str, topic_name: str, group: str
 ) -> None:
     topic = Topic(bootstrap, topic_name, partitions=200)

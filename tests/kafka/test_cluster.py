@@ -53,7 +53,7 @@ def test_why_no_broker_answers_is_reported_within_seconds(broker: Broker) -> Non
         assert hint in (error.hint or "")
 
 
-def test_a_frozen_broker_is_told_within_the_time_given(own_broker: Broker) -> None:
+def test_a_frozen_broker_is_reported_within_the_time_given(own_broker: Broker) -> None:
     own_broker.pause()
     try:
         begun = time.monotonic()
@@ -71,7 +71,7 @@ def test_a_cluster_that_was_reached_and_is_slow_is_waited_for(own_broker: Broker
         own_broker.pause()
         Timer(4, own_broker.resume).start()
         try:
-            assert not cluster.group("nobody's").members
+            assert not cluster.group("empty").members
         finally:
             own_broker.resume()
 
@@ -93,7 +93,7 @@ def test_a_topic_is_known_by_its_id(cluster: Cluster, bootstrap: str, topic_name
     assert cluster.topic(topic_name).topic_id != before.topic_id
 
 
-def test_a_missing_topic_is_told_with_names_that_are_near(
+def test_a_missing_topic_is_reported_with_names_that_are_near(
     cluster: Cluster, bootstrap: str, topic_name: str
 ) -> None:
     Topic(bootstrap, topic_name)

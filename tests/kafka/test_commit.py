@@ -31,7 +31,7 @@ def committed(cluster: Cluster, committer: GroupCommitter) -> int | None:
     return cluster.committed(committer.group, committer.topic, [0])[0]
 
 
-def test_a_foreign_commit_right_after_one_is_told_with_what_was_written(
+def test_a_foreign_commit_right_after_one_is_reported_with_what_was_written(
     cluster: Cluster, committer: GroupCommitter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = cluster.alter_committed
@@ -46,7 +46,7 @@ def test_a_foreign_commit_right_after_one_is_told_with_what_was_written(
     assert raised.value.left == {0: 5}
 
 
-def test_a_commit_that_only_asks_for_members_moves_nothing_even_if_it_is_taken(
+def test_a_commit_that_only_looks_for_members_moves_nothing_even_if_it_is_taken(
     cluster: Cluster, committer: GroupCommitter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committer.commit({0: 7}, {0: {None}})

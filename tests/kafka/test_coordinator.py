@@ -50,7 +50,7 @@ def test_no_other_module_sends_requests_that_may_end_the_process() -> None:
     assert found == {"kafka/coordinator.py"}
 
 
-def test_a_process_that_dies_is_replaced_and_its_question_asked_again(
+def test_a_process_that_dies_is_replaced_and_its_request_repeated(
     cluster: Cluster, topic: Topic, group: str
 ) -> None:
     member = topic.live_member(group, "checkout-7")
@@ -74,7 +74,7 @@ def test_a_process_that_hangs_is_given_up(
     assert coordinator.describe(group, 5)["members"] == []
 
 
-def test_a_client_that_got_no_answer_is_not_asked_again(
+def test_a_client_that_got_no_answer_is_replaced(
     own_broker: Broker, own_cluster: Cluster, group: str
 ) -> None:
     """When a broker comes back, librdkafka may wait for ever for what it has given up."""
@@ -91,7 +91,7 @@ def test_a_client_that_got_no_answer_is_not_asked_again(
     assert pid_of(coordinator) != first
 
 
-def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(
+def test_an_answer_that_came_too_late_is_not_taken_for_the_next(
     cluster: Cluster, topic: Topic, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member = topic.live_member(group, "checkout-7")
@@ -99,11 +99,11 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(
     def interrupted() -> None:  # when the request is written
         raise KeyboardInterrupt
 
-    assert cluster.group("nobody's").members == ()
+    assert cluster.group("empty").members == ()
     with monkeypatch.context() as patched:
         patched.setattr(select, "poll", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            cluster.group("nobody's")
+            cluster.group("empty")
     assert [each.client_id for each in cluster.group(group).members] == ["checkout-7"]
     member.close()
 

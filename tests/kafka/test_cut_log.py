@@ -72,7 +72,7 @@ def test_each_commit_checks_the_log_up_to_the_end_of_the_backlog(
         LogCheck(cluster, topic.name, topic.name, {0: (3, 0)}).check()  # retention took it
 
 
-def test_a_cut_log_stops_the_reading_and_one_that_has_grown_again_is_told_apart(
+def test_a_cut_log_stops_the_reading_and_one_that_has_grown_again_is_recognized(
     own_broker: Broker, topic_name: str
 ) -> None:
     settings, topic = ten_and_four(own_broker, topic_name)

@@ -1,4 +1,4 @@
-"""Writing dead letters to a real broker: each is told once, when it is there or can't be."""
+"""Writing dead letters to a real broker: each is reported once, when it is there or can't be."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafka.sender import letters_in, sending
 from kafka.topic import WAIT_S, Topic
 from scenarios.brokers import Broker
 
-# What a shared properties file may say; none of it may weaken a dead letter's producer.
+# What a shared properties file may set; none of it may weaken a dead letter's producer.
 CARELESS = [
     "acks=1",
     "request.required.acks=0",
@@ -35,7 +35,7 @@ def dead(broker: Broker, topic_name: str) -> Topic:
     return Topic(broker.bootstrap_servers, topic_name, partitions=4)
 
 
-def test_a_letter_is_told_of_when_it_is_there(settings: ClientSettings, dead: Topic) -> None:
+def test_a_letter_is_reported_when_it_is_there(settings: ClientSettings, dead: Topic) -> None:
     with sending(settings, dead.name) as sender:
         sender.send(Sample(payload={"a": 1}, headers=[("trace", None)]).letter())
         assert sender.all_reported() == [None]
@@ -137,17 +137,17 @@ def test_more_than_the_client_s_queue_takes_waits_and_stays_in_order(
     assert [int(letter.payload) for letter in found] == list(range(300))
 
 
-def test_what_waits_when_it_is_closed_is_told_once_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_when_it_is_closed_is_reported_once_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer, "QUEUE_KBYTES", 64)
     with sending(ClientSettings("localhost:1"), "dead") as sender:
         for number in range(50):
             sender.send(Sample("hot", payload=f"{number}".rjust(10_000)).letter())
         sender.writer.close(0)
-        told = sender.all_reported()
-    assert {"ended before" in str(error) for error in told} == {True}
+        reported = sender.all_reported()
+    assert {"ended before" in str(error) for error in reported} == {True}
 
 
-def test_what_a_shared_file_says_of_clients_does_not_weaken_it(
+def test_what_a_shared_file_sets_for_clients_does_not_weaken_it(
     settings: ClientSettings, dead: Topic
 ) -> None:
     careless = ClientSettings.load(settings.bootstrap_servers, None, CARELESS)
@@ -192,7 +192,7 @@ def test_a_listener_whose_loop_is_gone_does_no_harm(settings: ClientSettings, de
         assert sender.all_reported() == [None]
 
 
-def test_closing_before_a_frozen_broker_tells_all_in_time(
+def test_closing_before_a_frozen_broker_reports_all_in_time(
     own_broker: Broker, topic_name: str
 ) -> None:
     Topic(own_broker.bootstrap_servers, topic_name)

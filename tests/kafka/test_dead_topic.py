@@ -126,7 +126,7 @@ def test_who_may_write_but_not_see_the_configuration_can_use_it(
     assert "READ" in (raised.value.hint or "")
 
 
-def test_a_right_that_is_missing_is_told_of_the_letter(
+def test_a_right_that_is_missing_is_the_error_of_a_letter(
     ann: Cluster, strict_broker: Broker, topic_name: str
 ) -> None:
     Topic(strict_broker.bootstrap_servers, topic_name)

@@ -182,7 +182,7 @@ def test_a_topic_that_is_deleted_or_recreated_meanwhile_ends_it(
 def test_a_frozen_broker_is_reported_and_waited_for(
     own_broker: Broker, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What became of the topic is asked meanwhile."""
+    """Requests on what became of the topic get no answer meanwhile."""
     monkeypatch.setattr(reader_module, "SILENCE_S", 1.5)
     topic = Topic(own_broker.bootstrap_servers, topic_name)
     topic.produce(numbered(3000, size=1000))

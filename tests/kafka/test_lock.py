@@ -115,7 +115,7 @@ def test_a_free_lock_is_taken_and_given_back_at_once(
     assert took_s(second.acquire) < AT_ONCE_S
 
 
-def test_a_second_drain_is_refused_and_told_who_holds_the_lock(lock: MakeLock, group: str) -> None:
+def test_a_second_drain_is_refused_with_the_name_of_the_first(lock: MakeLock, group: str) -> None:
     first = lock("a")
     first.acquire()
     lines: list[str] = []
@@ -174,19 +174,19 @@ def test_a_resumed_drain_takes_its_own_lock_over_at_once(
     assert resumed.lost is None
 
 
-def test_a_drain_is_told_when_one_of_its_own_name_takes_its_place(
+def test_a_drain_notices_when_one_of_its_own_name_takes_its_place(
     lock: MakeLock, group: str, topic: Topic
 ) -> None:
     fenced, other = lock("a"), lock("a")
     fenced.acquire()
     other.acquire()
-    eventually(lambda: fenced.lost is not None, "the earlier one is told", 5)
+    eventually(lambda: fenced.lost is not None, "the earlier one notices", 5)
     assert isinstance(fenced.lost, LockLost)
     assert not is_sure(fenced)
     assert took_s(fenced.release) < AT_ONCE_S
 
 
-def test_a_client_that_is_fenced_is_replaced_if_nobody_else_took_the_lock(
+def test_a_client_that_is_fenced_is_replaced_if_no_other_drain_took_the_lock(
     lock: MakeLock, quick_cluster: Cluster, group: str, topic: Topic
 ) -> None:
     """As librdkafka fences itself when a coordinator that stood still answers its join twice."""

@@ -21,8 +21,8 @@ from scenarios.brokers import Broker
 
 SMALL = Bounds(30_000, 30_000)  # so that most is yet to be read
 
-# librdkafka issue 4605: a question that is open when the broker comes back may end in an abort.
-ASKING = """
+# librdkafka issue 4605: a request that is open when the broker comes back may end in an abort.
+REQUESTS = """
 import sys
 from drainer.errors import BrokerUnreachable
 from drainer.kafka.cluster import Cluster
@@ -55,11 +55,11 @@ def held(lock: GroupLock) -> Iterator[GroupLock]:
 
 
 @contextmanager
-def asking(bootstrap: str) -> Iterator[tuple[Callable[[str], None], Callable[[], None]]]:
-    """Another process that asks a coordinator: what waits until it says that it got so far, and
-    what lets it go on."""
+def requesting(bootstrap: str) -> Iterator[tuple[Callable[[str], None], Callable[[], None]]]:
+    """Another process with requests to a coordinator: functions that wait until it has come so far,
+    and that let it go on."""
     with subprocess.Popen(
-        [sys.executable, "-c", ASKING, bootstrap],
+        [sys.executable, "-c", REQUESTS, bootstrap],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -93,7 +93,7 @@ def test_a_killed_broker_is_waited_for(
     dead = Topic(bootstrap, f"{topic_name}.dead")
     ranges = {0: (0, 3000), 1: (0, 3000)}
     with (
-        asking(bootstrap) as (until, go_on),
+        requesting(bootstrap) as (until, go_on),
         held(GroupLock(own_cluster, group, topic_name, "a")) as lock,
         sending(settings, dead.name) as sender,
         Reader(settings, topic_name, ranges, bounds=SMALL) as reader,
@@ -109,7 +109,7 @@ def test_a_killed_broker_is_waited_for(
             go_on()
             for number in range(1000, 1100):
                 sender.send(Sample("lane", payload=number).letter())
-            eventually(lambda: "refused" in (sender.writer.trouble or ""), "it is told why")
+            eventually(lambda: "refused" in (sender.writer.trouble or ""), "the reason is known")
             assert dead.name in (sender.writer.trouble or "")
             reader.read(lambda: "refused" in (reader.fetch.trouble or ""))
             eventually(lambda: uptime_s() >= lock.sure_until_s, "the lock is not sure of itself")

@@ -1,4 +1,4 @@
-"""Rights on a broker with an authorizer: a missing one is named, and no more is asked for."""
+"""Rights on a broker with an authorizer: a missing one is named, and no more is needed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_reading_takes_no_right_on_any_group(
         assert len(list(read_letters(ann, topic_name))) == 100
 
 
-def test_a_redrive_that_may_not_write_says_what_that_means(
+def test_a_redrive_that_may_not_write_warns_of_what_that_means(
     strict_broker: Broker, tmp_path: Path
 ) -> None:
     (attempt,) = (each for each in ATTEMPTS if each.command == "redrive")

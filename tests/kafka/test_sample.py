@@ -34,7 +34,7 @@ def test_windows_lie_apart_in_their_ranges_and_ask_for_no_more_than_wanted(
 
     wanted = min(most, sum(length for _, length in lengths.values()))
     assert wanted <= size_of(windows) <= max(wanted, len(full)) or not full
-    assert {number for number, _, _ in windows} == set(full), "each has a say"
+    assert {number for number, _, _ in windows} == set(full), "each counts"
     assert windows == windows_over(ranges, most, seed)
     for number, start, end in windows:
         assert ranges[number][0] <= start < end <= ranges[number][1]
@@ -49,7 +49,7 @@ def test_windows_lie_evenly_over_a_log_and_another_seed_moves_them() -> None:
     assert windows != windows_over({0: (1_000, 101_000)}, 100, seed=2)
 
 
-def test_a_sample_of_a_backlog_keeps_to_it_and_tells_what_it_read(
+def test_a_sample_of_a_backlog_keeps_to_it_and_counts_what_it_read(
     cluster: Cluster, bootstrap: str, topic_name: str
 ) -> None:
     topic = Topic(bootstrap, topic_name, partitions=2)
@@ -74,11 +74,11 @@ def test_a_sample_of_a_backlog_keeps_to_it_and_tells_what_it_read(
 
 
 def test_a_sample_as_large_as_the_backlog_is_all_of_it(cluster: Cluster, topic: Topic) -> None:
-    none = sample_backlog(cluster, freeze(cluster, topic.name, "nobody", from_=EARLIEST), 100)
+    none = sample_backlog(cluster, freeze(cluster, topic.name, "unknown", from_=EARLIEST), 100)
     assert (none.messages, none.whole, none.offsets) == ([], True, 0)
     topic.transact(["a", "b"], commit=True)
     topic.transact(["gone"], commit=False)
-    backlog = freeze(cluster, topic.name, "nobody", from_=EARLIEST)
+    backlog = freeze(cluster, topic.name, "unknown", from_=EARLIEST)
 
     sample = sample_backlog(cluster, backlog, 100)
 
@@ -93,7 +93,7 @@ def test_of_huge_messages_each_window_has_fewer(
 ) -> None:
     monkeypatch.setattr(sampling, "SAMPLE_BYTES", 1_000_000)
     topic.produce(b"x" * 50_000 for _ in range(200))
-    backlog = freeze(cluster, topic.name, "nobody", from_=EARLIEST)
+    backlog = freeze(cluster, topic.name, "unknown", from_=EARLIEST)
 
     sample = sample_backlog(cluster, backlog, 100)
 

@@ -194,7 +194,7 @@ def test_secret_properties_are_known_by_name(name: str, secret: bool) -> None:
     assert is_secret(name) is secret
 
 
-def test_read_committed_unless_told_otherwise() -> None:
+def test_read_committed_is_the_default() -> None:
     assert ClientSettings.load("a:1").isolation == "read_committed"
     level = ["isolation.level=read_uncommitted"]
     assert ClientSettings.load("a:1", None, level).isolation == "read_uncommitted"

@@ -98,7 +98,7 @@ def test_a_call_that_was_cancelled_is_not_written_behind_what_came_after_it(
     assert [record.value() for record in topic.read_all(3)] == [b"0", b"2", b"3"]
 
 
-def test_an_open_transaction_of_somebody_else_is_in_nobody_s_way(
+def test_an_open_transaction_of_somebody_else_does_no_harm(
     settings: ClientSettings, topic: Topic
 ) -> None:
     other = Producer({"bootstrap.servers": topic.bootstrap, "transactional.id": topic.name})
@@ -119,7 +119,7 @@ def test_an_open_transaction_of_somebody_else_is_in_nobody_s_way(
 
 
 @pytest.mark.parametrize(("fate", "there"), [("written", 2), ("dropped", 1)])
-def test_without_read_an_unsure_letter_is_written_again_and_told_of_as_maybe_doubled(
+def test_without_read_an_unsure_letter_is_written_again_and_reported_as_maybe_doubled(
     fate: Truth, there: int, ann: Cluster, strict_broker: Broker, topic_name: str
 ) -> None:
     Topic(strict_broker.bootstrap_servers, topic_name)
@@ -149,7 +149,7 @@ def test_without_read_an_unsure_record_ends_the_drain_with_the_right_that_is_mis
     assert f"Grant {missing}" in (raised.value.hint or "")
 
 
-def test_one_request_is_in_flight_whatever_a_shared_file_says(
+def test_one_request_is_in_flight_whatever_a_shared_file_sets(
     settings: ClientSettings, topic: Topic
 ) -> None:
     overrides = ["max.in.flight=1000", "max.in.flight.requests.per.connection=5"]

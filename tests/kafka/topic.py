@@ -15,7 +15,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports without saying so
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is exported without __all__
     AdminClient,
     OffsetSpec,
 )
@@ -71,19 +71,19 @@ class Topic:
         """Make it, or make it again."""
         new = NewTopic(self.name, self.partitions, 1, config=self.config)
 
-        asked = False
+        sent = False
 
         def made() -> bool:
-            nonlocal asked
+            nonlocal sent
             try:
                 future = self._admin.create_topics([new], request_timeout=ASK_S)[self.name]
                 future.result()
             except KafkaException as error:
                 match error.args[0].name():
                     case "_TIMED_OUT":  # it may be made all the same
-                        asked = True
+                        sent = True
                         return False
-                    case "TOPIC_ALREADY_EXISTS" if asked:
+                    case "TOPIC_ALREADY_EXISTS" if sent:
                         return True
                     case "TOPIC_ALREADY_EXISTS" if self._made:  # it takes a moment to be forgotten
                         return False
@@ -93,7 +93,7 @@ class Topic:
             return True
 
         eventually(made, f"topic {self.name} is made", ADMIN_WAIT_S)
-        # The controller answers before the broker has heard of it.
+        # The controller answers before the broker knows it.
         eventually(lambda: self._known() is not None, f"topic {self.name} is known")
         self._made += 1
 
@@ -102,9 +102,9 @@ class Topic:
         eventually(lambda: self._known() is None, f"topic {self.name} is forgotten")
 
     def _known(self) -> object:
-        asked = self._admin.describe_topics(TopicCollection([self.name]))[self.name]
+        answer = self._admin.describe_topics(TopicCollection([self.name]))[self.name]
         try:
-            return asked.result(WAIT_S)
+            return answer.result(WAIT_S)
         except KafkaException:
             return None
 

@@ -1,4 +1,4 @@
-"""The handler ``produce``: what it makes of its options and of a message; no broker is asked."""
+"""The handler ``produce``: what it makes of its options and of a message; without a broker."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ def test_the_split_of_another_handler_can_be_had(
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
+    ("value", "text"),
     [
         ({}, "there is nothing at the path 'documents'"),
         ({"documents": "none"}, "'documents' is not a list"),
         ({"documents": [{"id": [1]}]}, "a key must be text or an integer"),
     ],
 )
-def test_a_message_without_what_is_asked_for_is_an_error(value: Any, says: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=says):
+def test_a_message_without_what_is_wanted_is_an_error(value: Any, text: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=text):
         subs(value, list="documents", key="id")
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "text"),
     [
         ({"topic": ""}, "needs a topic"),
         ({"topic": "orders"}, "the drained topic"),
@@ -78,7 +78,7 @@ def test_a_message_without_what_is_asked_for_is_an_error(value: Any, says: str) 
     ],
     ids=str,
 )
-def test_wrong_options_are_usage_errors(options: dict[str, str], says: str) -> None:
-    with pytest.raises(UsageError, match=says) as caught:
+def test_wrong_options_are_usage_errors(options: dict[str, str], text: str) -> None:
+    with pytest.raises(UsageError, match=text) as caught:
         produce(options)
     assert caught.value.hint
