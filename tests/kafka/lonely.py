@@ -1,7 +1,7 @@
 """A broker that comes back as the only one of its cluster, and knows of none: not even itself.
 
-A program, for librdkafka may end the process that sends it requests. It stands for a real one that was frozen
-for some seconds, which answers so once in some twenty times.
+A program, for librdkafka may end the process that sends it requests. It stands for a real one that
+was frozen for some seconds, which answers so once in some twenty times.
 """
 
 from __future__ import annotations

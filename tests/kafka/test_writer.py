@@ -1,4 +1,4 @@
-"""Writing records from a handler to a real broker: reported when they are there, or why they aren't."""
+"""Writing records from a handler to a real broker: reported when there, or why they aren't."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_topic_that_is_deleted_meanwhile_ends_the_drain(
             asyncio.run(writer.write(b"v", b"k", partition=0))
 
 
-def test_what_is_not_acknowledged_at_the_end_is_reported(
+def test_what_is_not_acknowledged_at_the_end_is_an_error(
     own_broker: Broker, topic_name: str
 ) -> None:
     topic = Topic(own_broker.bootstrap_servers, topic_name)
