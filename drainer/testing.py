@@ -30,7 +30,7 @@ from drainer.core.bundles import Bundle
 from drainer.engine.blame import blame
 from drainer.engine.ports import Told
 from drainer.engine.runtime import UNSIGNALLED
-from drainer.engine.workers import Work, insist_on_done
+from drainer.engine.workers import Work, ensure_done
 from drainer.handler import Context, Fatal, Retry, Skip
 from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage, Unsplit
@@ -157,11 +157,11 @@ class _Recorder:
 
         async def on_the_loop(work: Work) -> None:
             with self._noting(work, watched):
-                insist_on_done(await call(work))
+                ensure_done(await call(work))
 
         def on_a_thread(work: Work) -> None:
             with self._noting(work, watched):
-                insist_on_done(call(work))
+                ensure_done(call(work))
 
         def split(message: Message) -> list[SubMessage]:
             assert watched.split is not None

@@ -168,15 +168,15 @@ lock-loss-not-seen (lock loss) in Lifecycle: engine/test_stopping.py::test_a_can
 -if lock.lost is not None:
 +if False:
 starts-with-a-lock-in-doubt (lock loss) in Lifecycle.hold_back: engine/test_failure_policy.py::test_nothing_is_started_while_the_lock_is_not_confirmed
--self._work.pause(self._unsure is not None or self._steering.paused is not None)
-+self._work.pause(self._steering.paused is not None)
+-self._work.pause(self._unsure is not None or self._control.paused is not None)
++self._work.pause(self._control.paused is not None)
 sighup-is-asking-twice (stop signals) in Lifecycle: engine/test_stopping.py::test_a_sighup_beside_another_signal_is_not_asking_twice
 -if name != "SIGHUP":
 +if name:
 second-signal-not-heard (stop signals) in Lifecycle._signalled: engine/test_stopping.py::test_two_signals_stop_at_once_and_the_journal_has_the_rest
--self.forced.set()
+-self._ending.forced.set()
 +pass
-second-signal-waits-for-ever (stop signals) in Lifecycle.within: engine/test_stopping.py::test_two_signals_stop_at_once_and_the_journal_has_the_rest
+second-signal-waits-for-ever (stop signals) in Ending.within: engine/test_stopping.py::test_two_signals_stop_at_once_and_the_journal_has_the_rest
 -await asyncio.wait((task,), timeout=AT_ONCE_S)
 +await asyncio.wait((task,))
 commit-that-moves-back (commit) in Progress.merge: core/test_progress.py
@@ -371,13 +371,13 @@ more-workers-than-the-limit (concurrency) in AsyncWorkers.limit: engine/test_aut
 +self.surplus = 0
 cancelled-counts-as-done (stopping) in AsyncWorkers.abandon: engine/test_stopping.py::test_what_a_swallowed_cancellation_ends_is_not_done
 -self._next = self._finish = _forget
-overdue-thread-counts-as-running (stopping) in LocalDrain: engine/test_failure_policy.py::test_a_thread_that_never_returns_ends_the_drain_when_all_else_is_done
+overdue-thread-counts-as-running (stopping) in Pipeline: engine/test_failure_policy.py::test_a_thread_that_never_returns_ends_the_drain_when_all_else_is_done
 -if dispatcher.lanes.running > len(self._failures.late):
 +if dispatcher.lanes.running:
-rate-forgets-what-comes-later (no worker idle without need) in LocalDrain: engine/test_drains_end.py::test_with_a_rate_what_comes_later_is_started_when_its_time_has_come
+rate-forgets-what-comes-later (no worker idle without need) in Pipeline: engine/test_drains_end.py::test_with_a_rate_what_comes_later_is_started_when_its_time_has_come
 -if self._failures.holding_back:
 -    self._failures.schedule()
-thread-that-came-back-is-lost (stopping) in LocalDrain.rest: engine/test_failure_policy.py::test_a_thread_that_returns_while_the_drain_ends_is_waited_for
+thread-that-came-back-is-lost (stopping) in Pipeline.wind_down: engine/test_failure_policy.py::test_a_thread_that_returns_while_the_drain_ends_is_waited_for
 -if isinstance(cause, ThreadsOverdue) and self.dispatcher.complete:
 +if False:
 fold-counts-again (conservation, on Spark) in merge.fold: core/test_gathering.py

@@ -17,7 +17,7 @@ from drainer.certify.schedule import Place, SampleWork, Step, dispatcher_of
 from drainer.certify.subject import Subject, again, run
 from drainer.certify.travel import shipped
 from drainer.core.bundles import Bundler
-from drainer.engine.workers import insist_on_done
+from drainer.engine.workers import ensure_done
 from drainer.errors import HandleFailed, SplitFailed
 from drainer.handler import Skip
 from drainer.loader import LoadedHandler
@@ -155,7 +155,7 @@ async def _caught(
         result = handle(given)
         if handler.is_async:
             result = await result
-        insist_on_done(result)
+        ensure_done(result)
     except Skip:
         return None
     except (Exception, SystemExit) as error:

@@ -61,6 +61,7 @@ class Dispatcher:
 
     claim = ALL  # whose account it keeps
     state = None  # of tasks: it has none
+    unbalanced = False
     held = 0  # sub-messages that wait for others than those of this run
 
     def __init__(

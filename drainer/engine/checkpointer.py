@@ -61,6 +61,10 @@ class LiveAccount(Protocol):
     @property
     def watermarks(self) -> Mapping[int, int]: ...
 
+    @property
+    def unbalanced(self) -> bool:
+        """Whether it did not add up, so that nothing may be committed."""
+
     def counts(self) -> tuple[Counts, Counts]:
         """Messages and sub-messages."""
 
@@ -95,7 +99,7 @@ class Checkpointer:
         self.written_at = self._runtime.monotonic()
         self.written = plan
         self._file = held.file
-        self._account = account
+        self.account = account
         self._latency = latency  # the handler's, in this run
         self._latency_before = plan.account.latency  # in former runs
         self._committer = held.committer
@@ -133,9 +137,9 @@ class Checkpointer:
 
     def note(self) -> None:
         """Writes what finished into the journal. Raises PlanNotWritten."""
-        changes = self._account.changes()
+        changes = self.account.changes()
         if changes:
-            account = self._account
+            account = self.account
             parked, ruled = tuple(account.newly_parked()), account.newly_ruled()
             self._file.append(Record(changes, parked, ruled, account.claim))
 
@@ -178,12 +182,12 @@ class Checkpointer:
             self.plan.account,
             generation=self.plan.account.generation + 1,
             updated=self._runtime.now(),
-            claims=self._account.claims(),
-            parked=tuple(sorted(self._account.parked)),
-            parked_lanes=self._account.parked_lanes,
+            claims=self.account.claims(),
+            parked=tuple(sorted(self.account.parked)),
+            parked_lanes=self.account.parked_lanes,
             latency=merge_latencies((self._latency_before, self._latency())),
-            ruled=self._account.ruled(),
-            state=self._account.state,
+            ruled=self.account.ruled(),
+            state=self.account.state,
         )
         self._update(account.without_joins())
         plan = self.plan
@@ -267,7 +271,7 @@ class Checkpointer:
         self._committer.check(plan.terms.topic_id)
         return self._committer.commit(plan.account.watermarks, expected)
 
-    def keep_up(self, now_s: float) -> None:
+    def flush_if_due(self, now_s: float) -> None:
         """Writes the journal when it is due, for a loop that is kept from calling in time."""
         if now_s < self._due_s:
             return
@@ -285,7 +289,7 @@ class Checkpointer:
 
     async def _keep_journal(self) -> None:
         while True:  # after a failure too: what finishes while the drain stops is still written
-            self.keep_up(self._runtime.monotonic())
+            self.flush_if_due(self._runtime.monotonic())
             await asyncio.sleep(self._due_s - self._runtime.monotonic())
 
     async def _keep_plan(self) -> None:

@@ -10,11 +10,15 @@ from math import inf
 from typing import Any
 
 from drainer.engine.loop import CANCEL_S, spawn
+from drainer.engine.ports import Events
 from drainer.engine.workers import (
+    Calls,
+    FailureHandler,
     LeaseOver,
     TimedOut,
     Workers,
-    insist_on_done,
+    WorkSource,
+    ensure_done,
     watch_interval_s,
 )
 from drainer.errors import HandleFailed
@@ -28,34 +32,29 @@ class AsyncWorkers(Workers):
     """``concurrency`` coroutines; a worker stays on its lane while that is the best choice.
 
     ``limit`` makes more of them, or lets some rest when they are done with what they are at.
-    A handler that takes longer than ``timeout_s`` (0 for no limit) is cancelled. ``held`` is called
-    with the time while handlers keep the event loop from all that is due on it.
+    A handler that takes longer than its timeout is cancelled.
     """
 
-    def __init__(self, *given: Any, held: Callable[[float], None], **named: Any) -> None:
-        self._held = held
+    def __init__(
+        self, source: WorkSource, calls: Calls, failures: FailureHandler, events: Events
+    ) -> None:
+        super().__init__(source, calls, failures, events)
         self._gaps: list[int] = []  # by worker, between two attempts that are measured
         self._abandoned = False
         self._over = False  # it has waited for its workers as long as it does
         self.surplus = 0  # workers that are above the limit, and are to rest
-        self._next: Callable[[SubMessage], SubMessage | None]
-        self._resting: list[asyncio.Future[None]] = []
+        self._next: Callable[[SubMessage], SubMessage | None] = source.finish_and_take
+        self._pending: list[asyncio.Future[None]] = []
         self._current: list[SubMessage | None] = []  # by worker
         self._overdue: dict[int, int] = {}  # workers that were cancelled for it, and how often
         self._sleepers: deque[asyncio.Future[None]] = deque()
         self._late = False  # this turn of the loop has lasted long enough
         self._slice_end = 0.0
         self._tasks: list[asyncio.Task[None]] = []
-        super().__init__(*given, **named)
-        self._failed = self._judge.failed
-        self._lanes = self._source.lanes
-        self._take = self._source.take
-        self._finish: Callable[[SubMessage], object] = self._source.finish
-        self._choose_next()
-
-    def start(self) -> None:
-        self.limit(self._concurrency)
-        self._watcher = spawn(self._watch(), "timeouts", self._broken)
+        self._failed = failures.failed
+        self._lanes = source.lanes
+        self._take = source.take
+        self._finish: Callable[[SubMessage], object] = source.finish
 
     def use_timeout(self, timeout_s: float) -> None:
         """From now on."""
@@ -70,7 +69,7 @@ class AsyncWorkers(Workers):
         """How many are in the handler, also those that nothing waits for any longer."""
         if self._over:  # some swallow a cancellation, and go on when the loop does
             return sum(not task.done() for task in self._tasks)
-        at_work = len(self._tasks) - len(self._sleepers) - len(self._resting)
+        at_work = len(self._tasks) - len(self._sleepers) - len(self._pending)
         return min(at_work, self._lanes.running)  # one may be a bundle's
 
     @property
@@ -83,16 +82,16 @@ class AsyncWorkers(Workers):
         if self._stopping:
             return
         self._concurrency = most
-        too_many = len(self._tasks) - len(self._resting) - most
+        too_many = len(self._tasks) - len(self._pending) - most
         self.surplus = max(0, too_many)
         for _ in range(min(self.surplus, len(self._sleepers))):
             _wake(self._sleepers.popleft())
-        for _ in range(min(-too_many, len(self._resting))):
-            _wake(self._resting.pop())
-        for number in range(len(self._tasks), len(self._resting) + most):
+        for _ in range(min(-too_many, len(self._pending))):
+            _wake(self._pending.pop())
+        for number in range(len(self._tasks), len(self._pending) + most):
             self._current.append(None)
             self._gaps.append(0)
-            self._tasks.append(spawn(self._work(number), f"worker-{number}", self._broken))
+            self._tasks.append(spawn(self._work(number), f"worker-{number}", self._events.halt))
         self._choose_next()
 
     def wake(self) -> None:
@@ -109,7 +108,7 @@ class AsyncWorkers(Workers):
 
     async def drain(self) -> None:
         """Returns when no call is in flight any longer."""
-        for sleeper in (*self._sleepers, *self._resting):
+        for sleeper in (*self._sleepers, *self._pending):
             _wake(sleeper)
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -140,9 +139,9 @@ class AsyncWorkers(Workers):
         self.surplus -= 1
         self._choose_next()
         self._current[number] = None
-        resting = self._loop.create_future()
-        self._resting.append(resting)
-        await resting  # there is always one that doesn't, and notices when all is done
+        pending = self._loop.create_future()
+        self._pending.append(pending)
+        await pending  # there is always one that doesn't, and notices when all is done
 
     def _finish_only(self, sub: SubMessage) -> SubMessage | None:
         self._finish(sub)
@@ -163,11 +162,13 @@ class AsyncWorkers(Workers):
         now_s = self._clock()
         # The slice is the loop's, not the worker's: a thousand workers share it.
         if now_s > self._slice_end:
-            self._held(now_s)
+            self._events.on_busy_loop(now_s)
             if not self._late:
                 self._late = True
                 self._loop.call_soon(self._new_turn)
-        gap = self._gaps[number] = self._note(now_s - begun_s, self._gaps[number], spent_s)
+        gap = self._gaps[number] = self._record_latency(
+            now_s - begun_s, self._gaps[number], spent_s
+        )
         return handled + gap
 
     async def _watch(self) -> None:
@@ -186,7 +187,7 @@ class AsyncWorkers(Workers):
                     known[number] = (sub, attempt, now)  # it has as long again to clean up
                     times = self._overdue[number] = self._overdue.get(number, 0) + 1
                     if times > CANCELS_MOST:
-                        self._broken(_not_to_be_cancelled(sub, times - 1))
+                        self._events.halt(_not_to_be_cancelled(sub, times - 1))
                     self._tasks[number].cancel()
 
     async def _cancelled(self, number: int) -> TimedOut:
@@ -212,7 +213,7 @@ class AsyncWorkers(Workers):
                 current[number] = None
                 sleeper = self._loop.create_future()
                 self._sleepers.append(sleeper)
-                self._idle()
+                self._events.on_idle()
                 await sleeper
                 continue
             while sub is not None:
@@ -226,7 +227,7 @@ class AsyncWorkers(Workers):
                     if begun_s is not None:
                         measure_at = self._measured(number, handled, begun_s, call.spent_s)
                     if result is not None:
-                        insist_on_done(result)
+                        ensure_done(result)
                     if overdue and number in overdue:  # it swallowed its cancellation
                         raise await self._cancelled(number)
                 except BaseException as raised:

@@ -14,7 +14,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.engine.blame import blame, halted_at, is_retryable, reason_to_skip
 from drainer.engine.kinds import ErrorCounts, summary_of
 from drainer.engine.outcome import lanes_parked, too_many_ignored
-from drainer.engine.ports import DeadLetters
+from drainer.engine.ports import DeadLetters, Events
 from drainer.engine.runtime import Runtime
 from drainer.engine.workers import LeaseOver, TimedOut, Work, WorkSource
 from drainer.errors import (
@@ -53,8 +53,6 @@ class Failures:
     Args:
         bundling: how the handler wants several sub-messages in one call; None when it does not.
         is_outage: what the handler says of an error; None when it says nothing of any.
-        changed: called when the drain may be complete.
-        awaits: whether more is about to be delivered.
         given_up: sub-messages, by former runs.
         totals: what all tasks of the drain did, when there are others.
     """
@@ -67,10 +65,7 @@ class Failures:
         bundling: Bundling | None,
         is_outage: Callable[[BaseException], bool | None] | None = None,
         *,
-        wake: Callable[[], None],
-        changed: Callable[[], None],
-        awaits: Callable[[], bool],
-        halt: Callable[[BaseException], None],
+        events: Events,
         runtime: Runtime,
         given_up: int = 0,
         totals: Callable[[], Totals] = Totals,
@@ -81,10 +76,7 @@ class Failures:
         self._dispatcher = dispatcher
         self._settings = settings
         self._sink = sink
-        self._wake = wake
-        self._changed = changed
-        self._awaits = awaits
-        self._halt = halt
+        self._events = events
         self._retries = Retries()
         self._policy = FailurePolicy(settings, runtime.random(), given_up)
         self._breaker = self._policy.breaker
@@ -245,7 +237,7 @@ class Failures:
                 break  # what is behind it waits, other letters too
             unit = self._dispatcher.next_rejected()
             if unit is None:
-                self._changed()  # some may have been left behind a parked one
+                self._events.on_moved()  # some may have been left behind a parked one
                 break
             if unit.skip is not None:
                 self._dispatcher.rule_filter.skipped(reason_to_skip(Skip(unit.skip)))
@@ -301,7 +293,7 @@ class Failures:
         self._stuck_since_s = (self._stuck_since_s or now_s) if stuck else None
         for_s = now_s - (self._stuck_since_s or now_s)
         if for_s > self._settings.max_outage_s:
-            self._halt(
+            self._events.halt(
                 Halted(
                     f"all handler threads are blocked by {counted(len(self.late), 'sub-message')}"
                     f" for {round_duration(round(for_s))}, longer than --max-outage",
@@ -309,7 +301,7 @@ class Failures:
                 )
             )
         if calls:
-            self._changed()
+            self._events.on_moved()
 
     def returned(self, work: Work) -> None:
         """Notices that a call that may have been overdue has ended; its result comes next."""
@@ -390,7 +382,7 @@ class Failures:
             self.schedule()
             return
         if verdict.action is OnFailure.HALT:
-            self._halt(halted_at(sub, error, verdict.why))
+            self._events.halt(halted_at(sub, error, verdict.why))
             return
         behind = self._dispatcher.lanes.behind(sub)
         if behind is not None and verdict.rule in BY_COMPARISON:
@@ -401,7 +393,7 @@ class Failures:
             verdict.rule, finished + others.finished, others.given_up
         )
         if too_many is not None:
-            self._halt(halted_at(sub, error, too_many))
+            self._events.halt(halted_at(sub, error, too_many))
         else:
             ACTIONS[verdict.action](self, sub, error)
 
@@ -411,11 +403,11 @@ class Failures:
 
     def _park(self, sub: SubMessage, error: BaseException) -> None:
         self._dispatcher.park(sub, summary_of(error))
-        self._changed()
+        self._events.on_moved()
 
     def _write(self, sub: SubMessage, error: BaseException) -> None:
         if self._sink is None:  # it was read when there was one
-            self._halt(
+            self._events.halt(
                 Halted(
                     f"{sub} was to be a dead letter, but dead letters were turned off meanwhile",
                     hint="Resume: what is not done is decided by the settings of then.",
@@ -439,7 +431,7 @@ class Failures:
             if len(self._doubled_first) < DOUBLED_MOST:
                 self._doubled_first += (str(sub),)
         elif failure is not None:
-            self._halt(failure)
+            self._events.halt(failure)
             return
         self._dispatcher.unhold(sub)
         settings = (sub.failures if isinstance(sub, Unsplit) else None) or self._settings
@@ -450,10 +442,8 @@ class Failures:
         self._moved()
 
     def _moved(self) -> None:
-        if not self._stopped:
-            self._wake()
-            self.schedule()
-        self._changed()
+        self.schedule()
+        self._events.on_moved()
 
     def _recovered(self) -> None:
         self._outage = ""
@@ -492,9 +482,9 @@ class Failures:
             while (sub := self._retries.pop(now_s)) is not None:
                 self._dispatcher.release(sub)
         elif now_s - since_s >= most_s:
-            self._halt(self._no_more_patience(now_s - since_s))
+            self._events.halt(self._no_more_patience(now_s - since_s))
             return
-        self._wake()
+        self._events.on_moved()
         self.schedule()
 
     @property
@@ -504,7 +494,7 @@ class Failures:
         if self._clock() < self._others_until_s:
             return False
         busy = self._in_flight + self._dispatcher.ready
-        if busy > len(doubts) or self._awaits():
+        if busy > len(doubts) or self._events.awaits_more:
             return False
         waiting = sum(sub in self._retries for sub in doubts)
         return busy <= len(doubts) - waiting and len(self._retries) == waiting

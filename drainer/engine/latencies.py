@@ -1,7 +1,7 @@
 """How long the handler takes: measured on a sample of the attempts that return.
 
-Each worker measures one, and passes over as many as ``note`` returns. While there are few, each one
-is measured; where there are many, the number is drawn, so that no rhythm of the backlog decides
+Each worker measures one, and passes over as many as ``record`` returns. While there are few, each
+one is measured; where there are many, the number is drawn, so that no rhythm of the backlog decides
 which are seen, and what is measured stands for those that were passed over.
 
 What is measured is what a worker is busy for: from the call of ``handle`` until the worker has its
@@ -35,7 +35,7 @@ Buckets = Counter[int]  # attempts that took about exp(BUCKET * number) seconds,
 class Latencies:
     """The latencies of one run, of workers of any kind.
 
-    ``note`` may be called from any thread, all else from one.
+    ``record`` may be called from any thread, all else from one.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -47,7 +47,7 @@ class Latencies:
         self._recent: deque[tuple[float, Buckets]] = deque()
         self._in_recent = Buckets()  # the sum of these
 
-    def note(self, took_s: float, gap: int, spent_s: float = 0.0) -> int:
+    def record(self, took_s: float, gap: int, spent_s: float = 0.0) -> int:
         """Takes what a worker has measured, ``gap`` attempts after the one that it measured before.
 
         Returns the gap to the one that it measures next; 0 is the very next too, and a worker's

@@ -4,13 +4,14 @@ and is summed up."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-from drainer.engine.checkpointer import Checkpointer, LiveAccount
+from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
+from drainer.engine.ending import Ending
 from drainer.engine.loop import spawn
 from drainer.engine.outcome import final_outcome, may_continue
 from drainer.engine.ports import Held
@@ -26,7 +27,6 @@ from drainer.errors import (
     chain_errors,
 )
 from drainer.mask import describe
-from drainer.model.latency import Latency
 from drainer.model.plan import OffsetPlan
 from drainer.model.status import (
     ClassStatus,
@@ -38,138 +38,91 @@ from drainer.model.status import (
 )
 
 STATUS_INTERVAL_S = 0.5
-AT_ONCE_S = 0.5  # what a second Ctrl-C leaves to each step of the end
 
 NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)  # then nothing may be committed
 
 
 class Work(Protocol):
-    """What an engine brings: where its sub-messages come from, and where they are handled.
-
-    Attributes:
-        doubtful: whether its account did not add up, so that nothing may be committed.
-    """
+    """What an engine brings: where its sub-messages come from, and where they are handled."""
 
     @property
-    def look_s(self) -> float: ...
-
-    @property
-    def account(self) -> LiveAccount: ...
-
-    @property
-    def doubtful(self) -> bool: ...
-
-    async def prepare(self) -> None:
-        """Before requests to stop are listened to. Raises Refused when it can't begin."""
+    def look_s(self) -> float:
+        """How often it is to be checked, and requests to be taken."""
 
     async def begin(self) -> None:
-        """Starts all that works; calls ``keep`` before anything is handled.
+        """Start all that works, the checkpointer before anything is handled.
 
-        When it raises, it ends what it has begun.
+        Raises Refused when it can't, and ends what it has begun.
         """
 
     def pause(self, paused: bool) -> None:
-        """Nothing is begun while ``paused``; said again and again."""
+        """Begin nothing while ``paused``; called again and again."""
 
-    async def look(self) -> None:
-        """Notices what happened elsewhere."""
+    async def check(self) -> None:
+        """Notice what happened elsewhere."""
 
     async def change(self, settings: Settings) -> None:
-        """Works by these from now on."""
+        """Work by these from now on."""
 
-    def begin_no_more(self) -> None:
-        """From here on nothing goes to a handler that is not in one: the drain has a cause to stop.
-
-        It may be called before ``begin``.
-        """
-
-    def stop(self) -> None:
-        """Reads nothing more, and starts nothing."""
-
-    async def rest(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
-        """Returns when nothing is in a handler any longer; gives the cause, as it is known then."""
+    async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
+        """Read and start nothing more; return when nothing is in a handler any longer, with the
+        cause as it is known then."""
 
     async def close(self, cause: BaseException | None) -> BaseException | None:
-        """Closes the handlers; gives the cause, with what went wrong by that."""
+        """Close the handlers; return the cause, with what went wrong by that."""
 
     async def forget(self) -> None:
-        """Removes what the last plan on disk has made superfluous."""
+        """Remove what the last plan on disk has made superfluous."""
 
     def failure_status(self) -> FailureStatus: ...
 
-    def latency(self) -> Latency | None:
-        """The handler's, in this run."""
-
     def status(self, plan: OffsetPlan) -> Status:
-        """A moment of it, with what only this engine knows."""
+        """Return a moment of it, with what only this engine knows."""
 
     def sum_up(self, summary: Summary) -> Summary:
-        """The summary with what only this engine knows."""
+        """Add to the summary what only this engine knows."""
 
 
 class Lifecycle:
-    """One run of a drain, from a plan on disk to a summary.
+    """One run of a drain, from a plan on disk to a summary."""
 
-    Attributes:
-        forced: set when a person wants to wait no longer.
-        listens: whether signals come as requests to stop; before that, Ctrl-C is a
-            KeyboardInterrupt.
-    """
-
-    checkpointer: Checkpointer
-
-    def __init__(self, work: Work, held: Held) -> None:
+    def __init__(
+        self, context: Held, work: Work, checkpointer: Checkpointer, ending: Ending
+    ) -> None:
         self._work = work
-        self._held = held
-        self._lock = held.lock
-        self._runtime = held.runtime
-        self._control = held.control
-        self._steering = Steering(self, held)
+        self._context = context
+        self._lock = context.lock
+        self._runtime = context.runtime
+        self.checkpointer = checkpointer
+        self._ending = ending
+        self._control = context.control
+        self._steering = Steering(self, context)
         self._deadline = DeadlineWatch()
-        self._asked: Signalled | None = None  # to stop, by the last signal
+        self._requested: Signalled | None = None  # to stop, by the last signal
         self._pressed = False  # by one that a person sends
         self._eta_s: float | None = None  # before it began to end: nothing is begun since
-        self.listens = False
 
     async def run(self) -> Summary:
-        """Drains until it ends, one way or another.
+        """Drain until it ends, one way or another.
 
         Raises Refused when it can't begin. Everything else that stops it is the summary's cause;
         an error that is not drainer's is raised after the plan was saved.
         """
-        loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[BaseException | None] = loop.create_future()
-        self.forced = asyncio.Event()
-        await self._work.prepare()
-        with self._runtime.stop_signals(loop, self._signalled, self._held.give_up):
-            self.listens = True
+        loop, end = asyncio.get_running_loop(), self._ending.end
+        with self._runtime.stop_signals(loop, self._signalled, self._context.give_up):
+            self._ending.takes_signals = True
             self.hold_back()  # paused in a run before
             await self._work.begin()
             self._control.begin()
             tasks = [
-                spawn(self._watch(), "watch", self.end),
-                spawn(self._steering.serve(changes=False), "control", self.end),
-                spawn(self._steering.serve(changes=True), "changes", self.end),
+                spawn(self._watch(), "watch", end),
+                spawn(self._steering.serve(changes=False), "control", end),
+                spawn(self._steering.serve(changes=True), "changes", end),
             ]
-            cause = await asyncio.shield(self.ended)
-            cause = await self._stop(cause)
+            cause = await self._stop(await self._ending.wait())
             for task in tasks:
                 task.cancel()
             return await self._summary(cause)
-
-    def keep(self) -> Checkpointer:
-        """Makes what keeps the plan, of the account that the engine has by now."""
-        self.checkpointer = Checkpointer(
-            self._held, self._work.account, self._work.latency, failed=self.end
-        )
-        return self.checkpointer
-
-    def end(self, cause: BaseException | None) -> None:
-        """Brings the drain to rest, by the first cause; None when all is done."""
-        if not self.ended.done():
-            self.ended.set_result(cause)
-            if cause is not None:
-                self._work.begin_no_more()  # not one, before anything else
 
     async def _watch(self) -> None:
         """Looks after what lives elsewhere, and shows the status."""
@@ -177,11 +130,11 @@ class Lifecycle:
         due = 0.0
         while True:
             if lock.lost is not None:
-                self.end(lock.lost)
+                self._ending.end(lock.lost)
             self.hold_back()
-            await self._work.look()
+            await self._work.check()
             if clock() >= due:
-                self._held.observe(self._status())
+                self._context.observe(self._status())
                 due = clock() + STATUS_INTERVAL_S
             await asyncio.sleep(self._work.look_s)
 
@@ -200,11 +153,11 @@ class Lifecycle:
     @property
     def first(self) -> str | None:
         """The class that it drains; None for all that is left."""
-        return self._held.first
+        return self._context.first
 
     @property
     def is_ending(self) -> bool:
-        return self.ended.done()
+        return self._ending.has_come
 
     @property
     def look_s(self) -> float:
@@ -220,61 +173,44 @@ class Lifecycle:
         await self._work.change(settings)
         self.checkpointer.change(settings.failures, settings.running.plan_interval_s)
 
-    def come_to_rest(self, asked: Signalled, *, now: bool = False) -> None:
+    def shut_down(self, request: Signalled, *, now: bool = False) -> None:
         """Ends it for a person; one that is only writing down its end is let finish, once."""
         if now:
-            self.forced.set()
-        self._asked = self._control.stopped = asked
-        self.end(asked)
-
-    async def within(self, work: Awaitable[object], most_s: float | None = None) -> bool:
-        """Waits for it that long at most, and no longer than a moment once ``forced`` is set.
-
-        Whether it has ended; else it is cancelled. Raises what it raised.
-        """
-        task = asyncio.ensure_future(work)
-        forced = asyncio.ensure_future(self.forced.wait())
-        await asyncio.wait((task, forced), timeout=most_s, return_when=asyncio.FIRST_COMPLETED)
-        if forced.done():
-            await asyncio.wait((task,), timeout=AT_ONCE_S)
-        forced.cancel()
-        if not task.done():
-            task.cancel()
-            return False
-        task.result()
-        return True
+            self._ending.forced.set()
+        self._requested = self._control.stopped = request
+        self._ending.end(request)
 
     async def _stop(self, cause: BaseException | None) -> BaseException | None:
         """The reason to report, None when all is done."""
-        self._work.stop()
         # Whoever works for the group by now handles what died here: no letter is ours to write.
         grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._control.running.grace_s
-        cause = await self._work.rest(cause, grace_s)
-        await self.within(self.checkpointer.stop())
+        cause = await self._work.wind_down(cause, grace_s)
+        forced, within = self._ending.forced, self._ending.within
+        await within(self.checkpointer.stop())
         cause = await self._work.close(cause)
-        if self.forced.is_set():
-            cause = cause or self._asked  # what is not committed now is not done
+        if forced.is_set():
+            cause = cause or self._requested  # what is not committed now is not done
         lost = self._lock.lost  # maybe only now: the first reason hides it
         ours = lost is None and not isinstance(cause, (*NOT_OURS, LogCut))
-        ours = ours and not self._work.doubtful
-        commit = ours and not self.forced.is_set()
+        ours = ours and not self.checkpointer.account.unbalanced
+        commit = ours and not forced.is_set()
         try:
             ended = self._steering.ended(cause)
-            finish = self.checkpointer.finish(commit=commit, forced=self.forced, ended=ended)
-            if await self.within(finish):
+            finish = self.checkpointer.finish(commit=commit, forced=forced, ended=ended)
+            if await within(finish):
                 await self._work.forget()
             else:
-                cause = cause or self._asked
+                cause = cause or self._requested
         except DrainerError as error:
             cause = chain_errors(cause, error)
-        if self._held.first is None or not may_continue(cause):
+        if self._context.first is None or not may_continue(cause):
             self._control.end()
         return cause if lost is None or lost is cause else chain_errors(cause, lost)
 
     def _status(self) -> Status:
         checkpointer, control = self.checkpointer, self._control
         status = self._work.status(checkpointer.plan)
-        cause = self.ended.result() if self.ended.done() else None
+        cause = self._ending.cause
         stopping = None
         if cause is not None:
             stopping = str(cause) if isinstance(cause, DrainerError) else describe(cause)
@@ -302,17 +238,17 @@ class Lifecycle:
 
     async def _summary(self, cause: BaseException | None) -> Summary:
         status = self._status()
-        self._held.observe(status)
-        work, plan = self._work, self.checkpointer.plan
+        self._context.observe(status)
+        work, account, plan = self._work, self.checkpointer.account, self.checkpointer.plan
         committed: Mapping[int, int | None] = {
             n: p.committed for n, p in plan.account.partitions.items()
         }
-        if not self.forced.is_set():
+        if not self._ending.forced.is_set():
             with suppress(DrainerError):  # as the plan knows them, if no broker answers
-                committed = await self._runtime.blocking_call(self._held.read_committed)
-        watermarks = work.account.watermarks
-        messages, subs = work.account.counts()  # one by one, so that the law can fail
-        account = replace(status.progress, messages=messages, sub_messages=subs)
+                committed = await self._runtime.blocking_call(self._context.read_committed)
+        watermarks = account.watermarks
+        messages, subs = account.counts()  # one by one, so that the law can fail
+        progress = replace(status.progress, messages=messages, sub_messages=subs)
         ended, code, told = final_outcome(
             cause,
             messages,
@@ -323,7 +259,7 @@ class Lifecycle:
         )
         return work.sum_up(
             Summary(
-                replace(status, progress=account),
+                replace(status, progress=progress),
                 ended,
                 code,
                 partitions={
@@ -338,17 +274,17 @@ class Lifecycle:
                     for n, part in plan.account.partitions.items()
                 },
                 cause=told,
-                parked=work.account.parked_lanes,
+                parked=account.parked_lanes,
                 history=plan.account.history,
                 handler=plan.terms.handler,
             )
         )
 
     def _signalled(self, name: str) -> None:
-        cause = self.ended.result() if self.ended.done() else None
+        cause = self._ending.cause
         # Supervisors send SIGHUP beside another signal, in any order: that is not asking twice.
         if name != "SIGHUP":
             if self._pressed or not (cause is None or isinstance(cause, Signalled)):
-                self.forced.set()
+                self._ending.forced.set()
             self._pressed = True
-        self.come_to_rest(Signalled(f"interrupted by {name}"))
+        self.shut_down(Signalled(f"interrupted by {name}"))

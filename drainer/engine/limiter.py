@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from typing import Protocol
 
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.failures import Failures
@@ -13,34 +12,41 @@ from drainer.model.status import AutoStatus
 from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
 
 
-@dataclass(eq=False)
+class Limited(Protocol):
+    """What has its workers limited: a drain in this process."""
+
+    @property
+    def idle(self) -> int:
+        """Workers that find nothing to do."""
+
+    def limit(self, most: int) -> None: ...
+
+    def measured(self) -> tuple[float, int, int, int, float]:
+        """Return the time, sub-messages done, failed attempts, calls that ended well, and the
+        processor seconds that were used or waited for."""
+
+
 class Limiter:
-    """Looks several times a second at what was done meanwhile; it costs no sub-message."""
+    """Checks several times a second what was done meanwhile; it costs no sub-message."""
 
-    search: ConcurrencyLimit
-    work: Callable[[], tuple[int, int, int]]
-    idle: Callable[[], int]
-    use: Callable[[int], None]
-    _: KW_ONLY
-    busy_s: Callable[[], float]  # gives the processor seconds that were used or waited for
-    clock: Callable[[], float]
-
-    def __post_init__(self) -> None:
-        self._last = self._now()
+    def __init__(self, search: ConcurrencyLimit, limited: Limited) -> None:
+        self.search = search
+        self._limited = limited
+        self._last = limited.measured()
         self._running = 0
 
     async def run(self) -> None:
-        """Goes on until it is cancelled."""
+        """Search until it is cancelled."""
         while True:
             await asyncio.sleep(self.search.look_s)
-            self.look()
+            self.check()
 
-    def look(self) -> None:
-        now, limit = self._now(), self.search.limit
+    def check(self) -> None:
+        now, limit = self._limited.measured(), self.search.limit
         seconds, done, failed, calls, busy_s = (
             after - before for before, after in zip(self._last, now, strict=True)
         )
-        before, self._running = self._running, limit - self.idle()
+        before, self._running = self._running, limit - self._limited.idle
         self._last = now
         if seconds <= 0:
             return
@@ -49,11 +55,7 @@ class Limiter:
             Interval(seconds, int(done), int(failed), in_flight, busy, int(calls))
         )
         if found != limit:
-            self.use(found)
-
-    def _now(self) -> tuple[float, int, int, int, float]:
-        done, calls, failed = self.work()
-        return self.clock(), done, failed, calls, self.busy_s()
+            self._limited.limit(found)
 
 
 def auto_status(search: ConcurrencyLimit) -> AutoStatus:

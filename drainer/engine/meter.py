@@ -156,7 +156,7 @@ class Meter(Measures):
         self._processor = processor
         self._spent = deque([(self._clock(), *processor())], LOAD_LOOKS)
 
-    def look(self, in_flight: int, busy: int) -> None:
+    def sample(self, in_flight: int, busy: int) -> None:
         """Notes how many sub-messages are in the handler, and how many workers have something to
         do, several times between two statuses."""
         now = self._clock()

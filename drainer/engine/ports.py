@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import Record
 from drainer.core.other_claims import ClassMap
 from drainer.engine.control import Control
-from drainer.engine.pump import Batch
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
 from drainer.handler import Writer
 from drainer.loader import LoadedHandler
-from drainer.message import SubMessage
+from drainer.message import Message, SubMessage
 from drainer.model.failures import FailureSettings
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status
+from drainer.policy.failures import Totals
 from drainer.policy.rate_cap import RateLimiter
+
+if TYPE_CHECKING:
+    from drainer.engine.pipeline import Pipeline
 
 Told = Callable[[DrainerError | None], None]
 
@@ -37,6 +40,47 @@ class DeadLetters(Protocol):
 
     def close(self, timeout_s: float) -> None:
         """Waits for what is not acknowledged yet, that long at most. Blocks."""
+
+
+class Events(Protocol):
+    """What the parts of a pipeline report, on its event loop, as it happens."""
+
+    def halt(self, cause: BaseException) -> None:
+        """The drain can't go on."""
+
+    def on_moved(self) -> None:
+        """Something may start now, or nothing is left to do."""
+
+    def on_idle(self) -> None:
+        """A worker found nothing to do: more could be delivered, or nothing is left."""
+
+    def on_busy_loop(self, now_s: float) -> None:
+        """Handlers keep the event loop from all that is due on it."""
+
+    @property
+    def awaits_more(self) -> bool:
+        """Whether more is about to be delivered."""
+
+
+class Quota(Protocol):
+    """How many calls a drain may make at once, when others decide that (spark/borrower.py)."""
+
+    @property
+    def calls(self) -> int:
+        """How many now; while there are none, nothing begins."""
+
+    async def obey(self, pipeline: Pipeline) -> None:
+        """Have the pipeline work by what was decided last; called with each check."""
+
+
+class Batch(Protocol):
+    """Some messages of one partition in their order, and the positions reached beside them."""
+
+    @property
+    def messages(self) -> Iterable[Message]: ...
+
+    @property
+    def reached(self) -> dict[int, int]: ...
 
 
 class Source(Protocol):
@@ -84,12 +128,12 @@ class Lock(Protocol):
     """What keeps other drains off the group (kafka/lock.py)."""
 
     @property
-    def lost(self) -> DrainerError | None:
-        """Why it is not held any more."""
-
-    @property
     def sure_until_s(self) -> float:
         """Until when calls may begin and offsets be committed, by ``Runtime.uptime``."""
+
+    @property
+    def lost(self) -> DrainerError | None:
+        """Why it is not held any more."""
 
 
 class PlanStore(Protocol):
@@ -158,3 +202,5 @@ class Ports:
     read_pace: RateLimiter | None = None  # when reading is capped
     write_pace: RateLimiter | None = None  # and writing, of handlers that use ``write_to``
     is_split: bool = False
+    totals: Callable[[], Totals] = Totals  # of all tasks of the drain, where there are others
+    quota: Quota | None = None  # when others decide how many calls it may make at once

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from drainer.core.dispatch import Dispatcher
+from drainer.engine.ports import Batch, Events
 from drainer.message import Message, SubMessage
 from drainer.splitting import split_or_reject
 
@@ -19,24 +20,13 @@ SLICE_CHECK = 32  # messages between two looks at the clock; of many sub-message
 WHOLE_SHARE = 32  # of the room that messages may take between two looks at it
 
 
-class Batch(Protocol):
-    """Some messages of one partition in their order, and the positions reached beside them."""
-
-    @property
-    def messages(self) -> Iterable[Message]: ...
-
-    @property
-    def reached(self) -> dict[int, int]: ...
-
-
 class Pump:
     """Moves batches from the fetch thread's queue through ``split`` into the dispatcher.
 
     With ``is_split`` the messages were split before. Stops while ``capacity_bytes`` are pending,
     or ``ready_lanes`` wait for a worker: what lies there longer only gets cold. ``poke`` it when
-    there may be room again. ``moved`` is called whenever it got something done. Any failure
-    that no setting lets it go past goes to ``failed`` and ends it for good: going on would make a
-    hole of the message that failed.
+    there may be room again. It reports whenever it got something done. Any failure that no setting
+    lets it go past ends it for good: going on would make a hole of the message that failed.
     """
 
     def __init__(
@@ -44,11 +34,10 @@ class Pump:
         next_batch: Callable[[], Batch | None],
         dispatcher: Dispatcher,
         split: Callable[[Message], Iterable[SubMessage]] | None,
+        *,
         is_split: bool,
         capacity_bytes: int,
-        ready_lanes: int,
-        moved: Callable[[], None],
-        failed: Callable[[BaseException], None],
+        events: Events,
         clock: Callable[[], float],
     ) -> None:
         self._clock = clock
@@ -56,10 +45,9 @@ class Pump:
         self._dispatcher = dispatcher
         self._split = split
         self._capacity_bytes = max(1, capacity_bytes)  # or nothing would ever be let in
-        self.ready_lanes = ready_lanes
+        self.ready_lanes = 0  # that are enough; nothing is let in before there are to be some
         self._lanes = dispatcher.lanes
-        self._moved = moved
-        self._failed = failed
+        self._events = events
         self._batch: Batch | None = None
         self._messages: Iterator[Message] = iter(())
         self._deliver_some = self._deliver_split
@@ -94,10 +82,10 @@ class Pump:
         self._scheduled = False
         try:
             if self._deliver_for_a_slice():
-                self._moved()
+                self._events.on_moved()
         except BaseException as error:
             self.stop()
-            self._failed(error)
+            self._events.halt(error)
 
     def _deliver_for_a_slice(self) -> bool:
         slice_end = self._clock() + SLICE_S

@@ -96,7 +96,7 @@ class Steering:
         match request:
             case Stop(now=now):
                 control.stopper = requested.by, request.reason
-                self._drain.come_to_rest(Signalled(f"stopped by {requested.by}"), now=now)
+                self._drain.shut_down(Signalled(f"stopped by {requested.by}"), now=now)
                 return (f"stopping: {self._in_flight}",)
             case _ if self._drain.is_ending:
                 raise self._ending()

@@ -7,10 +7,17 @@ from collections import deque
 from contextlib import suppress
 from math import inf
 from queue import Empty
-from typing import Any
 
-from drainer.engine.loop import spawn
-from drainer.engine.workers import LeaseOver, Workers, insist_on_done, watch_interval_s
+from drainer.engine.ports import Events
+from drainer.engine.workers import (
+    Calls,
+    FailureHandler,
+    LeaseOver,
+    Workers,
+    WorkSource,
+    ensure_done,
+    watch_interval_s,
+)
 from drainer.errors import DrainerError
 from drainer.message import SubMessage
 
@@ -20,12 +27,14 @@ AHEAD = 32  # sub-messages that wait for a free thread, so that none waits for t
 class ThreadWorkers(Workers):
     """``concurrency`` threads for a handler that blocks.
 
-    A thread can't be ended from outside. One that takes longer than ``timeout_s`` (0 for no limit)
-    is reported, and keeps its sub-message and its lane until it returns.
+    A thread can't be ended from outside. One that takes longer than its timeout is reported, and
+    keeps its sub-message and its lane until it returns.
     """
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(
+        self, source: WorkSource, calls: Calls, failures: FailureHandler, events: Events
+    ) -> None:
+        super().__init__(source, calls, failures, events)
         self._begun: dict[int, tuple[SubMessage, float]] = {}  # what each thread is at, since when
         self._threads = 0  # ever begun
         self._kept: list[SubMessage] = []  # while paused: handed out, and begun by no thread
@@ -35,11 +44,6 @@ class ThreadWorkers(Workers):
         self._outbox: deque[tuple[SubMessage, BaseException | None]] = deque()
         self._called = False  # whether the loop is about to look into the outbox
         self._drained = asyncio.Event()
-
-    def start(self) -> None:
-        for _ in range(self._concurrency):
-            self._start_one()
-        self._watcher = spawn(self._watch(), "timeouts", self._broken)
 
     def calls(self) -> int:
         """How many are in the handler, also those that nothing waits for any longer."""
@@ -75,7 +79,7 @@ class ThreadWorkers(Workers):
         begun_by = self._clock() - (timeout_s or inf)
         for sub, begun_s in list(self._begun.values()):
             if begun_s >= begun_by:
-                self._judge.returned(sub)
+                self._failures.returned(sub)
 
     def pause(self, paused: bool) -> None:
         """While ``paused``, what is handed out and no thread has begun stays here."""
@@ -109,10 +113,10 @@ class ThreadWorkers(Workers):
             try:
                 sub = take()
             except DrainerError as error:  # by coalesce; what other threads have done counts
-                self._broken(error)
+                self._events.halt(error)
                 return
             if sub is None:
-                self._idle()
+                self._events.on_idle()
                 return
             self._out += 1
             self._inbox.put(sub)
@@ -152,7 +156,7 @@ class ThreadWorkers(Workers):
             await asyncio.sleep(watch_interval_s(self._timeout_s))
             begun_by = self._clock() - (self._timeout_s or inf)
             late = [sub for sub, begun_s in list(self._begun.values()) if begun_s < begun_by]
-            self._judge.overdue(late, stuck=len(late) >= self._concurrency)
+            self._failures.overdue(late, stuck=len(late) >= self._concurrency)
 
     def _work(self, number: int) -> None:
         clock, uptime, lease = self._clock, self._uptime, self._lease
@@ -171,9 +175,9 @@ class ThreadWorkers(Workers):
                 if uptime() >= lease.sure_until_s:
                     raise LeaseOver
                 spent_s = spent()
-                insist_on_done(self._handle(sub))
+                ensure_done(self._handle(sub))
                 if handled >= measure_at:
-                    gap = self._note(clock() - begun_s, gap, spent() - spent_s)
+                    gap = self._record_latency(clock() - begun_s, gap, spent() - spent_s)
                     measure_at = handled + gap
                 handled += 1
             except BaseException as raised:
@@ -197,12 +201,12 @@ class ThreadWorkers(Workers):
 
     def _rollback(self, sub: SubMessage, error: BaseException | None) -> None:
         self._out -= 1
-        if self._judge.late:
-            self._judge.returned(sub)
+        if self._failures.late:
+            self._failures.returned(sub)
         if error is None:
             self._source.finish(sub)
         else:
-            self._judge.failed(sub, error)
+            self._failures.failed(sub, error)
 
 
 def _taken(leave: list[bool]) -> bool:

@@ -47,8 +47,9 @@ class Watchdog:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Watchdog:
         self._thread.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from drainer.core.lanes import Lanes
-from drainer.engine.ports import Lock
+from drainer.engine.loop import spawn
+from drainer.engine.ports import Events, Lock
 from drainer.engine.runtime import Runtime
 from drainer.handler import Retry
 from drainer.message import SubMessage
-
-if TYPE_CHECKING:
-    from drainer.engine.failures import Failures
 
 WATCH_SHARE = 0.1  # of the timeout between two looks at who is overdue
 ASK_AGAIN_S = 0.1  # after the lease was over
@@ -29,9 +29,6 @@ WATCH_LEAST_S, WATCH_MOST_S = 0.02, 1.0
 
 # What goes to the handler in one call: a SubMessage, or a Bundle where it wants several at once.
 Work = Any
-Broken = Callable[[BaseException], None]
-# Takes a latency, its gap and the processor time in it; gives the next gap (latencies.py).
-Note = Callable[[float, int, float], int]
 
 
 class LeaseOver(Retry):
@@ -65,44 +62,65 @@ class WorkSource(Protocol):
     def finish_and_take(self, work: Work) -> Work | None: ...
 
 
-class Workers:
-    """What coroutines and threads have in common.
+class FailureHandler(Protocol):
+    """Decides what becomes of calls that do not end well."""
 
-    Args:
-        handle: called with it, by ``concurrency`` of them at once.
+    @property
+    def late(self) -> Collection[SubMessage]:
+        """Sub-messages that are overdue, and still in their threads."""
+
+    def failed(self, work: Work, error: BaseException) -> None: ...
+
+    def overdue(self, calls: Sequence[Work], *, stuck: bool) -> None: ...
+
+    def returned(self, work: Work) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """How workers call a handler.
+
+    Attributes:
         timeout_s: how long a call may take; 0 for no limit.
-        judge: decides what becomes of calls that do not end well.
-        broken: called with any other error.
+        lease: until when calls may begin.
+        record_latency: takes a latency, its gap and the processor time in it; gives the next gap
+            (latencies.py).
     """
 
+    handle: Callable[[Work], Any]
+    timeout_s: float
+    lease: Lock
+    record_latency: Callable[[float, int, float], int]
+    runtime: Runtime
+
+
+class Workers(ABC):
+    """What coroutines and threads have in common; ``limit`` says how many there are to be."""
+
     def __init__(
-        self,
-        source: WorkSource,
-        handle: Callable[[SubMessage], Any],
-        concurrency: int,
-        timeout_s: float,
-        judge: Failures,
-        broken: Broken,
-        idle: Callable[[], None],
-        note: Note,
-        lease: Lock,
-        runtime: Runtime,
+        self, source: WorkSource, calls: Calls, failures: FailureHandler, events: Events
     ) -> None:
-        self._runtime = runtime
-        self._clock = runtime.monotonic
-        self._uptime = runtime.uptime
-        self._handle = handle
-        self._concurrency = concurrency
-        self._timeout_s = timeout_s
-        self._judge = judge
-        self._broken = broken
-        self._idle = idle
-        self._note = note
-        self._lease = lease
+        self._source = source
+        self._handle = calls.handle
+        self._timeout_s = calls.timeout_s
+        self._lease = calls.lease
+        self._record_latency = calls.record_latency
+        self._runtime = calls.runtime
+        self._clock = calls.runtime.monotonic
+        self._uptime = calls.runtime.uptime
+        self._failures = failures
+        self._events = events
+        self._concurrency = 0
         self._stopping = False
         self._watcher: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._source = source
+
+    def watch(self) -> None:
+        """Look for calls that take too long from now on."""
+        self._watcher = spawn(self._watch(), "timeouts", self._events.halt)
+
+    @abstractmethod
+    async def _watch(self) -> None: ...
 
     def _watch_no_more(self) -> None:
         if self._watcher is not None:
@@ -116,7 +134,7 @@ def watch_interval_s(timeout_s: float) -> float:
     return min(WATCH_MOST_S, max(WATCH_LEAST_S, WATCH_SHARE * timeout_s))
 
 
-def insist_on_done(result: object) -> None:
+def ensure_done(result: object) -> None:
     # What is given back unfinished may never be done: a forgotten await, a `yield`, a future.
     if result is None or not (
         isawaitable(result)

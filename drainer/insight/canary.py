@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from drainer.core.dispatch import Dispatcher
-from drainer.engine.ports import Source
-from drainer.engine.pump import Batch
+from drainer.engine.ports import Batch, Source
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,

@@ -13,8 +13,7 @@ from tempfile import TemporaryDirectory
 
 from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import DeadLetters, Held, NoCommitter, Ports
-from drainer.engine.pump import Batch
+from drainer.engine.ports import Batch, DeadLetters, Held, NoCommitter, Ports
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
 from drainer.loader import LoadedHandler

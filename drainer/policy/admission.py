@@ -123,6 +123,7 @@ class Admission:
         self.paused = False
         self.checks = True
         self._breaker = self.policy.breaker
+        self.checks = False
         self.update()
 
     def update(self) -> None:

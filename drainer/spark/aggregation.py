@@ -130,7 +130,7 @@ class Aggregation:
         self._waves: dict[int, _Wave] = {}
         self._deals: dict[int, tuple[_Task, ...]] = {}
         self._next = 1  # deal
-        self.doubtful = False  # whether a deal did not add up: nothing is to be committed then
+        self.unbalanced = False  # whether a deal did not add up: nothing is to be committed then
 
     @property
     def complete(self) -> bool:
@@ -251,7 +251,7 @@ class Aggregation:
         for number, task in enumerate(self._deals[deal]):
             counts = sum(task.counts.values(), Counts())
             if counts.read != task.subs or not counts.conserved:
-                self.doubtful = True
+                self.unbalanced = True
                 raise account_wrong(
                     f"task {number} of deal {deal} was given {task.subs:,} sub-messages and reports"
                     f" {counts}"

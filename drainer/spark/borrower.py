@@ -1,80 +1,65 @@
-"""The engine in a task: it makes as many calls at once as the driver lends it at the moment."""
+"""What a task is lent: as many calls at once as the driver grants it at the moment."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 
-from drainer.engine.limiter import work_done
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import Held, Ports
+from drainer.engine.pipeline import Pipeline
 from drainer.model.failures import FailureSettings
 from drainer.spark.lending import Borrowed
 from drainer.spark.state import Lent
 
 
-class BorrowingDrain(LocalDrain):
-    """Obeys the newest of what ``lent`` gives; until something is lent to ``name``, nothing starts.
-    ``failures`` gives the settings that it is to decide by, when they are others than its plan's.
+@dataclass(eq=False)
+class Borrower:
+    """Has a drain obey the newest of what ``lent`` gives; until something is lent to ``name``, it
+    starts nothing. ``failures`` gives the settings that it is to decide by, when they are others
+    than its plan's, ``base``: of these it has its share of the rate.
 
     ``obeyed`` is called when it does so: no more calls are in flight than were lent. ``use_share``
     is given the task's share of all that is lent, for what is shared out by it.
     """
 
-    def __init__(
-        self,
-        held: Held,
-        ports: Ports,
-        name: str,
-        lent: Callable[[], Lent],
-        failures: Callable[[], FailureSettings | None],
-        obeyed: Callable[[], None],
-        use_share: Callable[[float], None],
-    ) -> None:
-        super().__init__(held, ports)
-        self._name = name
-        self._lent = lent
-        self._obeyed = obeyed
-        self._use_share = use_share
-        self._failures_now = failures
-        self._base = held.plan.terms.failures  # of which it has its share of the rate
+    name: str
+    base: FailureSettings
+    _: KW_ONLY
+    lent: Callable[[], Lent]
+    failures: Callable[[], FailureSettings | None]
+    obeyed: Callable[[], None]
+    use_share: Callable[[float], None]
+
+    def __post_init__(self) -> None:
         self._share = 0.0
-        self._held_back = False
-        self._seen = self._told = self._calls = 0
+        self._seen = self._reported = self.calls = 0
 
-    async def prepare(self) -> None:
-        await super().prepare()
-        self._failures.pause(paused=True)
-
-    def pause(self, paused: bool) -> None:
-        self._held_back = paused
-        super().pause(paused or not self._calls)
-
-    async def look(self) -> None:
-        lent = self._lent()
+    async def obey(self, pipeline: Pipeline) -> None:
+        lent = self.lent()
         if lent.number != self._seen:
-            self._seen, self._calls = lent.number, lent.calls.get(self._name, 0)
-            self._share = self._calls / max(1, lent.total)
-            self._use_share(self._share)
-            if self._calls:
-                self.limit(self._calls)
-        await self._obey_settings()
-        self.pause(self._held_back)
-        await super().look()
-        if self._told != self._seen and self.in_flight <= self._calls:
-            self._told = self._seen
-            self._obeyed()
+            self._seen, self.calls = lent.number, lent.calls.get(self.name, 0)
+            self._share = self.calls / max(1, lent.total)
+            self.use_share(self._share)
+            if self.calls:
+                pipeline.limit(self.calls)
+        await self._obey_settings(pipeline)
+        if self._reported != self._seen and pipeline.in_flight <= self.calls:
+            self._reported = self._seen
+            self.obeyed()
 
-    async def _obey_settings(self) -> None:
-        self._base = self._failures_now() or self._base
-        rate = self._base.rate
+    async def _obey_settings(self, pipeline: Pipeline) -> None:
+        self.base = self.failures() or self.base
+        rate = self.base.rate
         if rate is not None and self._share:  # else it begins nothing, at whatever rate
             rate *= self._share
-        failures = replace(self._base, rate=rate)
-        if failures != self._settings.failures:
-            await self.change(replace(self._settings, failures=failures))
+        failures = replace(self.base, rate=rate)
+        if failures != pipeline.settings.failures:
+            await pipeline.change(replace(pipeline.settings, failures=failures))
 
-    def borrowed(self) -> Borrowed:
-        """What it tells the driver of that."""
-        done, calls, failed = work_done(self.dispatcher, self._failures)
-        return Borrowed(self._seen, self.in_flight, self.dispatcher.ready, done, calls, failed)
+    def borrowed(self, drain: LocalDrain) -> Borrowed | None:
+        """Return what the driver is to know of it; None until the handler is open."""
+        if (pipeline := drain.pipeline) is None:
+            return Borrowed()
+        done, calls, failed = pipeline.work_done
+        ready = pipeline.dispatcher.ready
+        return Borrowed(self._seen, pipeline.in_flight, ready, done, calls, failed)

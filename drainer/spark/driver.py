@@ -15,7 +15,9 @@ from functools import partial
 from time import monotonic
 
 from drainer.blocking import blocking_call
+from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
+from drainer.engine.ending import Ending
 from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.limiter import auto_status
 from drainer.engine.loop import event_loop, spawn
@@ -58,7 +60,9 @@ class SparkDrain:
         self._handler = held.handler
         self._running = held.running
         self._spark = settings
-        self._life = Lifecycle(self, held)
+        self.ending = Ending()
+        self.ending.call_at_once(self.begin_no_more)
+        self._taking = asyncio.Lock()
         self._at_rest = False  # all tasks have ended, and reported all of it
 
     def run(self) -> Summary:
@@ -82,7 +86,8 @@ class SparkDrain:
             self._jobs = Jobs(context)
             with event_loop() as loop:
                 self._prepare_run(ship(context, self._handler, self._spark.archives))
-                return loop.run_until_complete(self._life.run())
+                life = Lifecycle(self._held, self, self._checkpointer, self.ending)
+                return loop.run_until_complete(life.run())
 
     def _prepare_run(self, shipped: Shipped) -> None:
         plan, running = self._plan, self._running
@@ -112,6 +117,9 @@ class SparkDrain:
             redrive=plan.terms.redrive,
         )
         self._aggregation = Aggregation(plan, uri, self._epoch)
+        self._checkpointer = Checkpointer(
+            self._held, self._aggregation, self.latency, self.ending.end
+        )
         self._done_before = self._aggregation.counts()[1].done
         self._kept: set[int] = set()  # deals of which the state has something
         self._kept_to = 0  # the last that was among these
@@ -136,14 +144,14 @@ class SparkDrain:
             self._held.lock.stays = True
             look = blocking_call(self._jobs.check, checking, max(1, self._slots.count), name)
             self._reader.begin(behind=name)
-            first = (look, self._life.ended)
+            first = (look, asyncio.ensure_future(self.ending.wait()))
             found, _ = await asyncio.wait(first, timeout=TELL_S, return_when=FIRST_COMPLETED)
             if not found:
                 self._held.print_line(await blocking_call(self._jobs.waits_for, name))
                 await asyncio.wait(first, return_when=FIRST_COMPLETED)
             if not look.done():
                 await blocking_call(self._jobs.cancel, name)
-                raise self._life.ended.result() or Interrupted("it was stopped")
+                raise self.ending.cause or Interrupted("it was stopped")
             with refusing():
                 await blocking_call(insist_on_probes, self._state, look.result())
         except BaseException:
@@ -164,19 +172,8 @@ class SparkDrain:
         with suppress(DrainerError):
             await blocking_call(self._state.remove, self._file.path)
 
-    @property
-    def account(self) -> Aggregation:
-        return self._aggregation
-
     def latency(self) -> Latency | None:
         return self._monitor.overall()
-
-    @property
-    def doubtful(self) -> bool:
-        return self._aggregation.doubtful
-
-    async def prepare(self) -> None:
-        self._taking = asyncio.Lock()
 
     async def begin(self) -> None:
         await self._look_at_tasks()
@@ -188,7 +185,7 @@ class SparkDrain:
             plan_path=str(self._file.path),
             folds=self._handler.folds,
         )
-        checkpointer = self._life.keep()
+        checkpointer = self._checkpointer
         # The plan says where tasks write before the first of them does.
         try:
             await checkpointer.save(commit=False)
@@ -205,18 +202,18 @@ class SparkDrain:
             self._aggregation,
             self._monitor,
             checkpointer,
-            self._life.end,
+            self.ending.end,
             self._take_news,
             self._loans,
             Settings(self._running, self._plan.terms.failures),
             self._totals,
         )
-        self._working = spawn(self._work.run(), "waves", self._life.end)
+        self._working = spawn(self._work.run(), "waves", self.ending.end)
 
     def pause(self, paused: bool) -> None:
         self._loans.pause(paused)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         if monotonic() >= self._news_due_s:
             self._news_due_s = monotonic() + self._state.journal_interval_s
             await self._take_news(sparing=True)
@@ -252,7 +249,7 @@ class SparkDrain:
 
     async def _forget_deals(self) -> None:
         """Removes what tasks reported of deals that the plan has: it would grow for hours."""
-        reference = self._life.checkpointer.written.account.state
+        reference = self._checkpointer.written.account.state
         if reference is None:
             return
         self._kept.update(range(self._kept_to + 1, reference.next))
@@ -277,23 +274,21 @@ class SparkDrain:
     def begin_no_more(self) -> None:
         self._reader.stop()
 
-    def stop(self) -> None:
-        self._reader.stop()
-
-    async def rest(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
+    async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
         if isinstance(cause, Refused) and self._monitor.waves:
             # As its readers of the first wave could and those of a later one can't.
             hint = cause.hint or "Resume with the plan."
             cause = Interrupted(str(cause), hint=hint, cause=cause)
+        self._reader.stop()
         reason = "the drain is over" if cause is None else f"the drain is stopping: {cause}"
         at_rest = await self._bring_to_rest(reason)
         try:
             await self._take_news()
-            if at_rest and not self.doubtful:
+            if at_rest and not self._aggregation.unbalanced:
                 await self._work.end_deals()
         except DrainerError:
             at_rest = False  # what they reported last is still there, for a resume
-        self._at_rest = at_rest and not self.doubtful
+        self._at_rest = at_rest and not self._aggregation.unbalanced
         if self._at_rest:  # else they may report more, which the plan is to know it has not
             self._aggregation.end()
         return cause
@@ -322,7 +317,7 @@ class SparkDrain:
         # Tasks know no cause, and take all of it: of two the one that they began with.
         grace_s = max(self._running.grace_s, self._work.settings.running.grace_s)
         resting = asyncio.create_task(self._work.rest())
-        forced = asyncio.create_task(self._life.forced.wait())
+        forced = asyncio.create_task(self.ending.forced.wait())
         await asyncio.wait(
             (resting, forced), timeout=grace_s + LEAVE_S, return_when=asyncio.FIRST_COMPLETED
         )
@@ -340,8 +335,8 @@ class SparkDrain:
             if await blocking_call(self._state.epoch) is None:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._spark.lease.wait_s):
-                        await self._life.forced.wait()
-                return not self._life.forced.is_set()
+                        await self.ending.forced.wait()
+                return not self.ending.forced.is_set()
         return False
 
     async def _close_handlers(self, cause: BaseException | None) -> BaseException | None:
@@ -349,7 +344,7 @@ class SparkDrain:
         until_s = monotonic() + CLOSE_S
         while True:
             still_open, failed = await blocking_call(self._state.handlers, self._epoch)
-            if not still_open or monotonic() > until_s or self._life.forced.is_set():
+            if not still_open or monotonic() > until_s or self.ending.forced.is_set():
                 break
             await asyncio.sleep(self.look_s)
         self._held.lock.stays = still_open > 0  # a call may go on there, until it is cut

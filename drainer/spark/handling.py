@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from pyspark import TaskContext
@@ -16,6 +17,7 @@ from pyspark import TaskContext
 from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import TaskRecord
 from drainer.engine.control import Control
+from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, NoCommitter, Ports
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.errors import DrainerError, Interrupted, LanesParked, LockLost
@@ -28,7 +30,7 @@ from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.operations.policy import letter_writers
 from drainer.policy.failures import Totals
-from drainer.spark.borrower import BorrowingDrain
+from drainer.spark.borrower import Borrower
 from drainer.spark.chunk import Row, decode
 from drainer.spark.failure import carrying, said_of
 from drainer.spark.lending import Borrowed
@@ -96,7 +98,6 @@ class Handling:
                 plan = self._plan_of(given, earlier)
                 fence.guard(attempt)
                 writers = letters.enter_context(letter_writers(self.handler.client, plan))
-                worker = python_worker()
                 held = Held(
                     plan=plan,
                     file=records,
@@ -114,23 +115,14 @@ class Handling:
                     observe=teller.observe,
                     runtime=UNSIGNALLED,  # the driver is the one that a person asks to stop
                 )
-                source = _ChunkSource(rows, plan, given)
-                drain = BorrowingDrain(
-                    held,
-                    Ports(source.open, is_split=True, open_letters=writers),
-                    attempt.borrower,
-                    lent=lambda: fence.lent,
-                    failures=lambda: fence.failures,
-                    obeyed=teller.tell,
-                    use_share=worker.use_share,
+                ports = Ports(
+                    _ChunkSource(rows, plan, given).open,
+                    is_split=True,
+                    open_letters=writers,
+                    totals=lambda: max(self.totals, fence.totals, key=lambda each: each.done),
                 )
-                teller.borrowed = drain.borrowed
-                drain.dispatcher.behind = self.behind
-                for ledger in drain.dispatcher.ledgers.values():
-                    ledger.tells_fates = True
-                fence.calls = lambda: drain.calls()  # noqa: PLW0108 - once there are workers
-                drain.totals = lambda: max(self.totals, fence.totals, key=lambda each: each.done)
-                summary = drain.run_on(worker.loop)
+                drain = self._drain_of(held, ports, attempt.borrower, teller)
+                summary = drain.run_on(python_worker().loop)
                 if isinstance(summary.cause, LockLost):
                     raise summary.cause  # how the task ends is another attempt's to say
                 outcome = _outcome(summary, drain.dispatcher, teller.told())
@@ -140,6 +132,25 @@ class Handling:
                     teller.over()
                     records.end()
         return outcome
+
+    def _drain_of(self, held: Held, ports: Ports, name: str, shown: _Teller) -> LocalDrain:
+        """The drain of a task, with as many calls at once as the driver lends to ``name``."""
+        worker, fence = python_worker(), python_worker().fence
+        borrower = Borrower(
+            name,
+            held.plan.terms.failures,
+            lent=lambda: fence.lent,
+            failures=lambda: fence.failures,
+            obeyed=shown.tell,
+            use_share=worker.use_share,
+        )
+        drain = LocalDrain(held, replace(ports, quota=borrower))
+        shown.borrowed = partial(borrower.borrowed, drain)
+        drain.dispatcher.behind = self.behind
+        for ledger in drain.dispatcher.ledgers.values():
+            ledger.tells_fates = True
+        fence.calls = drain.calls
+        return drain
 
     def _plan_of(self, given: Mapping[int, Given], earlier: TaskRecord) -> OffsetPlan:
         """The plan of a task, with what earlier attempts finished; its partitions are streams."""

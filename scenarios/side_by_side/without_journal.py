@@ -12,7 +12,7 @@ from drainer.store.plan_file import PlanFile
 
 
 def _forget(checkpointer: Checkpointer) -> None:
-    account = checkpointer._account
+    account = checkpointer.account
     assert isinstance(account, Dispatcher)
     for ledger in account.ledgers.values():
         ledger._changed_finished.clear()

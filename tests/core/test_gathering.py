@@ -126,7 +126,7 @@ def test_a_deal_that_does_not_add_up_makes_all_doubtful() -> None:
 
     with pytest.raises(DrainerError, match="task 1 of deal 1 was given 3"):
         aggregation.insist_conserved(1)
-    assert aggregation.doubtful
+    assert aggregation.unbalanced
 
 
 def test_a_state_that_was_removed_takes_nothing_from_the_account() -> None:

@@ -98,7 +98,7 @@ class Run:
                 if (sub := self.dispatcher.take()) is None:
                     break
                 self.dispatcher.finish(sub)
-                self.latencies.note(CALL_S, 0)
+                self.latencies.record(CALL_S, 0)
             self.now_s += 0.5
             self.show()
             if self.dispatcher.complete:

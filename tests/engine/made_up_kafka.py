@@ -38,6 +38,7 @@ from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.operations.engine import InProcess
 from drainer.operations.passes import in_passes
+from drainer.policy.failures import Totals
 from drainer.store.plan_file import PlanFile
 from fake_kafka import FakeCluster, FakeKafka, FakeLock, FakeSource, Log, Record
 
@@ -304,6 +305,8 @@ class Rehearsal:
     rules: RuleSettings = field(default_factory=RuleSettings)
     control: Control = field(init=False)
     runtime: Runtime = THIS_PROCESS
+    totals: Callable[[], Totals] = Totals
+    read_committed: Callable[[], dict[int, int | None]] | None = None
     settle: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
     finished_ever: set[Place] = field(default_factory=set)  # by drains before it, too
     kafka: FakeKafka = field(init=False)
@@ -351,7 +354,7 @@ class Rehearsal:
                 committer=self.group,
                 lock=self.lock,
                 runtime=self.runtime,
-                read_committed=lambda: dict(self.group.committed),
+                read_committed=self.read_committed or (lambda: dict(self.group.committed)),
                 observe=self._observe,
                 control=self.control,
                 settle=self.settle,
@@ -364,7 +367,9 @@ class Rehearsal:
 
     def run(self, held: Held) -> Summary:
         """One pass of it."""
-        drain = LocalDrain(held, Ports(self._open_source, lambda _: self.letters))
+        drain = LocalDrain(
+            held, Ports(self._open_source, lambda _: self.letters, totals=self.totals)
+        )
         self.prepare(drain)
         return drain.run()
 

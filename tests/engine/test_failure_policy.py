@@ -256,13 +256,13 @@ def test_an_outage_at_the_start_is_waited_for_where_other_tasks_have_succeeded(
             raise ConnectionError("away")
 
     rehearsal = Rehearsal(tmp_path, LOGS, failures=FailureSettings())
-    rehearsal.prepare = lambda drain: setattr(drain, "totals", lambda: whole)
+    rehearsal.totals = lambda: whole
     assert rehearsal.drain(handler_of(OnTheLoop, away)).exit_code == code
 
 
 def test_what_other_tasks_gave_up_counts_against_the_limit(tmp_path: Path) -> None:
     rehearsal = Rehearsal(tmp_path, LOGS, failures=replace(DEAD, max_failures=Limit(count=6)))
-    rehearsal.prepare = lambda drain: setattr(drain, "totals", lambda: Totals(900, 5, 905))
+    rehearsal.totals = lambda: Totals(900, 5, 905)
     summary = rehearsal.drain(handler_of(OnTheLoop, poison(50, 60)))
     assert summary.exit_code == 5
     assert "gave up 7 sub-messages" in (summary.error or "")

@@ -42,10 +42,10 @@ def test_a_bad_moment_does_not_stand_for_the_time_since_the_last_status() -> Non
     assert meter.in_flight == 0
     for count in [0] * 8 + [200] * 7 + [23]:
         clock.now_s += LOOK_S
-        meter.look(count, count // 10)
+        meter.sample(count, count // 10)
     assert meter.in_flight == round((7 * 200 + 23) / 8), "what was before is forgotten"
     clock.now_s += MEAN_S
-    meter.look(7, 1)
+    meter.sample(7, 1)
     assert (meter.in_flight, meter.busy) == (7, 1)
 
 

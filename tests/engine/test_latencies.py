@@ -36,7 +36,7 @@ class Worker:
 
     def handles(self, took_s: float) -> None:
         if self._handled >= self._measure_at:
-            self._gap = self._latencies.note(took_s, self._gap)
+            self._gap = self._latencies.record(took_s, self._gap)
             self._measure_at = self._handled + self._gap
             self.measured += 1
         self._handled += 1

@@ -246,15 +246,10 @@ def test_a_source_that_fails_ends_the_drain_with_its_reason(tmp_path: Path) -> N
 def test_offsets_that_can_not_be_read_back_are_told_as_this_drain_knows_them(
     tmp_path: Path,
 ) -> None:
-    def unreachable() -> None:
+    def unreachable() -> dict[int, int | None]:
         raise BrokerUnreachable("no broker answers")
 
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
-
-    def prepare(drain: LocalDrain) -> None:
-        object.__setattr__(drain._held, "read_committed", unreachable)
-
-    rehearsal.prepare = prepare
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, read_committed=unreachable)
     summary = rehearsal.drain(OnTheLoop())
 
     assert (summary.exit_code, summary.partitions[0].committed) == (0, 300)

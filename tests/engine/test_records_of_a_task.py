@@ -29,6 +29,7 @@ from made_up_kafka import (
 
 from builders import changed, counts
 from drainer.engine.control import Control
+from drainer.engine.local import LocalDrain
 from drainer.engine.ports import Held, Ports
 from drainer.engine.runtime import UNSIGNALLED, uptime_s
 from drainer.errors import EXIT_INTERRUPTED
@@ -40,7 +41,7 @@ from drainer.model.concurrency import Concurrency
 from drainer.model.failures import FailureSettings
 from drainer.model.status import Summary
 from drainer.policy.admission import BURST_S
-from drainer.spark.borrower import BorrowingDrain
+from drainer.spark.borrower import Borrower
 from drainer.spark.control import ControlChannel, Loans
 from drainer.spark.fence import Fence
 from drainer.spark.lease import LeaseTimes
@@ -121,17 +122,17 @@ def handle_share(
         records.hurry()
         records.beat()
 
-    drain = BorrowingDrain(
-        held,
-        ports,
+    borrower = Borrower(
         attempt.borrower,
+        plan.terms.failures,
         lent=lambda: fence.lent,
         failures=lambda: fence.failures,
         obeyed=tell,
         use_share=lambda share: None,
     )
+    drain = LocalDrain(held, replace(ports, quota=borrower))
     borrowed: Borrowed | None = Borrowed()
-    records.status = lambda: TaskStatus(borrowed=borrowed and drain.borrowed())
+    records.status = lambda: TaskStatus(borrowed=borrowed and borrower.borrowed(drain))
     summary = drain.run()
     borrowed = None
     tell()

@@ -15,6 +15,7 @@ from core.messages import deliver, one_partition
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.runtime import THIS_PROCESS, Runtime
+from drainer.engine.workers import Calls
 from drainer.errors import DrainerError
 from drainer.message import SubMessage
 from drainer.model.failures import FailureSettings, OnFailure
@@ -55,6 +56,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 class Lease:
+    lost: DrainerError | None = None
     sure_until_s = inf
 
 
@@ -77,6 +79,7 @@ class VirtualDrain:
     totals: Callable[[float], Totals] = lambda now_s: Totals()
     is_outage: Callable[[BaseException], bool | None] | None = None
     latency_of: Callable[[int], float] | None = None
+    awaits_more: bool = False
     hangs_s: float = inf  # of calls with a TimeoutError: they are cancelled by the policy's timeout
 
     def __post_init__(self) -> None:
@@ -111,26 +114,19 @@ class VirtualDrain:
             wall=lambda: datetime.fromtimestamp(1e9 + self.loop.now_s, UTC),
             random=lambda: random,
         )
-        over = self.loop.create_future()
-
-        def end(cause: BaseException | None) -> None:
-            self.halted = self.halted or cause
-            if not over.done():
-                over.set_result(None)
-
-        failures, workers = self._engine(runtime, random, end)
-        workers.start()
+        self._over = asyncio.Event()
+        self._failures, self._workers = failures, workers = self._engine(runtime, random)
+        workers.limit(self.concurrency)
+        workers.watch()
         watching = self.loop.create_task(self._watch(failures))
-        await over
+        await self._over.wait()
         watching.cancel()
         self.status = failures.status()
         failures.stop()
         workers.begin_no_more()
         await workers.abandon()
 
-    def _engine(
-        self, runtime: Runtime, random: Random, end: Callable[[BaseException | None], None]
-    ) -> tuple[Failures, AsyncWorkers]:
+    def _engine(self, runtime: Runtime, random: Random) -> tuple[Failures, AsyncWorkers]:
         dispatcher, loop = self.dispatcher, self.loop
 
         async def handle(sub: SubMessage) -> None:
@@ -143,10 +139,6 @@ class VirtualDrain:
                 await asyncio.sleep(self.hangs_s if self.hangs_s < inf else 1e6)
             if error is not None:
                 raise error
-
-        def changed() -> None:
-            if dispatcher.complete:
-                end(None)
 
         finish = dispatcher.finish
 
@@ -162,32 +154,38 @@ class VirtualDrain:
             _AcknowledgesAtOnce(),
             None,
             self.is_outage,
-            wake=lambda: workers.wake(),  # noqa: PLW0108
-            changed=changed,
-            awaits=lambda: False,
-            halt=end,
+            events=self,
             runtime=runtime,
             totals=lambda: self.totals(loop.now_s),
         )
 
-        def idle() -> None:
-            changed()
-            failures.schedule()
-
-        workers = AsyncWorkers(
-            failures.source,
-            handle,
-            self.concurrency,
-            self.policy.timeout_s,
-            failures,
-            broken=end,
-            idle=idle,
-            note=lambda took_s, gap, spent_s: 1,
+        calls = Calls(
+            handle=handle,
+            timeout_s=self.policy.timeout_s,
             lease=Lease(),
-            held=lambda now_s: None,
+            record_latency=lambda took_s, gap, spent_s: 1,
             runtime=runtime,
         )
-        return failures, workers
+        return failures, AsyncWorkers(failures.source, calls, failures, self)
+
+    def halt(self, cause: BaseException) -> None:
+        self._end(cause)
+
+    def on_moved(self) -> None:
+        self._workers.wake()
+        self.on_idle()
+
+    def on_idle(self) -> None:
+        if self.dispatcher.complete:
+            self._end(None)
+        self._failures.schedule()
+
+    def on_busy_loop(self, now_s: float) -> None:
+        """There is no journal."""
+
+    def _end(self, cause: BaseException | None) -> None:
+        self.halted = self.halted or cause
+        self._over.set()
 
     async def _watch(self, failures: Failures) -> None:
         while True:

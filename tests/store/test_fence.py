@@ -298,8 +298,7 @@ def test_others_are_kept_out_while_a_worker_may_be_in_a_call(
         state.closed(name, None)
 
     async def end() -> None:
-        drain._life.forced = asyncio.Event()
-        drain._life.forced.set()
+        drain.ending.forced.set()
         await drain.close(None)
         await drain.forget()
 

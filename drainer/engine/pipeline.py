@@ -1,0 +1,353 @@
+"""The pipeline of a drain in this process: from the source through the pump to the workers, and
+what becomes of calls that fail. All of it lives on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from drainer.core.dispatch import Dispatcher
+from drainer.core.first import FirstDispatcher
+from drainer.core.lanes import look_ahead
+from drainer.engine.checkpointer import Checkpointer
+from drainer.engine.control import Settings
+from drainer.engine.coroutines import AsyncWorkers
+from drainer.engine.ending import Ending
+from drainer.engine.failures import Failures
+from drainer.engine.first import with_class
+from drainer.engine.latencies import Latencies
+from drainer.engine.limiter import Limiter, auto_status, work_done
+from drainer.engine.loop import spawn
+from drainer.engine.meter import Meter, cap_status
+from drainer.engine.outcome import given_up_before, not_closed
+from drainer.engine.ports import DeadLetters, Held, Ports
+from drainer.engine.pump import Pump
+from drainer.engine.threads import ThreadWorkers
+from drainer.engine.watchdog import Watchdog
+from drainer.engine.workers import Calls
+from drainer.errors import RecordsDeleted, ThreadsOverdue, chain_errors
+from drainer.mask import describe
+from drainer.model.concurrency import Concurrency
+from drainer.model.plan import OffsetPlan
+from drainer.model.status import FailureStatus, HealthStatus, Status, Summary
+
+
+class Pipeline:
+    """What moves the sub-messages of one drain in this process: parts that report ``Events``."""
+
+    look_s = 0.05  # how soon trouble in the fetch thread or the lock is seen
+
+    def __init__(
+        self,
+        context: Held,
+        ports: Ports,
+        dispatcher: Dispatcher,
+        ending: Ending,
+        watchdog: Watchdog,
+    ) -> None:
+        self._context, self._ports, self._ending = context, ports, ending
+        self._handler, self._runtime = context.handler, context.runtime
+        self._watchdog = watchdog
+        self.dispatcher = dispatcher
+        self._loop = asyncio.get_running_loop()
+        self.settings = Settings(context.running, context.plan.terms.failures)
+        self._processor = partial(self._runtime.processor, not self._handler.is_async)
+        self._is_paused = False
+        self._letters: dict[str, DeadLetters] = {}  # by topic
+        self._cut_off: RecordsDeleted | None = None  # what keeps the rest from being read
+        self._limiter: Limiter | None = None  # when the concurrency is not fixed
+        self._limiting: asyncio.Task[None] | None = None
+        latencies = Latencies(self._runtime.monotonic)
+        self.checkpointer = Checkpointer(context, dispatcher, latencies.overall, ending.end)
+        self._source = ports.open_source(dispatcher, self._notified)
+        self._pump = self._pump_of(dispatcher)
+        self._failures = self._failures_of(dispatcher)
+        self._workers = self._workers_of(latencies)
+        self._meter = self._meter_of(latencies)
+        ending.call_at_once(self.begin_no_more)
+
+    def _pump_of(self, dispatcher: Dispatcher) -> Pump:
+        return Pump(
+            self._source.next_batch,
+            dispatcher,
+            self._handler.split,
+            is_split=self._ports.is_split,
+            # The rest is for what is fetched and not yet split.
+            capacity_bytes=self._context.running.buffer_bytes // 2,
+            events=self,
+            clock=self._runtime.monotonic,
+        )
+
+    def _failures_of(self, dispatcher: Dispatcher) -> Failures:
+        failures = self._context.plan.terms.failures
+        return Failures(
+            dispatcher,
+            failures,
+            self._open_letters(failures.letters_topic),
+            self._handler.bundling,
+            self._handler.is_outage,
+            events=self,
+            runtime=self._runtime,
+            given_up=given_up_before(self._context),
+            totals=self._ports.totals,
+        )
+
+    def _workers_of(self, latencies: Latencies) -> AsyncWorkers | ThreadWorkers:
+        handler = self._handler
+        calls = Calls(
+            handle=handler.handle_bundle if handler.bundling else handler.handle,
+            timeout_s=self._context.plan.terms.failures.timeout_s,
+            lease=self._context.lock,
+            record_latency=latencies.record,
+            runtime=self._runtime,
+        )
+        kind = AsyncWorkers if handler.is_async else ThreadWorkers
+        return kind(self._failures.source, calls, self._failures, self)
+
+    def _meter_of(self, latencies: Latencies) -> Meter:
+        return Meter(
+            self.dispatcher,
+            latencies,
+            concurrency=self._first_and_most()[0],
+            buffer_bytes=self._context.running.buffer_bytes,
+            plan_path=str(self._context.file.path),
+            clock=self._runtime.monotonic,
+            processor=self._processor,
+            folds=self._handler.folds,
+        )
+
+    # --- its life ---
+
+    async def begin(self) -> None:
+        try:
+            self.checkpointer.start()
+            self.limit(self._meter.concurrency)
+            self._workers.watch()
+            self._source.start()
+        except BaseException:
+            self._ending.forced.set()
+            await self.wind_down(None, 0.0)
+            await self._ending.within(self.checkpointer.stop())
+            await self.close(None)
+            raise
+        self._end_if_over()  # a plan may have nothing left
+        self._search()
+
+    def pause(self, paused: bool) -> None:
+        self._is_paused = paused
+        quota = self._ports.quota
+        paused = paused or (quota is not None and not quota.calls)
+        self._failures.pause(paused)
+        self._workers.pause(paused)
+
+    async def check(self) -> None:
+        trouble = self._source.failure
+        if isinstance(trouble, RecordsDeleted):
+            # What was read may be gone from the log by the time of a resume.
+            self._cut_off = trouble
+            self._pump.cut_off = True
+            self.on_moved()
+        elif trouble is not None:
+            self._ending.end(trouble)
+        self._meter.sample(self._running, max(0, self._meter.concurrency - self._workers.idle))
+        self._decide_rejected()
+        self._pump.poke()
+        if self._ports.quota is not None:
+            await self._ports.quota.obey(self)
+            self.pause(self._is_paused)
+
+    async def change(self, settings: Settings) -> None:
+        before, self.settings = self.settings, settings
+        concurrency = Concurrency.of(settings.running.concurrency)
+        if concurrency != Concurrency.of(before.running.concurrency):
+            if self._limiting is not None:
+                self._limiting.cancel()
+            first, most = self._first_and_most()
+            now = self._meter.concurrency  # a search goes on from there
+            self.limit(min(now, most) if concurrency.is_auto else first)
+            self._search()
+        if settings.failures != before.failures:
+            self._workers.use_timeout(settings.failures.timeout_s)
+            self._failures.change(
+                settings.failures, self._open_letters(settings.failures.letters_topic)
+            )
+        self._pump.poke()
+
+    def begin_no_more(self) -> None:
+        """Give nothing to the handler from here on that is not in it."""
+        self._workers.begin_no_more()
+
+    async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
+        if self._limiting is not None:
+            self._limiting.cancel()
+        self._pump.stop()
+        self._failures.stop()
+        self.begin_no_more()
+        within, in_thread = self._ending.within, self._runtime.blocking_call
+        stopped = in_thread(self._source.stop)
+        if not (grace_s and await within(self._workers.drain(), grace_s)):
+            await self._workers.abandon()
+        if isinstance(cause, ThreadsOverdue) and self.dispatcher.complete:
+            cause = None  # they came back after all
+        for letters in self._letters.values():
+            wait_s = 0.0 if self._ending.forced.is_set() else grace_s
+            await within(in_thread(letters.close, wait_s))
+        await within(stopped)
+        return cause
+
+    async def close(self, cause: BaseException | None) -> BaseException | None:
+        try:
+            await self._ending.within(self._handler.close(self._runtime.blocking_call))
+        except Exception as error:
+            return chain_errors(cause, not_closed(describe(error), error))
+        return cause
+
+    async def forget(self) -> None:
+        """The journal goes with the last plan."""
+
+    # --- events ---
+
+    def halt(self, cause: BaseException) -> None:
+        self._ending.end(cause)
+
+    def on_moved(self) -> None:
+        self._decide_rejected()
+        self._workers.wake()
+        if self._failures.holding_back:
+            self._failures.schedule()
+        self._end_if_over()
+
+    def on_idle(self) -> None:
+        self._end_if_over()
+        if self._failures.holding_back:  # asked of each worker
+            self._failures.schedule()
+        self._decide_rejected()
+        self._pump.poke()
+
+    def on_busy_loop(self, now_s: float) -> None:
+        self.checkpointer.flush_if_due(now_s)
+
+    @property
+    def awaits_more(self) -> bool:
+        return self._pump.awaits
+
+    def _notified(self) -> None:
+        # From the source's thread; the loop may be closed when the source is the last to stop.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._pump.poke)
+
+    def _decide_rejected(self) -> None:
+        if self.dispatcher.rejected:  # soon: what comes of it may end up here again
+            self._loop.call_soon(self._failures.decide_rejected)
+
+    def _end_if_over(self) -> None:
+        dispatcher = self.dispatcher
+        if dispatcher.lanes.running > len(self._failures.late):
+            return
+        if dispatcher.complete:
+            self._ending.end(None)
+        elif (
+            dispatcher.leaves_something or dispatcher.held or self._failures.late or self._cut_off
+        ) and not (dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits):
+            self._ending.end(self._cut_off or self._failures.left_over())
+
+    # --- how many calls at once ---
+
+    def calls(self) -> int:
+        """Return how many calls are in the handler; any thread may ask."""
+        return self._workers.calls()
+
+    @property
+    def in_flight(self) -> int:
+        """Calls of the handler, and those above the limit that may still begin."""
+        surplus = self._workers.surplus
+        return max(self.calls(), self._meter.concurrency + surplus if surplus else 0)
+
+    @property
+    def work_done(self) -> tuple[int, int, int]:
+        """Sub-messages that calls of the handler have done, those calls, and failed attempts."""
+        return work_done(self.dispatcher, self._failures)
+
+    def limit(self, most: int) -> None:
+        """Make so many calls at once from now on, one at least; on the event loop."""
+        bundling = self._handler.bundling
+        self._meter.concurrency = most
+        self._pump.ready_lanes = look_ahead(most * (bundling.lanes if bundling else 1))
+        self._workers.limit(most)
+        self._pump.poke()
+
+    def _first_and_most(self) -> tuple[int, int]:
+        concurrency = Concurrency.of(self.settings.running.concurrency)
+        most = concurrency.most_for(threads=not self._handler.is_async)
+        return min(concurrency.first, most), most
+
+    def _search(self) -> None:
+        """Look for the best concurrency, if it is not fixed."""
+        self._limiter = self._limiting = None
+        if Concurrency.of(self.settings.running.concurrency).is_auto:
+            _, most = self._first_and_most()
+            self._limiter = Limiter(self._runtime.search(self._meter.concurrency, most), self)
+            self._limiting = spawn(self._limiter.run(), "limiter", self._ending.end)
+
+    @property
+    def idle(self) -> int:
+        """Workers that find nothing to do."""
+        return self._workers.idle
+
+    def measured(self) -> tuple[float, int, int, int, float]:
+        done, calls, failed = self.work_done
+        return self._runtime.monotonic(), done, failed, calls, sum(self._processor())
+
+    def _open_letters(self, topic: str | None) -> DeadLetters | None:
+        if topic is None:
+            return None
+        assert self._ports.open_letters is not None, "dead letters without a place for them"
+        if topic not in self._letters:
+            self._letters[topic] = self._ports.open_letters(topic)
+        return self._letters[topic]
+
+    # --- how it stands ---
+
+    def failure_status(self) -> FailureStatus:
+        return self._failures.status()
+
+    @property
+    def _running(self) -> int:
+        """Sub-messages in the handler now."""
+        if self._handler.bundling is None:
+            return self.calls()
+        return max(0, self.dispatcher.lanes.running - self._workers.kept_back)
+
+    def status(self, plan: OffsetPlan) -> Status:
+        # While nothing new begins, what counts is how many are still to end.
+        exact = self._is_paused or self._ending.has_come
+        status = self._meter.status(plan, self._running if exact else self._meter.in_flight)
+        if isinstance(self.dispatcher, FirstDispatcher) and self._context.first is not None:
+            rate = self.settings.failures.rate
+            first = self._context.first
+            status = with_class(status, plan, self.dispatcher, first, rate, self._context.pause_s)
+        return replace(
+            status,
+            limits=replace(
+                status.limits,
+                auto=None if self._limiter is None else auto_status(self._limiter.search),
+                read_cap=cap_status(self._ports.read_pace, status.timing.elapsed_s),
+                write_cap=cap_status(self._ports.write_pace, status.timing.elapsed_s),
+            ),
+            health=HealthStatus(
+                trouble=self._source.trouble or self._failures.trouble,
+                blocked_by=self._watchdog.blocked_by,
+                is_blocked=self._watchdog.is_blocked,
+            ),
+        )
+
+    def sum_up(self, summary: Summary) -> Summary:
+        last, elapsed_s = summary.last, summary.last.timing.elapsed_s
+        limits = replace(
+            last.limits,
+            read_cap=cap_status(self._ports.read_pace, elapsed_s, over=True),
+            write_cap=cap_status(self._ports.write_pace, elapsed_s, over=True),
+        )
+        return replace(summary, last=replace(last, limits=limits))
