@@ -240,9 +240,8 @@ class Lifecycle:
         status = self._status()
         self._context.observe(status)
         work, account, plan = self._work, self.checkpointer.account, self.checkpointer.plan
-        committed: Mapping[int, int | None] = {
-            n: p.committed for n, p in plan.account.partitions.items()
-        }
+        partitions = plan.account.partitions
+        committed: Mapping[int, int | None] = {n: p.committed for n, p in partitions.items()}
         if not self._ending.forced.is_set():
             with suppress(DrainerError):  # as the plan knows them, if no broker answers
                 committed = await self._runtime.blocking_call(self._context.read_committed)
@@ -271,7 +270,7 @@ class Lifecycle:
                         part.lost,
                         plan.account.finished_above(n),
                     )
-                    for n, part in plan.account.partitions.items()
+                    for n, part in partitions.items()
                 },
                 cause=told,
                 parked=account.parked_lanes,

@@ -22,6 +22,8 @@ from plans import PLAN
 from stores import DRAIN, STREAMS, TEST_PATH, Failing, bucket, folder
 
 from drainer.core.merge import Record
+from drainer.engine.local import LocalDrain
+from drainer.engine.ports import Held, Ports
 from drainer.engine.runtime import uptime_s
 from drainer.errors import Interrupted, LockLost, PlanRefused, StateLost
 from drainer.handler import Handler
@@ -270,12 +272,13 @@ def test_a_task_knows_what_the_drain_has_done_as_it_begins(
     worker, known = PythonWorker(), []
     monkeypatch.setattr(handling, "python_worker", lambda: worker)
 
-    class Looks(handling.BorrowingDrain):  # type: ignore[misc,name-defined]
-        def run_on(self, _: object) -> NoReturn:
-            known.append(self.totals())
+    class Looks(LocalDrain):
+        def __init__(self, context: Held, ports: Ports) -> None:
+            super().__init__(context, ports)
+            known.append(ports.totals())
             raise Interrupted("that was all")
 
-    monkeypatch.setattr(handling, "BorrowingDrain", Looks)
+    monkeypatch.setattr(handling, "LocalDrain", Looks)
     done = Totals(done=5)
     task = Handling(PLAN, LocalSettings(), spec, 1, STREAMS, ({0: Given(0, 1, 1)},), done)
     with pytest.raises(Interrupted, match="that was all"):
