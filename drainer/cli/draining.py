@@ -35,9 +35,9 @@ from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, nothing_to_drain
 from drainer.store.place import PlanPlace
 from drainer.view.live import ProgressView, progress_view
-from drainer.view.now import LivePage
 from drainer.view.preview import preview_page
 from drainer.view.report.file import ReportFile, write_page
+from drainer.view.status import LivePage
 from drainer.view.summary import drain_page, show_cut_short, show_summary
 from drainer.view.terminal import Terminal
 

@@ -18,8 +18,8 @@ from drainer.cli.options import REPORT, YES
 from drainer.escape import json_text
 from drainer.model.option import as_field
 from drainer.model.status import Status, Summary
-from drainer.view.lines import status_fields
 from drainer.view.report.file import ReportFile
+from drainer.view.status import status_fields
 from drainer.view.terminal import Terminal
 
 MOST_S = 60.0

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
-from heapq import nsmallest
 from typing import Self
 
-from drainer.model.codec import builtins
-from drainer.model.status import Status, fields_of
+from drainer.model.status import Status
 from drainer.view import figures
-from drainer.view.limit import limit, limit_of
-from drainer.view.progress import asked_words, facts, share_finished, warnings
+from drainer.view.limit import limit
+from drainer.view.status import event_words, facts, share_finished, status_fields, warnings
 from drainer.view.terminal import Terminal
 
 INTERVAL_S = 5.0  # of the drain's own time; a night's log stays short enough to read
-_SHOWN = 8  # partitions in a line; in the log those with most to go
-_ERRORS_LOGGED = 5
+_SHOWN = 8  # partitions in a line
 
 
 class LineView:
@@ -53,7 +49,7 @@ class LineView:
             self._due_s = status.timing.elapsed_s + INTERVAL_S
         new, self._asked = status.control.changes_total - self._asked, status.control.changes_total
         for event in status.control.changes[-new:] if new else ():
-            self._terminal.event(logging.INFO, event.what, asked_words(event), **event.as_json())
+            self._terminal.event(logging.INFO, event.what, event_words(event), **event.as_json())
         self._warn(status)
         if status.timing.elapsed_s >= self._due_s:
             self._say(status)
@@ -114,36 +110,3 @@ def status_line(status: Status) -> str:
         committed.append(f"+{more} more")
     words.append(f"committed {' '.join(committed) or 'none'}")
     return "  ".join(words)
-
-
-def status_fields(status: Status) -> dict[str, object]:
-    """The fields of all sections for a log collector, of bounded size; of latencies only the recent
-    ones."""
-    progress, limits, latency = status.progress, status.limits, status.timing.latency_recent
-    errors = status.failures.errors[:_ERRORS_LOGGED]
-    found = fields_of(status)
-    for section in ("progress", "limits", "timing", "health", "control"):
-        found |= fields_of(found.pop(section))
-    found |= {
-        "partitions": nsmallest(_SHOWN, progress.partitions, lambda p: p.watermark - p.end),
-        "hottest": [(figures.sub_key(key, 60), waiting) for key, waiting in limits.hottest],
-        "failures": replace(status.failures, errors=errors),
-        "latency_recent": latency and {name: getattr(latency, name) for name in _LATENCY},
-        "engine": None if status.engine is None else status.engine.as_json(),
-        "asked": found.pop("changes"),
-        "asked_total": found.pop("changes_total"),
-        "limited_by": limit_of(status).name.lower(),
-    }
-    del found["latency"]
-    return builtins(dict.fromkeys(_ORDER) | found)
-
-
-_LATENCY = ("mean_s", "p50_s", "p95_s", "p99_s")
-_ORDER = (
-    *("topic", "group", "elapsed_s", "messages", "sub_messages", "rate_now", "rate_average"),
-    *("eta_s", "running", "concurrency", "lanes", "lanes_ready", "hottest", "buffered_bytes"),
-    *("buffer_bytes", "plan_path", "partitions", "plan_age_s", "stopping", "failures", "trouble"),
-    *("blocked_by", "latency_recent", "auto", "rules", "deadline", "engine", "read_cap"),
-    *("write_cap", "paused", "asked", "asked_total", "lane_s", "classes", "busy", "processor"),
-    *("is_blocked", "is_kept_waiting", "limited_by"),
-)

@@ -21,10 +21,10 @@ from drainer.view.keyboard import keyboard
 from drainer.view.layout import Pieces, pieces, plain, segments
 from drainer.view.lines import LineView
 from drainer.view.page import Field, Tone
-from drainer.view.progress import (
-    asked_words,
+from drainer.view.status import (
     beside_verdict,
     causes,
+    event_words,
     facts,
     finished,
     partition_cells,
@@ -217,7 +217,7 @@ def frame(status: Status, width: int, height: int, below: str = "") -> list[Piec
     lines += [[(f"! {text}", tone)] for text, tone in beside_verdict(status)]
     lines += [pieces(each) for each in causes(status)]
     plan = Field("plan", status.plan_path)
-    asked = map(asked_words, reversed(status.control.changes[-ASKED_SHOWN:]))
+    asked = map(event_words, reversed(status.control.changes[-ASKED_SHOWN:]))
     changes = (Field("asked", text) for text in asked)
     lines += [[], *map(pieces, (*facts(status), *changes, plan))]
     room = height - len(lines) - 3  # a blank, a heading and "and N more"

@@ -15,7 +15,7 @@ from drainer.model.status import at
 from drainer.ownership import user_name
 from drainer.view import figures
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
-from drainer.view.progress import share_finished
+from drainer.view.status import share_finished
 
 SILENT_S = 5.0  # a drain looks twice a second
 

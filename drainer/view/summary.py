@@ -39,7 +39,7 @@ from drainer.view.page import (
 )
 from drainer.view.policy import rule_lines, undecided_lines
 from drainer.view.preview import settings
-from drainer.view.progress import blocking_warning, deadline_words, failure_words
+from drainer.view.status import blocking_warning, deadline_words, failure_words
 from drainer.view.terminal import Terminal
 
 ERRORS_SHOWN = 5

@@ -12,7 +12,7 @@ from builders import a_status
 from drainer.engine.history import History
 from drainer.metrics.server import MetricsServer
 from drainer.model.status import DeadlineStatus, Status
-from drainer.view.now import LivePage
+from drainer.view.status import LivePage
 from view.samples import EVIL
 
 pytestmark = pytest.mark.long

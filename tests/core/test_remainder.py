@@ -26,7 +26,7 @@ from drainer.model.ranges import ranges_of
 from drainer.model.rules import RuleSettings, SkipRule
 from drainer.model.status import Status
 from drainer.policy.rules.rule_filter import RuleFilter
-from drainer.view.progress import share_finished
+from drainer.view.status import share_finished
 
 WHERE = "key =~ 'c.*'"
 MESSAGES, FAN_OUT, OF_CLASS = 200, 50, 10

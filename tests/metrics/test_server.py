@@ -19,7 +19,7 @@ from builders import a_status, a_summary
 from drainer.engine.history import History
 from drainer.errors import Refused
 from drainer.metrics.server import CONNECTIONS_MOST, MetricsServer
-from drainer.view.now import LivePage
+from drainer.view.status import LivePage
 from kafka.topic import eventually
 
 

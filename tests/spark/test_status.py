@@ -20,7 +20,7 @@ from drainer.view.limit import limit
 from drainer.view.lines import LineView, status_line
 from drainer.view.live import frame
 from drainer.view.log import logging_as_json
-from drainer.view.progress import share_finished
+from drainer.view.status import share_finished
 from view import samples
 
 

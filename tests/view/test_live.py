@@ -23,7 +23,7 @@ from drainer.model.status import (
 from drainer.view.limit import advice, limit
 from drainer.view.lines import status_line
 from drainer.view.live import HELD_MOST, LiveView, RunningLine, frame, progress_view
-from drainer.view.progress import deadline_words, share_finished, warnings
+from drainer.view.status import deadline_words, share_finished, warnings
 from drainer.view.terminal import Terminal
 
 from . import samples

@@ -1,0 +1,352 @@
+"""A status as facts: each is made once here, for the live view, lines, the log and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from heapq import nsmallest
+from threading import Lock
+
+from drainer.engine.history import History
+from drainer.model.codec import builtins
+from drainer.model.event import Event, clock
+from drainer.model.status import (
+    ClassStatus,
+    DeadlineStatus,
+    FailureStatus,
+    LimitStatus,
+    PartitionStatus,
+    ProgressStatus,
+    Status,
+    fields_of,
+)
+from drainer.view import figures
+from drainer.view.course import deepest_lanes, plots, troubles
+from drainer.view.limit import advice, limit, limit_of
+from drainer.view.page import (
+    BAD,
+    OK,
+    STOPPED,
+    WARN,
+    Cell,
+    Column,
+    Field,
+    Line,
+    Page,
+    Table,
+    Tone,
+    section,
+)
+
+WITHOUT_EXTRA = "<!doctype html><title>drainer</title><p>This page needs drainer[report].</p>"
+_HOTTEST_SHOWN = 3
+_MOST_LEFT, _ERRORS_LOGGED = 8, 5  # in the log
+LANE_SHOWN = 40
+
+
+class LivePage:
+    """The page of a drain, for threads that show it while the drain's own one adds statuses."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._lock = Lock()
+        self._last: tuple[Status, datetime] | None = None
+        self._ended: Page | None = None
+
+    def add(self, status: Status) -> None:
+        with self._lock:
+            self._history.add(status)
+            self._last = status, datetime.now().astimezone()
+
+    def end(self, page: Page) -> None:
+        """Show this page from now on."""
+        self._ended = page
+
+    def __call__(self, nonce: str) -> str:
+        """Return the page as HTML, whose script has this nonce; there must be a status."""
+        try:
+            from drainer.view.report.page import html  # noqa: PLC0415 - an extra, and slow
+        except ImportError:
+            return WITHOUT_EXTRA
+        with self._lock:
+            assert self._last is not None
+            page = self._ended or _page(*self._last, self._history)
+        return html(page, datetime.now().astimezone(), nonce)
+
+
+def _page(status: Status, now: datetime, history: History) -> Page:
+    """The page of a running drain; ``now`` has the zone of the times on it."""
+    begun = now - timedelta(seconds=status.timing.elapsed_s)
+    changes = (Line(event_words(each)) for each in reversed(status.control.changes))
+    errors = (Line(f"{figures.count(n)} x {kind}") for kind, n in status.failures.errors)
+    share = figures.percent(share_finished(status.progress.partitions))
+    return Page(
+        verdict(status),
+        (
+            section("Diagnosis", causes(status)),
+            section("Progress", facts(status)),
+            section("Partitions", _partitions(status.progress.partitions)),
+            section("What failed", errors),
+            section("Changes", changes),
+            section("Charts", plots(history, begun, status.timing.latency)),
+            section("Outages and pauses", troubles(history, begun)),
+            section("Deepest lanes", deepest_lanes(history)),
+        ),
+        subject=f"Drain of {status.topic} for group {status.group}, {share} done",
+        details=tuple(Line(text, tone, WARN) for text, tone in beside_verdict(status)),
+        times=(now,),
+        data=status_fields(status),
+    )
+
+
+def _partitions(partitions: Sequence[PartitionStatus]) -> Table | None:
+    most_left = sorted(partitions, key=lambda part: finished(part) + part.start - part.end)
+    rows: list[tuple[str | Cell, ...]] = [
+        (*partition_cells(part), Cell("", bar=share_finished((part,)))) for part in most_left
+    ]
+    columns = (Column("partition"), "watermark", "committed", "end", "done", "")
+    return Table(columns, tuple(rows)) if rows else None
+
+
+def status_fields(status: Status) -> dict[str, object]:
+    """The fields of all sections for a log collector, of bounded size; of latencies only the recent
+    ones."""
+    progress, limits, latency = status.progress, status.limits, status.timing.latency_recent
+    errors = status.failures.errors[:_ERRORS_LOGGED]
+    found = fields_of(status)
+    for name in ("progress", "limits", "timing", "health", "control"):
+        found |= fields_of(found.pop(name))
+    found |= {
+        "partitions": nsmallest(_MOST_LEFT, progress.partitions, lambda p: p.watermark - p.end),
+        "hottest": [(figures.sub_key(key, 60), waiting) for key, waiting in limits.hottest],
+        "failures": replace(status.failures, errors=errors),
+        "latency_recent": latency and {name: getattr(latency, name) for name in _LATENCY},
+        "engine": None if status.engine is None else status.engine.as_json(),
+        "asked": found.pop("changes"),
+        "asked_total": found.pop("changes_total"),
+        "limited_by": limit_of(status).name.lower(),
+    }
+    del found["latency"]
+    return builtins(dict.fromkeys(_ORDER) | found)
+
+
+_LATENCY = ("mean_s", "p50_s", "p95_s", "p99_s")
+_ORDER = (
+    *("topic", "group", "elapsed_s", "messages", "sub_messages", "rate_now", "rate_average"),
+    *("eta_s", "running", "concurrency", "lanes", "lanes_ready", "hottest", "buffered_bytes"),
+    *("buffer_bytes", "plan_path", "partitions", "plan_age_s", "stopping", "failures", "trouble"),
+    *("blocked_by", "latency_recent", "auto", "rules", "deadline", "engine", "read_cap"),
+    *("write_cap", "paused", "asked", "asked_total", "lane_s", "classes", "busy", "processor"),
+    *("is_blocked", "is_kept_waiting", "limited_by"),
+)
+
+
+def share_finished(partitions: Iterable[PartitionStatus]) -> float:
+    """How much of a backlog is finished, 0 to 1: 1 only when it is complete.
+
+    In sub-messages, of which those to come are estimated. While nothing was read they can't be, and
+    offsets count: those below the watermark, or messages if these are more.
+    """
+    parts = tuple(partitions)
+    if all(part.complete for part in parts):
+        return 1.0
+    lefts = [part.sub_messages_left for part in parts]
+    done = sum(part.sub_messages_finished for part in parts)
+    total = done + sum(filter(None, lefts))
+    if None in lefts:
+        done = sum(map(finished, parts))
+        total = sum(part.end - part.start for part in parts)
+    return min(done / total, 0.9999) if total > 0 else 0.0
+
+
+def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
+    """What can't wait: the name of the event, its text and its tone."""
+    if status.health.trouble is not None:
+        yield "trouble", f"trouble: {status.health.trouble}", Tone.WARN
+    if status.health.blocked_by is not None:
+        yield "blocked", blocking_warning(status.health.blocked_by), Tone.WARN
+    if status.progress.deadline is not None and status.progress.deadline.missed:
+        warning = f"the drain will miss its deadline, {deadline_words(status.progress.deadline)}"
+        yield "deadline", f"{warning}; limited by {limit(status)}", Tone.BAD
+    if status.control.stopping is not None:
+        yield "stopping", f"stopping: {status.control.stopping}", Tone.WARN
+
+
+def blocking_warning(place: str) -> str:
+    return (
+        f"the handler blocks the event loop at {place}: nothing else runs meanwhile. Declare"
+        " `handle` as a plain `def`, which runs on threads, or await an async client there"
+    )
+
+
+def event_words(event: Event) -> str:
+    """``18:32:07 changed by ana@db1: concurrency 500 → 50 (the database is slow)``."""
+    return f"{clock(event.at)} {event}"
+
+
+def verdict(status: Status) -> Line:
+    """Whether it will be done in time, first of all."""
+    progress, control = status.progress, status.control
+    left, known = figures.duration(progress.eta_s), progress.eta_s is not None
+    if progress.complete:
+        return Line("All drained", Tone.GOOD, OK)
+    if control.stopping is not None:
+        return Line(f"Stopping: {control.stopping}", Tone.WARN, STOPPED)
+    if control.paused is not None:
+        calls = figures.counted(status.limits.running, "call")
+        return Line(f"P{str(control.paused)[1:]}; {calls} in flight", Tone.WARN, STOPPED)
+    deadline, turn = progress.deadline, progress.turn
+    if deadline is None or deadline.margin_s is None:
+        words = f"{left} left" if known else "No estimate yet"
+        if turn is not None and turn.eta_s is not None:
+            words = f"{figures.duration(turn.eta_s)} left for what comes first, {left} for all"
+        return Line(words, Tone.STRONG)
+    at = f"{deadline.at.astimezone():%d %b %H:%M}"
+    margin = figures.duration(abs(deadline.margin_s))
+    if deadline.margin_s >= 0:
+        return Line(f"Meets the deadline {at}, with {margin} to spare", Tone.GOOD, OK)
+    return Line(
+        f"Misses the deadline {at} by {margin}", Tone.BAD if deadline.missed else Tone.WARN, BAD
+    )
+
+
+def beside_verdict(status: Status) -> Iterator[tuple[str, Tone]]:
+    """The warnings that the verdict doesn't give."""
+    for event, text, tone in warnings(status):
+        if event not in ("deadline", "stopping"):
+            yield text, tone
+
+
+def causes(status: Status) -> Iterator[Field]:
+    """What limits it, what can be done, and what a kill would cost: in that order."""
+    ending = share_finished(status.progress.partitions) >= 1 or status.control.stopping is not None
+    if not ending:
+        yield Field("limited by", limit(status))
+        if found := advice(status):
+            yield Field("to do", found)
+    calls = figures.counted(status.limits.running, "call")
+    saved = f"plan saved {figures.duration(status.timing.plan_age_s)} ago"
+    yield Field("safe", f"{saved}; a kill now repeats {calls} in flight")
+
+
+def facts(status: Status) -> Iterator[Field]:
+    """How far it is, how fast, and what keeps it from being faster."""
+    progress, latency = status.progress, status.timing.latency_recent
+    yield from _done(progress)
+    if failed := failure_words(status.failures):
+        often = "".join(
+            f"{figures.count(times)} x {kind}" for kind, times in status.failures.errors[:1]
+        )
+        yield Field("failures", failed, often, Tone.WARN)
+    now, average = figures.rate(progress.rate_now), figures.rate(progress.rate_average)
+    yield Field("speed", f"{now} sub-messages/s", f"average {average}")
+    if status.engine is not None:
+        yield from (Field(label, value) for label, value in status.engine.facts)
+    yield from _workers(status.limits)
+    if latency is not None:
+        yield Field("latency", figures.latency(latency), "of the last 10s")
+    if (deadline := progress.deadline) is not None:
+        tone = Tone.BAD if deadline.late else Tone.PLAIN
+        yield Field("deadline", deadline_words(deadline), tone=tone)
+    yield from _memory(status.limits)
+
+
+def _done(progress: ProgressStatus) -> Iterator[Field]:
+    """What is done, of what is drained first, of messages and of sub-messages."""
+    for number, each in enumerate(progress.classes):
+        where = figures.shorten(each.where, LANE_SHOWN)
+        yield Field("then" if number else "first", where, _class_words(each))
+    if progress.classes and progress.eta_s is not None:
+        yield Field("all", f"by {_time_in(progress.eta_s)}")
+    messages = figures.count(sum(part.messages_finished for part in progress.partitions))
+    total = figures.count(sum(part.end - part.start for part in progress.partitions))
+    passed = f"{messages} of ~{total}"
+    searched = f"searched {passed} for messages to drain first"
+    yield Field("messages", f"{passed} done" if progress.turn is None else searched)
+    subs = progress.sub_messages
+    others = figures.tally(
+        *((subs.skipped, "skipped"), (subs.failed, "failed"), (subs.dead, "dead")),
+        (subs.unsplit, "of these messages that split rejected"),
+    )
+    words = ", ".join(filter(None, (f"{figures.count(subs.done)} done", others)))
+    yield Field("sub-messages", words, tone=Tone.BAD if subs.given_up else Tone.PLAIN)
+
+
+def _workers(limits: LimitStatus) -> Iterator[Field]:
+    count = figures.count
+    yield Field(
+        "workers",
+        f"{count(limits.workers_busy)} of {count(limits.concurrency)} busy",
+        f"{count(limits.lanes_ready)} of {count(limits.lanes)} lanes wait for one",
+    )
+    if limits.auto is not None:
+        yield Field("concurrency", f"{count(limits.auto.limit)} (auto, {limits.auto.why})")
+
+
+def _memory(limits: LimitStatus) -> Iterator[Field]:
+    hottest = ", ".join(
+        f"{figures.sub_key(key, 18)} {figures.count(waiting)}"
+        for key, waiting in limits.hottest[:_HOTTEST_SHOWN]
+    )
+    if hottest:
+        yield Field("hottest lanes", hottest)
+    sizes = map(figures.size, (limits.buffered_bytes, limits.buffer_bytes))
+    yield Field("buffer", " of ".join(sizes))
+
+
+def _class_words(each: ClassStatus) -> str:
+    """How much of a class is done, and when it was or will be."""
+    done = figures.count(each.sub_messages.finished)
+    if each.left is not None:
+        done += f" of ~{figures.count(each.sub_messages.finished + each.left)}"
+    done += " done"
+    if each.ended is not None:
+        done += f" by {clock(each.ended)}"
+    elif each.eta_s is not None:
+        done = f"by {_time_in(each.eta_s)}, {done}"
+    return done + (f"; {figures.count(each.held)} wait for the rest" if each.held else "")
+
+
+def _time_in(seconds: float) -> str:
+    at = datetime.now().astimezone() + timedelta(seconds=seconds)
+    return f"{at:%H:%M:%S}" if seconds < 3600 else f"{at:%d %b %H:%M}"
+
+
+def failure_words(failures: FailureStatus) -> str:
+    """``410 failed attempts on 96 sub-messages, 300 retries``; nothing if none failed."""
+    attempts = "failed attempt" if failures.failures == 1 else "failed attempts"
+    if subs := failures.failed_sub_messages:
+        attempts += f" on {figures.counted(subs, 'sub-message')}"
+    return figures.tally(
+        (failures.failures, attempts),
+        (failures.retries, "retry" if failures.retries == 1 else "retries"),
+        (failures.waiting, "to retry"),
+        (failures.timeouts, "timed out"),
+        (failures.late, "overdue"),
+        (failures.outages, "x outage"),
+        (failures.parked_lanes, "x parked lane"),
+    )
+
+
+def deadline_words(deadline: DeadlineStatus) -> str:
+    """``14 Mar 08:00: 20m 00s to spare`` and the like, in this machine's zone."""
+    at = f"{deadline.at.astimezone():%d %b %H:%M}"
+    if deadline.margin_s is None:
+        return f"{at}, in {figures.duration(deadline.left_s)}"
+    if deadline.margin_s >= 0:
+        return f"{at}: {figures.duration(deadline.margin_s)} to spare"
+    return f"{at}: {figures.duration(-deadline.margin_s)} too late"
+
+
+def partition_cells(part: PartitionStatus) -> tuple[str, ...]:
+    """Its number, watermark, committed offset and end, and how much is done."""
+    share = figures.percent(share_finished((part,)))
+    ends = str(part.watermark), figures.offset(part.committed), str(part.end)
+    return (str(part.partition), *ends, share)
+
+
+def finished(part: PartitionStatus) -> int:
+    """Of its offsets, at least."""
+    offsets = part.end - part.start
+    return min(offsets, max(part.messages_finished, part.watermark - part.start))
