@@ -71,15 +71,6 @@ def test_a_dry_run_and_an_estimate_name_the_cap_that_binds(
         assert found["write_cap"] is None
 
 
-def test_what_produce_writes_is_told_beside_what_it_may(
-    command: Command, topic: Topic, write: Path
-) -> None:
-    what = [*command.what(topic, "produce"), "--set", f"topic={command.topic().name}"]
-    how = ["--from", "earliest", "--yes", "--broker-limits", str(write), "-o", "json"]
-    cap = command("run", *what, *how).answer["write_cap"]
-    assert cap["messages_per_s"] == 1_000
-
-
 def test_reading_is_capped_by_what_groups_read_and_writing_by_what_was_sent(
     command: Command, topic: Topic
 ) -> None:
@@ -95,15 +86,6 @@ def test_reading_is_capped_by_what_groups_read_and_writing_by_what_was_sent(
     assert dry["cap"]["messages_per_s"] == estimate["read_cap"] == 5_000
     assert answer["read_cap"]["messages_per_s"] == 5_000
     assert answer["write_cap"]["messages_per_s"] == 1_000
-
-
-@pytest.mark.long
-def test_reading_on_spark_is_capped_by_what_groups_read(command: Command, topic: Topic) -> None:
-    file = put(command, "groups.json", TIGHT, command.cluster.cluster_id, groups=5)
-    what = [*command.what(topic, "count"), "--from", "earliest", "--yes"]
-    how = ["--master", "local[2]", "--broker-limits", str(file), "-o", "json"]
-
-    assert command("run", *what, *how).answer["read_cap"]["messages_per_s"] == 5_000
 
 
 def test_a_resume_keeps_them_takes_others_or_none(
@@ -137,12 +119,6 @@ def test_limits_of_another_cluster_are_warned_of(command: Command, topic: Topic)
     other = put(command, "other.json", ROOMY, "elsewhere")
     outcome = command.drain(topic, "--broker-limits", str(other))
     assert "warning: the limits were measured on another cluster, elsewhere" in outcome.err
-
-
-def test_a_rate_in_bytes_will_do(command: Command, topic: Topic) -> None:
-    outcome = command.drain(topic, "--broker-limits", "100kB/s")
-    assert "1,000 messages/s, 98 KiB/s" in " ".join(outcome.err.split())
-    assert "warning" not in outcome.err
 
 
 @pytest.mark.parametrize(

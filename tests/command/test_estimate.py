@@ -111,14 +111,6 @@ def test_a_canary_goes_on_after_a_bad_message_by_the_policy_and_prints_what_it_c
     assert any("below the committed offset 40" in note for note in look["notes"])
 
 
-def test_a_canary_that_halts_prints_what_it_changed(command: Command) -> None:
-    topic = command.topic(same(5))
-    what = [*command.what(topic), *command.options(fail="0/3/0"), "--from", "earliest"]
-    outcome = command("estimate", *what, "--canary", "5", "--yes", "--retries", "0", code=5)
-    assert command.committed(topic) == {0: 3}
-    assert "partition 0: none -> 3; undo: drainer plan undo" in outcome.err
-
-
 def test_a_canary_asks_first(command: Command) -> None:
     topic = command.topic(distinct(10))
     what = [*command.what(topic), *command.options(), "--from", "earliest"]
@@ -143,17 +135,6 @@ def test_the_latency_of_an_earlier_drain_is_taken(command: Command) -> None:
     assert any("how long `handle` computes is unknown" in note for note in found["notes"])
 
 
-def test_what_the_handler_computed_in_an_earlier_drain_is_done_on_one_core(
-    command: Command,
-) -> None:
-    topic = command.topic(distinct(100))
-    file = percentiles(command.home / "summary.json", processor_s=0.015)
-    found = estimated(command, topic, "--latency-from", file, "-c", "50")
-    assert found["sub-key"]["seconds"] >= 1.5
-    assert found["sub-key"]["bound"] == "handle"
-    assert not any("unknown" in note for note in found["notes"])
-
-
 WRONG: list[tuple[list[str], str, str]] = [
     ([], "the time that the handler takes", "--latency 10ms"),
     (["--latency", "10ms", "--canary", "5"], "--canary measures", "Give one"),
@@ -176,14 +157,6 @@ def test_what_makes_no_sense_is_refused_with_the_way_out(
     outcome = command("estimate", *what, *words, code=2)
     assert error in outcome.error
     assert hint in outcome.hint
-
-
-def test_a_split_that_fails_is_told_and_nothing_touched(command: Command) -> None:
-    topic = command.topic(["no json"])
-    what = [*command.what(topic), *command.options(), "--from", "earliest"]
-    outcome = command("estimate", *what, "--latency", "1ms", code=3)
-    assert f"split failed at {topic.name}/0/0" in outcome.error
-    assert command.left_behind == []
 
 
 def test_a_dry_run_has_the_estimate_too(command: Command) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
 from pathlib import Path
 
@@ -53,28 +52,6 @@ def test_a_customer_is_drained_before_the_rest_in_one_command(command: Command) 
     assert command.committed(topic) == {0: 200}
 
 
-def test_several_are_drained_in_the_order_that_they_are_named_in(command: Command) -> None:
-    values = interleaved(160)
-    topic = command.topic(values)
-    outcome = command.drain(topic, *FIRST, "--first", "key =~ 'c5-.*'")
-    done, one, other = command.record.done(), of_customer(values, 3), of_customer(values, 5)
-    assert set(done[: len(one)]) == one
-    assert set(done[len(one) : len(one) + len(other)]) == other
-    assert outcome.err.index("first  ") < outcome.err.index("then  ")
-
-
-def test_what_stands_behind_others_in_its_lane_waits_for_them(command: Command) -> None:
-    """The last operation of each message is asked for; one in two has something before it."""
-    values = ['["a", "x"]', '["b", "a"]', '["c", "y"]', '["d", "c"]', '["e", null, "z"]', '["v"]']
-    topic = command.topic(values)
-    outcome = command.drain(topic, "--first", "index > 0 or key == 'v'", "-o", "json", "-c", "1")
-    done = command.record.done()
-    assert set(done[:2]) == {(0, 0, 1), (0, 2, 1)}
-    command.ensure_drained(topic, once=True)
-    (told,) = outcome.answer["classes"]
-    assert told["held"] == 3, "two behind others, one behind the barrier; what follows is not read"
-
-
 def test_only_a_customer_and_the_rest_in_a_resume(command: Command) -> None:
     values = interleaved(200, shared_every=4)
     topic = command.topic(values)
@@ -94,24 +71,6 @@ def test_only_a_customer_and_the_rest_in_a_resume(command: Command) -> None:
     assert [each["where"] for each in found["classes"]] == [ONLY[1], "key =~ 'c6-.*'"]
     assert found["messages"]["done"] == 200
     assert command.committed(topic) == {0: 200}
-
-
-def test_a_kill_in_the_middle_of_a_class_loses_nothing(command: Command) -> None:
-    values = interleaved(400, shared_every=3)
-    topic = command.topic(values)
-    chance = random.Random(7)
-    running = command.begin(topic, *FIRST, *FAST, "-c", "4", pause_ms=2)
-    for words in (["--first", "index == 0"], [], ["--only", "key =~ 'c1-.*'"]):
-        command.wait_for(running, "done", len(command.record.done()) + chance.randint(10, 40))
-        running.signal(signal.SIGKILL)
-        running.ended()
-        plan = str(command.plan(topic))
-        options = command.options(pause_ms=2)
-        running = command.start("resume", plan, "--yes", *FAST, "-c", "4", *options, *words)
-    running.ended()
-    command.resume(topic)
-    command.ensure_drained(topic)
-    assert sum(command.record.repeats().values()) <= 3 * 2 * 40, "in flight, and the last 50 ms"
 
 
 def test_what_is_asked_for_in_one_pass_holds_in_the_next(command: Command) -> None:
@@ -152,17 +111,6 @@ def test_spark_takes_the_rest(command: Command, tmp_path: Path) -> None:
     assert set(done[first : first + len(other)]) == other, "this process takes it, before Spark"
     command.ensure_drained(topic, once=True)
     assert (found["engine"], found["messages"]["done"]) == ("spark", 120)
-
-
-def test_dead_letters_of_a_class_are_in_the_account_of_messages(command: Command) -> None:
-    values = interleaved(40)
-    topic = command.topic(values)
-    policy = ("--retries", "0", "--on-failure", "dead-letter")
-    found = command.drain(topic, *FIRST, *policy, "-o", "json", code=6, bad="c3-3").answer
-    dead = found["sub_messages"]["dead"]
-    assert dead > 0
-    assert 0 < found["messages"]["dead"] <= dead
-    assert found["failures"] == dead, "of both passes"
 
 
 def test_a_handler_that_was_changed_does_not_go_on_from_a_class_unasked(command: Command) -> None:

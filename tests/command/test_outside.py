@@ -97,27 +97,6 @@ def test_a_broker_that_restarts_is_waited_for(own_command: Command, own_broker: 
     own_command.ensure_drained(topic, once=True)
 
 
-def test_the_command_that_it_prints_puts_the_group_back_and_resume_goes_on(
-    command: Command, topic: Topic
-) -> None:
-    running = held(command, topic)
-    eventually(lambda: command.committed(topic) == {0: 100}, "it has committed", 30)
-    command.cluster.alter_committed(command.group(topic), topic.name, {0: 7})
-    outcome = running.ends(8)
-    assert "offset 7" in outcome.error
-    assert "resume: " not in outcome.out + outcome.err
-    assert command.committed(topic) == {0: 7}
-    again = command.resume(topic, code=3)
-    undo = outcome.way_out("undo")
-    assert f"drainer plan undo {command.plan(topic)}" in again.hint
-    assert command(*undo, "--yes").code == 0
-    assert command.committed(topic) == {0: 0}
-    command.gate.touch()
-    command.resume(topic)
-    command.ensure_drained(topic)
-    assert set(command.record.repeats()) <= {(0, 100 + n, 0) for n in range(200)}
-
-
 def test_a_consumer_that_joins_the_group_stops_it(command: Command, topic: Topic) -> None:
     running = held(command, topic)
     consumer = topic.live_member(command.group(topic), "checkout-7")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -166,23 +165,6 @@ def test_letters_of_different_drains_are_not_redriven_together_unless_told(
     assert sorted(offsets(command)) == [0, 1, 2]
 
 
-def test_killed_it_is_resumed_from_its_plan(command: Command, dead: Topic) -> None:
-    write_letters(
-        dead, [*[died(n, f"doc-{n}") for n in range(60)], died(60, "other", reason="limit")]
-    )
-    more = ("--letter-reason", "failed", "-c", "4", *FAST)
-    running = begin(command, dead.name, *more, pause_ms=5)
-    command.wait_for(running, "done", 20)
-    running.kill()
-    (plan,) = command.folder.glob("*.plan.json")
-    assert plan.name == f"{dead.name}.redrive.plan.json"
-    outcome = command("resume", str(plan), "--yes", "-o", "json", *command.options())
-    assert set(offsets(command)) == set(range(60))
-    accounts(outcome.answer["messages"], read=61, done=60, pending=1)
-    assert outcome.answer["left_alone"] == {"not asked for": 1}
-    assert "those with reason failed" in outcome.err
-
-
 def elsewhere(command: Command) -> Path:
     """A folder that no redrive has a plan in."""
     folder = command.folder.parent / "elsewhere"
@@ -322,14 +304,3 @@ def test_letters_of_a_class_are_known_too(command: Command, dead: Topic) -> None
 
     redrive(command, dead.name, "--plan", str(elsewhere(command)))
     assert sorted(offsets(command)) == list(range(30))
-
-
-def test_after_ctrl_c_a_redrive_elsewhere_repeats_nothing(command: Command, dead: Topic) -> None:
-    write_letters(dead, [died(n, f"doc-{n}") for n in range(60)])
-    running = begin(command, dead.name, "-c", "4", pause_ms=20)
-    command.wait_for(running, "done", 20)
-    running.signal(signal.SIGINT)
-    running.ends(4)
-
-    redrive(command, dead.name, "--plan", str(elsewhere(command)))
-    assert sorted(offsets(command)) == list(range(60))
