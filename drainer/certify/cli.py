@@ -23,11 +23,9 @@ from drainer.view.terminal import Terminal
 class CheckOptions:
     """What is tried."""
 
-    sample: int = option("Number of messages to try.", default=1000, kind=number(1))
-    seed: int = option("Seed that selects the messages.", default=0)
-    handle: bool = option(
-        "Also call handle for real, and compare `state`.", default=False, envvar=None
-    )
+    sample: int = option("Number of messages to try.", 1000, number(1))
+    seed: int = option("Seed that selects the messages.", 0)
+    handle: bool = option("Also call handle for real, and compare `state`.", False, envvar=None)
 
 
 @changing_when(lambda given: bool(given.get("handle")))
@@ -44,8 +42,7 @@ def certify(
 
     drainer checks that split is deterministic, in other processes too, and that its sub-keys and
     payloads are stable. With --handle, it also checks that different sub-keys commute, and that
-    sub-messages may be handled again. It touches no group. If the handler breaks a law, the exit
-    code is 7.
+    sub-messages may be handled again. It touches no group. If a check fails, the exit code is 7.
 
     Examples:
 

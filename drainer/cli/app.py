@@ -169,14 +169,14 @@ def drainer(
 ) -> None:
     """Drain a stuck Kafka backlog before the deadline.
 
-    drainer keeps the order of each sub-key and loses nothing. It checks before it acts and shows
-    its progress. If it is killed, it resumes from its plan. At the end it proves that the account
-    adds up.
+    drainer keeps the order of each sub-key and loses no data. It checks before it acts and shows
+    its progress. If it is killed, it resumes from its plan. At the end it checks that every message
+    is accounted for.
 
     Exit codes: 0 done, 1 unexpected error, 2 wrong usage, 3 refused (nothing touched),
     4 interrupted (resume with the plan), 5 halted by the failure policy (resume with the plan),
     6 done with dead letters or records lost to retention, 7 a check failed, 8 ended early and
-    can't be resumed as is, 9 --only is done but for what waits for the rest.
+    can't be resumed as is, 9 --only is done, except for sub-messages that wait for the rest.
     """
     # Values that were not typed come from a profile, before those that are the options' own.
     if (command := context.invoked_subcommand) not in (None, "config"):

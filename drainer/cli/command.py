@@ -59,9 +59,9 @@ _output = partial(option, panel=OUTPUT)
 class OutputOptions:
     """What a command prints, and in which form; its terminal is made of this."""
 
-    output: Form | None = _output("Output format, for programs.", default=None, short="-o")
-    quiet: bool = _output("Print only warnings and errors.", default=False, short="-q")
-    debug: bool = _output("Show tracebacks.", default=False)
+    output: Form | None = _output("Output format, for programs.", None, short="-o")
+    quiet: bool = _output("Print only warnings and errors.", False, short="-q")
+    debug: bool = _output("Show tracebacks.", False)
 
 
 @dataclass(frozen=True, slots=True)

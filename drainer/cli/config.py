@@ -23,7 +23,7 @@ Named = Annotated[
     str | None,
     Option(
         "Name of a profile, or its file.",
-        default=None,
+        None,
         unset="default",
         envvar=None,
         metavar="NAME|FILE",
@@ -68,11 +68,7 @@ def show(
     words: Annotated[
         tuple[str, ...],
         Option(
-            "A command, such as dead list.",
-            default=(),
-            unset="run",
-            name="[COMMAND]...",
-            is_argument=True,
+            "A command, such as dead list.", (), unset="run", name="[COMMAND]...", is_argument=True
         ),
     ],
     profile: Named,

@@ -27,21 +27,14 @@ class ConnectionOptions:
     """Where the brokers are, and how to connect."""
 
     bootstrap_server: str | None = _connection(
-        "Bootstrap brokers, comma-separated.",
-        default=None,
-        short="-b",
-        basic=True,
-        metavar="HOST:PORT",
+        "Bootstrap brokers, comma-separated.", None, short="-b", basic=True, metavar="HOST:PORT"
     )
     client_config: Path | None = _connection(
-        "File of librdkafka properties. Keep secrets here.",
-        default=None,
-        basic=True,
-        metavar="FILE",
+        "File of librdkafka properties. Keep secrets here.", None, basic=True, metavar="FILE"
     )
     client_properties: tuple[str, ...] = _connection(
-        "A librdkafka property; repeatable. Other users can see it: no secrets.",
-        default=(),
+        "librdkafka property; repeatable. Other users can see it: no secrets.",
+        (),
         name="-X",
         envvar="DRAINER_CLIENT_PROPERTY",
         pairs=True,

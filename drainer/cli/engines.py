@@ -28,41 +28,31 @@ class EngineOptions:
     """The engine that is requested, and how it would run on Spark."""
 
     engine: EngineName = _spark(
-        "Where to run. auto considers Spark if you name a master.", default=EngineName.AUTO
+        "Where to run; auto considers Spark if --master is given.", EngineName.AUTO
     )
     master: str | None = _spark(
         "Spark master, such as local[4] or spark://HOST:PORT.",
-        default=None,
+        None,
         unset="local[*]",
         envvar="DRAINER_SPARK_MASTER",
         metavar="URL",
     )
     spark_conf: Mapping[str, str] = _spark(
-        "A Spark setting; repeatable. Other users can see it: no secrets.",
-        default={},
-        kind=PAIRS,
-        pairs=True,
+        "Spark setting; repeatable. Other users can see it: no secrets.", {}, PAIRS, pairs=True
     )
     wave_bytes: int = _spark(
-        "Bytes of backlog that Spark reads and handles in one wave.",
-        default=2 * 1024**3,
-        kind=SIZE,
+        "Bytes of backlog that Spark reads and handles in one wave.", 2 * 1024**3, SIZE
     )
     state: str | None = _spark(
-        "Folder or URI where tasks record what is done.",
-        default=None,
-        unset="PLAN.state",
-        metavar="URI",
+        "Folder or URI where tasks record what is done.", None, unset="PLAN.state", metavar="URI"
     )
     tasks: int | None = _spark(
-        "Maximum tasks that handle at once.", default=None, unset="depends on the cores"
+        "Maximum tasks that handle at once.", None, unset="depends on the cores"
     )
-    shards: int | None = _spark(
-        "Hash ranges of sub-keys.", default=None, unset="3 per slot, at least 16"
-    )
+    shards: int | None = _spark("Hash ranges of sub-keys.", None, unset="3 per slot, at least 16")
     archives: tuple[str, ...] = _spark(
-        "A .zip, .whl, .egg or .py that executors import; repeatable.",
-        default=(),
+        "Archive that executors import: .zip, .whl, .egg or .py; repeatable.",
+        (),
         name="--archive",
         metavar="PATH",
     )

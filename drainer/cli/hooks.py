@@ -36,8 +36,8 @@ class OversightOptions(MonitoringOptions):
     What becomes of the commands for the shell never changes how the drain ends.
     """
 
-    on_end: str | None = _hook("Run at the end: DRAINER_STATUS is set, JSON summary on stdin.")
-    on_late: str | None = _hook("Run when the drain will miss its deadline, JSON status on stdin.")
+    on_end: str | None = _hook("Command to run at the end: DRAINER_STATUS set, summary on stdin.")
+    on_late: str | None = _hook("Command to run when the deadline will be missed: status on stdin.")
     report: ReportFile | None = as_field(REPORT)
     yes: bool = as_field(YES)
 

@@ -47,13 +47,13 @@ class MonitoringOptions:
     """How a drain is watched from outside."""
 
     metrics: tuple[str, int] | None = monitoring(
-        "Serve metrics and a status page here. Port 0: any free port.", default=None, kind=ADDRESS
+        "Serve metrics and a status page here; 0 is any free port.", None, ADDRESS
     )
     metrics_linger_s: float = monitoring(
-        "After the end, serve metrics this long for the last scrape.", default=0.0, kind=DURATION
+        "Time to serve metrics after the end, for the last scrape.", 0.0, DURATION
     )
     log_format: LogFormat = monitoring(
-        "json: one object per line; needs --yes.", default=LogFormat.TEXT
+        "Log format; json writes one object per line, and needs --yes.", LogFormat.TEXT
     )
 
     @contextmanager

@@ -27,7 +27,7 @@ from drainer.policy.rules.selection import Selection
 from drainer.store.place import PlanPlace, parse_place
 from drainer.view.report.file import ReportFile
 
-_HANDLER = "package.module:Name, path/to/file.py:Name, or print, count, produce."
+_HANDLER = "Handler: package.module:Name, path/to/file.py:Name, print, count or produce."
 _DROPS = "it leaves sub-messages out"
 _LIMITS = "Broker limits"
 
@@ -59,10 +59,10 @@ class RecordOptions:
     topic: str = _backlog("Topic to drain.", basic=True, metavar="NAME", proposes="topic")
     partitions: tuple[int, ...] = _backlog(
         "Partition to drain; repeat for several.",
-        default=(),
+        (),
+        each_once(number(0)),
         unset="all",
         name="--partition",
-        kind=each_once(number(0)),
     )
 
 
@@ -78,17 +78,15 @@ class BacklogOptions(RecordOptions):
     )
     handler: str = _backlog(_HANDLER, basic=True, metavar="REFERENCE", proposes="handler")
     from_: str = _backlog(
-        "committed, committed-or-earliest, committed-or-end, earliest, OFFSET or @ISO-TIME.",
-        default="committed",
+        "Start: committed, committed-or-earliest, committed-or-end, earliest, OFFSET or @ISO-TIME.",
+        "committed",
         basic=True,
         metavar="START",
     )
-    until: str = _backlog(
-        "Where to end (exclusive): end, OFFSET or @ISO-TIME.", default="end", metavar="END"
-    )
+    until: str = _backlog("End (exclusive): end, OFFSET or @ISO-TIME.", "end", metavar="END")
     order: Order = _backlog(
         "Ordering guarantee; use sub-key, the others are for benchmarks.",
-        default=Order.SUB_KEY,
+        Order.SUB_KEY,
         risk="every value but sub-key gives up the order of sub-keys",
     )
 
@@ -98,15 +96,15 @@ class LatencyOptions:
     """The latency that an estimate is made from."""
 
     latency: str | None = option(
-        "Time the handler takes for one sub-message: 10ms, or p50=8ms,p99=120ms.",
-        default=None,
+        "Time per sub-message in the handler: 10ms, or p50=8ms,p99=120ms.",
+        None,
         panel="Estimate",
         basic=True,
         metavar="DURATION",
     )
     latency_from: Path | None = option(
         "Read the latency from an earlier plan, JSON summary or report.",
-        default=None,
+        None,
         panel="Estimate",
         metavar="FILE",
     )
@@ -123,23 +121,23 @@ class RuleOptions:
 
     skip_keys: tuple[str, ...] = _rule(
         "Skip all sub-messages of this sub-key; repeatable.",
-        default=(),
+        (),
         name="--skip-key",
         risk=_DROPS,
         metavar="KEY",
     )
     skips: tuple[str, ...] = _rule(
         "Skip sub-messages that match, such as \"payload.kind == 'mail'\"; repeatable.",
-        default=(),
+        (),
         name="--skip",
         risk=_DROPS,
         metavar="EXPRESSION",
     )
-    rules: Path | None = _rule("TOML file of named rules.", default=None, metavar="FILE")
+    rules: Path | None = _rule("TOML file of named rules.", None, metavar="FILE")
     max_per_key: int | None = _rule(
-        "Keep the first N per sub-key. Halts above 100,000 sub-keys.",
-        default=None,
-        kind=number(1),
+        "Keep the first N per sub-key; halts above 100,000 sub-keys.",
+        None,
+        number(1),
         risk=_DROPS,
     )
 
@@ -174,7 +172,7 @@ class PriorityOptions:
     # A variable would be cut at each space, which expressions have.
     firsts: tuple[str, ...] = _backlog(
         'Drain matching sub-messages first, such as "payload.customer == 42", or none; repeatable.',
-        default=(),
+        (),
         name="--first",
         basic=True,
         envvar=None,
@@ -182,7 +180,7 @@ class PriorityOptions:
     )
     onlys: tuple[str, ...] = _backlog(
         "Drain only matching sub-messages; a resume drains the rest. Repeatable.",
-        default=(),
+        (),
         name="--only",
         envvar=None,
         metavar="EXPRESSION",
@@ -251,38 +249,33 @@ Plan: TypeAlias = Annotated[
     PlanPlace | None,
     Option(
         "Offset plan (URI: Spark only).",
-        default=None,
+        None,
+        PLAN,
         unset="TOPIC.GROUP.plan.json in this folder",
         name="--plan",
-        kind=PLAN,
         panel="Drain",
         metavar="FILE|URI",
     ),
 ]
 NoRules: TypeAlias = Annotated[
     bool,
-    Option(
-        "Drop the plan's rules.",
-        default=False,
-        envvar=None,
-        panel="Skip rules (kept in the plan)",
-    ),
+    Option("Drop the plan's rules.", False, envvar=None, panel="Skip rules (kept in the plan)"),
 ]
 Limits: TypeAlias = Annotated[
     CapCurve | None,
     Option(
-        "Stay within limits that `drainer limits` measured, or within 50MB/s, say.",
-        default=None,
+        "Limit traffic by a result of `drainer limits`, or to a rate.",
+        None,
+        ValueType("FILE|SIZE/s", load_limits),
         name="--broker-limits",
-        kind=ValueType("FILE|SIZE/s", load_limits),
         panel=_LIMITS,
     ),
 ]
 OtherLimits: TypeAlias = Annotated[
     str | None,
     Option(
-        "Replace the plan's limits; none: remove them.",
-        default=None,
+        "Replace the plan's limits; none removes them.",
+        None,
         name="--broker-limits",
         panel=_LIMITS,
         metavar="FILE|SIZE/s|none",
@@ -290,13 +283,13 @@ OtherLimits: TypeAlias = Annotated[
 ]
 DryRun: TypeAlias = Annotated[
     bool,
-    Option("Run every check and print the preview, then stop.", default=False, basic=True),
+    Option("Run every check and print the preview, then stop.", False, basic=True),
 ]
 AcceptGap: TypeAlias = Annotated[
     bool,
     Option(
         "Continue after deleted records; drainer reports them as lost.",
-        default=False,
+        False,
         envvar=None,
         panel="Backlog",
     ),
@@ -304,23 +297,26 @@ AcceptGap: TypeAlias = Annotated[
 SameSplit: TypeAlias = Annotated[
     bool,
     Option(
-        "Confirm that the changed handler splits as before.",
-        default=False,
-        envvar=None,
-        panel="Backlog",
+        "Confirm that the changed handler splits as before.", False, envvar=None, panel="Backlog"
     ),
 ]
 REASON = options_of(LocalSettings)["reason"]
 Reason: TypeAlias = Annotated[str | None, REASON]
 YES = Option(
-    "Don't ask.", default=False, name="--yes", short="-y", basic=True, envvar=None, panel="Output"
+    "Don't ask for confirmation.",
+    False,
+    name="--yes",
+    short="-y",
+    basic=True,
+    envvar=None,
+    panel="Output",
 )
 Yes: TypeAlias = Annotated[bool, YES]
 REPORT = Option(
     "Write an HTML report with charts to this file.",
-    default=None,
+    None,
+    ValueType("FILE.html", parse_report),
     name="--report",
-    kind=ValueType("FILE.html", parse_report),
     basic=True,
     resumes=True,
     panel="Output",

@@ -33,7 +33,7 @@ app = typer.Typer(no_args_is_help=True, help="Show, check, take over or undo an 
 @app.command()
 @command
 def show(plan: PlanArgument, reported: Reported, yes: Yes, terminal: Terminal) -> None:
-    """Show what a plan holds, without asking a broker.
+    """Show what a plan holds, without connecting to a broker.
 
     Example: `drainer plan show orders.indexer.plan.json`
     """
@@ -56,17 +56,14 @@ def take(
     to: Annotated[
         Path | None,
         Option(
-            "Write your plan to this file, and keep the other.",
-            default=None,
-            envvar=None,
-            metavar="FILE",
+            "Write your plan to this file, and keep the other.", None, envvar=None, metavar="FILE"
         ),
     ],
     handler: Annotated[
         str | None,
         Option(
             "The same handler at another path.",
-            default=None,
+            None,
             unset="the plan's",
             envvar=None,
             metavar="REFERENCE",
@@ -171,7 +168,7 @@ def undo(
     yes: Yes,
     terminal: Terminal,
 ) -> None:
-    """Put the group back to its committed offsets before the drain.
+    """Reset the group to its offsets before the drain.
 
     The group's consumers then read again what the drain handled. The plan keeps what is done:
     a resume commits it again.
@@ -189,7 +186,7 @@ def undo(
                 found = "none" if each.found is None else each.found
                 move = Line(f"partition {each.partition}: {found} -> {each.target}")
                 terminal.items(move, urgent=not yes)
-            ensure_confirmed(terminal, "Put the group back to these offsets?", yes=yes)
+            ensure_confirmed(terminal, "Reset the group to these offsets?", yes=yes)
             operation.undo(cluster, file, loaded, moves, terminal.print_line, reason)
             terminal.print_line(f"moved group {group}, and checked its offsets")
         else:

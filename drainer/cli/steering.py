@@ -80,10 +80,10 @@ def parse_user(text: str) -> int:
 User = Annotated[
     int | None,
     Option(
-        "For root: the drain's user.",
-        default=None,
+        "Owner of the drain, for root.",
+        None,
+        ValueType("NAME", parse_user),
         unset="the plan file's owner",
-        kind=ValueType("NAME", parse_user),
         envvar=None,
     ),
 ]
@@ -145,8 +145,8 @@ def _value(name: str, option: Option, text: str) -> Any:
 def ps(terminal: Terminal) -> None:
     """List the drains that run on this machine.
 
-    You see your own drains; root sees all. Those whose plan is in this folder are listed too when
-    they were stopped or killed.
+    You see your own drains; root sees all. The list includes drains that were stopped or killed if
+    their plan is in this folder.
 
     Examples:
 
@@ -164,17 +164,17 @@ def watch(
         PlanPlace | None,
         Option(
             "Plan of a drain on this machine.",
-            default=None,
+            None,
+            PLAN,
             unset="the only one",
             name="[PLAN]",
-            kind=PLAN,
             is_argument=True,
             proposes="plan",
         ),
     ],
     all_: Annotated[
         bool,
-        Option("Show all drains, one line per drain.", default=False, envvar=None),
+        Option("Show all drains, one line per drain.", False, envvar=None),
     ],
     user: User,
     terminal: Terminal,
@@ -230,13 +230,13 @@ def pause(
     plan: RunningPlan,
     for_: Annotated[
         float | None,
-        Option("Unpause after this time.", default=None, kind=DURATION, envvar=None),
+        Option("Unpause after this time.", None, DURATION, envvar=None),
     ],
     user: User,
     reason: Reason,
     terminal: Terminal,
 ) -> None:
-    """Pause a running drain until `drainer unpause`.
+    """Pause a running drain; `drainer unpause` ends it.
 
     Calls in flight end as usual. The drain keeps its lock, its plan and the committed offsets.
 
@@ -260,7 +260,7 @@ def unpause(plan: RunningPlan, user: User, reason: Reason, terminal: Terminal) -
 @changing
 def stop(
     plan: RunningPlan,
-    now: Annotated[bool, Option("Don't wait for calls in flight.", default=False, envvar=None)],
+    now: Annotated[bool, Option("Don't wait for calls in flight.", False, envvar=None)],
     user: User,
     reason: Reason,
     terminal: Terminal,

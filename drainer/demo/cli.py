@@ -22,26 +22,15 @@ def demo(
     kafka: Annotated[ConnectionOptions, only("bootstrap_server")],
     messages: Annotated[
         int,
-        Option(
-            "Messages in the backlog.",
-            default=MESSAGES,
-            kind=number(1),
-            envvar="DRAINER_DEMO_MESSAGES",
-        ),
+        Option("Messages in the backlog.", MESSAGES, number(1), envvar="DRAINER_DEMO_MESSAGES"),
     ],
     concurrency: Annotated[
         int,
-        Option(
-            "Maximum updates in flight.",
-            default=CONCURRENCY,
-            kind=number(1),
-            short="-c",
-            envvar=None,
-        ),
+        Option("Maximum updates in flight.", CONCURRENCY, number(1), short="-c", envvar=None),
     ],
     terminal: Annotated[Terminal, without("output")],
 ) -> None:
-    """Act out an emergency on a real broker.
+    """Run a scripted demo on a real broker.
 
     Two weeks of backlog wait behind one key. If you name no broker, drainer starts the sandbox. It
     fills a topic of its own, estimates, drains, interrupts itself once, resumes and verifies. At

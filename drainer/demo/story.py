@@ -202,5 +202,5 @@ def _estimate(terminal: Terminal, story: Demo) -> list[tuple[str, float, str]]:
         seconds = story.estimate(order, concurrency)
         label = f"{order.value} order, {count(concurrency)} at once"
         rows.append((label, seconds, duration(seconds)))
-    terminal.items(bars("estimated with the real lanes on a virtual clock", "", rows))
+    terminal.items(bars("estimated by simulating the drain from a sample", "", rows))
     return rows

@@ -136,49 +136,47 @@ class TrafficOptions:
     """What is sent; each a field of ``LimitSettings``, or values of one that is swept."""
 
     message_bytes: tuple[int, ...] = _traffic(
-        "Message sizes. Each gets its own boundary.",
-        default=(100, 1024, 10 * 1024, 100 * 1024),
+        "Message sizes; each gets its own boundary.",
+        (100, 1024, 10 * 1024, 100 * 1024),
+        _SIZES,
         name="--bytes",
-        kind=_SIZES,
         basic=True,
     )
     consumer_groups: tuple[int, ...] = _traffic(
         "Consumer groups that read all messages. Each number is measured.",
-        default=(5,),
-        kind=_counts(range(1_001), "a number from 0 to 1,000"),
+        (5,),
+        _counts(range(1_001), "a number from 0 to 1,000"),
     )
-    topics: int = _traffic("Number of test topics.", default=1, kind=number(1, TOPICS_MOST))
+    topics: int = _traffic("Number of test topics.", 1, number(1, TOPICS_MOST))
     partitions: tuple[int, ...] = _traffic(
         "Partitions of each test topic, per broker. Each number is measured.",
-        default=(10,),
-        kind=_counts(range(1, 1_001), "a number from 1 to 1,000"),
+        (10,),
+        _counts(range(1, 1_001), "a number from 1 to 1,000"),
     )
     payload: str = _traffic(
-        "What messages contain: random or equal bytes, or pieces of a file.",
-        default="random",
+        "Message content: random bytes, constant bytes, or pieces of a file.",
+        "random",
         metavar="random|constant|FILE",
     )
     old_topic: str = _traffic(
         "During trials, read this topic's old messages from disk.",
-        default="",
+        "",
         metavar="TOPIC",
         proposes="topic",
     )
     old_groups: int = _traffic(
-        "Groups that read old messages, each at the send rate.", default=1, kind=number(1)
+        "Groups that read old messages, each at the send rate.", 1, number(1)
     )
     max_mb_per_s: float | None = _traffic(
-        "Maximum that all producers send.",
-        default=None,
+        "Maximum rate of all producers together.",
+        None,
+        ValueType("SIZE/s", lambda text: parse_byte_rate(text) / 1e6),
         unset=f"{MB_PER_S_A_BROKER:g}MB/s per broker",
         name="--max-rate",
-        kind=ValueType("SIZE/s", lambda text: parse_byte_rate(text) / 1e6),
         basic=True,
     )
     max_producers: int = _traffic(
-        "Producers at the highest rate. Low rates use 20, each slower.",
-        default=256,
-        kind=number(1),
+        "Producers at the highest rate. Low rates use 20, each slower.", 256, number(1)
     )
 
 
@@ -187,21 +185,17 @@ class SearchOptions:
     """How the boundary is searched for; each a field of ``LimitSettings``."""
 
     precision: float = _search(
-        "How far the boundary may lie from the reported one.",
-        default=0.05,
-        kind=_share(parse_precision),
+        "Maximum distance of the boundary from the reported one.", 0.05, _share(parse_precision)
     )
-    trials: int = _search("Maximum trials per boundary.", default=TRIALS_MOST, kind=number(2))
-    warm_up_s: float = _search(
-        "Time per trial before measuring starts.", default=10.0, kind=DURATION
-    )
+    trials: int = _search("Maximum trials per boundary.", TRIALS_MOST, number(2))
+    warm_up_s: float = _search("Time per trial before the measurement starts.", 10.0, DURATION)
     window_s: float = _search(
-        "Time per trial to measure. Short trials miss full disks and caches.",
-        default=30.0,
-        kind=ValueType("DURATION", parse_window, DURATION.show),
+        "Measurement time per trial. Short trials miss full disks and caches.",
+        30.0,
+        ValueType("DURATION", parse_window, DURATION.show),
     )
     safe_share: float = _search(
-        "Share of the boundary that a drain may use.", default=0.8, kind=_share(parse_share)
+        "Share of the boundary that a drain may use.", 0.8, _share(parse_share)
     )
 
 
@@ -210,27 +204,23 @@ class ClientOptions(EngineOptions):
     """Where the clients run, on which cluster, and where the result goes."""
 
     tasks: int | None = option(
-        "Spark tasks that host the clients.", default=None, unset="one per core", panel="Spark"
+        "Spark tasks that host the clients.", None, unset="one per core", panel="Spark"
     )
     jmx: tuple[str, ...] = _clients(
-        "JMX address of a broker, to measure its load; repeat per broker.",
-        default=(),
-        metavar="HOST:PORT",
+        "JMX address of a broker, to measure its load; repeat per broker.", (), metavar="HOST:PORT"
     )
     jmx_login: tuple[str, str] | None = _clients(
-        "File with one line for JMX: `user password`.",
-        default=None,
-        kind=ValueType("FILE", read_login),
+        "File with one line for JMX: `user password`.", None, ValueType("FILE", read_login)
     )
     shared_cluster: bool = _clients(
         "Allow other traffic. On overload, a trial ends within a second.",
-        default=False,
+        False,
         basic=True,
         risk="other users of the cluster may suffer",
     )
     out: Path = _clients(
-        "Result, for `--broker-limits`. If it exists, its search resumes.",
-        default=Path("limits.json"),
+        "Result file, for `--broker-limits`. If it exists, its search resumes.",
+        Path("limits.json"),
         basic=True,
         envvar="DRAINER_LIMITS_OUT",
         metavar="FILE.json",

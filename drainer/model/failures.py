@@ -36,7 +36,8 @@ class OnFailure(Enum):
         return member
 
 
-_ACTIONS = [each.value for each in OnFailure]
+_NAMES = [each.value for each in OnFailure]
+_ACTIONS = f"{', '.join(_NAMES[:-1])} or {_NAMES[-1]}"
 
 
 class AfterDead(Enum):
@@ -118,56 +119,49 @@ class FailureSettings(JsonRecord):
     sub-message fails, when nothing else could tell. ``rate`` is in sub-messages started per second.
     """
 
-    retries: Whole = _kept("Attempts after the first.", default=0, kind=number(0), basic=True)
+    retries: Whole = _kept("Attempts after the first one.", 0, number(0), basic=True)
     retry_delay_s: float = _kept(
-        "Delay before the second attempt; doubles each time.", default=0.2, kind=DURATION
+        "Delay before the second attempt; doubles each time.", 0.2, DURATION
     )
-    retry_max_delay_s: float = _kept("Longest delay between attempts.", default=30.0, kind=DURATION)
-    timeout_s: float = _kept("Time limit of one attempt; 0: none.", default=30.0, kind=DURATION)
+    retry_max_delay_s: float = _kept("Maximum delay between attempts.", 30.0, DURATION)
+    timeout_s: float = _kept("Time limit per attempt; 0 means none.", 30.0, DURATION)
     on_failure: OnFailure = _kept(
-        f"{', '.join(_ACTIONS[:-1])} or {_ACTIONS[-1]} when all retries failed.",
-        default=OnFailure.HALT,
+        f"When all retries failed: {_ACTIONS}.",
+        OnFailure.HALT,
         metavar="ACTION",
         basic=True,
     )
     on_split_failure: OnFailure | None = _kept(  # None: as ``on_failure``
-        "The same for a message that split rejects.",
+        f"When split rejects a message: {_ACTIONS}.",
         default=None,
         unset="--on-failure",
         metavar="ACTION",
     )
     after_dead: AfterDead = _kept(
-        "Continue or park a lane after a dead letter.",
-        default=AfterDead.CONTINUE,
-        metavar="ACTION",
+        "After a dead letter, continue or park its lane.", AfterDead.CONTINUE, metavar="ACTION"
     )
     dead_letter_topic: str | None = _kept(
         "Dead-letter topic; drainer creates it if missing.",
-        default=None,
+        None,
         unset="TOPIC.GROUP.dead",
         metavar="TOPIC",
         proposes="topic",
     )
     max_failures: Limit = _kept(
-        "Halt when more sub-messages are given up (all runs).",
-        default=_HALF,
-        kind=ValueType("N|N%|none", parse_limit),
+        "Halt when more sub-messages are given up, over all runs.",
+        _HALF,
+        ValueType("N|N%|none", parse_limit),
         basic=True,
     )
     breaker: bool = _kept(
-        "During a downstream outage, wait and give nothing up.",
-        default=True,
+        "During a downstream outage, wait instead of giving up.",
+        True,
         name="--breaker/--no-breaker",
     )
-    max_outage_s: float = _kept("Halt when an outage lasts longer.", default=3600.0, kind=DURATION)
-    max_doubt_s: float = _kept(
-        "How long an unclear failure may count as an outage.", default=60.0, kind=DURATION
-    )
+    max_outage_s: float = _kept("Halt when an outage lasts longer than this.", 3600.0, DURATION)
+    max_doubt_s: float = _kept("How long to treat one failing lane as an outage.", 60.0, DURATION)
     rate: float | None = _kept(
-        "Maximum sub-messages started per second, retries included.",
-        default=None,
-        unset="none",
-        kind=RATE,
+        "Maximum sub-messages started per second, retries included.", None, RATE, unset="none"
     )
 
     def __post_init__(self) -> None:

@@ -22,9 +22,9 @@ class Option:
     """One option or argument, and what it changes."""
 
     help: str
-    _: KW_ONLY
     default: Any = ...  # the value when nothing is given; ``...`` when something must be
     kind: ValueType | None = None  # by the field's type unless it is given
+    _: KW_ONLY
     unset: str | None = None  # what the help calls a default that is no value
     name: str = ""  # as in ``--buffer``, by the field's name unless it is given; an argument's word
     short: str | None = None  # as in ``-b``
@@ -115,9 +115,9 @@ class Option:
         )
 
 
-def option(help: str, *, default: Any = ..., **more: Any) -> Any:
+def option(help: str, default: Any = ..., kind: ValueType | None = None, **more: Any) -> Any:
     """Declare an option as a field of a dataclass; takes what ``Option`` has."""
-    return as_field(Option(help, default=default, **more))
+    return as_field(Option(help, default, kind, **more))
 
 
 def as_field(declared: Option) -> Any:

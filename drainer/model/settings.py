@@ -23,48 +23,41 @@ class LocalSettings(JsonRecord):
 
     concurrency: int | Concurrency = _drain(
         "Maximum calls in flight. auto raises it while throughput grows.",
-        default=100,
-        kind=CONCURRENCY,
+        100,
+        CONCURRENCY,
         short="-c",
         basic=True,
         live=True,
     )
     buffer_bytes: int = _drain(
-        "Memory for messages that are read but not done.", default=256 * 1024 * 1024, kind=SIZE
+        "Memory for messages that are read but not done.", 256 * 1024 * 1024, SIZE
     )
     plan_interval_s: float = _drain(
-        "Interval between plan writes and commits.", default=1.0, kind=DURATION, live=True
+        "Interval between plan writes and commits.", 1.0, DURATION, live=True
     )
     grace_s: float = _drain(
-        "Time that the first Ctrl-C waits for calls in flight.",
-        default=10.0,
-        kind=DURATION,
-        live=True,
+        "Time that the first Ctrl-C waits for calls in flight.", 10.0, DURATION, live=True
     )
     journal_interval_s: float = JOURNAL_INTERVAL_S
     options: Mapping[str, str] | None = _drain(
-        "Option for the handler; repeatable. The plan does not keep it.",
-        default=None,
+        "Handler option; repeatable. The plan does not keep it.",
+        None,
+        PAIRS,
         name="--set",
-        kind=PAIRS,
         pairs=True,
         basic=True,
     )
     deadline: datetime | None = option(
-        "Time to be done by. drainer warns when it will be missed.",
-        default=None,
-        kind=DEADLINE,
+        "Time to finish by; drainer warns when the drain will miss it.",
+        None,
+        DEADLINE,
         panel="Estimate",
         basic=True,
         resumes=True,
         live=True,
     )
     reason: str | None = option(
-        "Why you do this; the plan's history keeps it.",
-        default=None,
-        kind=REASON,
-        envvar=None,
-        panel="Output",
+        "Reason for this, kept in the plan's history.", None, REASON, envvar=None, panel="Output"
     )
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ Folder: TypeAlias = Annotated[
     Path | None,
     Option(
         "Folder for its data.",
-        default=None,
+        None,
         unset="~/.local/state/drainer/sandbox on Linux",
         envvar="DRAINER_SANDBOX",
         metavar="FOLDER",
@@ -33,11 +33,7 @@ Folder: TypeAlias = Annotated[
 
 Metrics: TypeAlias = Annotated[
     bool,
-    Option(
-        "Expose the broker's JMX metrics, behind a login.",
-        default=False,
-        envvar="DRAINER_SANDBOX_JMX",
-    ),
+    Option("Expose the broker's JMX metrics, behind a login.", False, envvar="DRAINER_SANDBOX_JMX"),
 ]
 
 

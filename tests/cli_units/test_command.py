@@ -26,7 +26,7 @@ size = partial(option, panel="Sizes", kind=SIZE)
 class Sizes:
     least: int = size("The least.", default=1024)
     most: int | None = size("The most.", default=None, unset="no limit")
-    waits: tuple[str, ...] = option("Waits.", default=(), name="--wait", panel="Sizes")
+    waits: tuple[str, ...] = option("Waits.", (), name="--wait", panel="Sizes")
 
     def changed(self, given: Mapping[str, Any]) -> Sizes:
         return Sizes(**{"least": self.least} | dict(given))

@@ -13,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from drainer.cli.app import PANELS, app
+from drainer.cli.parameter import declared_by
 from drainer.view.terminal import Form
 from view.samples import plan
 
@@ -76,6 +77,12 @@ def test_every_command_shows_an_example() -> None:
     for name, command in commands(COMMAND):
         assert "Example" in command.help, name
         assert f"drainer {name}" in command.help
+
+
+def test_a_help_text_has_at_most_twelve_words() -> None:
+    for name, command in commands(COMMAND):
+        for each in declared_by(command).values():
+            assert len(each.help.split()) <= 12, (name, each.word)
 
 
 @pytest.mark.parametrize("which", ["--help", "--help-all"])

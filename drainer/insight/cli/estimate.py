@@ -70,8 +70,8 @@ def estimate(
         int | None,
         Option(
             "Handle the first N messages for real, and measure them.",
-            default=None,
-            kind=number(1),
+            None,
+            number(1),
             risk="it calls the handler for real",
             panel="Estimate",
         ),
@@ -90,9 +90,8 @@ def estimate(
 ) -> int | None:
     """Estimate how long a drain takes and what limits it.
 
-    drainer reads a sample of the backlog, splits it, and runs the real lanes on a virtual clock. It
-    also compares other orders and concurrencies. Without --canary, it handles nothing and touches
-    no group. A canary is the start of a drain: it moves the group, and leaves a plan to resume.
+    drainer simulates the drain from a sample of the backlog. It also compares other orders and
+    concurrencies. Without --canary, it handles nothing and touches no group. A canary is the start of a drain: it moves the group, and leaves a plan to resume.
 
     Examples:
 

@@ -44,7 +44,7 @@ class InspectedOptions(RecordOptions):
     )
     handler: str | None = _backlog(
         "Split with this handler to show the spread; handles nothing.",
-        default=None,
+        None,
         basic=True,
         metavar="REFERENCE",
         proposes="handler",
@@ -59,14 +59,14 @@ class ReadingOptions:
 
     sample: int = option(
         "Messages to read, spread evenly over the backlog.",
-        default=SAMPLE_MESSAGES,
-        kind=number(1, SAMPLE_MOST),
+        SAMPLE_MESSAGES,
+        number(1, SAMPLE_MOST),
         basic=True,
     )
     full: bool = option(
-        "Read the whole backlog instead of a sample. Ctrl-C ends it.", default=False, basic=True
+        "Read the whole backlog instead of a sample. Ctrl-C ends it.", False, basic=True
     )
-    seed: int = option("Seed that selects the places to read.", default=0)
+    seed: int = option("Seed that selects the places to read.", 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +74,10 @@ class ReaderOptions(EngineOptions):
     """The engine that reads."""
 
     engine: EngineName = option(
-        "Where --full reads. auto: on Spark if you name a master.",
-        default=EngineName.AUTO,
-        panel="Spark",
+        "Where --full reads; auto uses Spark if --master is given.", EngineName.AUTO, panel="Spark"
     )
     tasks: int | None = option(
-        "Spark tasks that read.", default=None, unset="drainer chooses", panel="Spark"
+        "Spark tasks that read.", None, unset="drainer chooses", panel="Spark"
     )
 
     def look(self, *, full: bool) -> SparkLook | None:

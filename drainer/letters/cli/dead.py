@@ -31,10 +31,10 @@ app = typer.Typer(
 def list_(
     where: LetterTopicOptions,
     letters: LetterOptions,
-    all_: Annotated[bool, Option("List redriven letters too.", default=False)],
+    all_: Annotated[bool, Option("List redriven letters, too.", False)],
     limit: Annotated[
         int,
-        Option("Letters to list, newest first. The count covers all.", default=20, kind=number(0)),
+        Option("Letters to list, newest first. The count covers all.", 20, number(0)),
     ],
     redrives: Annotated[RedriveOptions, without("plan")],
     kafka: ConnectionOptions,

@@ -30,23 +30,23 @@ class LetterOptions:
 
     reasons: tuple[str, ...] = _which(
         "Only letters with this reason; repeatable.",
-        default=(),
+        (),
         name="--letter-reason",
         basic=True,
         metavar="REASON",
     )
     sub_keys: tuple[str, ...] = _which(
         "Only letters of this sub-key, as the list prints it; repeatable.",
-        default=(),
+        (),
         name="--sub-key",
         basic=True,
         metavar="KEY",
     )
     errors: tuple[str, ...] = _which(
-        "Only letters with this text in their error; repeatable.", default=(), name="--error"
+        "Only letters whose error contains this text; repeatable.", (), name="--error"
     )
     sources: tuple[str, ...] = _which(
-        "Only letters from this topic, group or handler; repeatable.", default=(), name="--source"
+        "Only letters from this topic, group or handler; repeatable.", (), name="--source"
     )
 
     def filter(self) -> LetterFilter:
@@ -59,7 +59,7 @@ class RedriveOptions:
 
     group: str | None = option(
         "Group that tracks redrives.",
-        default=None,
+        None,
         unset="drainer.redrive.TOPIC",
         envvar="DRAINER_REDRIVE_GROUP",
         metavar="NAME",
@@ -67,7 +67,7 @@ class RedriveOptions:
     )
     plan: Path | None = option(
         "The redrive's offset plan.",
-        default=None,
+        None,
         unset="TOPIC.redrive.plan.json in this folder",
         envvar="DRAINER_REDRIVE_PLAN",
         metavar="FILE",

@@ -38,15 +38,15 @@ def redrive(
     letters: LetterOptions,
     mixed: Annotated[
         bool,
-        Option("Allow letters of several topics, groups or handlers.", default=False, envvar=None),
+        Option("Allow letters of several topics, groups or handlers.", False, envvar=None),
     ],
     max_redrives: Annotated[
         int,
-        Option("Leave letters that were redriven this many times.", default=3, kind=number(1)),
+        Option("Leave letters that were redriven this many times.", 3, number(1)),
     ],
     accept_repeats: Annotated[
         bool,
-        Option("Go ahead though an earlier redrive has not ended.", default=False, envvar=None),
+        Option("Continue although an earlier redrive has not ended.", False, envvar=None),
     ],
     redrives: RedriveOptions,
     dry_run: DryRun,
