@@ -18,7 +18,7 @@ from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import why_not_by_key
 from drainer.cli.hooks import Lateness, OversightOptions
 from drainer.cli.parameter import declared_by, source_of
-from drainer.control.keys import Keys
+from drainer.control.keys import ControlKeys
 from drainer.engine.control import Control, typed
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
@@ -96,7 +96,7 @@ def preview_and_drain(
         def resuming() -> Resuming:
             return resuming_with(context, plan, running.deadline, control.typed_changes())
 
-        keys = Keys(control, THIS_PROCESS.user(), why_not_by_key())
+        keys = ControlKeys(control, THIS_PROCESS.user(), why_not_by_key())
         with progress_view(terminal, keys) as view:
             give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
 

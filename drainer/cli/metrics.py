@@ -82,7 +82,7 @@ class MonitoringOptions:
 
 
 def _wait(seconds: float) -> None:
-    # The drain is over and told: whoever is impatient gets its exit code all the same.
+    # The drain is over and reported: a signal ends the wait, with the exit code of the drain.
     over = Event()
     with signals_to(lambda _number, _frame: over.set()):
         over.wait(seconds)

@@ -22,7 +22,7 @@ from drainer.cli.options import (
 )
 from drainer.control import client
 from drainer.control.wire import DrainReport
-from drainer.engine.control import Change, Pause, Request, Stop, Unpause
+from drainer.engine.control import Change, ControlRequest, Pause, Stop, Unpause
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.model.codec import builtins
 from drainer.model.failures import FailureSettings
@@ -117,13 +117,13 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def _not_settable(name: str) -> UsageError:
-    said, hint = f"{name} can't change while a drain runs", f"Set one of {_NAMES}."
+    reason, hint = f"{name} can't change while a drain runs", f"Set one of {_NAMES}."
     option_name = name.replace("_", "-")
     if option_name not in _KNOWN:
-        said = f"there is no option {name}"
+        reason = f"there is no option {name}"
         if near := get_close_matches(option_name, SETTABLE, n=1):
             hint = f"Did you mean {near[0]}?"
-    return UsageError(said, hint=hint)
+    return UsageError(reason, hint=hint)
 
 
 def _value(name: str, option: Option, text: str) -> Any:
@@ -283,7 +283,9 @@ def stop(
     _print_end(terminal, "stopped", last)
 
 
-def _request(terminal: Terminal, plan: PlanPlace, request: Request, user: int | None) -> None:
+def _request(
+    terminal: Terminal, plan: PlanPlace, request: ControlRequest, user: int | None
+) -> None:
     done = client.request(plan, request, user)
     terminal.print_line(f"{plan}: {', '.join(done)}")
     terminal.data({"status": "done", "exit_code": EXIT_DONE, "told": done})

@@ -21,7 +21,7 @@ from typing import Any
 from drainer.control.place import folders_of_users, owner_of, socket_name, sockets
 from drainer.control.server import ANSWER_S, peer
 from drainer.control.wire import About, DrainReport
-from drainer.engine.control import Request
+from drainer.engine.control import ControlRequest
 from drainer.errors import DrainerError, Interrupted, Refused, UsageError
 from drainer.model.codec import decode, encode
 from drainer.model.plan import OffsetPlan
@@ -37,7 +37,7 @@ ANSWERS_MOST = 1 << 26  # of all drains together
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundDrain:
     """A drain of this machine, at one moment.
 
     ``uid`` is its user's, as the kernel reports it. ``status`` is None before its first, and
@@ -53,7 +53,7 @@ class Found:
     left: OffsetPlan | None = None
 
 
-def running() -> list[Found]:
+def running() -> list[FoundDrain]:
     """Drains of this user; root finds those of all users.
 
     All are requested at once, so none delays another. Little is known of a drain that does not
@@ -68,7 +68,7 @@ def running() -> list[Found]:
         return [found for look in looks if (found := look.result())]
 
 
-def left_in(folder: Path) -> Iterator[Found]:
+def left_in(folder: Path) -> Iterator[FoundDrain]:
     """Drains whose plan is in a folder, that are not done and that no process works on.
 
     Neither journals nor a state elsewhere are read: they may have done a little more. Skips plans
@@ -83,20 +83,14 @@ def left_in(folder: Path) -> Iterator[Found]:
             plan.account.check()
             if plan.account.complete or PlanFile(path).is_locked:
                 continue
-            engine = "process" if plan.account.state is None else "spark"
-            about = About(
-                str(path),
-                plan.terms.topic,
-                plan.terms.group,
-                plan.terms.drain_id,
-                engine,
-                plan.account.updated,
-            )
-            yield Found(path, os.geteuid(), about, None, inf, 0, plan)
+            terms, account = plan.terms, plan.account
+            engine = "process" if account.state is None else "spark"
+            names = terms.topic, terms.group, terms.drain_id, engine, account.updated
+            yield FoundDrain(path, os.geteuid(), About(str(path), *names), None, inf, 0, plan)
 
 
-def request(plan: PlanPlace, request: Request, user: int | None = None) -> tuple[str, ...]:
-    """Request a change, and return what was done. Raises UsageError, Refused or Interrupted."""
+def request(plan: PlanPlace, request: ControlRequest, user: int | None = None) -> tuple[str, ...]:
+    """Have a request done, and return what was done. Raises UsageError, Refused or Interrupted."""
     with _connect(plan, user) as connection, _read_whole():
         body = _answer(connection, "POST", request.name, encode(request)).read()
         return decode(body, dict[str, tuple[str, ...]])["done"]
@@ -120,12 +114,14 @@ def watch(plan: PlanPlace, user: int | None = None) -> Iterator[DrainReport]:
         raise ConnectionError
 
 
-def _look(path: Path, uid: int, most: int) -> Found | None:
+def _look(path: Path, uid: int, most: int) -> FoundDrain | None:
     """None of a drain that is gone."""
     try:
         with _Connection(path, uid, LOOK_S, most) as connection:
             report = DrainReport.decoded(_answer(connection, "GET", "status").read())
-        return Found(path, uid, report.about.cut(), report.status, report.age_s, connection.pid)
+        return FoundDrain(
+            path, uid, report.about.cut(), report.status, report.age_s, connection.pid
+        )
     except (ConnectionRefusedError, FileNotFoundError):
         if uid == os.geteuid():
             with suppress(OSError):
@@ -133,14 +129,14 @@ def _look(path: Path, uid: int, most: int) -> Found | None:
         return None
     except (OSError, ValueError, HTTPException, DrainerError):
         since = datetime.fromtimestamp(0, UTC).isoformat()
-        return Found(path, uid, About(str(path), "?", "?", "", "?", since), None, inf, 0)
+        return FoundDrain(path, uid, About(str(path), "?", "?", "", "?", since), None, inf, 0)
 
 
 def _connect(plan: PlanPlace, user: int | None) -> _Connection:
     """Connect to the drain that works by a plan.
 
-    Anybody can make a socket of its name. So root takes its own, that of ``user`` if one is named,
-    and else that of the owner of a plan file.
+    Every user can make a socket of its name. So root takes its own, that of ``user`` if one is
+    named, and else that of the owner of a plan file.
 
     Raises Refused when there is none.
     """
@@ -171,7 +167,7 @@ def _connect(plan: PlanPlace, user: int | None) -> _Connection:
 class _Connection(socket.socket):
     """A connection to a user's process at its socket.
 
-    An answer has a size and a deadline: a peer that sends a byte now and then delays nobody.
+    An answer has a size and a deadline: a peer that sends a byte now and then does not delay it.
     """
 
     def __init__(self, path: Path, uid: int, answer_s: float, most: int) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from math import ceil
 
-from drainer.engine.control import Change, Control, Pause, Request, Stop, Unpause
+from drainer.engine.control import Change, Control, ControlRequest, Pause, Stop, Unpause
 from drainer.model.status import Status
 
 STEP = 1.25  # of the concurrency, up or down
@@ -16,8 +16,8 @@ LONG = "p pauses and unpauses  + - 25% more or fewer calls in flight  s stops li
 
 
 @dataclass(eq=False)
-class Keys:
-    """Turns keys into requests by ``by``; with ``refused`` into a line that says why not."""
+class ControlKeys:
+    """Turns keys into requests by ``by``; with ``refused``, into that line."""
 
     control: Control
     by: str
@@ -26,9 +26,9 @@ class Keys:
     line: str = SHORT  # what to show below the view
 
     def press(self, key: str) -> None:
-        """From any thread; keys that mean nothing are left out."""
+        """Request what a key stands for, from any thread; ignore other keys."""
         status = self.status
-        requests: dict[str, Callable[[Status], Request]] = {
+        requests: dict[str, Callable[[Status], ControlRequest]] = {
             "p": lambda now: Pause() if now.control.paused is None else Unpause(),
             "+": lambda now: _concurrency(ceil(now.limits.concurrency * STEP)),
             "-": lambda now: _concurrency(int(now.limits.concurrency / STEP)),

@@ -1,4 +1,4 @@
-"""Where the sockets of drains are: in a folder of their user's alone, named by their plans."""
+"""Places of the sockets of drains: in a folder of their user alone, named by their plans."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def folders_of_users() -> Iterator[tuple[Path, int]]:
 
 
 def sockets() -> Iterator[tuple[Path, int]]:
-    """Sockets in the folders of users, with the uid of their user; nobody else's, and no links."""
+    """Sockets in the folders of users, with the uid of their user, who owns them; no links."""
     for folder, uid in folders_of_users():
         with suppress(OSError), os.scandir(folder) as entries:
             for path in sorted(Path(each) for each in islice(entries, DRAINS_MOST)):

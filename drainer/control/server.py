@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from drainer.control.place import LENGTH_MOST, folders, make_folder, socket_name
 from drainer.control.wire import About, DrainReport
-from drainer.engine.control import REQUESTS, Control, Request, Stop
+from drainer.engine.control import REQUESTS, Control, ControlRequest, Stop
 from drainer.engine.signals import BLOCKED_S
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.mask import describe
@@ -45,8 +45,8 @@ BUG = "This is a bug in drainer: report it. The drain itself continues."
 class ControlServer:
     """A context manager: answers from threads of its own while a drain runs, and never delays it.
 
-    ``give_up`` ends a process whose event loop doesn't notice that it should stop. ``trouble`` says
-    why there is no socket, when there is none.
+    ``give_up`` ends a process whose event loop doesn't notice that it should stop. ``trouble`` is
+    the reason if there is no socket.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class ControlServer:
                 self._watchers -= 1
                 self._changed.notify_all()
 
-    def request(self, request: Request, by: str) -> tuple[str, ...]:
+    def request(self, request: ControlRequest, by: str) -> tuple[str, ...]:
         """Have a request done, and return what was done. Raises UsageError or Refused."""
         done = self.control.request(request, by)
         at_once = isinstance(request, Stop) and request.now
@@ -243,7 +243,7 @@ class _Handler(QuietHandler):
         self.reply(status, JSON, encode({"error": error, "hint": hint}))
 
 
-def _parsed(body: bytes, kind: type[Request]) -> Request:
+def _parsed(body: bytes, kind: type[ControlRequest]) -> ControlRequest:
     """Return a request. Raises UsageError or Refused."""
     try:
         return decode(body or b"{}", kind)

@@ -1,4 +1,4 @@
-"""What a running drain reports on its socket, as JSON."""
+"""Reports of a running drain on its socket, as JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class About(JsonRecord):
             raise ValueError(str(error)) from None
 
     def cut(self) -> About:
-        """The same with no text longer than TEXT_MOST: anybody may have written it."""
+        """Return the same with no text longer than TEXT_MOST: another user may have written it."""
         return replace(
             self, **{each.name: getattr(self, each.name)[:TEXT_MOST] for each in fields(self)}
         )

@@ -1,4 +1,4 @@
-"""What people request of a running drain, and the queue of their requests."""
+"""Requests to a running drain: their kinds, their queue, and what they changed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Settings:
     failures: FailureSettings
 
     def changed(self, values: Mapping[str, Any]) -> Settings:
-        """These with other ``values``, by field, as JSON has them.
+        """Return these settings with other ``values``, by field, as JSON has them.
 
         Raises UsageError when one of them is unknown or makes no sense.
         """
@@ -67,7 +67,7 @@ class Settings:
         return Settings(replace(running, options=self.running.options), changed)
 
     def needs_brokers(self, before: Settings) -> bool:
-        """Whether others have to be asked before it may be worked by."""
+        """Whether the brokers have to agree before a drain may use them."""
         mine, theirs = self.failures, before.failures
         return any(getattr(mine, name) != getattr(theirs, name) for name in _OF_LETTERS)
 
@@ -86,7 +86,7 @@ _HINT = "See `drainer set --help`. For other options, stop the drain, then resum
 
 
 @dataclass(frozen=True, slots=True)
-class Request(JsonRecord):
+class ControlRequest(JsonRecord):
     """Change that somebody wants of a running drain; programs call it by its ``name``."""
 
     name: ClassVar[str]
@@ -94,7 +94,7 @@ class Request(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Request):
+class Change(ControlRequest):
     """Continue with other settings: JSON values, by field. All of them, or none."""
 
     name = "set"
@@ -102,7 +102,7 @@ class Change(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class Pause(Request):
+class Pause(ControlRequest):
     """Start no calls, until ``Unpause`` or for so many seconds."""
 
     name = "pause"
@@ -116,14 +116,14 @@ class Pause(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class Unpause(Request):
+class Unpause(ControlRequest):
     """End the pause."""
 
     name = "unpause"
 
 
 @dataclass(frozen=True, slots=True)
-class Stop(Request):
+class Stop(ControlRequest):
     """Stop, as after Ctrl-C; ``now`` as after the second one."""
 
     name = "stop"
@@ -137,7 +137,7 @@ REQUESTS = {kind.name: kind for kind in (Change, Pause, Unpause, Stop)}
 class Requested:
     """A request, who made it ("user@host"), and the future for what was done, in words."""
 
-    request: Request
+    request: ControlRequest
     by: str
     done: Future[tuple[str, ...]] = field(default_factory=Future)
 
@@ -168,7 +168,7 @@ class Control:
         self._lock = Lock()
         self._begun = self._over = False
 
-    def request(self, request: Request, by: str) -> Future[tuple[str, ...]]:
+    def request(self, request: ControlRequest, by: str) -> Future[tuple[str, ...]]:
         """The future has what was done, or raises UsageError or Refused."""
         made = Requested(replace(request, reason=clean_reason(request.reason)), by)
         with self._lock:
@@ -222,7 +222,7 @@ def over() -> Refused:
 
 
 def typed(field: str, value: Any) -> str | None:
-    """How a setting of a run is given to a resume; None when it is not."""
+    """Text of a setting of a run for a resume; None when it has none."""
     if isinstance(value, datetime):
         return value.astimezone().isoformat(timespec="minutes")
     return None if value is None else _shown(field, value)

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from drainer.model.status import Status
 
-STRETCHES_MOST = 1_000
+POINTS_MOST = 1_000
 TROUBLES_MOST = 100
 HOTTEST_MOST = 10
 _HOTTEST_KEPT = 200  # before those that never were deep are forgotten
@@ -21,11 +21,11 @@ _LEAST_S = 0.45  # statuses come each half second; the last one comes when it co
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """A stretch of a drain, from the end of the one before until ``ends_s``, as it was at its end.
+class HistoryPoint:
+    """State of a drain at ``ends_s``; the point before is the beginning of its time.
 
     Counts are over all runs of the drain. ``running_s`` is the time that sub-messages were in the
-    handler, added up over this run: between two stretches ``rates`` makes of it how many were in
+    handler, added up over this run: between two points ``rates`` makes of it how many were in
     it at once, on average. ``to_go`` are offsets from the watermark to the end.
     ``latency_s`` is None until an attempt returned.
     """
@@ -48,7 +48,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What a drain waited out, as far as its statuses saw it."""
+    """Trouble that a drain waited out, as far as its statuses saw it."""
 
     begins_s: float
     ends_s: float
@@ -56,13 +56,13 @@ class Trouble:
 
 
 class History:
-    """What happened in one run of a drain; ``add`` each status."""
+    """Course of one run of a drain; ``add`` each status."""
 
-    def __init__(self, stretches_most: int = STRETCHES_MOST) -> None:
-        self._most = max(4, stretches_most)
+    def __init__(self, points_most: int = POINTS_MOST) -> None:
+        self._most = max(4, points_most)
         self._seen, self._each = 0, 1  # statuses, and of how many one is kept
-        self._kept: list[Interval] = []
-        self._newest: Interval | None = None  # unless it is kept
+        self._kept: list[HistoryPoint] = []
+        self._newest: HistoryPoint | None = None  # unless it is kept
         self._deepest: dict[Hashable, int] = {}
         self._troubles: list[Trouble] = []
         self._running_s = 0.0
@@ -70,7 +70,7 @@ class History:
         self.last: Status | None = None
 
     @property
-    def stretches(self) -> tuple[Interval, ...]:
+    def points(self) -> tuple[HistoryPoint, ...]:
         """In order. The first one is the beginning: what was finished before anything ran."""
         if self._newest is None:
             return tuple(self._kept)
@@ -95,7 +95,7 @@ class History:
         since_s = 0.0 if self.last is None else status.timing.elapsed_s - self.last.timing.elapsed_s
         self._running_s += status.limits.running * max(0.0, since_s)
         self.last = status
-        new = self._stretch(status)
+        new = self._point(status)
         # The first one is the beginning: rates count from it.
         if self._seen % self._each == 0:
             self._kept.append(new)
@@ -105,15 +105,15 @@ class History:
         self._newest = None if self._kept[-1] is new else new
         self._seen += 1
 
-    def evenly(self, most: int) -> list[Interval]:
-        """About ``most`` stretches of one length, or fewer."""
-        found = self.stretches
+    def evenly(self, most: int) -> list[HistoryPoint]:
+        """About ``most`` points of the same distance, or fewer."""
+        found = self.points
         step = max(1, -(-len(found) // most))
         return [*found[:-1:step], *found[-1:]]
 
-    def _stretch(self, status: Status) -> Interval:
+    def _point(self, status: Status) -> HistoryPoint:
         failures, latency = status.failures, status.timing.latency_recent
-        return Interval(
+        return HistoryPoint(
             ends_s=status.timing.elapsed_s,
             finished=status.progress.sub_messages.finished,
             dead=status.progress.sub_messages.dead,
@@ -144,11 +144,11 @@ class History:
             self.troubles_more += 1
 
 
-def rates(stretches: Sequence[Interval], counts: Iterable[float]) -> list[float]:
-    """How fast a count rose in each stretch but the first, per second."""
+def rates(points: Sequence[HistoryPoint], counts: Iterable[float]) -> list[float]:
+    """Speed at which a count rose up to each point but the first, per second."""
     return [
-        (count - before_count) / max(stretch.ends_s - before.ends_s, 1e-9)
-        for (before, stretch), (before_count, count) in zip(
-            pairwise(stretches), pairwise(counts), strict=True
+        (count - before_count) / max(point.ends_s - before.ends_s, 1e-9)
+        for (before, point), (before_count, count) in zip(
+            pairwise(points), pairwise(counts), strict=True
         )
     ]

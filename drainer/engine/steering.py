@@ -1,4 +1,4 @@
-"""What people request of a running drain, done on its event loop, one after the other."""
+"""Does what people request of a running drain, on its event loop, one after the other."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class DeadlineWatch:
 
 
 class Steering:
-    """What people request of one run of a drain, done on its event loop."""
+    """Does what people request of one run of a drain, on its event loop."""
 
     def __init__(self, drain: Lifecycle, held: Held) -> None:
         self._drain = drain
@@ -171,8 +171,8 @@ class Steering:
 
 
 async def _answer(requested: Requested, doing: Coroutine[Any, Any, tuple[str, ...]]) -> None:
-    """Whatever comes of a request, it is no reason for the drain to end."""
-    if not requested.done.set_running_or_notify_cancel():  # the asker has gone
+    """Do a request; its failure is not a reason for the drain to end."""
+    if not requested.done.set_running_or_notify_cancel():  # the client has gone
         doing.close()
         return
     try:

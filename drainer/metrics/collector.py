@@ -1,4 +1,4 @@
-"""The latest status of a drain as Prometheus' metrics, made when they are asked for."""
+"""The latest status of a drain as Prometheus' metrics, made when they are read."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class StatusCollector(Collector):
                 family.add_sample(f"{n.LATENCY.name}_{name}", who, self._risen[name])
         return family
 
-    def _family(self, metric: n.Metric[Any], rows: Iterable[n.Row]) -> Family:
+    def _family(self, metric: n.Metric[Any], rows: Iterable[n.MetricRow]) -> Family:
         labels = (*n.COMMON_LABELS, *metric.labels)
         family = _FAMILIES[metric.kind](metric.name, metric.meaning, labels=labels)
         for own, value in rows:

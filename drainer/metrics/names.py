@@ -22,7 +22,7 @@ STATES = (
     *("done", "class-done", "class-waits", "empty", "interrupted", "halted", "failed"),
 )
 Reads = TypeVar("Reads")
-Row = tuple[tuple[str, ...], float | None]  # the values of its own labels; None: no value now
+MetricRow = tuple[tuple[str, ...], float | None]  # the values of its own labels; None: no value now
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Metric(Generic[Reads]):
     name: str
     kind: str
     meaning: str
-    rows: Callable[[Reads], Iterable[Row]]
+    rows: Callable[[Reads], Iterable[MetricRow]]
     labels: tuple[str, ...] = ()
 
     @classmethod
@@ -62,14 +62,14 @@ _gauge, _counter = Metric[Status].gauge, Metric[Status].counter
 
 
 def _by_partition(name: str, path: str, meaning: str) -> Metric[Status]:
-    def rows(status: Status) -> Iterator[Row]:
+    def rows(status: Status) -> Iterator[MetricRow]:
         return (((str(part.partition),), at(part, path)) for part in status.progress.partitions)
 
     return Metric(f"drainer_{name}", "gauge", meaning, rows, ("partition",))
 
 
 def _by_outcome(name: str, path: str, meaning: str) -> Metric[Status]:
-    def rows(status: Status) -> Iterator[Row]:
+    def rows(status: Status) -> Iterator[MetricRow]:
         return (((each.value,), at(status, f"{path}.{each.value}")) for each in ENDS)
 
     return Metric(f"drainer_{name}_total", "counter", meaning, rows, ("outcome",))
@@ -78,14 +78,14 @@ def _by_outcome(name: str, path: str, meaning: str) -> Metric[Status]:
 def _by_name(
     name: str, label: str, meaning: str, counts: Callable[[Status], Iterable[tuple[str, int]]]
 ) -> Metric[Status]:
-    def rows(status: Status) -> Iterator[Row]:
+    def rows(status: Status) -> Iterator[MetricRow]:
         # Whole, for two that were cut could be one. Half a surrogate pair would fail a scrape.
         return (((encodable(each),), count) for each, count in counts(status))
 
     return Metric(f"drainer_{name}_total", "counter", meaning, rows, (label,))
 
 
-def _deepest(status: Status) -> Iterator[Row]:
+def _deepest(status: Status) -> Iterator[MetricRow]:
     yield (), max((depth for _, depth in status.limits.hottest), default=0)
 
 

@@ -37,7 +37,7 @@ _POLICY = (
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-Answer = tuple[HTTPStatus, str, str, dict[str, str]]  # its type, body, and other headers
+Reply = tuple[HTTPStatus, str, str, dict[str, str]]  # its type, body, and other headers
 PageMaker = Callable[[str], str]  # the page as HTML, whose script has this nonce
 
 
@@ -109,7 +109,7 @@ class MetricsServer:
         self._server.server_close()
         self._thread.join()
 
-    def refusal(self, path: str, headers: Message) -> Answer | None:
+    def refusal(self, path: str, headers: Message) -> Reply | None:
         """Refuse a request that may not be answered; None for another."""
         if self._token:
             given = _token_of(headers.get("Authorization", ""))
@@ -123,7 +123,7 @@ class MetricsServer:
             return HTTPStatus.MISDIRECTED_REQUEST, TEXT, text, {}
         return None
 
-    def found(self, method: str, path: str) -> Answer:
+    def found(self, method: str, path: str) -> Reply:
         """The answer to a request that is not refused, except for metrics."""
         if method not in ("GET", "HEAD") or path == "/metrics":
             return HTTPStatus.METHOD_NOT_ALLOWED, TEXT, "read only: use GET or HEAD\n", {}
@@ -146,7 +146,7 @@ class MetricsServer:
             return name in self._names or bool(ip_address(name))
         return False
 
-    def _shown(self) -> Answer:
+    def _shown(self) -> Reply:
         if self._page is None or self._seen_s is None:
             return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, "not draining yet\n", {"Refresh": "2"}
         nonce = token_urlsafe(16)
@@ -154,7 +154,7 @@ class MetricsServer:
         return HTTPStatus.OK, HTML, self._page(nonce), policy
 
 
-def _health(well: bool, yes: str, no: str) -> Answer:
+def _health(well: bool, yes: str, no: str) -> Reply:
     status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
     return status, TEXT, f"{yes if well else no}\n", {}
 

@@ -98,17 +98,13 @@ class Handling:
                 plan = self._plan_of(given, earlier)
                 fence.guard(attempt)
                 writers = letters.enter_context(letter_writers(self.handler.client, plan))
+                running = replace(self.settings, plan_interval_s=NEVER_S)
+                running = replace(running, journal_interval_s=state.journal_interval_s)
                 held = Held(
                     plan=plan,
                     file=records,
                     handler=handler.borrowed(),
-                    control=Control(
-                        replace(
-                            self.settings,
-                            plan_interval_s=NEVER_S,
-                            journal_interval_s=state.journal_interval_s,
-                        )
-                    ),
+                    control=Control(running),
                     committer=NoCommitter(),  # the driver commits
                     lock=fence,
                     read_committed=dict,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from drainer.metrics.names import Metric, Row
+from drainer.metrics.names import Metric, MetricRow
 from drainer.model.codec import builtins
 from drainer.model.status import Status
 from drainer.view import figures
@@ -82,7 +82,7 @@ def straggler(name: str, host: str) -> str:
     return f"{name} on {host if short.isdecimal() else short}" if host else name
 
 
-def _tasks(found: SparkStatus) -> Iterable[Row]:
+def _tasks(found: SparkStatus) -> Iterable[MetricRow]:
     return (((state,), number) for state, number in found.tasks.items())
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from math import nan
 
-from drainer.engine.history import History, Interval, rates
+from drainer.engine.history import History, HistoryPoint, rates
 from drainer.model.latency import Latency
 from drainer.view import figures
 from drainer.view.page import Column, Plot, Series, Table, bars
@@ -93,14 +93,14 @@ def plots(history: History, begun: datetime, whole: Latency | None) -> list[Plot
     return made
 
 
-def _values(found: Sequence[Interval], name: str) -> list[float]:
+def _values(found: Sequence[HistoryPoint], name: str) -> list[float]:
     """A field at the end of each interval; of time added up, how many there were in it."""
     if name == "running_s":
         return _rates(found, name)
     return [getattr(each, name) for each in found]
 
 
-def _rates(found: Sequence[Interval], name: str) -> list[float]:
+def _rates(found: Sequence[HistoryPoint], name: str) -> list[float]:
     """How fast a field rose in each interval; the first one is the beginning, and has no length."""
     known = rates(found, [getattr(each, name) for each in found])
     return [known[0], *known]

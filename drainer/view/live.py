@@ -14,7 +14,7 @@ from rich.cells import set_cell_size
 from rich.live import Live
 from rich.segment import Segment, Segments
 
-from drainer.control.keys import Keys
+from drainer.control.keys import ControlKeys
 from drainer.model.status import PartitionStatus, Status
 from drainer.view import figures
 from drainer.view.keyboard import keyboard
@@ -50,7 +50,7 @@ class LiveView:
     meanwhile appears above the frame with the next update: it neither tears a frame nor costs one.
     """
 
-    def __init__(self, terminal: Terminal, keys: Keys | None = None) -> None:
+    def __init__(self, terminal: Terminal, keys: ControlKeys | None = None) -> None:
         self._terminal = terminal
         self._keys = keys if terminal.keyboard is not None else None
         self._live = _live(terminal)
@@ -193,7 +193,7 @@ def _notebook_display() -> Any:
 ProgressView = LineView | LiveView | NotebookView
 
 
-def progress_view(terminal: Terminal, keys: Keys | None = None) -> ProgressView:
+def progress_view(terminal: Terminal, keys: ControlKeys | None = None) -> ProgressView:
     """The view that suits the terminal; when quiet, one that shows trouble only.
 
     ``keys`` are pressed on it, where it can be redrawn.

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from drainer.control.client import Found
+from drainer.control.client import FoundDrain
 from drainer.escape import command
 from drainer.model.status import at
 from drainer.ownership import user_name
@@ -20,7 +20,7 @@ from drainer.view.status import share_finished
 SILENT_S = 5.0  # a drain looks twice a second
 
 
-def state_of(found: Found) -> str:
+def state_of(found: FoundDrain) -> str:
     """What it does, in a word."""
     status = found.status
     if found.left is not None:
@@ -36,7 +36,7 @@ def state_of(found: Found) -> str:
     return next((state for holds, state in signs if holds), "draining")
 
 
-def running_page(found: Sequence[Found]) -> Page:
+def running_page(found: Sequence[FoundDrain]) -> Page:
     """A row for each, and how to resume those that no process works on."""
     user = ("user",) if any(each.uid != os.geteuid() for each in found) else ()
     columns = ("plan", "topic", "group", *user, "engine", "state", "done", "left", "since", "pid")
@@ -60,7 +60,7 @@ def running_page(found: Sequence[Found]) -> Page:
     )
 
 
-def found_line(found: Found) -> str:
+def found_line(found: FoundDrain) -> str:
     """``orders for indexer  draining  41.2%  3m 20s left  89,000 sub-messages/s``."""
     about, status = found.about, found.status
     words = [f"{about.topic} for {about.group}", state_of(found)]
@@ -70,7 +70,7 @@ def found_line(found: Found) -> str:
     return "  ".join(words)
 
 
-def found_as_json(found: Found) -> dict[str, Any]:
+def found_as_json(found: FoundDrain) -> dict[str, Any]:
     """Of bounded size; ``done`` is a share, ``left_s`` None while it isn't known."""
     found_at = partial(at, found.status)  # None before the first status
     return found.about.as_json() | {
@@ -89,7 +89,7 @@ def found_as_json(found: Found) -> dict[str, Any]:
     }
 
 
-def _row(found: Found, *, named: bool) -> tuple[str | Cell, ...]:
+def _row(found: FoundDrain, *, named: bool) -> tuple[str | Cell, ...]:
     about, state = found.about, state_of(found)
     calm = state in ("draining", "starting")
     return (
@@ -106,12 +106,12 @@ def _row(found: Found, *, named: bool) -> tuple[str | Cell, ...]:
     )
 
 
-def _done(found: Found) -> str:
+def _done(found: FoundDrain) -> str:
     share = _share(found)
     return "-" if share is None else figures.percent(share)
 
 
-def _share(found: Found) -> float | None:
+def _share(found: FoundDrain) -> float | None:
     if found.left is not None:
         parts = found.left.account.partitions
         total = sum(part.end - part.start for part in parts.values())
@@ -119,11 +119,11 @@ def _share(found: Found) -> float | None:
     return None if found.status is None else share_finished(found.status.progress.partitions)
 
 
-def _resume(found: Found) -> str | None:
+def _resume(found: FoundDrain) -> str | None:
     return None if found.left is None else command("resume", _short(found.about.plan))
 
 
-def _left(found: Found) -> str:
+def _left(found: FoundDrain) -> str:
     status = found.status
     return "-" if status is None else figures.duration(status.progress.eta_s)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from drainer.control import client
-from drainer.engine.control import Change, Pause, Request, Stop, Unpause
+from drainer.engine.control import Change, ControlRequest, Pause, Stop, Unpause
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Refused
 from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import Broker
@@ -138,7 +138,7 @@ def _runs(backlog: Backlog) -> bool:
         return False
 
 
-def _steer(backlog: Backlog, what: str, request: Request) -> Steer:
+def _steer(backlog: Backlog, what: str, request: ControlRequest) -> Steer:
     at_s = time.monotonic()
     client.request(backlog.plan, request)
     steers = Steer(what, at_s, time.monotonic())

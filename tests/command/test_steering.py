@@ -80,12 +80,12 @@ def is_in_state(command: Command, topic: Topic, state: str) -> dict[str, Any]:
     """Waits until ``ps`` says so, and gives what it says."""
     found: list[dict[str, Any]] = []
 
-    def holds() -> bool:
+    def is_so() -> bool:
         each = listed(command, topic)
         found[:] = [] if each is None else [each]
         return each is not None and each["state"] == state
 
-    eventually(holds, f"it is {state}")
+    eventually(is_so, f"it is {state}")
     return found[0]
 
 
@@ -120,12 +120,12 @@ def goes_on_until(command: Command, at_s: float) -> float:
 def rests(command: Command) -> None:
     """Waits until nothing is in the handler, and nothing has been begun for a while."""
 
-    def holds() -> bool:
+    def is_so() -> bool:
         lines = command.record.lines()
         in_flight = sum(1 if line.mark == "begun" else -1 for line in lines)
         return not in_flight and time.monotonic() - lines[-1].at_s > STILL_S
 
-    eventually(holds, "nothing begins")
+    eventually(is_so, "nothing begins")
 
 
 # --- ps
@@ -166,10 +166,10 @@ def test_ps_lists_a_killed_drain_with_how_to_resume_it_and_removes_its_socket(
     assert (found["plan"], found["pid"]) == (str(command.plan(topic)), None)
     assert not socket.exists()
 
-    said = command("ps").out
-    assert "1 in this folder can be resumed" in said
+    outcome = command("ps").out
+    assert "1 in this folder can be resumed" in outcome
     resume = f"drainer resume {command.plan(topic).name}"
-    assert f"resume: {resume}\n" in said
+    assert f"resume: {resume}\n" in outcome
     command.gate.touch()
     command(*resume.split()[1:], "--yes", *command.options(gate=command.gate))
     assert listed(command, topic) is None
@@ -185,14 +185,14 @@ def test_what_is_set_holds_within_a_second_and_is_written_down(command: Command)
     running = command.begin(topic, *FAST, "-c", "20", pause_ms=20)
     command.wait_for(running, "done", 100)
     settings = ("concurrency=2", "rate=60/s", "max-failures=7")
-    said = steer(command, topic, "set", *settings, "--reason", "the DB team asked")
+    outcome = steer(command, topic, "set", *settings, "--reason", "the DB team asked")
     set_s = time.monotonic()
     for change in ("concurrency 20 → 2", "rate none → 60/s", "max-failures 50% → 7"):
-        assert change in said.err
-    holds_s = set_s + WITHIN_S
-    now_s = goes_on_until(command, holds_s + WITHIN_S)
-    assert most_at_once(command, holds_s, now_s) <= 2
-    assert 0 < begun_between(command, holds_s, now_s) <= 60 * (now_s - holds_s) + 5
+        assert change in outcome.err
+    in_force_s = set_s + WITHIN_S
+    now_s = goes_on_until(command, in_force_s + WITHIN_S)
+    assert most_at_once(command, in_force_s, now_s) <= 2
+    assert 0 < begun_between(command, in_force_s, now_s) <= 60 * (now_s - in_force_s) + 5
     found = is_in_state(command, topic, "draining")
     assert (found["concurrency"], found["in_flight"] <= 2) == (2, True)
 
@@ -239,10 +239,10 @@ def test_while_it_is_paused_nothing_begins_and_the_group_stays_its_own(command: 
     topic = command.topic(messages)
     running = command.begin(topic, *FAST, "-c", "8", handler=ON_THREADS, pause_ms=20)
     command.wait_for(running, "done", 50)
-    said = steer(command, topic, "pause", "--reason", "failover")
+    outcome = steer(command, topic, "pause", "--reason", "failover")
     paused_s = time.monotonic()
-    assert f"paused by {ME}" in said.err
-    assert "in flight" in said.err
+    assert f"paused by {ME}" in outcome.err
+    assert "in flight" in outcome.err
     rests(command)
     found = is_in_state(command, topic, "paused")
     assert (found["in_flight"], found["paused"]["event"]["reason"]) == (0, "failover")
@@ -302,10 +302,10 @@ def test_a_stopped_drain_says_how_to_resume_it_as_it_was_set(command: Command) -
     command.gate.touch()
 
     ended = running.ends(4)
-    said = stopping.ends(0)
-    assert "stopping: 50 calls in flight" in said.err
-    assert f"the drain has ended: stopped by {ME}" in said.out
-    assert said.way_out("resume") == ended.resume_words
+    outcome = stopping.ends(0)
+    assert "stopping: 50 calls in flight" in outcome.err
+    assert f"the drain has ended: stopped by {ME}" in outcome.out
+    assert outcome.way_out("resume") == ended.resume_words
     assert " ".join(ended.resume_words).count("--concurrency 50") == 1
     assert " ".join(ended.resume_words).count("--plan-interval 0.2s") == 1
     assert len(command.record.done()) == 50
@@ -324,12 +324,12 @@ def test_stop_now_does_not_wait_for_a_handler_that_hangs(command: Command) -> No
     command.wait_for(hangs, "begun", 4)
     waits = command.start("stop", str(command.plan(topic)))
     hangs.says("stopping")
-    asked_s = time.monotonic()
-    said = steer(command, topic, "stop", "--now")
+    stopped_s = time.monotonic()
+    outcome = steer(command, topic, "stop", "--now")
     ended = hangs.ends(4, within_s=AT_ONCE_S)
     waits.ends(0)
-    assert time.monotonic() - asked_s < AT_ONCE_S
-    assert said.way_out("resume") == ended.resume_words
+    assert time.monotonic() - stopped_s < AT_ONCE_S
+    assert outcome.way_out("resume") == ended.resume_words
     command.resume(topic)
     command.ensure_drained(topic)
 
@@ -341,11 +341,11 @@ def test_stop_now_ends_a_drain_whose_handler_holds_the_loop(command: Command) ->
     found = listed(command, topic)  # which needs no loop
     assert found is not None
     assert found["pid"] == blocks.pid
-    said = steer(command, topic, "stop", "--now", code=4)
+    outcome = steer(command, topic, "stop", "--now", code=4)
     ended = blocks.ends(4, within_s=AT_ONCE_S)
     assert "blocked the event loop" in ended.error
     assert ended.resume_words[:2] == ["resume", command.plan(topic).name]
-    assert "the drain's process is gone" in said.error
+    assert "the drain's process is gone" in outcome.error
     assert is_in_state(command, topic, "killed")
     command.resume(topic)
     command.ensure_drained(topic)
@@ -407,8 +407,8 @@ def test_read_only_lets_look_and_refuses_to_change(command: Command) -> None:
     plan = str(command.plan(topic))
     watcher = command.start("watch", plan, env=READ_ONLY)
     watcher.says("draining")
-    for asked in ("set concurrency=9", "pause", "unpause", "stop", "stop --now"):
-        refused = steer(command, topic, *asked.split(), code=3, **READ_ONLY)
+    for request in ("set concurrency=9", "pause", "unpause", "stop", "stop --now"):
+        refused = steer(command, topic, *request.split(), code=3, **READ_ONLY)
         assert "DRAINER_READ_ONLY" in refused.error
     found = listed(command, topic, **READ_ONLY)
     assert found is not None
@@ -449,8 +449,8 @@ def test_where_a_reason_is_required_nothing_changes_without_one(command: Command
     assert command.committed(topic) == {0: 20}
     assert command.record.most_at_once() <= 3
     command("plan", "undo", plan, "--yes", "--reason", "ticket 8")
-    told = [(event["what"], event["reason"]) for event in history(command, topic)]
-    assert told == [
+    seen = [(event["what"], event["reason"]) for event in history(command, topic)]
+    assert seen == [
         ("begun", "ticket 7"),
         ("changed", "ticket 7"),
         ("ended", None),
@@ -486,8 +486,8 @@ def test_another_user_is_not_answered(command: Command, open_folder: Path) -> No
     folder.chmod(0o755)
     socket.chmod(0o666)  # files that let everybody in
     assert "as that user, or as root" in steer(command, topic, "set", "concurrency=9", code=3).hint
-    asks = [*stranger, sys.executable, "-c", REQUESTS, str(socket)]
-    assert subprocess.run(asks, capture_output=True, check=True).stdout == b"[]\n"
+    words = [*stranger, sys.executable, "-c", REQUESTS, str(socket)]
+    assert subprocess.run(words, capture_output=True, check=True).stdout == b"[]\n"
     command.by = ()
     folder.chmod(0o700)
     assert is_in_state(command, topic, "draining")["concurrency"] == 2
@@ -507,10 +507,10 @@ def test_on_spark_a_drain_is_changed_paused_and_stopped_the_same_way(command: Co
     command.wait_for(running, "done", 50, within_s=200)
     assert is_in_state(command, topic, "draining")["engine"] == "spark"
     steer(command, topic, "set", "concurrency=4", "rate=150/s")
-    holds_s = time.monotonic() + ON_SPARK_WITHIN_S
-    now_s = goes_on_until(command, holds_s + WITHIN_S)
-    assert most_at_once(command, holds_s, now_s) <= 4
-    assert 0 < begun_between(command, holds_s, now_s) <= 150 * (now_s - holds_s) + 10
+    in_force_s = time.monotonic() + ON_SPARK_WITHIN_S
+    now_s = goes_on_until(command, in_force_s + WITHIN_S)
+    assert most_at_once(command, in_force_s, now_s) <= 4
+    assert 0 < begun_between(command, in_force_s, now_s) <= 150 * (now_s - in_force_s) + 10
 
     steer(command, topic, "pause")
     paused_s = time.monotonic()
@@ -521,9 +521,9 @@ def test_on_spark_a_drain_is_changed_paused_and_stopped_the_same_way(command: Co
     steer(command, topic, "unpause")
     steer(command, topic, "set", "concurrency=10", "rate=none")
     command.wait_for(running, "done", len(command.record.done()) + 100)
-    said = steer(command, topic, "stop")
+    outcome = steer(command, topic, "stop")
     ended = running.ends(4)
-    assert said.way_out("resume") == ended.resume_words
+    assert outcome.way_out("resume") == ended.resume_words
     assert " ".join(ended.resume_words).count("--concurrency 10") == 1
     command.resume(topic, "--engine", "process", "-c", "50")
     command.ensure_drained(topic, once=True)
@@ -568,10 +568,10 @@ def test_on_spark_stop_now_does_not_wait_for_a_handler_that_hangs(
     is_in_state(command, topic, "draining")
     waits = command.start("stop", str(command.plan(topic)))
     hangs.says("stopping")
-    said = steer(command, topic, "stop", "--now")
+    outcome = steer(command, topic, "stop", "--now")
     ended = hangs.ends(4, within_s=AT_ONCE_S)
     waits.ends(0)
-    assert said.way_out("resume") == ended.resume_words
+    assert outcome.way_out("resume") == ended.resume_words
     command.resume(topic, "--engine", "process")
     command.ensure_drained(topic)
 
@@ -612,7 +612,7 @@ def test_steered_stopped_and_killed_at_random_it_loses_nothing(
         words = ["resume", plan, "--yes", *FAST, *more, "-c", "10"]
         return command.start(*words, *command.options(**options))
 
-    def asks(*words: str) -> Outcome:
+    def steers(*words: str) -> Outcome:
         outcome = command.start(*words).ended()
         assert "Traceback" not in outcome.err
         assert outcome.code in (0, 3, 4), outcome.err  # it may be over by now
@@ -629,23 +629,25 @@ def test_steered_stopped_and_killed_at_random_it_loses_nothing(
         )
         match chance.randrange(9):
             case 0 | 1:
-                asks("set", plan, f"concurrency={chance.randint(1, MOST)}")
+                steers("set", plan, f"concurrency={chance.randint(1, MOST)}")
             case 2:
-                asks("set", plan, f"rate={chance.choice(['none', '500/s', '2000/s'])}", "retries=2")
+                steers(
+                    "set", plan, f"rate={chance.choice(['none', '500/s', '2000/s'])}", "retries=2"
+                )
             case 3:
-                asks("pause", plan, "--for", "300ms")
+                steers("pause", plan, "--for", "300ms")
             case 4:
-                asks("pause", plan)
-                asks("set", plan, f"concurrency={chance.randint(1, MOST)}")
-                asks("unpause", plan)
+                steers("pause", plan)
+                steers("set", plan, f"concurrency={chance.randint(1, MOST)}")
+                steers("unpause", plan)
             case 5:
                 watcher = command.start("watch", plan)
-                asks("ps")
+                steers("ps")
                 watcher.kill()
             case 6:
                 shutil.rmtree(runtime_folder / "drainer", ignore_errors=True)
             case 7:
-                if asks("stop", plan).code == 0 and running.ended().code == 4:
+                if steers("stop", plan).code == 0 and running.ended().code == 4:
                     running = resume()
             case 8 if running.running:
                 running.kill()

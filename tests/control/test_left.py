@@ -46,8 +46,8 @@ def test_what_was_stopped_or_killed_is_listed_with_how_to_resume_it(
         ("resume", "drainer resume b.plan.json"),
     ]
     assert page.headline.text == "0 drains run on this machine; 2 in this folder can be resumed"
-    told = found_as_json(found[0])
-    assert (told["topic"], told["since"], told["done"]) == ("orders", AT, 0.4)
+    listed = found_as_json(found[0])
+    assert (listed["topic"], listed["since"], listed["done"]) == ("orders", AT, 0.4)
 
 
 def test_a_drain_that_a_process_works_on_is_not_left(tmp_path: Path) -> None:

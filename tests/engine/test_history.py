@@ -11,7 +11,7 @@ from drainer.engine.history import (
     HOTTEST_MOST,
     TROUBLES_MOST,
     History,
-    Interval,
+    HistoryPoint,
     Trouble,
     rates,
 )
@@ -23,8 +23,8 @@ def at(elapsed_s: float, done: int = 0, **changes: object) -> Status:
     return changed(found, **changes)
 
 
-def lengths(stretches: tuple[Interval, ...] | list[Interval]) -> list[float]:
-    return [after.ends_s - before.ends_s for before, after in pairwise(stretches)]
+def lengths(points: tuple[HistoryPoint, ...] | list[HistoryPoint]) -> list[float]:
+    return [after.ends_s - before.ends_s for before, after in pairwise(points)]
 
 
 @pytest.mark.parametrize("count", [1, 2, 99, 100, 101, 2_345])
@@ -33,7 +33,7 @@ def test_what_is_kept_is_bounded_even_and_exact(count: int) -> None:
     for n in range(count):
         history.add(at(n / 2, n * 500))
     history.add(at(count / 2 - 0.49, count * 500))  # the last one comes when the drain ends
-    found = history.stretches
+    found = history.points
 
     assert len(found) <= 101
     assert found[0].ends_s == 0
@@ -48,7 +48,7 @@ def test_what_rules_took_out_is_no_failure() -> None:
     history = History(10)
     found = counts(done=60, skipped=40)
     history.add(at(1.0, sub_messages=found, rules=RuleStatus({"e-mails": 37})))
-    assert history.stretches[-1].skipped == 3
+    assert history.points[-1].skipped == 3
 
 
 def test_a_trouble_lasts_until_it_is_gone() -> None:

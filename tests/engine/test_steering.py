@@ -25,7 +25,7 @@ from made_up_kafka import (
     in_lanes,
 )
 
-from drainer.engine.control import Change, Pause, Request, Stop, Unpause
+from drainer.engine.control import Change, ControlRequest, Pause, Stop, Unpause
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.message import SubMessage
 from drainer.model.codec import builtins
@@ -48,7 +48,7 @@ class Person:
     rehearsal: Rehearsal
     handler: OnTheLoop | OnThreads
 
-    def requests(self, request: Request) -> tuple[str, ...]:
+    def requests(self, request: ControlRequest) -> tuple[str, ...]:
         return self.rehearsal.control.request(request, ANA).result(10)
 
     def sets(self, **values: Any) -> tuple[str, ...]:
@@ -248,7 +248,7 @@ def test_what_the_brokers_refuse_changes_nothing(
 
 
 @both_kinds
-def test_letters_are_written_from_the_moment_it_is_said(kind: Kind, tmp_path: Path) -> None:
+def test_letters_are_written_from_the_moment_it_is_set(kind: Kind, tmp_path: Path) -> None:
     def bad(sub: SubMessage) -> float:
         if sub.message.offset % 400 == 7:
             raise ValueError("bad")
@@ -350,7 +350,7 @@ def test_a_pause_is_no_outage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_a_stop_is_as_ctrl_c_by_whoever_asked(tmp_path: Path, paused: bool) -> None:
+def test_a_stop_is_as_ctrl_c_by_whoever_requests_it(tmp_path: Path, paused: bool) -> None:
     rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.002)
 
     def stop(person: Person) -> None:
@@ -388,7 +388,7 @@ def test_no_order_of_requests_breaks_a_law(kind: Kind, tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    choices: list[Callable[[], Request]] = [
+    choices: list[Callable[[], ControlRequest]] = [
         lambda: Change({"concurrency": chance.randint(1, 40)}),
         lambda: Change({"concurrency": chance.randint(1, 40), "rate": chance.uniform(500, 5000)}),
         lambda: Change({"rate": None}),

@@ -79,8 +79,8 @@ def test_a_port_is_free_again_once_it_is_closed() -> None:
 def test_one_who_hangs_up_or_says_nonsense_is_no_concern_of_the_terminal(
     server: MetricsServer,
 ) -> None:
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
+    printed = io.StringIO()
+    with contextlib.redirect_stderr(printed):
         for words in (b"", b"nonsense\r\n\r\n", b"GET /metrics HTTP/1.0\r\n"):
             rude = socket.create_connection(("127.0.0.1", port_of(server)))
             rude.sendall(words)
@@ -88,11 +88,11 @@ def test_one_who_hangs_up_or_says_nonsense_is_no_concern_of_the_terminal(
             rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             rude.close()
         silent = socket.create_connection(("127.0.0.1", port_of(server)))
-        assert scrape(server)  # it waits for nobody
+        assert scrape(server)  # it does not wait
         silent.close()
         assert scrape(server)
 
-    assert said.getvalue() == ""
+    assert printed.getvalue() == ""
 
 
 def connected(server: MetricsServer, count: int) -> list[socket.socket]:
@@ -122,7 +122,7 @@ def test_of_connections_beyond_a_few_the_oldest_is_closed(server: MetricsServer)
     for each in slow[:-CONNECTIONS_MOST]:
         assert is_cut(each)
     for _ in range(CONNECTIONS_MOST):
-        assert ask(server, "healthz")[0] == 200
+        assert get(server, "healthz")[0] == 200
     for each in slow:
         each.close()
 
@@ -137,7 +137,7 @@ def test_a_connection_ends_in_time_however_slowly_it_asks(
     eventually(lambda: answers(server), "they are gone")
 
 
-def ask(
+def get(
     server: MetricsServer, path: str, method: str = "GET", **headers: str
 ) -> tuple[int, str, Message]:
     request = urllib.request.Request(server.page_url + path, method=method, headers=headers)
@@ -151,31 +151,31 @@ def ask(
 def test_a_page_and_two_answers_for_who_looks_after_processes(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert ask(server, "healthz")[0] == 200
-    assert ask(server, "readyz")[0] == 503
-    assert ask(server, "")[0] == 503
+    assert get(server, "healthz")[0] == 200
+    assert get(server, "readyz")[0] == 503
+    assert get(server, "")[0] == 503
 
     page = LivePage(History())
     update = server.begin("orders", "reindexer", "d-1", page)
     update(a_status())
     page.add(a_status())
-    assert ask(server, "readyz")[:2] == (200, "draining\n")
-    code, body, headers = ask(server, "")
+    assert get(server, "readyz")[:2] == (200, "draining\n")
+    code, body, headers = get(server, "")
     assert code == 200
     assert "25m 40s left" in body
     policy = headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
     [nonce] = re.findall(r'<script nonce="([\w-]+)">', body)
     assert f"'nonce-{nonce}'" in policy
-    assert nonce not in ask(server, "")[1], "another one each time"
+    assert nonce not in get(server, "")[1], "another one each time"
 
-    assert ask(server, "", "HEAD")[:2] == (200, "")
-    assert ask(server, "", "POST")[0] == 405
-    assert ask(server, "../etc/passwd")[0] == 404
+    assert get(server, "", "HEAD")[:2] == (200, "")
+    assert get(server, "", "POST")[0] == 405
+    assert get(server, "../etc/passwd")[0] == 404
     monkeypatch.setattr("drainer.metrics.server.SILENT_S", 0.0)
-    assert ask(server, "healthz")[0] == 503
+    assert get(server, "healthz")[0] == 503
     server.end(a_summary())
-    assert ask(server, "healthz")[0] == 200
+    assert get(server, "healthz")[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_page_and_two_answers_for_who_looks_after_processes(
 def test_it_answers_to_addresses_and_to_its_own_names(server: MetricsServer, host: str) -> None:
     host = host.format(machine=socket.gethostname())
     for path in ("metrics", "healthz"):
-        assert ask(server, path, Host=host)[0] == 200
+        assert get(server, path, Host=host)[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_it_answers_to_addresses_and_to_its_own_names(server: MetricsServer, hos
 def test_a_page_whose_own_name_leads_here_reads_nothing(server: MetricsServer, host: str) -> None:
     server.begin("orders", "reindexer", "d-1", lambda nonce: "hottest sub-keys")(a_status())
     for path in ("", "metrics", "healthz", "readyz"):
-        code, body, _ = ask(server, path, Host=host)
+        code, body, _ = get(server, path, Host=host)
         assert code == 421
         assert "orders" not in body
 
@@ -224,22 +224,22 @@ def test_with_a_token_only_who_has_it_reads(guarded: MetricsServer) -> None:
         "Basic !",
         basic("a:b"),
     ]
-    for said in (*wrong, basic("a:b")):
+    for given in (*wrong, basic("a:b")):
         for path in ("", "metrics"):
-            code, body, headers = ask(guarded, path, Authorization=said)
+            code, body, headers = get(guarded, path, Authorization=given)
             assert code == 401
             assert "orders" not in body
             assert headers["WWW-Authenticate"].startswith("Basic"), "a browser asks for it"
 
-    for said in (f"Bearer {TOKEN}", f"bearer  {TOKEN}", basic(f"me:{TOKEN}"), basic(f":{TOKEN}")):
-        assert ask(guarded, "", Authorization=said)[1] == "hottest sub-keys"
-        code, body, _ = ask(guarded, "metrics", Authorization=said, Host="drains.example")
+    for given in (f"Bearer {TOKEN}", f"bearer  {TOKEN}", basic(f"me:{TOKEN}"), basic(f":{TOKEN}")):
+        assert get(guarded, "", Authorization=given)[1] == "hottest sub-keys"
+        code, body, _ = get(guarded, "metrics", Authorization=given, Host="drains.example")
         assert code == 200
         assert "orders" in body
     for path in ("healthz", "readyz"):
-        assert ask(guarded, path, Host="drains.example")[0] == 200, "probes have no token"
+        assert get(guarded, path, Host="drains.example")[0] == 200, "probes have no token"
 
 
 def test_a_token_may_end_in_a_line_end_as_a_mounted_secret_does() -> None:
     with contextlib.closing(MetricsServer("127.0.0.1", 0, f"{TOKEN}\n")) as server:
-        assert ask(server, "metrics", Authorization=f"Bearer {TOKEN}")[0] == 200
+        assert get(server, "metrics", Authorization=f"Bearer {TOKEN}")[0] == 200
