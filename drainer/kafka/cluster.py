@@ -32,10 +32,9 @@ from drainer.kafka.answers import (
     Right,
     may_not,
 )
-from drainer.kafka.connection import TIMEOUT_S, Connection
+from drainer.kafka.connection import TIMEOUT_S, Connection, OffsetClient
 from drainer.kafka.coordinator import CoordinatorProcess
 from drainer.kafka.log import url_safe
-from drainer.kafka.offsets import OffsetClient
 from drainer.kafka.settings import ClientSettings
 from drainer.model.listed import listed
 

@@ -27,8 +27,8 @@ from drainer.engine.runtime import uptime_s
 from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreachable
 from drainer.kafka.cluster import LOCK, Cluster, Member
+from drainer.kafka.connection import close_later
 from drainer.kafka.log import ClientLog
-from drainer.kafka.offsets import close_later
 from drainer.kafka.settings import ClientSettings
 
 SESSION_TIMEOUT_MS = 6000  # the least that brokers allow by default
