@@ -18,7 +18,7 @@ from drainer.splitting import PAST, describe_with_line, split_failed
 def blame(
     error: BaseException, is_outage: Callable[[BaseException], bool | None] | None
 ) -> tuple[Fault, BaseException]:
-    """Whose fault an error is, and the error to go by."""
+    """Return whose fault an error is, and the error to go by."""
     if isinstance(error, Skip | Retry | Fatal | GiveUp) or not is_retryable(error):
         return Fault.OWN, error
     try:

@@ -52,7 +52,7 @@ class Failures:
 
     Args:
         bundling: how the handler wants several sub-messages in one call; None when it does not.
-        is_outage: what the handler says of an error; None when it says nothing of any.
+        is_outage: the handler's judgement of an error; None when it has none of any.
         given_up: sub-messages, by former runs.
         totals: what all tasks of the drain did, when there are others.
     """
@@ -96,7 +96,7 @@ class Failures:
         self._paused_s = 0.0  # since when it is
         self._errors = ErrorCounts()
         self._bundler = None if bundling is None else Bundler(self._admission, bundling)
-        self.source: WorkSource = self._bundler or self._admission  # whom workers ask for work
+        self.source: WorkSource = self._bundler or self._admission  # where workers get their work
         self._letters = 0  # on their way
         self._doubled, self._doubled_first = 0, tuple[str, ...]()  # letters written again blindly
         self._failed_subs = self._timeouts = self._skipped = 0
@@ -147,7 +147,7 @@ class Failures:
 
     @property
     def _patience(self) -> tuple[float, float, str, str]:
-        """Since when the breaker is open, how long it may be, which option says so, and why."""
+        """Since when the breaker is open, how long it may be, by which option, and why."""
         own_s, since_s = self._breaker.own_since_s, self._breaker.open_since_s or 0.0
         if self._done and own_s is None:
             most_s = self._settings.max_outage_s
@@ -308,7 +308,7 @@ class Failures:
         self.late.difference_update(_members(work))
 
     def left_over(self) -> DrainerError | None:
-        """Why a drain ends in which nothing is left to do, and not all is done; None if no
+        """Return why a drain ends in which nothing is left to do, and not all is done; None if no
         more was wanted."""
         lanes = self._dispatcher.lanes
         if self.late:
@@ -376,9 +376,9 @@ class Failures:
     def _carry_out(self, sub: SubMessage, verdict: Decision, error: BaseException) -> None:
         if verdict.action is None:
             self._dispatcher.hold(sub)
-            asked = isinstance(error, Retry) and error.after is not None
+            requested = isinstance(error, Retry) and error.after is not None
             counts = not isinstance(error, LeaseOver)
-            self._retries.push(sub, verdict.at_s, asked=asked, counts=counts)
+            self._retries.push(sub, verdict.at_s, requested=requested, counts=counts)
             self.schedule()
             return
         if verdict.action is OnFailure.HALT:
@@ -417,12 +417,12 @@ class Failures:
         kind = summary_of(error)  # the error itself holds on to the frames that it came through
         self._dispatcher.hold(sub)
 
-        def told(failure: DrainerError | None) -> None:
+        def acknowledged(failure: DrainerError | None) -> None:
             with suppress(RuntimeError):  # the loop is closed: nothing waits any more
                 self._loop.call_soon_threadsafe(self._written, sub, kind, failure)
 
         self._letters += 1
-        self._sink.send(sub, error, told)
+        self._sink.send(sub, error, acknowledged)
 
     def _written(self, sub: SubMessage, kind: str, failure: DrainerError | None) -> None:
         self._letters -= 1
@@ -548,7 +548,7 @@ class Failures:
 
     @property
     def _finished(self) -> int:
-        # In all runs; what rules took out says nothing of how the handler fares.
+        # In all runs, without what rules took out: the handler has not seen that.
         finished = self._dispatcher.tally()[1].finished
         return finished - sum(self._dispatcher.rule_filter.skipped_by.values())
 

@@ -38,7 +38,7 @@ def summary_of(error: BaseException) -> str:
 
 
 class ErrorCounts:
-    """How often each kind of error came."""
+    """Counts of errors, by kind."""
 
     def __init__(self) -> None:
         self.attempts = 0  # that ended in an error

@@ -1,4 +1,4 @@
-"""How long the handler takes: measured on a sample of the attempts that return.
+"""Latencies of the handler: measured on a sample of the attempts that return.
 
 Each worker measures one, and passes over as many as ``record`` returns. While there are few, each
 one is measured; where there are many, the number is drawn, so that no rhythm of the backlog decides

@@ -9,7 +9,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.engine.failures import Failures
 from drainer.model.progress import Outcome
 from drainer.model.status import AutoStatus
-from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
+from drainer.policy.concurrency_limit import ConcurrencyLimit, LoadSample
 
 
 class Limited(Protocol):
@@ -51,15 +51,15 @@ class Limiter:
         if seconds <= 0:
             return
         in_flight, busy = (before + self._running) / 2, busy_s / seconds
-        found = self.search.hear(
-            Interval(seconds, int(done), int(failed), in_flight, busy, int(calls))
+        found = self.search.observe(
+            LoadSample(seconds, int(done), int(failed), in_flight, busy, int(calls))
         )
         if found != limit:
             self._limited.limit(found)
 
 
 def auto_status(search: ConcurrencyLimit) -> AutoStatus:
-    return AutoStatus(search.limit, search.most, search.settled, search.searching, search.why)
+    return AutoStatus(search.limit, search.most, search.found, search.searching, search.why)
 
 
 def work_done(dispatcher: Dispatcher, failures: Failures) -> tuple[int, int, int]:

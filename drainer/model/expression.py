@@ -71,16 +71,16 @@ class Expression:
             )
 
     def evaluate(self, facts: Facts) -> Any:
-        """Its value; raises whatever goes wrong."""
+        """Compute its value; raises whatever goes wrong."""
         return self._rule.evaluate(facts)
 
 
 def why_undecided(error: BaseException) -> str:
-    """What went wrong in an evaluation; with masking, without what comes of payloads."""
+    """Return what went wrong in an evaluation; with masking, without what comes of payloads."""
     name = getattr(error, "attribute_name", None)
     if name is not None:
         return f"there is no field {name!r}"
-    if masking():  # a pattern of the payload's, say, comes with what is wrong with it
+    if masking():  # a pattern of the payload's, for one, comes with what is wrong with it
         return type(error).__name__
     inner = getattr(error, "error", None)
     text = str(getattr(error, "message", "") or error)

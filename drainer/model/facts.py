@@ -23,11 +23,11 @@ from drainer.message import Barrier, Message, SubMessage
 
 
 class Undecided(Exception):
-    """Raised when an expression has no answer for a sub-message; the text says why."""
+    """Raised when an expression has no answer for a sub-message; the text has the reason."""
 
 
 class Facts:
-    """What an expression may see of one sub-message, made when it is used."""
+    """Names of an expression, with what they are for one sub-message, made when it is used."""
 
     __slots__ = ("_known", "_sub")
 
@@ -132,7 +132,7 @@ def _keys(sub: SubMessage) -> Any:
 
 
 def _message(message: Message) -> View:
-    # A view shows what is asked for: the value is parsed then.
+    # A view shows a field when it is read: the value is parsed then.
     ms = message.timestamp
     time = None if ms is None else datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
     fields = {name: getattr(message, name) for name in ("topic", "partition", "offset")}
@@ -156,11 +156,11 @@ NAMES = tuple(_FACTS)
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """What an object holds itself, by public name; none of its code runs."""
+    """Return what an object holds itself, by public name; none of its code runs."""
     fields: dict[str, Any] = {}
     if not (isinstance(value, type) or callable(value) or type(value).__module__ == "builtins"):
         for kind in type(value).__mro__:
-            # Asking the object for its fields would call __getattr__ and properties.
+            # To get the fields from the object would call __getattr__ and properties.
             for name, member in vars(kind).items() if "__slots__" in vars(kind) else ():
                 if isinstance(member, MemberDescriptorType):
                     with suppress(AttributeError):  # nothing was put there

@@ -1,4 +1,4 @@
-"""How long the handler takes: latencies as the plan keeps them, and merged."""
+"""Latencies of the handler, as the plan keeps them, and merged."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Latency(JsonRecord):
 
     @classmethod
     def of(cls, count: int, mean_s: float, percentiles_s: Sequence[float]) -> Latency:
-        """Rounded to what is worth telling, and so that it is sound after that."""
+        """Round to what is worth reporting, and so that it is sound after that."""
         rounded = tuple(round(each, DIGITS) for each in percentiles_s)
         return cls(count, min(max(round(mean_s, DIGITS), rounded[0]), rounded[-1]), rounded)
 

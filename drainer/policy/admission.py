@@ -1,7 +1,7 @@
-"""Admission: who may start now, by the rate that was asked for and by the circuit breaker.
+"""Admission: which sub-messages may start now, by the rate limit and by the circuit breaker.
 
 It has the dispatcher's face to workers, and stands before it all the time. It checks each start
-only while there is something to check: also while successes tell whether an earlier failure was an
+only while there is something to check: also while successes show whether an earlier failure was an
 outage.
 """
 
@@ -35,7 +35,7 @@ class Rate:
         self._most = max(1.0, per_s * BURST_S)
 
     def allowed(self, now_s: float) -> int:
-        """How many may start now."""
+        """Return how many may start now."""
         self._tokens = min(self._most, self._tokens + (now_s - self._at_s) * self.per_s)
         self._at_s = now_s
         return int(self._tokens + 1e-9)
@@ -75,11 +75,11 @@ class Retries:
         return self._heap[0][0] if self._heap else None
 
     def push(
-        self, sub: SubMessage, at_s: float, *, asked: bool = False, counts: bool = True
+        self, sub: SubMessage, at_s: float, *, requested: bool = False, counts: bool = True
     ) -> None:
-        """``asked``: the handler did, for this time. ``counts``: as another attempt."""
+        """``requested``: the handler wants this time. ``counts``: as another attempt."""
         self._waiting[sub] = tie = next(self._ties)
-        heappush(self._heap, (at_s, tie, sub, asked, counts))
+        heappush(self._heap, (at_s, tie, sub, requested, counts))
 
     def remove(self, sub: SubMessage) -> bool:
         """Takes one out that gets no other attempt. Whether it waited."""
@@ -88,8 +88,8 @@ class Retries:
     def hurry(self, now_s: float) -> None:
         """Makes those due that wait only because they failed."""
         self._heap = [
-            (at_s if asked else min(at_s, now_s), tie, sub, asked, counts)
-            for at_s, tie, sub, asked, counts in self._heap
+            (at_s if requested else min(at_s, now_s), tie, sub, requested, counts)
+            for at_s, tie, sub, requested, counts in self._heap
         ]
         heapify(self._heap)
 
@@ -132,7 +132,7 @@ class Admission:
 
     @property
     def ready(self) -> int:
-        """How many could start now."""
+        """Sub-messages that could start now."""
         if not self.checks:
             return self.dispatcher.ready
         now_s, waiting = self.clock(), self._waiting
@@ -142,14 +142,14 @@ class Admission:
 
     @property
     def next_at_s(self) -> float | None:
-        """When it is worth asking again; None when that depends on something else."""
+        """Time of the next check; None when that depends on something else."""
         rate_at_s = None if self.rate is None else self.rate.next_at_s(self.clock())
         times = [at_s for at_s in (self._breaker.probe_at_s, rate_at_s) if at_s is not None]
         return max(times, default=None) if self._waiting else None
 
     @property
     def _waiting(self) -> int:
-        """How many could start, if it were time for them."""
+        """Sub-messages that could start, if it were time for them."""
         if self.paused:
             return 0
         ready = self.dispatcher.ready

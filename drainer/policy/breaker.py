@@ -20,7 +20,7 @@ PROBE_MOST_S = 5.0
 
 
 class BreakerState(Enum):
-    """Which calls may start."""
+    """States of a breaker: which calls may start."""
 
     CLOSED = "closed"  # all
     OPEN = "open"  # none before the next probe
@@ -28,7 +28,7 @@ class BreakerState(Enum):
 
 
 @dataclass(slots=True)
-class Window:
+class FailureWindow:
     """Sub-messages that failed for the first time, and the successes meanwhile."""
 
     since: int = 0  # the number of the first failed call
@@ -51,8 +51,8 @@ class Breaker:
         self._probe: SubMessage | None = None
         self._next_probe_s = 0.0
         self._wait_s = PROBE_FIRST_S
-        self._unclear = Window()  # failures that may be the downstream's
-        self._own = Window()  # failures that look like the messages' own
+        self._unclear = FailureWindow()  # failures that may be the downstream's
+        self._own = FailureWindow()  # failures that look like the messages' own
 
     @property
     def is_open(self) -> bool:
@@ -73,13 +73,13 @@ class Breaker:
         self,
         sub: SubMessage,
         number: int,
-        counted_in: Window | None,
+        counted_in: FailureWindow | None,
         *,
         own: bool,
         lanes: int,
         running: int,
         now_s: float,
-    ) -> Window | None:
+    ) -> FailureWindow | None:
         """Records the failed call of this number; returns the window in which its sub-message
         counts, to be ``counted_in`` when it fails again.
 
@@ -107,11 +107,11 @@ class Breaker:
     def succeeded(self, begun: int, calls: int = 1) -> None:
         """Records successes of calls that began after so many had failed."""
         if self._own.failed and begun >= self._own.since:
-            self._own = Window()
+            self._own = FailureWindow()
         if self._unclear.failed and begun >= self._unclear.since:
             self._unclear.succeeded += calls
             if self._unclear.succeeded >= SUCCESSES:
-                self._unclear = Window()
+                self._unclear = FailureWindow()
 
     def open(self, now_s: float) -> None:
         """Opens it if it is closed."""
@@ -129,7 +129,7 @@ class Breaker:
         self.state = BreakerState.CLOSED
         self._probe = self.open_since_s = self.own_since_s = None
         self.generation += 1
-        self._unclear, self._own = Window(), Window()
+        self._unclear, self._own = FailureWindow(), FailureWindow()
 
     def start_probe(self, sub: SubMessage) -> None:
         """Records the sub-message that was let through."""

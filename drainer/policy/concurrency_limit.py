@@ -18,11 +18,11 @@ ENOUGH = 0.94  # of the best throughput: the least limit that gives it is the on
 FIRST_STEP, STEP = 2.0, 1.25  # between two limits, in the first search and in later ones
 NEAR = 1.15  # limits that are so close are not worth another trial
 CHANGED = 0.2  # of the throughput, up or down, in two trials in a row: it is another downstream now
-LOOK_AGAIN_S, LOOK_AGAIN_MOST_S = 5.0, 120.0  # until others are tried; twice that if in vain
-LOOK_AGAIN_TRIALS = 8  # or so many times as long as a trial takes
+RECHECK_S, RECHECK_MOST_S = 5.0, 120.0  # until others are tried; twice that if in vain
+RECHECK_TRIALS = 8  # or so many times as long as a trial takes
 
 BOUND = 0.95  # of the limit in flight: then it is the limit that binds
-LOOSE = 0.25  # of the looks may find less; with more, the trial says nothing about the limit
+LOOSE = 0.25  # of the looks may find less; with more, the trial is inconclusive
 TRIAL_S, TRIAL_MOST_S = 0.3, 1.5  # of a trial, for downstreams that answer within milliseconds
 ROUNDS, ROUNDS_MOST = 3, 4  # and how often each worker has finished one, for slower ones
 ENDED_MOST = 200  # and how many have ended, for few workers
@@ -38,8 +38,8 @@ FULL = 0.85  # of one processor: this process itself is the bottleneck
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """What was measured since the last look.
+class LoadSample:
+    """Measurements since the last look.
 
     ``done`` and ``failed`` are attempts that ended; ``in_flight`` is how many were in the handler,
     on average; ``busy`` the share of one processor that this process took for itself. ``calls`` is
@@ -73,7 +73,7 @@ class _Trial:
         self._done = self._failed = self._ended = 0
         self._rates: list[float] = []
 
-    def add(self, interval: Interval) -> None:
+    def add(self, interval: LoadSample) -> None:
         self._looks += 1
         self.elapsed_s += interval.seconds
         self._done_since += interval.done
@@ -89,7 +89,7 @@ class _Trial:
         self._rates.append(interval.done / interval.seconds)
 
     @property
-    def says_nothing(self) -> bool:
+    def is_inconclusive(self) -> bool:
         """Whether it was mostly something else than the limit that kept throughput where it is."""
         return self._looks >= 4 and self._loose > LOOSE * self._looks
 
@@ -129,8 +129,8 @@ class ConcurrencyLimit:
         self.most = most
         self.least = least
         self.limit = max(least, min(first, most))  # the one for now
-        self.settled: int | None = None  # the one that was found last, None until one was
-        self._settled_worth = 0.0
+        self.found: int | None = None  # the one that was found last, None until one was
+        self._found_worth = 0.0
         self.searching = True  # whether it is being looked for
         self._bound = True  # whether it is the limit that binds
         self._why = "beginning"
@@ -142,14 +142,14 @@ class ConcurrencyLimit:
         self._best = (self.limit, 0.0)  # the limit that did best in any search, and its worth
         self._strange = 0  # trials in a row that are far from what was found
         self._rests_s = 0.0
-        self._look_again_s = LOOK_AGAIN_S
+        self._recheck_s = RECHECK_S
 
     @property
     def why(self) -> str:
-        """Why the limit is what it is, in a few words."""
+        """The reason why the limit is what it is, in a few words."""
         return self._why if self._bound else "fewer are ready than may run"
 
-    def hear(self, interval: Interval) -> int:
+    def observe(self, interval: LoadSample) -> int:
         """Takes in what was measured since the last call; returns the limit from now on."""
         if interval.seconds <= 0:
             return self.limit
@@ -157,7 +157,7 @@ class ConcurrencyLimit:
         trial.add(interval)
         self._rests_s += interval.seconds
         self._bound |= interval.in_flight >= BOUND * self.limit
-        if trial.says_nothing:  # too few lanes, an empty buffer, a pause
+        if trial.is_inconclusive:  # too few lanes, an empty buffer, a pause
             self._bound = False
             self._trial = _Trial(self.limit, wait=self.limit)
         elif trial.over and self.searching:
@@ -169,7 +169,7 @@ class ConcurrencyLimit:
             self._tried[self.limit] = trial.done_per_s
             self._search()
         elif trial.over:
-            self._look_after(trial)
+            self._recheck(trial)
         return self.limit
 
     def _try(self, limit: int, why: str) -> None:
@@ -198,18 +198,18 @@ class ConcurrencyLimit:
         elif below is not None and below < between < enough and enough > NEAR * below:
             self._try(between, "looking for where throughput stops growing")
         else:
-            self._settle(enough)
+            self._conclude(enough)
 
-    def _settle(self, limit: int) -> None:
+    def _conclude(self, limit: int) -> None:
         (best, worth), found = self._best, max(self._tried.values())
         worse = found < WORSE * worth
         if worse and best not in self._tried:
             self._try(best, "trying again what did best")
             return
-        longer_s = min(LOOK_AGAIN_MOST_S, 2 * self._look_again_s)
-        self._look_again_s = longer_s if limit == self.settled else LOOK_AGAIN_S
+        longer_s = min(RECHECK_MOST_S, 2 * self._recheck_s)
+        self._recheck_s = longer_s if limit == self.found else RECHECK_S
         if worse and self._tried[best] >= HOPELESS * found:
-            limit, self._look_again_s = best, PATIENCE_S
+            limit, self._recheck_s = best, PATIENCE_S
             why = "it did best before throughput fell"
         elif limit == self.most:
             why = "it may be no more"
@@ -219,22 +219,22 @@ class ConcurrencyLimit:
             why = "throughput stopped growing"
         if found > worth or (worse and limit != best):
             self._best = (limit, found)
-        self.settled, self._settled_worth = limit, self._tried[limit]
+        self.found, self._found_worth = limit, self._tried[limit]
         self.searching = False
         self._strange, self._rests_s = 0, 0.0
         self._try(limit, why)
 
-    def _look_after(self, trial: _Trial) -> None:
+    def _recheck(self, trial: _Trial) -> None:
         self._trial = _Trial(self.limit)
-        ratio = trial.worth / max(self._settled_worth, 1e-9)
+        ratio = trial.worth / max(self._found_worth, 1e-9)
         if abs(ratio - 1) <= CHANGED:
             self._strange = 0
-            self._settled_worth += 0.3 * (trial.worth - self._settled_worth)
-            if self._rests_s >= max(self._look_again_s, LOOK_AGAIN_TRIALS * trial.seconds):
+            self._found_worth += 0.3 * (trial.worth - self._found_worth)
+            if self._rests_s >= max(self._recheck_s, RECHECK_TRIALS * trial.seconds):
                 step = STEP
-                if self._settled_worth < WORSE * self._best[1]:  # it lasts: no noise of others
-                    step, self._best = FIRST_STEP, (self.limit, self._settled_worth)
-                self._begin_again(step, self._settled_worth, trial.elapsed_s)
+                if self._found_worth < WORSE * self._best[1]:  # it lasts: no noise of others
+                    step, self._best = FIRST_STEP, (self.limit, self._found_worth)
+                self._begin_again(step, self._found_worth, trial.elapsed_s)
                 self._search()
             return
         self._strange += 1

@@ -1,4 +1,4 @@
-"""Dead letters: sub-messages that were given up on, as the records that tell all about them."""
+"""Dead letters: sub-messages that were given up on, as records that Kafka keeps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from drainer.policy.exact_json import (
 )
 
 FORMAT = "drainer-dead-letter/2"  # the header that has the provenance
-RECEIPT = "drainer-redriven/1"  # the header of a record that tells of a redrive (letters/receipts)
+RECEIPT = "drainer-redriven/1"  # the header of a record of a redrive (letters/receipts)
 ERROR_CHARACTERS = 1000
 TYPE_CHARACTERS = 200
 TOPIC_CHARACTERS = 249  # that Kafka allows in a topic's name
@@ -55,8 +55,8 @@ class DeadLetter:
 
     def without_payload(self) -> DeadLetter:
         """The same letter for a topic that doesn't take one so large."""
-        told = replace(self._told, payload_encoding=Encoding.LEFT_OUT)
-        return DeadLetter(self.key, None, (told.as_header(), *self.headers[1:]))
+        provenance = replace(self._provenance, payload_encoding=Encoding.LEFT_OUT)
+        return DeadLetter(self.key, None, (provenance.as_header(), *self.headers[1:]))
 
     def smaller(self) -> DeadLetter | None:
         """The same letter without its payload, then without keys and headers; None of the least."""
@@ -64,24 +64,24 @@ class DeadLetter:
             return self.without_payload()
         if self.key is None and len(self.headers) == 1:
             return None
-        told = replace(
-            self._told,
+        provenance = replace(
+            self._provenance,
             payload_encoding=Encoding.LEFT_OUT,
-            sub_key=self._told.sub_key[:TYPE_CHARACTERS],
+            sub_key=self._provenance.sub_key[:TYPE_CHARACTERS],
             sub_key_exact=False,
             message_key=None,
             message_headers=0,
         )
-        return DeadLetter(None, None, (told.as_header(),))
+        return DeadLetter(None, None, (provenance.as_header(),))
 
     @property
-    def _told(self) -> Provenance:
+    def _provenance(self) -> Provenance:
         return codec.decode(self.headers[0][1] or b"", Provenance)
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance(JsonRecord):
-    """What a dead letter tells of its sub-message: its first header, as JSON."""
+    """Origin and failure of a sub-message: the first header of its dead letter, as JSON."""
 
     # topic, topic_id, message_partition, message_offset: where the message was read from when it
     # was drained first.
@@ -107,7 +107,7 @@ class Provenance(JsonRecord):
     payload_encoding: Encoding
     # Whether the payload was the message's value itself.
     whole: bool
-    # How often the handler was asked, in all redrives before too.
+    # How often the handler was called, in all redrives before too.
     attempts: Whole
     # One word for why it was given up.
     reason: _Text
@@ -185,7 +185,7 @@ class Letter(Provenance):
 
     @property
     def why_not_redriven(self) -> str | None:
-        """Why the sub-message can't be recreated from this letter alone; None when it can."""
+        """The reason why it can't be recreated from this letter alone; None when it can."""
         if self.kind not in (_SUB_MESSAGE, _BARRIER, _MESSAGE):
             return f"it was a {self.kind}, a class of the handler"
         if not self.sub_key_exact:
@@ -205,7 +205,7 @@ class Letter(Provenance):
         return SubMessage(self.key, self.payload, keys=self.keys)
 
     def masked(self) -> Letter:
-        """To be shown: without personal data, if masking was asked for."""
+        """To be shown: without personal data, if masking is on."""
         if not masking():
             return self
         shown = key_repr if self.sub_key_exact else mask_text
@@ -265,7 +265,7 @@ def dead_letter(
 ) -> DeadLetter:
     """The letter of a sub-message that was given up on; never raises for what it holds.
 
-    ``former`` is the letter that a redriven sub-message was made from: the new one tells of the
+    ``former`` is the letter that a redriven sub-message was made from: the new one names the
     same place, group and handler, and of one redrive more.
     """
     message = former.message() if former is not None else sub.message
@@ -273,7 +273,7 @@ def dead_letter(
     key, exact = as_literal(sub.key if sub.keys is None else sub.keys)
     value, encoding = encode_payload(sub.payload)
     topic, group, handler = (message.topic, group, handler) if former is None else former.from_
-    told = Provenance(
+    provenance = Provenance(
         topic=topic,
         topic_id=message.origin.topic_id,
         message_partition=message.partition,
@@ -287,7 +287,7 @@ def dead_letter(
         sub_key_exact=exact and len(key) <= KEY_CHARACTERS,
         payload_encoding=encoding,
         whole=message.is_payload(sub) if former is None else former.whole,
-        attempts=min(attempts, WHOLE_MOST),  # whoever may write a letter can say any number
+        attempts=min(attempts, WHOLE_MOST),  # whoever may write a letter can write any number
         reason=reason,
         error_type=None if error is None else type(error).__name__[:TYPE_CHARACTERS],
         error_text=None if error is None else text_of(error),
@@ -298,7 +298,7 @@ def dead_letter(
         timestamp=message.timestamp,
         message_headers=len(headers),
     )
-    return DeadLetter(_kafka_key(sub), value, (told.as_header(), *headers))
+    return DeadLetter(_kafka_key(sub), value, (provenance.as_header(), *headers))
 
 
 def read_letter(message: Message) -> Letter:
@@ -308,18 +308,18 @@ def read_letter(message: Message) -> Letter:
     topic can make up anything.
     """
     try:
-        told, headers = _split_headers(message)
-        key: Any = _as_written(told.sub_key) if told.sub_key_exact else told.sub_key
-        if told.several and told.sub_key_exact and not _are_several(key):
+        known, headers = _split_headers(message)
+        key: Any = _as_written(known.sub_key) if known.sub_key_exact else known.sub_key
+        if known.several and known.sub_key_exact and not _are_several(key):
             raise ValueError("its sub-keys must be different ones in a tuple")
-        several = told.several and told.sub_key_exact
+        several = known.several and known.sub_key_exact
         return Letter(
-            **{each.name: getattr(told, each.name) for each in fields(told)},
+            **{each.name: getattr(known, each.name) for each in fields(known)},
             partition=message.partition,
             offset=message.offset,
             key=None if several else key,
             keys=key if several else None,
-            payload=decode_payload(message.value, told.payload_encoding),
+            payload=decode_payload(message.value, known.payload_encoding),
             headers=headers,
         )
     except (ValueError, TypeError, RecursionError, MemoryError) as error:
@@ -364,11 +364,11 @@ def _split_headers(message: Message) -> tuple[Provenance, tuple[Header, ...]]:
     headers = list(message.headers)
     for first, (name, value) in enumerate(headers):
         if name == FORMAT:
-            told = codec.decode(value or b"", Provenance)
-            behind = first + 1 + told.message_headers
+            found = codec.decode(value or b"", Provenance)
+            behind = first + 1 + found.message_headers
             if behind > len(headers):
                 raise ValueError("headers of its message are missing")
-            return told, tuple(headers[first + 1 : behind])
+            return found, tuple(headers[first + 1 : behind])
         if name.startswith(_FORMATS):
             raise OtherFormat(
                 f"the dead letter at {message} has the format {name}, but this version reads"

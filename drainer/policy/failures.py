@@ -1,4 +1,4 @@
-"""What becomes of a sub-message whose attempt failed."""
+"""Decisions about sub-messages whose attempts fail."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ BY_COMPARISON = (OTHERS_SUCCEED, IN_DOUBT)  # with what else succeeds or runs
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of a sub-message after a failed attempt: ``action``, or None to try again.
+    """Decision about a sub-message after a failed attempt: ``action``, or None to try again.
 
     ``at_s`` is when, by the clock that was given; ``why`` is the reason to give it up, and ``rule``
-    the rule that says so.
+    the rule that applies.
     """
 
     action: OnFailure | None
@@ -42,7 +42,7 @@ NOTHING_SUCCEEDED = (
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What became of sub-messages in a drain of several tasks."""
+    """Outcomes of sub-messages in a drain of several tasks."""
 
     done: Whole = 0  # in this run
     given_up: Whole = 0  # in all runs
@@ -52,7 +52,7 @@ class Totals:
     began_s: float = 0.0
 
     def beside(self, own: Totals, whole: Totals) -> Totals:
-        """What others did, at least, as of now: ``self`` is what was known of it before, and
+        """Return what others did, at least, as of now: ``self`` is what was known of it before, and
         ``whole`` what all did a moment ago, with part of our ``own`` in it."""
         return Totals(
             max(self.done, whole.done - own.done),
@@ -90,7 +90,7 @@ class FailurePolicy:
         return self.suspicion.needs_successes or self.breaker.needs_successes
 
     def try_later(self, now_s: float, after_s: float | None, sub: SubMessage) -> Decision:
-        """Decides on a handler that asks to be called again: no failure, and spends no retry."""
+        """Decides on a handler that requests another call: no failure, and spends no retry."""
         self.excuse(sub, now_s)
         wait_s = self.settings.delay_s(sub.attempt, self._random) if after_s is None else after_s
         return Decision(None, now_s + max(0.0, wait_s))
@@ -182,7 +182,7 @@ class FailurePolicy:
         return [sub for sub in self.suspicion.prove(begun) if sub.failing.failures > self._allowed]
 
     def excuse(self, sub: SubMessage, now_s: float) -> None:
-        """Records an attempt that says nothing of the downstream, nor of a failure."""
+        """Records an attempt that proves nothing of the downstream, and is no failure."""
         self.suspicion.in_doubt.pop(sub, None)
         self.breaker.end_probe(sub, now_s)
 
@@ -201,16 +201,16 @@ class FailurePolicy:
         return [sub for sub in expired if sub.failing.failures > self.settings.retries]
 
     def leave_out(self, since_s: float, now_s: float) -> None:
-        """Leaves out a time in which nothing could be tried: it says nothing of the downstream."""
+        """Leaves out a time in which nothing could be tried: it proves nothing."""
         self.breaker.leave_out(since_s, now_s)
         self.suspicion.leave_out(since_s, now_s)
 
-    def count_given_up(self, rule: str, finished: int, elsewhere: int = 0) -> str | None:
+    def count_given_up(self, rule: str, finished: int, by_others: int = 0) -> str | None:
         """Counts one that was given up by this rule; returns the reason to halt when those are too
         many, with those that others gave up."""
         self.given_up_by[rule] += 1
         self.given_up += 1
-        given_up, most = self.given_up + elsewhere, self.settings.max_failures
+        given_up, most = self.given_up + by_others, self.settings.max_failures
         if not most.passed(given_up, finished):
             return None
         many = f"{given_up:,} sub-messages in all runs"
@@ -218,7 +218,7 @@ class FailurePolicy:
 
     def suspect_next(self, sub: SubMessage, given_up: SubMessage) -> None:
         """Suspects the next one in the lane of a sub-message that is given up: if it fails as
-        well, that says nothing of the downstream."""
+        well, that proves nothing of the downstream."""
         former: FailureRecord = given_up.failing
         before = former.given_up_before + 1
         sub.failing = FailureRecord(given_up_before=before, window=former.window)

@@ -1,7 +1,7 @@
-"""Whose fault an error is: the message's own, the downstream's, or unclear.
+"""Faults: whether an error is the message's own, the downstream's, or unclear.
 
 Errors of libraries are known by their names, so that none has to be imported. The most specific
-class decides; the cause is asked where the outer error is unclear.
+class decides; the cause does where the outer error is unclear.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 from drainer.handler import Retry
 
-RETRY_AFTER_LEAST_S, RETRY_AFTER_MOST_S = 0.2, 3600.0  # clocks differ; some ask for years
+RETRY_AFTER_LEAST_S, RETRY_AFTER_MOST_S = 0.2, 3600.0  # clocks differ; some want years
 CAUSES_MOST = 10  # of a chain of causes; one may go in a circle
 
 
 class Fault(Enum):
-    """Who has to change before an attempt can succeed."""
+    """The one that has to change before an attempt can succeed."""
 
     OWN = "own"
     DOWNSTREAM = "downstream"
@@ -111,7 +111,7 @@ _THROTTLED = (
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Whose fault an error is, by its HTTP or gRPC status, its class, or its cause."""
+    """Return whose fault an error is, by its HTTP or gRPC status, its class, or its cause."""
     for each in _chain(error):
         if isinstance(each, BaseExceptionGroup):
             inner = {fault_of(one) for one in each.exceptions}
@@ -124,7 +124,7 @@ def fault_of(error: BaseException) -> Fault:
 
 
 def as_retry(error: BaseException) -> Retry | None:
-    """What an answer asks for that is no failure: HTTP 408, 425 or 429, or a time to come back.
+    """Return what an answer requests, where it is no failure: HTTP 408, 425 or 429, or a time.
 
     None for all other errors.
     """

@@ -17,7 +17,7 @@ class RateLimiter:
     messages take so many seconds of the flow, and the next may come when those are over. Sizes at
     which nothing was safe have the cap of those before them.
 
-    One thread asks it and tells it; others may read its figures, and set its share.
+    One thread uses it; others may read its figures, and set its share.
     """
 
     def __init__(self, curve: CapCurve, share: float = 1.0, message_bytes: float = 1.0) -> None:
@@ -29,18 +29,18 @@ class RateLimiter:
         self.share = share
         self._messages = self._bytes = 0.0  # that the mean is made of
         self._free_s = float("-inf")
-        self._held_s = float("-inf")
+        self._bound_s = float("-inf")
         self.cap = curve.cap(message_bytes)
         self.flowed = self.flowed_bytes = 0
 
     @property
     def messages_per_s(self) -> float:
-        """What may flow now."""
+        """Messages per second that may flow now."""
         return self.share * self.cap.messages_per_s
 
     @property
     def bytes_per_s(self) -> float:
-        """The same in bytes of keys and values."""
+        """Bytes of keys and values per second that may flow now."""
         return self.share * self.cap.bytes_per_s
 
     @property
@@ -50,23 +50,23 @@ class RateLimiter:
 
     def binds(self, now_s: float) -> bool:
         """Whether it has held anything back lately."""
-        return now_s - self._held_s < BINDS_S
+        return now_s - self._bound_s < BINDS_S
 
     def allowed(self, now_s: float) -> int:
-        """How many messages may come now, of the size that they had so far."""
+        """Return how many messages may come now, of the size that they had so far."""
         credit_s = min(BURST_S, now_s - self._free_s)
         if credit_s < 0:
-            self._held_s = now_s
+            self._bound_s = now_s
             return 0
         return max(1, int(credit_s * self.messages_per_s))
 
     def next_s(self, now_s: float, messages: int = 1) -> float:
-        """How long until so many may come, or all that a burst has."""
+        """Return how long until so many may come, or all that a burst has."""
         burst = min(messages / self.messages_per_s, BURST_S)
         return max(0.0, self._free_s + burst - now_s)
 
     def came(self, now_s: float, messages: int, size: int) -> None:
-        """So many came, with so many bytes of keys and values."""
+        """Record that so many came, with so many bytes of keys and values."""
         if not messages:
             return
         self._measure(messages, size)
@@ -76,7 +76,7 @@ class RateLimiter:
         """After how many seconds one of this size may go; nothing is booked above ``most_s``."""
         wait_s = self._free_s - now_s
         if wait_s > 0:
-            self._held_s = now_s
+            self._bound_s = now_s
         if wait_s <= most_s:
             self.came(now_s, 1, size)
         return max(0.0, wait_s)

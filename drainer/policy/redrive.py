@@ -56,8 +56,8 @@ def split_letter(
 class LeftAlone(SubMessage):
     """A record of a dead-letter topic that is not redriven: no lane waits for it.
 
-    The payload tells why. ``redriven`` is what another run would give the handler, if this version
-    can read it; ``for_good`` says that no run of any version would.
+    The payload has the reason. ``redriven`` is what another run would give the handler, if this
+    version can read it; ``for_good`` means that no run of any version would.
     """
 
     __slots__ = ("for_good", "redriven")
@@ -97,7 +97,7 @@ class Redriven(SubMessage):
         self.original = original
 
     def begin(self) -> SubMessage:
-        """What the handler is given for the next attempt."""
+        """Return what the handler is given for the next attempt."""
         self.original.attempt = self.letter.attempts + self.attempt
         return self.original
 

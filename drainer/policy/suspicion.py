@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from drainer.message import SubMessage
-from drainer.policy.breaker import HEALTHY, Window
+from drainer.policy.breaker import HEALTHY, FailureWindow
 
 MARK_S = 0.5  # between two failed calls whose times are kept
 MARKS_MOST = 1_000
@@ -24,7 +24,7 @@ IN_DOUBT = "--max-doubt"
 
 @dataclass(slots=True, eq=False)
 class FailureRecord:
-    """What is known of a sub-message that has failed and not ended."""
+    """Knowledge of a sub-message that has failed and not ended."""
 
     own: int = 0  # failures of its own
     generation: int = 0  # of the breaker, in which the rest is counted
@@ -40,7 +40,7 @@ class FailureRecord:
     latest: int = 0  # the last failed call, which failed with ``error``
     error: BaseException | None = None
     given_up_before: int = 0  # sub-messages before it in its lane, one after the other
-    window: Window | None = None  # of the breaker, that it was counted in
+    window: FailureWindow | None = None  # of the breaker, that it was counted in
 
     @property
     def failures(self) -> int:
@@ -97,7 +97,7 @@ class Suspicion:
             self._times.append((self.failed_calls, wall_s))
 
     def calls_before(self, wall_s: float) -> int:
-        """How many calls had surely failed by a time of another process; -1 if none had."""
+        """Return how many calls had surely failed by a time of another process; -1 if none had."""
         return max((n for n, at_s in self._times if at_s + SKEW_S < wall_s), default=-1)
 
     def add(self, sub: SubMessage, record: FailureRecord, now_s: float) -> None:

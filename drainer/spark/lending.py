@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeVar
 
-from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
+from drainer.policy.concurrency_limit import ConcurrencyLimit, LoadSample
 
 Task = TypeVar("Task", bound=Hashable)
 
@@ -171,10 +171,10 @@ class SharedSearch(Generic[Task]):
             return
         did = _added(lender.did, before, -1)
         idle = (idle_before + lender.idle) / 2
-        interval = Interval(
+        interval = LoadSample(
             now_s - then_s, did.done, did.failed, search.limit - idle, calls=did.calls
         )
-        if search.hear(interval) != lender.total:
+        if search.observe(interval) != lender.total:
             lender.total = search.limit
             self._tried = lender.number + 1
 

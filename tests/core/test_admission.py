@@ -191,7 +191,7 @@ def test_what_asked_for_a_later_time_gets_it_whatever_recovers() -> None:
     for sub in (probe, asked):
         setting.dispatcher.hold(sub)
     setting.retries.push(probe, 800.0)
-    setting.retries.push(asked, 900.0, asked=True)
+    setting.retries.push(asked, 900.0, requested=True)
     setting.open()
     setting.now_s = PROBE_FIRST_S
     setting.admission.finish(setting.take())

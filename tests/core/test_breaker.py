@@ -15,7 +15,7 @@ from drainer.policy.breaker import (
     PROBE_MOST_S,
     SUCCESSES,
     Breaker,
-    Window,
+    FailureWindow,
 )
 
 
@@ -50,7 +50,7 @@ def probed(breaker: Breaker) -> SubMessage:
 
 
 def again(breaker: Breaker, sub: SubMessage, now_s: float) -> None:
-    breaker.failed(sub, 900, Window(), own=False, lanes=999, running=0, now_s=now_s)
+    breaker.failed(sub, 900, FailureWindow(), own=False, lanes=999, running=0, now_s=now_s)
 
 
 @pytest.mark.parametrize(

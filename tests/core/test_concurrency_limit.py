@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
+from drainer.policy.concurrency_limit import ConcurrencyLimit, LoadSample
 
 LOOK_S = 0.1
 PLENTY = 10**9  # lanes
@@ -41,7 +41,7 @@ class Flow:
         self._random = Random(seed)
         self._now_s = self._flow = self._drifted = self._rest = 0.0
 
-    def look(self, limit: int) -> Interval:
+    def look(self, limit: int) -> LoadSample:
         chance = self._random.gauss
         self._now_s += LOOK_S
         running = min(limit, self._lanes(self._now_s))
@@ -56,13 +56,13 @@ class Flow:
         share = self._errors(running, self._now_s)
         spread = sqrt(share * (1 - share) * ended) * chance(0, 1) if share else 0.0
         failed = max(0, min(ended, round(share * ended + spread)))
-        return Interval(LOOK_S, ended - failed, failed, running, self._busy(running))
+        return LoadSample(LOOK_S, ended - failed, failed, running, self._busy(running))
 
 
 class Together(Flow):
     """A downstream of which each call does 200."""
 
-    def look(self, limit: int) -> Interval:
+    def look(self, limit: int) -> LoadSample:
         seen = super().look(limit)
         return replace(seen, done=200 * seen.done, calls=seen.done)
 
@@ -77,7 +77,7 @@ class Watched:
 
     def watch(self, seconds: float) -> Watched:
         for _ in range(round(seconds / LOOK_S)):
-            self.search.hear(self.downstream.look(self.search.limit))
+            self.search.observe(self.downstream.look(self.search.limit))
             self.limits.append(self.search.limit)
         return self
 
@@ -133,7 +133,7 @@ def test_settles_within_20_percent_of_a_downstreams_best(
 ) -> None:
     def good(seed: int) -> bool:
         seen = Watched(Flow(rate, seed, errors=lambda n, t: errors)).watch(seconds)
-        settled = seen.search.settled
+        settled = seen.search.found
         return settled is not None and 0.8 * best <= settled <= 1.2 * best + (best < 300)
 
     judge(good)
@@ -145,15 +145,15 @@ def test_where_calls_time_out_past_the_best_it_does_not_wait_for_them() -> None:
         bears_it = search.limit <= 100
         ended = ended % 1 + search.limit * LOOK_S / (0.1 if bears_it else 30.0)
         done, failed = (int(ended), 0) if bears_it else (0, int(ended))
-        limits.append(search.hear(Interval(LOOK_S, done, failed, search.limit)))
+        limits.append(search.observe(LoadSample(LOOK_S, done, failed, search.limit)))
     assert sum(limit > 100 for limit in limits) < 0.1 * len(limits)
-    assert 80 <= (search.settled or 0) <= 100
+    assert 80 <= (search.found or 0) <= 100
 
 
 def test_a_downstream_that_never_saturates_gets_the_most_and_no_more() -> None:
     seen = Watched(Flow(slots(10**6, 0.01), seed=1), most=500).watch(60)
 
-    assert seen.search.settled == 500
+    assert seen.search.found == 500
     assert max(seen.limits) == 500
     assert seen.search.why == "it may be no more"
 
@@ -167,7 +167,7 @@ def test_errors_past_a_limit_of_the_downstream_keep_it_just_below() -> None:
             lambda running, now_s: running / 0.015, seed, errors=lambda n, t: max(0, 1 - 300 / n)
         )
         seen = Watched(downstream).watch(60)
-        return 240 <= (seen.search.settled or 0) <= 320 and seen.near(300, 0.3, 10) > 0.9
+        return 240 <= (seen.search.found or 0) <= 320 and seen.near(300, 0.3, 10) > 0.9
 
     judge(good)
 
@@ -186,7 +186,7 @@ def test_it_comes_back_after_an_outage() -> None:
     def good(seed: int) -> bool:
         downstream = Flow(slots(300, 0.015), seed, errors=lambda n, t: 1.0 if 20 < t < 23 else 0.0)
         seen = Watched(downstream).watch(120)
-        return min(seen.limits[200:240]) < 200 and 240 <= (seen.search.settled or 0) <= 360
+        return min(seen.limits[200:240]) < 200 and 240 <= (seen.search.found or 0) <= 360
 
     judge(good)
 
@@ -235,7 +235,7 @@ def test_noise_of_other_processes_never_keeps_it_below_half_of_the_best(
 def test_after_the_noise_it_settles_near_the_best(capacity: Callable[[int], float]) -> None:
     def good(seed: int) -> bool:
         seen = Watched(Flow(slowed(capacity, seed, 60), seed), most=300).watch(80)
-        return capacity(seen.search.settled or 1) > 0.8 * capacity(120)
+        return capacity(seen.search.found or 1) > 0.8 * capacity(120)
 
     judge(good)
 
@@ -244,7 +244,7 @@ def test_a_best_that_is_gone_for_good_is_given_up() -> None:
     def good(seed: int) -> bool:
         falls = Flow(lambda running, now_s: min(running, 200 if now_s < 20 else 30) / 0.015, seed)
         seen = Watched(falls, most=300).watch(90)
-        return 24 <= (seen.search.settled or 0) <= 37 and seen.near(30, 0.5, 60) > 0.8
+        return 24 <= (seen.search.found or 0) <= 37 and seen.near(30, 0.5, 60) > 0.8
 
     judge(good)
 
@@ -256,9 +256,9 @@ def test_too_few_lanes_are_no_saturation() -> None:
     # A hot row: 12 lanes for 30 s, then plenty.
     seen = Watched(Flow(slots(300, 0.015), 1, lanes=lambda t: 12 if t < 30 else 10**9)).watch(29)
     assert set(seen.limits) == {20}
-    assert seen.search.settled is None
+    assert seen.search.found is None
     assert seen.search.why == "fewer are ready than may run"
-    assert 240 <= (seen.watch(15).search.settled or 0) <= 360
+    assert 240 <= (seen.watch(15).search.found or 0) <= 360
 
 
 def test_it_says_when_this_process_is_the_bottleneck() -> None:
@@ -267,7 +267,7 @@ def test_it_says_when_this_process_is_the_bottleneck() -> None:
     seen = Watched(downstream).watch(5)
 
     assert seen.search.why == "this process has no more processor time"
-    assert 240 <= (seen.search.settled or 0) <= 360
+    assert 240 <= (seen.search.found or 0) <= 360
 
 
 # --- the edges ---
@@ -279,8 +279,8 @@ def test_whatever_it_hears_it_stays_within_its_bounds() -> None:
         search = ConcurrencyLimit(20, 300)
         for _ in range(300):
             done = chance.choice([0, 1, 30, 3_000])
-            search.hear(
-                Interval(
+            search.observe(
+                LoadSample(
                     chance.choice([0.0, 0.1, 0.1, 30.0]),
                     done,
                     chance.choice([0, 0, 1, done]),
@@ -289,7 +289,7 @@ def test_whatever_it_hears_it_stays_within_its_bounds() -> None:
                 )
             )
             assert 1 <= search.limit <= 300, f"seed {seed}"
-            assert search.settled is None or 1 <= search.settled <= 300, f"seed {seed}"
+            assert search.found is None or 1 <= search.found <= 300, f"seed {seed}"
 
 
 def test_calls_that_do_several_are_measured_as_carefully_as_those_that_do_one() -> None:

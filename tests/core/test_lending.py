@@ -187,8 +187,8 @@ def test_the_search_over_all_tasks_finds_what_the_downstream_can_do_with(slots: 
             shared.look(step / 10)
             grants, number = lender.grants(), lender.number
 
-    assert search.settled is not None
-    assert 0.8 * slots <= search.settled <= 1.2 * slots
+    assert search.found is not None
+    assert 0.8 * slots <= search.found <= 1.2 * slots
 
 
 def test_a_task_that_waits_for_a_slot_is_lent_one_call_until_it_says_more() -> None:

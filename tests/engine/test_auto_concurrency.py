@@ -25,7 +25,7 @@ from drainer.message import Message, SubMessage
 from drainer.model.concurrency import Concurrency
 from drainer.model.failures import FailureSettings
 from drainer.model.settings import LocalSettings
-from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
+from drainer.policy.concurrency_limit import ConcurrencyLimit, LoadSample
 
 MOST = 40
 AUTO = LocalSettings(concurrency=Concurrency.auto(MOST), plan_interval_s=0.02)
@@ -39,9 +39,9 @@ class Scripted(ConcurrencyLimit):
     def __init__(self, limits: Sequence[int], first: int, most: int) -> None:
         super().__init__(first, most)
         self._script = iter(limits)
-        self.heard: list[Interval] = []
+        self.heard: list[LoadSample] = []
 
-    def hear(self, interval: Interval) -> int:
+    def observe(self, interval: LoadSample) -> int:
         self.heard.append(interval)
         self.limit = next(self._script, self.limit)
         return self.limit

@@ -22,7 +22,7 @@ from drainer.message import Message, SubMessage
 from drainer.model.progress import Outcome
 from drainer.operations.engine import InProcess
 from drainer.policy import breaker
-from drainer.policy.concurrency_limit import ConcurrencyLimit, Interval
+from drainer.policy.concurrency_limit import ConcurrencyLimit, LoadSample
 from drainer.store import atomic_file, journal, plan_file
 from simulation.account import Account
 from simulation.cluster import SimCluster, SimConsumer, SimLock
@@ -104,7 +104,7 @@ class Whim(ConcurrencyLimit):
         self._random = random
         self._world = world
 
-    def hear(self, interval: Interval) -> int:
+    def observe(self, interval: LoadSample) -> int:
         if self._random.random() < 0.3:
             self.limit = self._random.randint(self.least, self.most)
             self._world.tally["limits"] += 1

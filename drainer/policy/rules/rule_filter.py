@@ -1,4 +1,4 @@
-"""The rule filter: asks about each sub-message that is delivered, and keeps the rules' account."""
+"""The rule filter: checks each sub-message that is delivered, and keeps the rules' account."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule, aske
 from drainer.policy.dead_letter import key_text
 from drainer.policy.redrive import LeftAlone, Redriven
 
-REASONS_MOST = 50  # told apart
+REASONS_MOST = 50  # that are counted apart
 OTHER_REASONS = "other reasons"
 LIMITED_KEYS_MOST = 100_000  # that a limit counts: 20 MB, and 3 MB of the plan (0.1 s to write)
 TOO_MANY_KEYS = (
@@ -59,7 +59,7 @@ class KeyLimit:
         return bool(open_)
 
     def news(self) -> dict[str, int]:
-        """The counts that have risen since it was last asked, for the journal."""
+        """The counts that have risen since the last call, for the journal."""
         news, self._news = self._news, set()
         return {text: self.counts[text] for text in news}
 
@@ -86,11 +86,11 @@ class RuleFilter:
         self._tests = [_Test(rule, named) for rule in settings.skip]
         most = settings.max_per_key
         self._limit = None if most is None else KeyLimit(most, account.counts)
-        self._asked_below = account.asked_below
-        self._asked_by = [(Claim.parse(text), below) for text, below in account.asked_by.items()]
+        self._checked_below = account.asked_below
+        self._checked_by = [(Claim.parse(text), below) for text, below in account.asked_by.items()]
         self.skipped_by = Counter(account.skipped_by)  # over all runs
         self.skipped_for = Counter(account.skipped_for)  # by the handler
-        self.undecided: Counter[str] = Counter()  # in this run: let through, for it can't be told
+        self.undecided: Counter[str] = Counter()  # in this run: let through
         self.why_undecided: dict[str, str] = {}  # the first reason of each rule
 
     @property
@@ -100,13 +100,13 @@ class RuleFilter:
 
     @property
     def full(self) -> bool:
-        """Whether the limit has counted more sub-keys than it may: it is asked no more then."""
+        """Whether the limit has counted more sub-keys than it may: it counts no more then."""
         return self._limit is not None and len(self._limit.counts) > LIMITED_KEYS_MOST
 
     def skips(self, sub: SubMessage) -> str | None:
         """The name of the rule that takes a sub-message out; None when it goes to the handler.
 
-        Sub-messages are asked about once, in their order: the limit counts those that pass.
+        Sub-messages are checked once, in their order: the limit counts those that pass.
         """
         message = sub.message  # of a redrive's topic, and not where the letter came from
         if isinstance(sub, Redriven):
@@ -125,17 +125,17 @@ class RuleFilter:
                 self.why_undecided.setdefault(test.name, str(reason))
         if self._limit is None or isinstance(sub, Barrier):
             return None
-        if message.offset < self._asked_below.get(message.origin.stream, 0) or (
-            self._asked_by and self._was_asked(sub, message)
+        if message.offset < self._checked_below.get(message.origin.stream, 0) or (
+            self._checked_by and self._was_checked(sub, message)
         ):
             return None  # it passed in an earlier run, which counted it
         return None if self._limit.passes(keys_of(sub)) else LIMIT
 
     def sift(self, message: Message, subs: Sequence[SubMessage], done: int) -> int:
-        """Takes out of a delivered message what the rules say, and what can't be redriven; gives
+        """Takes out of a delivered message what the rules skip, and what can't be redriven; gives
         the bits of these.
 
-        ``done`` has the bits of what is not to be asked about.
+        ``done`` has the bits of what is not to be checked.
         """
         taken = 0
         for sub in subs:
@@ -164,26 +164,26 @@ class RuleFilter:
         return replace(account, asked_by=asked_beyond(account.asked_below, [self._before.asked_by]))
 
     def changes(self, positions: Mapping[int, int]) -> RuleAccount:
-        """What a journal's record needs."""
+        """Return what a journal's record needs."""
         return self._account(positions, {} if self._limit is None else self._limit.news())
 
     def _account(self, positions: Mapping[int, int], counts: Mapping[str, int]) -> RuleAccount:
-        below = self._asked_below
+        below = self._checked_below
         if self._limit is not None:
             below = greater(below, positions)
         return RuleAccount(dict(self.skipped_by), below, counts, {}, dict(self.skipped_for))
 
-    def _was_asked(self, sub: SubMessage, message: Message) -> bool:
-        """Whether the task that had its claim has asked about it."""
+    def _was_checked(self, sub: SubMessage, message: Message) -> bool:
+        """Whether the task that had its claim has checked it."""
         return any(
             message.offset < below.get(message.partition, 0)
             and self._shard_map.shard_of(sub, claim.of, claim.joins) == claim.number
-            for claim, below in self._asked_by
+            for claim, below in self._checked_by
         )
 
 
 class _Test:
-    """One rule, ready to be asked. ``named`` are the sub-keys of all rules without a condition."""
+    """One rule, ready for use. ``named`` are the sub-keys of all rules without a condition."""
 
     def __init__(self, rule: SkipRule, named: frozenset[str]) -> None:
         self.name = rule.name
