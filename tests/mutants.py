@@ -401,7 +401,7 @@ last-word-has-no-fates (conservation, on Spark) in TaskRecords: core/test_gather
 -stream: replace(found, fates=self._fates.get(stream, {}))
 +stream: found
 earlier-accounts-forgotten (conservation, on Spark) in TaskRecords.go_on_from: core/test_gathering.py
--self._counts = {number: counts.without_pending() for number, counts in earlier.counts.items()}
+-self._counts = {n: each.without_pending() for n, each in earlier.counts.items()}
 +self._counts = {}
 overtaken-attempt-is-heard (order, on Spark) in State.news: store/test_state.py
 -if attempts and attempts[-1] != followed[share].attempt:

@@ -184,9 +184,7 @@ class TaskRecords:
 
         Raises PlanNotWritten or StateLost.
         """
-        self._counts = {
-            number: counts.without_pending() for number, counts in earlier.counts.items()
-        }
+        self._counts = {n: each.without_pending() for n, each in earlier.counts.items()}
         claims = {
             selector: {n: self._starts[selector][n].merge(found) for n, found in claim.items()}
             for selector, claim in earlier.claims.items()
