@@ -31,7 +31,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Resuming, Status
-from drainer.operations.drain import drain
+from drainer.operations.drain import Callbacks, drain
 from drainer.operations.start import Prepared, nothing_to_drain
 from drainer.store.place import PlanPlace
 from drainer.view.live import ProgressView, progress_view
@@ -110,9 +110,9 @@ def preview_and_drain(
                 view.update(status)
 
             summary = drain(
-                *(cluster, prepared, running, show, terminal.print_line, give_up),
+                *(cluster, prepared, running),
+                Callbacks(show, terminal.print_line, give_up, resuming),
                 control=control,
-                resuming=resuming,
             )
     try:
         if metrics is not None:

@@ -21,7 +21,7 @@ from drainer.message import Message, Origin, SubMessage
 from drainer.model.order import Order
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
-from drainer.operations.drain import drain
+from drainer.operations.drain import Callbacks, drain
 from drainer.operations.examine import ensure_all, examine
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
@@ -118,7 +118,7 @@ class Demo:
                 due = None
                 os.kill(os.getpid(), signal.SIGINT)
 
-        return drain(cluster, prepared, self.running, watch, print_line)
+        return drain(cluster, prepared, self.running, Callbacks(watch, print_line))
 
     def verify(self, cluster: Cluster, first: Summary, last: Summary) -> list[str]:
         """What was checked, a sentence each. Raises DrainerError when something is not so."""

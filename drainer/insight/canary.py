@@ -20,7 +20,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.message import Message
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
-from drainer.operations.drain import drain
+from drainer.operations.drain import Callbacks, drain
 from drainer.operations.engine import InProcess
 from drainer.operations.start import Prepared
 
@@ -120,7 +120,8 @@ def send_canary(
         observe(replace(status, control=replace(control, stopping=None)) if over else status)
 
     with_canary = replace(prepared, engine=engine)
-    summary = drain(cluster, with_canary, running, observe_canary, print_line, give_up)
+    callbacks = Callbacks(observe_canary, print_line, give_up)
+    summary = drain(cluster, with_canary, running, callbacks)
     if not isinstance(summary.cause, CanaryOver):
         return summary
     code = EXIT_DEAD_LETTERS if summary.sub_messages.given_up else EXIT_DONE

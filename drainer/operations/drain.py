@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 
 from drainer.control.server import ControlServer
@@ -37,104 +37,135 @@ from drainer.store.saved_plan import SavedPlan
 TakeOver = Callable[[OffsetPlan, PlanPlace, Callable[[str], None]], Callable[[], None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """What a drain calls in the program that runs it.
+
+    Attributes:
+        observe: gets each status.
+        print_line: gets each message to a person.
+        give_up: called from another thread, to end the process, as ``LocalDrain`` says.
+        resuming: gives what a resume needs beside the plan.
+    """
+
+    observe: Callable[[Status], None] = lambda _: None
+    print_line: Callable[[str], None] = lambda _: None
+    give_up: Callable[[], None] = lambda: None
+    resuming: Callable[[], Resuming] = Resuming
+
+
+NO_CALLBACKS = Callbacks()
+
+
 def drain(
     cluster: Cluster,
     prepared: Prepared,
     running: LocalSettings,
-    observe: Callable[[Status], None],
-    print_line: Callable[[str], None],
-    give_up: Callable[[], None] = lambda: None,
+    callbacks: Callbacks = NO_CALLBACKS,
+    *,
+    control: Control | None = None,
     runtime: Runtime = THIS_PROCESS,
     make_lock: Callable[..., GroupLock] = GroupLock,
-    control: Control | None = None,
-    resuming: Callable[[], Resuming] = Resuming,
 ) -> Summary:
-    """Drains and gives the summary.
-
-    ``give_up`` is called as ``LocalDrain`` says: from another thread, to end the process.
-    ``make_lock`` makes the lock on the group. ``resuming`` gives what a resume needs beside the
-    plan.
+    """Run a prepared drain to its end. ``make_lock`` makes the lock on the group.
 
     Raises Refused when something changed since the preview was made.
     """
-    file, control = prepared.file, control or Control(running)
+    control, print_line = control or Control(running), callbacks.print_line
+    server = _control_server(prepared, control, callbacks.give_up, runtime)
     make_lock = partial(make_lock, session_s=prepared.engine.session_s)
-    server = _control_server(prepared, control, give_up, runtime)
-
-    def run(held: HeldDrain) -> Summary:
-        receipts: AbstractContextManager[HeldDrain] = nullcontext(held)
-        if held.plan.terms.redrive is not None:
-            keeping = Extension.RECEIPTS.load().keeping
-            receipts = keeping(held, resumes=prepared.action.resumes)
-        with receipts as kept:
-            summary = _drain(prepared, kept)
-        summary = replace(summary, resuming=resuming())
-        server.end(summary)
-        return summary
-
-    with locked(cluster, file, prepared.seen, prepared.plan, print_line, make_lock, server) as lock:
+    with locked(
+        *(cluster, prepared.file, prepared.seen, prepared.plan, print_line, make_lock, server)
+    ) as lock:
         if server.trouble is not None:
             print_line(f"other processes can't control or watch this drain: {server.trouble}")
-        _look_again(cluster, prepared)
+        _recheck(cluster, prepared)
         prepared, forget_tasks = _taken_over(prepared, print_line)
         prepared.policy.make(cluster)
         plan, cap = prepared.plan, prepared.action.cap
 
-        def both(status: Status) -> None:
+        def observe(status: Status) -> None:
             server.observe(status)
-            observe(status)
-
-        reported = set(prepared.action.warnings)
-
-        def observe_topic(topic: TopicInfo) -> None:
-            for text in set(added_partitions(topic, plan)) - reported:
-                reported.add(text)
-                print_line(f"warning: {text}")
-
-        def settle(failures: FailureSettings) -> FailureSettings:
-            terms = replace(plan.terms, failures=failures)
-            policy = resolve_policy(cluster, terms, plan.account.classes)
-            policy.make(cluster)
-            return policy.failures
+            callbacks.observe(status)
 
         held = HeldDrain(
             plan=plan,
-            file=file,
+            file=prepared.file,
             handler=prepared.handler,
             cluster=cluster,
-            committer=GroupCommitter(
-                *(cluster, plan.terms.group, plan.terms.topic, plan.account.log_ends),
-                is_sure=lambda: runtime.uptime() < lock.sure_until_s,
-                observe=observe_topic,
-            ),
+            committer=_committer(cluster, prepared, lock, runtime, print_line),
             lock=lock,
             read_committed=lambda: cluster.committed(
                 plan.terms.group, plan.terms.topic, list(plan.account.partitions)
             ),
             message_bytes=1.0 if cap is None else cap.message_bytes,
-            observe=both,
+            observe=observe,
             print_line=print_line,
-            give_up=give_up,
+            give_up=callbacks.give_up,
             control=control,
-            settle=settle,
+            settle=partial(_resolve_failures, cluster, plan),
             runtime=runtime,
         )
-        if prepared.action.resumes:
-            file.write(plan)
-            forget_tasks()
-            return run(held)
-        aside = file.archive(prepared.seen.plan) if prepared.seen else None
+        with _plan_written(prepared, forget_tasks, print_line):
+            summary = replace(_drain(prepared, held), resuming=callbacks.resuming())
+            server.end(summary)
+            return summary
+
+
+@contextmanager
+def _plan_written(
+    prepared: Prepared, forget_tasks: Callable[[], None], print_line: Callable[[str], None]
+) -> Iterator[None]:
+    """The plan on disk as the drain begins; as it was before, if a new drain handles nothing."""
+    file, plan = prepared.file, prepared.plan
+    if prepared.action.resumes:
+        file.write(plan)
         forget_tasks()
-        try:
-            _write_first(file, plan)
-            if aside is not None:
-                print_line(f"kept the earlier plan as {aside}")
-            return run(held)
-        except DrainerError:  # by the handler's open() at the latest: nothing was handled yet
-            file.rollback(plan, aside)
-            if aside is not None:
-                print_line(f"put the earlier plan back to {file.path}")
-            raise
+        yield
+        return
+    archived = file.archive(prepared.seen.plan) if prepared.seen else None
+    forget_tasks()
+    try:
+        _write_first(file, plan)
+        if archived is not None:
+            print_line(f"kept the earlier plan as {archived}")
+        yield
+    except DrainerError:  # by the handler's open() at the latest: nothing was handled yet
+        file.rollback(plan, archived)
+        if archived is not None:
+            print_line(f"put the earlier plan back to {file.path}")
+        raise
+
+
+def _committer(
+    cluster: Cluster,
+    prepared: Prepared,
+    lock: GroupLock,
+    runtime: Runtime,
+    print_line: Callable[[str], None],
+) -> GroupCommitter:
+    plan, reported = prepared.plan, set(prepared.action.warnings)
+
+    def observe_topic(topic: TopicInfo) -> None:
+        for text in set(added_partitions(topic, plan)) - reported:
+            reported.add(text)
+            print_line(f"warning: {text}")
+
+    return GroupCommitter(
+        *(cluster, plan.terms.group, plan.terms.topic, plan.account.log_ends),
+        is_sure=lambda: runtime.uptime() < lock.sure_until_s,
+        observe=observe_topic,
+    )
+
+
+def _resolve_failures(
+    cluster: Cluster, plan: OffsetPlan, failures: FailureSettings
+) -> FailureSettings:
+    """Other failure settings for a drain that runs, with the topic that they need."""
+    terms = replace(plan.terms, failures=failures)
+    policy = resolve_policy(cluster, terms, plan.account.classes)
+    policy.make(cluster)
+    return policy.failures
 
 
 def _control_server(
@@ -154,17 +185,22 @@ def _control_server(
 
 
 def _drain(prepared: Prepared, held: HeldDrain) -> Summary:
-    cluster, plan = held.cluster, held.plan
-    summary = in_passes(held, prepared.engine)
-    if prepared.action.held and summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS):
+    receipts: AbstractContextManager[HeldDrain] = nullcontext(held)
+    if held.plan.terms.redrive is not None:
+        keeping = Extension.RECEIPTS.load().keeping
+        receipts = keeping(held, resumes=prepared.action.resumes)
+    with receipts as kept:
+        summary = in_passes(kept, prepared.engine)
+        if not (prepared.action.held and summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS)):
+            return summary
         # What was open at the preview may have ended since.
-        ends = {number: part.end for number, part in plan.account.partitions.items()}
+        terms, partitions = kept.plan.terms, kept.plan.account.partitions
+        ends = {number: part.end for number, part in partitions.items()}
         with suppress(DrainerError):  # all is done and committed, whatever becomes of this
-            logs = cluster.log_bounds(plan.terms.topic, ends, plan.terms.isolation)
-            return replace(
-                summary, open_transactions=open_transactions(plan.terms.topic, logs, ends)
-            )
-    return summary
+            logs = kept.cluster.log_bounds(terms.topic, ends, terms.isolation)
+            open_ = open_transactions(terms.topic, logs, ends)
+            summary = replace(summary, open_transactions=open_)
+        return summary
 
 
 def _taken_over(
@@ -194,7 +230,7 @@ def _write_first(file: SavedPlan, plan: OffsetPlan) -> None:
         ) from error
 
 
-def _look_again(cluster: Cluster, prepared: Prepared) -> None:
+def _recheck(cluster: Cluster, prepared: Prepared) -> None:
     # A person may have taken an hour to say yes.
     plan = prepared.plan
     check_inactive(cluster, plan.terms.group)

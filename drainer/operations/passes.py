@@ -22,6 +22,8 @@ from drainer.model.status import (
 )
 from drainer.operations.engine import IN_PROCESS, Engine, HeldDrain, InProcess
 
+UNREAD = " (not all of it was read: a barrier, or too many that wait)"
+
 
 def in_passes(held: HeldDrain, engine: Engine) -> Summary:
     """Drains; the rest by ``engine``. Raises Refused when it can't begin."""
@@ -71,8 +73,7 @@ def _in_passes(held: HeldDrain, engine: Engine, passes: list[Summary]) -> Summar
 def _waits(summary: Summary) -> Summary:
     """Of one that should drain its classes only, and could not drain all of them."""
     waiting = [
-        f"{counted(each.held, 'sub-message')} of {each.where}"
-        + " (not all of it was read: a barrier, or too many that wait)" * each.cut
+        f"{counted(each.held, 'sub-message')} of {each.where}{UNREAD if each.cut else ''}"
         for each in summary.last.progress.classes
         if each.held or each.cut
     ]

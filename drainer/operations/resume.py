@@ -12,7 +12,7 @@ from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster
 from drainer.loader import LoadedHandler, load_handler
 from drainer.mask import mask_text
-from drainer.model.account import PartitionPlan
+from drainer.model.account import Account, PartitionPlan
 from drainer.model.claims import class_of
 from drainer.model.classes import PriorityClasses
 from drainer.model.event import Event, EventKind
@@ -25,7 +25,7 @@ from drainer.model.terms import Terms
 from drainer.model.transaction import describe_open_transactions
 from drainer.operations.examine import changes, ensure_all, examine, group_offsets
 from drainer.operations.policy import resolve_policy
-from drainer.operations.start import Prepared, safe
+from drainer.operations.start import Findings, Prepared, build_prepared
 from drainer.policy.rules.selection import Selection
 from drainer.store.saved_plan import LoadedPlan, SavedPlan
 
@@ -62,71 +62,62 @@ def prepare_resume(
 
     Raises PlanRefused or GroupActive when it can't.
     """
-    terms, account = request.terms or loaded.plan.terms, loaded.plan.account
+    terms, known = request.terms or loaded.plan.terms, loaded.plan.account
     checks = examine(cluster, loaded, gap_accepted=request.accept_gap)
     ensure_all(checks)
-    logs = cluster.log_bounds(terms.topic, tuple(account.partitions), terms.isolation)
+    logs = cluster.log_bounds(terms.topic, tuple(known.partitions), terms.isolation)
     starts = {number: log.start for number, log in logs.items()}
-    gaps = account.gaps(starts) if request.accept_gap else {}
-    ends = {number: part.end for number, part in account.partitions.items()}
-    held = open_transactions(terms.topic, logs, ends)
-    classes = account.classes.resumed() if request.classes is None else request.classes
+    gaps = known.gaps(starts) if request.accept_gap else {}
+    known = known.past(gaps)
+    ends = {number: part.end for number, part in known.partitions.items()}
+    open_ = open_transactions(terms.topic, logs, ends)
+    classes = known.classes.resumed() if request.classes is None else request.classes
     handler = load(terms.handler)
     if not request.same_split:
         _ensure_same_split(loaded.plan, handler)
-    failures = terms.failures
     if terms.redrive is not None:
         handler = handler.redriving(terms.redrive)
-        topic = failures.dead_letter_topic or terms.topic
-        failures = replace(failures, dead_letter_topic=topic)
-    policy = resolve_policy(cluster, replace(terms, failures=failures), classes)
+        topic = terms.failures.dead_letter_topic or terms.topic
+        terms = replace(terms, failures=replace(terms.failures, dead_letter_topic=topic))
+    policy = resolve_policy(cluster, terms, classes)
     committed = group_offsets(cluster, loaded)
-    begun = _resumed(
-        replace(
-            terms,
-            failures=policy.failures,
-            bootstrap_servers=cluster.settings.bootstrap_servers,
-            handler_code=handler.code,
-        ),
-        loaded,
-        # What the group was found at is what the drain continues from.
-        _with_offsets(account.past(gaps).partitions, committed),
-        classes,
-        Event(
-            *(runtime.now(), EventKind.RESUMED, runtime.user(), running.reason),
-            *(terms.rules.in_words, committed),
-        ),
+    terms = replace(
+        terms,
+        failures=policy.failures,
+        bootstrap_servers=cluster.settings.bootstrap_servers,
+        handler_code=handler.code,
     )
-    before = account.past(gaps)
-    return safe(
-        begun,
-        handler,
-        running,
-        policy,
-        file,
-        loaded,
-        partitions=tuple(
-            PartitionAction(
-                partition=number,
-                start=before.watermark(number),
-                end=part.end,
-                committed=part.committed,
-                finished=sum(claim[number].messages.finished for claim in before.claims.values()),
-            )
-            for number, part in begun.account.partitions.items()
-        ),
-        checks=tuple(text for text, _ in checks),
-        warnings=(
-            *loaded.repeats,
-            *_gap_warning(gaps),
-            *([describe_open_transactions(held)] if held else []),
-            *policy.warnings,
-            *_parked_warning(begun.account.parked),
-            *changes(cluster, loaded.plan, committed),
-            *_code_warning(loaded.plan, handler.code),
-        ),
-        held=held,
-        resumes=True,
+    # What the group was found at is what the drain continues from.
+    partitions = {n: replace(p, committed=committed.get(n)) for n, p in known.partitions.items()}
+    event = Event(
+        *(runtime.now(), EventKind.RESUMED, runtime.user(), running.reason),
+        *(terms.rules.in_words, committed),
+    )
+    plan = _resumed(terms, loaded, partitions, classes, event)
+    warnings = (
+        *loaded.repeats,
+        *_gap_warning(gaps),
+        *([describe_open_transactions(open_)] if open_ else []),
+        *policy.warnings,
+        *_parked_warning(plan.account.parked),
+        *changes(cluster, loaded.plan, committed),
+        *_code_warning(loaded.plan, handler.code),
+    )
+    facts = tuple(text for text, _ in checks)
+    findings = Findings(_actions(known, committed), facts, warnings, open_)
+    return build_prepared(plan, handler, running, policy, file, loaded, findings)
+
+
+def _actions(account: Account, committed: Mapping[int, int | None]) -> tuple[PartitionAction, ...]:
+    return tuple(
+        PartitionAction(
+            partition=number,
+            start=account.watermark(number),
+            end=part.end,
+            committed=committed.get(number),
+            finished=sum(claim[number].messages.finished for claim in account.claims.values()),
+        )
+        for number, part in account.partitions.items()
     )
 
 
@@ -160,12 +151,6 @@ def _resumed(
     )
     account = account.past(account.lost).next_generation(event.at)
     return OffsetPlan(terms, account.with_event(event))
-
-
-def _with_offsets(
-    partitions: Mapping[int, PartitionPlan], committed: Mapping[int, int | None]
-) -> dict[int, PartitionPlan]:
-    return {n: replace(part, committed=committed.get(n)) for n, part in partitions.items()}
 
 
 def _ensure_same_split(plan: OffsetPlan, handler: LoadedHandler) -> None:

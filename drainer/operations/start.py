@@ -96,6 +96,19 @@ class Prepared:
         return replace(self, action=replace(self.action, plan=plan))
 
 
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What preparing a drain found, for its preview.
+
+    ``open_transactions`` keep records behind the end of the backlog from it.
+    """
+
+    partitions: tuple[PartitionAction, ...]
+    checks: tuple[str, ...]  # what was found right, a sentence each
+    warnings: tuple[str, ...]
+    open_transactions: tuple[OpenTransaction, ...]
+
+
 def prepare(
     cluster: Cluster,
     request: Request,
@@ -104,7 +117,7 @@ def prepare(
     *,
     new_group: bool = False,
 ) -> Prepared:
-    """Looks at the cluster, the group and the disk, and touches none of them.
+    """Check the cluster, the group and the disk, and touch none of them.
 
     With ``new_group`` it does not warn of a group without a committed offset.
 
@@ -130,12 +143,6 @@ def prepare(
         new_group=new_group,
     )
     policy = resolve_policy(cluster, request, request.classes)
-    warnings = [*backlog.remarks, *_leap_warning(backlog)]
-    if cluster.group(lock_group(request.group)).members:
-        warnings.append("another drain of this group seems to run; this one would wait")
-    if seen is not None and backlog.offsets:
-        whose = f"{'finished ' * seen.plan.account.complete}drain {seen.plan.terms.drain_id}"
-        warnings.append(f"drainer sets the plan of the {whose} aside: it has this name")
     members = "does not exist yet" if group_state == "dead" else "has no members"
     checks = [
         f"topic {request.topic} exists, with id {topic.topic_id}",
@@ -145,36 +152,27 @@ def prepare(
     ]
     if from_ in OF_GROUPS and not redrives:
         checks.append("it starts at the committed offset, and repeats what is done above it")
-    return safe(
-        _new_plan(cluster, request, topic, backlog, policy.failures, running.reason, runtime),
-        request.handler,
-        running,
-        policy,
-        plan_at(path),
-        seen,
-        partitions=tuple(
+    findings = Findings(
+        tuple(
             PartitionAction(part.partition, part.start, part.end, part.committed)
             for part in backlog.partitions.values()
         ),
-        checks=tuple(checks),
-        warnings=(*warnings, *policy.warnings),
-        held=backlog.open_transactions,
+        tuple(checks),
+        (*_warnings(cluster, request.group, backlog, seen), *policy.warnings),
+        backlog.open_transactions,
     )
+    plan = _new_plan(cluster, request, topic, backlog, policy.failures, running.reason, runtime)
+    return build_prepared(plan, request.handler, running, policy, plan_at(path), seen, findings)
 
 
-def safe(
+def build_prepared(
     plan: OffsetPlan,
     handler: LoadedHandler,
     running: LocalSettings,
     policy: Policy,
     file: SavedPlan,
     seen: LoadedPlan | None,
-    *,
-    partitions: tuple[PartitionAction, ...],
-    checks: tuple[str, ...],
-    warnings: tuple[str, ...],
-    held: tuple[OpenTransaction, ...],
-    resumes: bool = False,
+    findings: Findings,
 ) -> Prepared:
     """A drain that was found safe, with its preview."""
     action = Preview(
@@ -183,14 +181,25 @@ def safe(
         concurrency=Concurrency.of(running.concurrency),
         buffer_bytes=running.buffer_bytes,
         plan_path=file.path,
-        partitions=partitions,
-        resumes=resumes,
-        checks=checks,
-        warnings=warnings,
+        partitions=findings.partitions,
+        resumes=plan.account.history[-1].what is EventKind.RESUMED,
+        checks=findings.checks,
+        warnings=findings.warnings,
         makes_topic=policy.makes,
-        held=held,
+        held=findings.open_transactions,
     )
     return Prepared(action, handler, seen, policy, file)
+
+
+def _warnings(cluster: Cluster, group: str, backlog: Backlog, seen: LoadedPlan | None) -> list[str]:
+    found = [*backlog.remarks, *_leap_warning(backlog)]
+    if cluster.group(lock_group(group)).members:
+        found.append("another drain of this group seems to run; this one would wait")
+    if seen is not None and backlog.offsets:
+        finished = "finished " if seen.plan.account.complete else ""
+        drain = f"{finished}drain {seen.plan.terms.drain_id}"
+        found.append(f"drainer sets the plan of the {drain} aside: it has this name")
+    return found
 
 
 def nothing_to_drain(prepared: Prepared) -> Summary:

@@ -29,6 +29,7 @@ from drainer.model.order import Order
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Summary
+from drainer.operations.drain import Callbacks
 from drainer.operations.drain import drain as run_drain
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Prepared, Request, nothing_to_drain, prepare
@@ -175,9 +176,8 @@ def drain(
             if not prepared.action.resumes and not prepared.action.offsets:
                 return nothing_to_drain(prepared)
             runtime = replace(THIS_PROCESS, stop_signals=asked.listening)
-            return run_drain(
-                cluster, prepared, running, view.update, terminal.print_line, runtime=runtime
-            )
+            callbacks = Callbacks(view.update, terminal.print_line)
+            return run_drain(cluster, prepared, running, callbacks, runtime=runtime)
 
     with progress_view(terminal) as view:  # this thread may have an event loop
         summary = interruptible(run, interrupted=asked.press)

@@ -101,7 +101,7 @@ class Forged:
     def redrive(self, plan: str = "plan.json") -> list[int]:
         """The offsets of the real letters that the handler got."""
         prepared = self.prepared(plan)
-        done = drain(self.cluster, prepared, LocalSettings(), lambda _: None, lambda _: None)
+        done = drain(self.cluster, prepared, LocalSettings())
         assert done.exit_code in (0, 6)
         assert done.conserved
         handled: list[int] = prepared.handler.target.handled

@@ -108,7 +108,7 @@ class Redrives:
         return handled
 
     def drain(self, prepared: Prepared) -> Summary:
-        return drain(self.cluster, prepared, LocalSettings(), lambda _: None, lambda _: None)
+        return drain(self.cluster, prepared, LocalSettings())
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Progress
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Summary
-from drainer.operations.drain import drain
+from drainer.operations.drain import Callbacks, drain
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.store.plan_file import PlanFile
@@ -81,7 +81,7 @@ class Story:
     def drain(
         self, prepared: Prepared, print_line: Callable[[str], None] = lambda _: None
     ) -> Summary:
-        return drain(self.cluster, prepared, LocalSettings(), lambda _: None, print_line)
+        return drain(self.cluster, prepared, LocalSettings(), Callbacks(print_line=print_line))
 
     def write_plan(self, watermark: int) -> OffsetPlan:
         """As a drain leaves it that came to this watermark and could not commit it."""

@@ -42,7 +42,7 @@ def produce(story: Story, target: Topic, settings: ClientSettings) -> Summary:
             name, file = story.topic.name, story.file.path
             request = Request(name, story.group, handler, from_="earliest", plan_path=file)
             prepared = prepare(cluster, request, running)
-        return drain(cluster, prepared, running, lambda _: None, lambda _: None)
+        return drain(cluster, prepared, running)
 
 
 def written(cluster: Cluster, target: Topic) -> list[int]:

@@ -29,7 +29,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Outcome
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
-from drainer.operations.drain import drain
+from drainer.operations.drain import Callbacks, drain
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Request, prepare
 from drainer.store.plan_file import PlanFile
@@ -202,8 +202,7 @@ class Simulation:
             cluster,
             replace(prepared, engine=engine(self)),
             self.settings,
-            self._observe,
-            self.world.note,
+            Callbacks(self._observe, self.world.note),
             runtime=self.runtime,
             make_lock=self._lock,
         )

@@ -24,7 +24,7 @@ from drainer.model.redrive import LetterFilter, RedriveSettings
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
-from drainer.operations.drain import drain
+from drainer.operations.drain import Callbacks, drain
 from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Request, prepare
@@ -106,7 +106,9 @@ class Story:
             running = self._running(concurrency, options)
             prepared = prepare(cluster, request, running)
             prepared = replace(prepared, engine=_engine(tasks, wave_bytes))
-            return drain(cluster, prepared, running, observe or self._see, self.said.append)
+            return drain(
+                cluster, prepared, running, Callbacks(observe or self._see, self.said.append)
+            )
 
     def resume(
         self,
@@ -126,7 +128,9 @@ class Story:
             asked = ResumeRequest(replace(terms, failures=failures or terms.failures))
             prepared = prepare_resume(cluster, file, loaded, running, asked)
             prepared = replace(prepared, engine=_engine(tasks, wave_bytes))
-            return drain(cluster, prepared, running, observe or self._see, self.said.append)
+            return drain(
+                cluster, prepared, running, Callbacks(observe or self._see, self.said.append)
+            )
 
     def redrive(
         self, sub_keys: Iterable[str] = (), *, tasks: int | None = 2, **options: str
@@ -147,7 +151,7 @@ class Story:
             meant = RedriveSettings(LetterFilter(sub_keys=tuple(sub_keys)))
             prepared = prepare_redrive(cluster, request, meant, running)
             prepared = replace(prepared, engine=_engine(tasks, wave_bytes=230))
-            return drain(cluster, prepared, running, self._see, self.said.append)
+            return drain(cluster, prepared, running, Callbacks(self._see, self.said.append))
 
     def _running(self, concurrency: int | Concurrency, options: dict[str, str]) -> LocalSettings:
         return LocalSettings(
