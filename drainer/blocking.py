@@ -1,4 +1,4 @@
-"""Calls that block, made in threads that nobody has to wait for."""
+"""Calls that block, made in threads that need not be waited for."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 class BlockingCall(Protocol):
-    """Calls a function that blocks, and gives the future of its result."""
+    """Call a function that blocks, and return the future of its result."""
 
     def __call__(self, function: Callable[..., T], /, *args: object) -> asyncio.Future[T]: ...
 
 
 def blocking_call(function: Callable[..., T], *args: object) -> asyncio.Future[T]:
-    """Calls a function in a thread of its own and gives the future of its result.
+    """Call a function in a thread of its own, and return the future of its result.
 
     ``asyncio.to_thread`` does the same on threads that the interpreter joins before it exits: one
     call that hangs in a dead broker or in a handler would hold the whole process.
@@ -26,20 +26,20 @@ def blocking_call(function: Callable[..., T], *args: object) -> asyncio.Future[T
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def tell(tell_it: Callable[[], None]) -> None:
+    def finish(set_outcome: Callable[[], None]) -> None:
         if not future.done():
-            tell_it()
+            set_outcome()
 
     def call() -> None:
         try:
             result = function(*args)
         except BaseException as error:
             raised = error
-            answer: Callable[[], None] = lambda: future.set_exception(raised)  # noqa: E731
+            outcome: Callable[[], None] = lambda: future.set_exception(raised)  # noqa: E731
         else:
-            answer = lambda: future.set_result(result)  # noqa: E731
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(tell, answer)
+            outcome = lambda: future.set_result(result)  # noqa: E731
+        with suppress(RuntimeError):  # the loop is closed: the result is not needed
+            loop.call_soon_threadsafe(finish, outcome)
 
     name = getattr(function, "__qualname__", "call")
     threading.Thread(target=call, name=f"blocking-{name}", daemon=True).start()

@@ -70,7 +70,7 @@ def json_text(obj: object, *, indent: bool = False) -> str:
 
 
 def _finite(obj: object) -> object:
-    """As orjson writes numbers that JSON has no word for."""
+    """Replace numbers that JSON has no word for, as orjson does."""
     match obj:
         case float() if not math.isfinite(obj):
             return None

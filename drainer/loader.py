@@ -63,7 +63,8 @@ class LoadedHandler:
         self.source = source
         self.target = target = _instance(reference, source)  # an instance, or a module
         self.bundling = _bundling_of(reference, target)  # None when it takes them one by one
-        batch, handle = _own(target, "handle_batch"), cast(Any, getattr(target, "handle", None))
+        batch: Any = _own(target, "handle_batch")
+        handle: Any = getattr(target, "handle", None)
         self.handle: Callable[[SubMessage], Any] = handle
         self.handle_bundle: Callable[[Bundle], Any] = lambda bundle: handle(bundle.subs[0])
         if batch is not None:
@@ -105,7 +106,8 @@ class LoadedHandler:
                 bundle.subs[number] = cast(Redriven, sub).begin()
             return handle_bundle(bundle)
 
-        handler.handle = cast(Any, on_the_loop if self.is_async else plainly)
+        begun: Callable[[Any], Any] = on_the_loop if self.is_async else plainly
+        handler.handle = begun
         handler.handle_bundle = together
         if self.bundling is not None:  # a letter is redriven as what it was, under its own name
             handler.bundling = replace(self.bundling, coalesce=None)

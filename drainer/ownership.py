@@ -1,4 +1,4 @@
-"""Who could have written a file: what drainer trusts must be its user's own, or root's."""
+"""Ownership of files: what drainer trusts must be its user's own, or root's."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class NotOwn(Refused):
 
 
 def read_regular(path: Path | str, *, dir_fd: int | None = None) -> bytes:
-    """What a file says, whoever wrote it. Raises OSError; at once for a FIFO or a device."""
+    """Read a file, whoever wrote it. Raises OSError; at once for a FIFO or a device."""
     with _open_regular(path, dir_fd) as stream:
         return stream.read()
 
 
 def read_own(path: Path | str, *, dir_fd: int | None = None) -> bytes:
-    """What a file says, if only its user or root could have written it.
+    """Read a file, if only its user or root could have written it.
 
     Asked of the file that was opened, so a link that is moved meanwhile changes nothing. A path in
     ``dir_fd`` must not be a link.
@@ -82,7 +82,7 @@ def _open_regular(path: Path | str, dir_fd: int | None) -> BinaryIO:
 
 
 def _not_own(descriptor: int) -> str:
-    """Why somebody else could have written it: ``belongs to …``, ``is writable by …``."""
+    """Reason why somebody else could have written it: ``belongs to …``, ``is writable by …``."""
     status = os.fstat(descriptor)
     if status.st_uid not in (os.geteuid(), 0):
         return f"belongs to {_user(status.st_uid)}, not to {_user(os.geteuid())}"

@@ -14,9 +14,9 @@ from pathlib import Path
 POLL_S = 0.02
 KILL_WAIT_S = 10.0
 
-# Becomes another program once the kernel has been asked for a SIGKILL when the parent goes: safer
-# than a preexec_fn, which may deadlock in a parent with threads. Where the parent went before that,
-# no signal will come, and nothing is begun.
+# Becomes another program once the kernel will send a SIGKILL when the parent goes: safer than a
+# preexec_fn, which may deadlock in a parent with threads. Where the parent went before that, no
+# signal will come, and nothing is begun.
 _BOUND = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
@@ -29,7 +29,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class ProcessMark:
-    """One process, told apart from a later one that was given the same pid."""
+    """One process, distinguished from a later one that was given the same pid."""
 
     pid: int  # its process id
     started: str  # when it started, in the system's own words; only good for comparing
@@ -43,7 +43,7 @@ class ProcessMark:
     def alive(self) -> bool:
         """Whether it runs. One that ended and waits for its parent to notice does not.
 
-        Raises OSError where that can't be told.
+        Raises OSError where that can't be known.
         """
         return _started(self.pid) == self.started
 

@@ -14,7 +14,9 @@ _SECRET = re.compile(
     r"[._-]?key",
     re.IGNORECASE,
 )
-_HOLDS_SECRETS = re.compile(r"\.pem$|oauthbearer\.config$", re.I)  # properties, whatever they say
+_SECRET_PROPERTY = re.compile(
+    r"\.pem$|oauthbearer\.config$", re.I
+)  # properties, whatever their value
 _NO_SECRET = re.compile(r"\.url$|\.location$|\.file$", re.I)
 IN_A_URL = re.compile(
     r"://[^/\s?#]*@|[?&](sig|key|code|[^=&\s]*(signature|auth|sas))=", re.IGNORECASE
@@ -30,7 +32,7 @@ _RANDOM = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9+=_~-]{20,}")
 
 def is_secret(name: str) -> bool:
     """Whether a property's value must never be shown."""
-    found = _SECRET.search(name) or _HOLDS_SECRETS.search(name)
+    found = _SECRET.search(name) or _SECRET_PROPERTY.search(name)
     return found is not None and not _NO_SECRET.search(name)
 
 

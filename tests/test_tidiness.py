@@ -1,7 +1,7 @@
 """Rules of the code that no linter knows: sizes, names, words, dead code, private parts.
 
 ``python tests/test_tidiness.py`` prints how many offences each rule has, and those that
-``tidy_debt.txt`` does not list. With ``--write`` it writes that list anew. A line is ``RULE FILE
+``tidy_debt.txt`` does not list. With ``--write`` it writes what is left of that list. A line is ``RULE FILE
 NAME``, with a count where it is above one. The debt may only shrink: an offence may move to another
 file, but none may be added. Where an offence is right, ``EXCEPTIONS`` gives the reason.
 """
@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 DEBT = ROOT / "tests" / "tidy_debt.txt"
 EXCEPTIONS: dict[tuple[str, str], str] = {  # by rule and name: the reason
     ("private-library", "os._exit"): "documented, and meant for what is forked",
+    ("banned-name", "LockHeld"): "a lock is held, in Kafka's and everybody's words",
 }
 STALE_DEBT_FAILS = False  # a line of the debt that nothing needs any more
 
@@ -469,7 +470,13 @@ def read_debt() -> Counter[Line]:
 
 
 def write_debt() -> None:
-    lines = ((*line, *([str(count)] if count > 1 else [])) for line, count in offences().items())
+    """Write what is left of the debt, wherever it moved; nothing that was added."""
+    known, more = read_debt(), set(added())
+    left = Counter({
+        line: min(count, known[line]) if " ".join(line) in more else count
+        for line, count in offences().items()
+    })
+    lines = ((*line, *([str(count)] if count > 1 else [])) for line, count in (+left).items())
     DEBT.write_text("".join(" ".join(line) + "\n" for line in sorted(lines)))
 
 
