@@ -472,10 +472,12 @@ def read_debt() -> Counter[Line]:
 def write_debt() -> None:
     """Write what is left of the debt, wherever it moved; nothing that was added."""
     known, more = read_debt(), set(added())
-    left = Counter({
-        line: min(count, known[line]) if " ".join(line) in more else count
-        for line, count in offences().items()
-    })
+    left = Counter(
+        {
+            line: min(count, known[line]) if " ".join(line) in more else count
+            for line, count in offences().items()
+        }
+    )
     lines = ((*line, *([str(count)] if count > 1 else [])) for line, count in (+left).items())
     DEBT.write_text("".join(" ".join(line) + "\n" for line in sorted(lines)))
 
