@@ -1,9 +1,10 @@
 """Rules of the code that no linter knows: sizes, names, words, dead code, private parts.
 
 ``python tests/test_tidiness.py`` prints how many offences each rule has, and those that
-``tidy_debt.txt`` does not list. With ``--write`` it writes what is left of that list. A line is ``RULE FILE
-NAME``, with a count where it is above one. The debt may only shrink: an offence may move to another
-file, but none may be added. Where an offence is right, ``EXCEPTIONS`` gives the reason.
+``tidy_debt.txt`` does not list. With ``--write`` it writes what is left of that list. A line is
+``RULE FILE NAME``, with a count where it is above one. The debt may only shrink: an offence may
+move to another file, but none may be added. Where an offence is right, ``EXCEPTIONS`` gives the
+reason.
 """
 
 from __future__ import annotations
