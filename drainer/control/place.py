@@ -16,7 +16,7 @@ OURS = "drainer"
 SUFFIX = ".sock"
 DRAINS_MOST = 200  # of a user that are looked at: each takes a thread
 LENGTH_MOST = 100  # of a socket's path; the system's limit is 104 or 108 bytes
-_USERS, _TMP = Path("/run/user"), Path("/tmp")
+USERS, TMP = Path("/run/user"), Path("/tmp")
 
 
 def socket_name(plan: PlanPlace) -> str:
@@ -31,9 +31,9 @@ def folders() -> list[Path]:
     uid = os.geteuid()
     given = os.environ.get("XDG_RUNTIME_DIR")
     found = [Path(given)] if given else []
-    found.append(_USERS / str(uid))
+    found.append(USERS / str(uid))
     own = [each / OURS for each in found if owner_of(each) == uid]
-    return [*dict.fromkeys(own), _TMP / f"{OURS}-{uid}"]
+    return [*dict.fromkeys(own), TMP / f"{OURS}-{uid}"]
 
 
 def make_folder(folder: Path) -> None:
@@ -50,8 +50,8 @@ def folders_of_users() -> Iterator[tuple[Path, int]]:
     users, each owned by the user that it is named after."""
     found = dict.fromkeys(folders(), os.geteuid())
     if os.geteuid() == 0:
-        found |= {path: _number(path.parent.name) for path in _USERS.glob(f"*/{OURS}")}
-        found |= {path: _number(path.name[len(OURS) + 1 :]) for path in _TMP.glob(f"{OURS}-*")}
+        found |= {path: _number(path.parent.name) for path in USERS.glob(f"*/{OURS}")}
+        found |= {path: _number(path.name[len(OURS) + 1 :]) for path in TMP.glob(f"{OURS}-*")}
     return ((folder, uid) for folder, uid in found.items() if owner_of(folder) == uid)
 
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -657,24 +656,6 @@ def test_steered_stopped_and_killed_at_random_it_loses_nothing(
     command.ensure_drained(topic)
     assert len(command.record.repeats()) <= killed * (MOST + 100)
     command("plan", "verify", plan)
-
-
-@pytest.mark.long
-def test_watchers_that_stand_still_disturb_nothing(command: Command) -> None:
-    topic = command.topic(distinct(50), partitions=64)  # a status is some kilobytes
-    running = command.begin(topic, *FAST, "-c", "1", pause_ms=10)
-    is_in_state(command, topic, "draining")
-    frozen = [command.start("watch", str(command.plan(topic))) for _ in range(20)]
-    for watcher in frozen:
-        watcher.says("draining")
-        watcher.signal(signal.SIGSTOP)
-    seen = command.start("watch", str(command.plan(topic)))
-    running.ends(0)
-    assert "the drain has ended: done" in seen.ends(0).out
-    begun_s = [line.at_s for line in command.record.lines() if line.mark == "begun"]
-    assert max(later - earlier for earlier, later in pairwise(begun_s)) < WITHIN_S
-    for watcher in frozen:
-        watcher.kill()
 
 
 def test_all_drains_are_watched_a_line_each(command: Command, on_terminal: OnTerminal) -> None:

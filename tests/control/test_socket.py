@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from builders import a_status, a_summary, changed
+from builders import a_status, a_summary
 from drainer.control import client, place
 from drainer.control.client import FoundDrain
 from drainer.control.place import folders, make_folder, socket_name
@@ -25,11 +25,8 @@ from drainer.control.server import ControlServer
 from drainer.control.wire import About, DrainReport
 from drainer.engine.control import Control, Pause, Stop
 from drainer.errors import Interrupted, Refused, UsageError
-from drainer.model.event import Event, EventKind
 from drainer.model.settings import LocalSettings
-from drainer.model.status import DeadlineStatus, Paused, Repr
 from drainer.store.place import PlanPlace
-from drainer.view.live import frame
 from drainer.view.running import found_as_json, running_page, state_of
 from kafka.topic import eventually
 from privileges import NOBODY, without_privileges
@@ -37,7 +34,6 @@ from view import samples
 
 PLAN = Path("orders.plan.json")
 ABOUT = About(str(PLAN), "orders", "indexer", "d-1", "process", samples.ENDED.isoformat())
-EVENT = Event(samples.ENDED.isoformat(), EventKind.PAUSED, "ana@db1", "failover")
 
 
 @pytest.fixture(autouse=True)
@@ -88,27 +84,13 @@ def answering(path: Path, sent: Iterable[bytes]) -> Iterator[None]:
     thread.join()
 
 
-def test_a_status_is_shown_there_as_it_is_here(server: ControlServer, folder: Path) -> None:
-    odd = (("\ud800", 5), (b"\x00k", 4), (float("nan"), 3), (10**30, 2), (("a", 1), 1))
-    deadline = DeadlineStatus(samples.ENDED, 60.0, -5.0, missed=True)
-    rich = a_status(
-        3,
-        hottest=odd,
-        paused=Paused(EVENT, samples.ENDED.isoformat()),
-        changes=(EVENT,),
-        changes_total=1,
-        deadline=deadline,
-        auto=samples.AUTO,
-    )
-    for status in (a_status(), rich, changed(rich, engine=samples.on_spark(7))):
-        server.observe(status)
-        [found] = here(folder)
-        assert found.status is not None
-        shown = changed(status, hottest=tuple((Repr(repr(k)), n) for k, n in status.limits.hottest))
-        assert frame(found.status, 200, 60) == frame(shown, 200, 60)
-        assert found.pid == os.getpid()
-        assert found_as_json(found)["state"] == state_of(found)
-        assert "orders" in str(running_page([found]))
+def test_a_drain_is_found_with_its_process_and_state(server: ControlServer, folder: Path) -> None:
+    [found] = here(folder)
+    assert (found.pid, state_of(found)) == (os.getpid(), "starting")
+    server.observe(a_status())
+    [found] = here(folder)
+    assert (found.pid, found_as_json(found)["state"]) == (os.getpid(), "draining")
+    assert "orders" in str(running_page([found]))
 
 
 OK = b"HTTP/1.0 200 OK\r\n\r\n"
@@ -203,7 +185,7 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of another user's sockets."""
     with TemporaryDirectory(prefix="tmp-") as tmp:
         Path(tmp).chmod(0o1777)
-        monkeypatch.setattr(place, "_TMP", Path(tmp))
+        monkeypatch.setattr(place, "TMP", Path(tmp))
         yield Path(tmp, f"drainer-{NOBODY}")
 
 

@@ -138,6 +138,10 @@ class Account:
         self._last: dict[tuple[int, Hashable], Place] = {}
         self._last_barrier: dict[int, Place] = {}
 
+    @property
+    def in_flight(self) -> int:
+        return len(self._running)
+
     def begin(self, sub: SubMessage) -> None:
         with self._lock:
             place = place_of(sub)

@@ -64,7 +64,7 @@ class Person:
 
     @property
     def in_flight(self) -> int:
-        return len(self.handler.account._running)
+        return self.handler.account.in_flight
 
 
 def drained(
