@@ -85,7 +85,7 @@ class Preview:
     bundling: Bundling | None = None  # when the handler takes several sub-messages at once
     engine: EngineChoice = EngineChoice()
     cap: Cap | None = None  # of what is read, at the messages' mean size
-    held: tuple[OpenTransaction, ...] = ()  # by open transactions, behind its end
+    open_transactions: tuple[OpenTransaction, ...] = ()  # that the backlog ends at
 
     @property
     def offsets(self) -> int:
@@ -96,7 +96,10 @@ class Preview:
         """The object that ``-o json`` prints for a dry run."""
         apart = ("plan", "plan_path", "bundling", "concurrency")
         plain = {name: getattr(self.plan.terms, name) for name in _OF_TERMS}
-        plain |= {each.name: getattr(self, each.name) for each in fields(self)}
+        plain |= {
+            "held" if each.name == "open_transactions" else each.name: getattr(self, each.name)
+            for each in fields(self)
+        }
         return builtins({name: value for name, value in plain.items() if name not in apart}) | {
             "partitions": {str(part.partition): builtins(part) for part in self.partitions},
             "bundling": None if self.bundling is None else self.bundling.as_json(),

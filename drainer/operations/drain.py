@@ -191,7 +191,10 @@ def _drain(prepared: Prepared, held: HeldDrain) -> Summary:
         receipts = keeping(held, resumes=prepared.action.resumes)
     with receipts as kept:
         summary = in_passes(kept, prepared.engine)
-        if not (prepared.action.held and summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS)):
+        if not (
+            prepared.action.open_transactions
+            and summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS)
+        ):
             return summary
         # What was open at the preview may have ended since.
         terms, partitions = kept.plan.terms, kept.plan.account.partitions

@@ -186,7 +186,7 @@ def build_prepared(
         checks=findings.checks,
         warnings=findings.warnings,
         makes_topic=policy.makes,
-        held=findings.open_transactions,
+        open_transactions=findings.open_transactions,
     )
     return Prepared(action, handler, seen, policy, file)
 
@@ -214,7 +214,7 @@ def nothing_to_drain(prepared: Prepared) -> Summary:
             for number, part in plan.account.partitions.items()
         },
         ignored_letters=prepared.handler.ignored_letters,
-        open_transactions=prepared.action.held,
+        open_transactions=prepared.action.open_transactions,
     )
 
 

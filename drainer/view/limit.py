@@ -42,36 +42,31 @@ class Limit(Enum):
 
 def limit_of(status: Status) -> Limit:
     """What binds now: the first that holds. More calls at once help only where it is HANDLER."""
-    failures, workers, engine = status.failures, status.limits.workers_busy, status.engine
-    busy = workers >= BUSY * status.limits.concurrency
-    all_read = all(part.position >= part.end for part in status.progress.partitions)
-    full = status.limits.buffered_bytes >= AT_BUFFER * status.limits.buffer_bytes
-    in_lane = max((waiting for _, waiting in status.limits.hottest), default=0)
-    longest = bool(
-        status.progress.eta_s
-        and status.progress.lane_s
-        and status.progress.lane_s >= AT_LANE * status.progress.eta_s
-    )
-    alone = workers <= 2 and not status.limits.lanes_ready and in_lane > 1
+    progress, limits, failures = status.progress, status.limits, status.failures
+    workers, engine = limits.workers_busy, status.engine
+    eta_s, lane_s = progress.eta_s, progress.lane_s
+    busy = workers >= BUSY * limits.concurrency
+    all_read = all(part.position >= part.end for part in progress.partitions)
+    full = limits.buffered_bytes >= AT_BUFFER * limits.buffer_bytes
+    in_lane = max((waiting for _, waiting in limits.hottest), default=0)
+    longest = bool(eta_s and lane_s and lane_s >= AT_LANE * eta_s)
+    alone = workers <= 2 and not limits.lanes_ready and in_lane > 1
     signs = {
         Limit.PAUSE: status.control.paused is not None,
         Limit.DOWNSTREAM: failures.in_outage,
         Limit.TROUBLE: status.health.is_kept_waiting and not busy,
-        Limit.PROCESSOR: status.limits.processor.used + status.limits.processor.waited >= FULL,
+        Limit.PROCESSOR: limits.processor.used + limits.processor.waited >= FULL,
         Limit.HOT_LANE: longest or ((all_read or full) and alone),
-        Limit.RATE: failures.rate is not None
-        and status.progress.rate_now >= AT_RATE * failures.rate,
-        Limit.WRITE_CAP: busy
-        and status.limits.write_cap is not None
-        and status.limits.write_cap.binds,
+        Limit.RATE: failures.rate is not None and progress.rate_now >= AT_RATE * failures.rate,
+        Limit.WRITE_CAP: busy and limits.write_cap is not None and limits.write_cap.binds,
         Limit.BLOCKED: busy and status.health.is_blocked,
         Limit.HANDLER: busy,
-        Limit.RETRIES: failures.waiting >= max(1, status.limits.concurrency - workers),
+        Limit.RETRIES: failures.waiting >= max(1, limits.concurrency - workers),
         Limit.ENGINE: engine is not None and engine.limit(status) is not None,
-        Limit.STARTS: status.limits.lanes_ready > status.limits.concurrency,
+        Limit.STARTS: limits.lanes_ready > limits.concurrency,
         Limit.TAIL: all_read,
         Limit.ORDER: full,
-        Limit.READ_CAP: status.limits.read_cap is not None and status.limits.read_cap.binds,
+        Limit.READ_CAP: limits.read_cap is not None and limits.read_cap.binds,
     }
     return next((limit for limit, holds in signs.items() if holds), Limit.READING)
 
@@ -87,11 +82,12 @@ def advice(status: Status) -> str:
 
 
 def _in_words(text: str, status: Status) -> str:
-    (key, waiting), auto = next(iter(status.limits.hottest), ("", 0)), status.limits.auto
+    limits, auto = status.limits, status.limits.auto
+    key, waiting = next(iter(limits.hottest), ("", 0))
     more_calls = "`drainer set PLAN concurrency=…`, if the downstream can take more"
     if auto is not None:  # it raises it by itself, up to its most
         more_calls = more_calls.replace("…", "auto:…") if auto.limit == auto.most else ""
-    here, waited = status.engine is None, status.limits.processor.waited
+    here, waited = status.engine is None, limits.processor.waited
     return text.format(
         status,
         each="drainer" if here else "each task",
@@ -100,7 +96,7 @@ def _in_words(text: str, status: Status) -> str:
         machine="this machine" if here else "the executors",
         engine=None if status.engine is None else status.engine.limit(status),
         lane=f"{figures.sub_key(key, SHOWN)}, where {figures.count(waiting)}",
-        read_cap=status.limits.read_cap and figures.cap(status.limits.read_cap),
-        write_cap=status.limits.write_cap and figures.cap(status.limits.write_cap),
+        read_cap=limits.read_cap and figures.cap(limits.read_cap),
+        write_cap=limits.write_cap and figures.cap(limits.write_cap),
         more_calls=more_calls,
     )

@@ -213,7 +213,8 @@ def bars(title: str, unit: str, rows: Sequence[tuple[str, float, str]]) -> Table
     return Table((Column(title), "", Column(unit)), drawn, shown=len(rows))
 
 
-def few(texts: Sequence[str], most: int = SHOWN) -> tuple[str, ...]:
-    """The first of them, and how many others there are."""
-    more = len(texts) - most
-    return (*texts[:most], *([f"and {more:,} more"] if more > 0 else []))
+def few(texts: Sequence[str], most: int = SHOWN, total: int | None = None) -> tuple[str, ...]:
+    """The first of ``total`` texts, and how many others there are."""
+    first = tuple(texts[:most])
+    more = (len(texts) if total is None else total) - len(first)
+    return (*first, f"and {more:,} more") if more > 0 else first

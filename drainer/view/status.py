@@ -11,10 +11,12 @@ from threading import Lock
 from drainer.engine.history import History
 from drainer.model.codec import builtins
 from drainer.model.event import Event, clock
+from drainer.model.progress import OTHERWISE
 from drainer.model.status import (
     ClassStatus,
     DeadlineStatus,
     FailureStatus,
+    HealthStatus,
     LimitStatus,
     PartitionStatus,
     ProgressStatus,
@@ -164,8 +166,8 @@ def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
     """What can't wait: the name of the event, its text and its tone."""
     if status.health.trouble is not None:
         yield "trouble", f"trouble: {status.health.trouble}", Tone.WARN
-    if status.health.blocked_by is not None:
-        yield "blocked", blocking_warning(status.health.blocked_by), Tone.WARN
+    for warning in blocking_warnings(status.health):
+        yield "blocked", warning, Tone.WARN
     if status.progress.deadline is not None and status.progress.deadline.missed:
         warning = f"the drain will miss its deadline, {deadline_words(status.progress.deadline)}"
         yield "deadline", f"{warning}; limited by {limit(status)}", Tone.BAD
@@ -173,11 +175,14 @@ def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
         yield "stopping", f"stopping: {status.control.stopping}", Tone.WARN
 
 
-def blocking_warning(place: str) -> str:
-    return (
-        f"the handler blocks the event loop at {place}: nothing else runs meanwhile. Declare"
-        " `handle` as a plain `def`, which runs on threads, or await an async client there"
-    )
+def blocking_warnings(health: HealthStatus) -> Iterator[str]:
+    """A warning if the handler blocks the event loop."""
+    if health.blocked_by is not None:
+        yield (
+            f"the handler blocks the event loop at {health.blocked_by}: nothing else runs"
+            " meanwhile. Declare `handle` as a plain `def`, which runs on threads, or await an"
+            " async client there"
+        )
 
 
 def event_words(event: Event) -> str:
@@ -266,7 +271,7 @@ def _done(progress: ProgressStatus) -> Iterator[Field]:
     yield Field("messages", f"{passed} done" if progress.turn is None else searched)
     subs = progress.sub_messages
     others = figures.tally(
-        *((subs.skipped, "skipped"), (subs.failed, "failed"), (subs.dead, "dead")),
+        *((getattr(subs, each.value), each.value) for each in OTHERWISE),
         (subs.unsplit, "of these messages that split rejected"),
     )
     words = ", ".join(filter(None, (f"{figures.count(subs.done)} done", others)))

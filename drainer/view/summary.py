@@ -15,7 +15,7 @@ from drainer.model.listed import name_lost
 from drainer.model.parked import ParkedLanes
 from drainer.model.progress import Counts
 from drainer.model.ranges import count
-from drainer.model.status import PartitionResult, Resuming, Summary
+from drainer.model.status import PartitionResult, Resuming, Status, Summary
 from drainer.policy.redrive import NOT_MATCHED
 from drainer.store.place import PlanPlace, absolute, parse_place
 from drainer.view import figures
@@ -39,12 +39,14 @@ from drainer.view.page import (
 )
 from drainer.view.policy import rule_lines, undecided_lines
 from drainer.view.preview import settings
-from drainer.view.status import blocking_warning, deadline_words, failure_words
+from drainer.view.status import blocking_warnings, deadline_words, failure_words
 from drainer.view.terminal import Terminal
 
 ERRORS_SHOWN = 5
 OFFSETS_SHOWN = 4  # partitions of an event
 PARKED_WIDTH = 60  # characters of a key
+_ACCOUNT = ("read", "done", "dead", "failed", "skipped", "pending")
+_UNHAPPY = ("dead", "failed", "pending")
 _LEFT = {NOT_MATCHED: "did not match the filter"}
 
 
@@ -106,27 +108,22 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
 
 def summary_page(summary: Summary) -> Page:
     """How it ended, the commands to go on with, the account, and where the group stands."""
-    head = _headline(summary)
+    head, last = _headline(summary), summary.last
     stands = section("Committed offsets", _partitions(summary))
     happened = section(
         "What happened",
         _classes(summary),
         _engine(summary),
-        rule_lines(summary.last.rules),
-        undecided_lines(summary.last.rules),
+        rule_lines(last.rules),
+        undecided_lines(last.rules),
         _failures(summary),
         _undelivered(summary),
-        None
-        if summary.last.health.blocked_by is None
-        else Line(blocking_warning(summary.last.health.blocked_by), Tone.WARN, WARN),
+        (Line(text, Tone.WARN, WARN) for text in blocking_warnings(last.health)),
     )
     if summary.status == "empty":
         return Page(head, (happened, stands), data=summary.as_json(), event="summary")
     # The account is of all runs of a drain, these are of the last one.
-    took, pace = (
-        figures.duration(summary.last.timing.elapsed_s),
-        figures.rate(summary.last.progress.rate_average),
-    )
+    took, pace = figures.duration(last.timing.elapsed_s), figures.rate(last.progress.rate_average)
     run = f"  this run took {took}, at {pace} sub-messages/s"
     ways = [] if summary.resume is None else [_resume(summary.resume, summary.resuming)]
     ways += [] if summary.undo is None else [Field("undo", summary.undo)]
@@ -136,20 +133,7 @@ def summary_page(summary: Summary) -> Page:
             account(summary.messages, summary.sub_messages),
             happened,
             stands,
-            section(
-                "Plan",
-                None
-                if summary.last.progress.deadline is None
-                else Field("deadline", deadline_words(summary.last.progress.deadline)),
-                None if summary.plan is None else Field("plan", summary.plan),
-                None
-                if summary.last.timing.latency is None
-                else Field(
-                    "latency",
-                    figures.latency(summary.last.timing.latency),
-                    "of handle, in this run",
-                ),
-            ),
+            section("Plan", _plan(last)),
         ),
         details=(Line(run, Tone.QUIET),),
         cause=summary.cause,
@@ -159,24 +143,31 @@ def summary_page(summary: Summary) -> Page:
     )
 
 
+def _plan(last: Status) -> Iterator[Field]:
+    """Where the plan is, and how long the run and its calls took."""
+    if last.progress.deadline is not None:
+        yield Field("deadline", deadline_words(last.progress.deadline))
+    yield Field("plan", last.plan_path)
+    if last.timing.latency is not None:
+        yield Field("latency", figures.latency(last.timing.latency), "of handle, in this run")
+
+
 def account(messages: Counts, sub_messages: Counts) -> Section:
     """The law of conservation as a table: read = done + dead + failed + skipped + pending."""
-    rows = tuple(
-        (
-            f"  {label}",
-            figures.count(counts.read),
-            figures.count(counts.done),
-            Cell(figures.count(counts.dead), Tone.WARN if counts.dead else Tone.PLAIN),
-            Cell(figures.count(counts.failed), Tone.WARN if counts.failed else Tone.PLAIN),
-            figures.count(counts.skipped),
-            Cell(figures.count(counts.pending), Tone.WARN if counts.pending else Tone.PLAIN),
-            Cell(f"{OK} adds up", Tone.GOOD)
-            if counts.conserved
-            else Cell(f"{BAD} DOES NOT ADD UP", Tone.BAD),
+    rows: list[tuple[str | Cell, ...]] = []
+    for label, counts in (("messages", messages), ("sub-messages", sub_messages)):
+        numbers = [(name, getattr(counts, name)) for name in _ACCOUNT]
+        adds_up = Cell(f"{OK} adds up", Tone.GOOD)
+        rows.append(
+            (
+                f"  {label}",
+                *(
+                    Cell(figures.count(n), Tone.WARN if n and name in _UNHAPPY else Tone.PLAIN)
+                    for name, n in numbers
+                ),
+                adds_up if counts.conserved else Cell(f"{BAD} DOES NOT ADD UP", Tone.BAD),
+            )
         )
-        for label, counts in (("messages", messages), ("sub-messages", sub_messages))
-    )
-    columns = ("", "read", "done", "dead", "failed", "skipped", "pending", "")
     wrong = None
     if not (messages.conserved and sub_messages.conserved):
         wrong = Line("This is a bug in drainer: keep the plan, and do not resume.", Tone.BAD, BAD)
@@ -184,7 +175,7 @@ def account(messages: Counts, sub_messages: Counts) -> Section:
     if number := sub_messages.unsplit:
         what = "split failed; each counts as one sub-message, dead or failed"
         unsplit = Field("not split", figures.counted(number, "message"), what)
-    return section("Account", Table(columns, rows), unsplit, wrong)
+    return section("Account", Table(("", *_ACCOUNT, ""), tuple(rows)), unsplit, wrong)
 
 
 def _classes(summary: Summary) -> Iterator[Field]:
@@ -208,10 +199,8 @@ def _engine(summary: Summary) -> Iterator[Field]:
     if (auto := summary.last.limits.auto) is not None:
         found = figures.count(auto.limit if auto.settled is None else auto.settled)
         yield Field("concurrency", f"auto, {found} at the end", auto.why)
-    for what, cap in (
-        ("read", summary.last.limits.read_cap),
-        ("written", summary.last.limits.write_cap),
-    ):
+    limits = summary.last.limits
+    for what, cap in (("read", limits.read_cap), ("written", limits.write_cap)):
         if cap is not None and cap.average_per_s:
             went = f"{figures.rate(cap.average_per_s)} messages/s {what}, of {figures.cap(cap)}"
             yield Field("limits", went, "this limited the run" if cap.binding else "")
@@ -230,9 +219,7 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
     if topic is not None and summary.sub_messages.dead:
         option = f"--dead-letter-topic {shlex.quote(topic)}"
         if doubled := failures.doubled_letters:
-            places = failures.doubled_first[:ERRORS_SHOWN]
-            more = doubled - len(places)
-            lines = (*places, *([f"and {figures.count(more)} more"] if more else []))
+            lines = few(failures.doubled_first, ERRORS_SHOWN, doubled)
             why = "in this run: drainer may not read the topic"
             yield Field("maybe twice", figures.counted(doubled, "letter"), why, lines=lines)
         yield Field("dead letters", f"drainer dead list {option}")
@@ -245,14 +232,13 @@ def parked_field(parked: ParkedLanes, note: str = "") -> Field | None:
     """The first parked lanes by name, with the place that each waits at and the error there."""
     if not parked.total:
         return None
-    lines = [
+    lines = tuple(
         f"{figures.shorten(lane['key'], PARKED_WIDTH)} at {lane['place']}: {lane['error']}"
         for lane in parked.shown()
-    ]
-    if parked.more:
-        lines.append(f"and {figures.count(parked.more)} more")
+    )
     note = note or "each with its place and its error"
-    return Field("parked lanes", figures.count(parked.total), note, lines=tuple(lines))
+    lines = few(lines, len(lines), len(lines) + parked.more)
+    return Field("parked lanes", figures.count(parked.total), note, lines=lines)
 
 
 def _undelivered(summary: Summary) -> Iterator[Field]:
