@@ -1,4 +1,4 @@
-"""How a command ends: with an exit code, and an error in words instead of a traceback."""
+"""Ends of commands: an exit code, and a message instead of a traceback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STATUS = {EXIT_REFUSED: "refused", EXIT_INTERRUPTED: "interrupted"}
 
 
 class LogFormat(StrEnum):
-    """How a drain writes on standard error what it does."""
+    """Formats of what a drain writes to standard error."""
 
     TEXT = "text"
     JSON = "json"
@@ -69,7 +69,7 @@ def ensure_confirmed(terminal: Terminal, question: str, *, yes: bool) -> None:
     answer = terminal.confirm(question)
     if answer is None:
         raise Refused(
-            "there is no terminal to ask for confirmation",
+            "confirmation needs a terminal",
             hint="If the preview above is what you want, add --yes.",
         )
     if not answer:

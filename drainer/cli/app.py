@@ -90,9 +90,6 @@ class Commands(Group):
         super().__init__(**settings)
         self.commands = LazyCommands()  # type: ignore[assignment]
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(self.commands)
-
     def make_context(self, info_name: Any, args: list[str], *more: Any, **extra: Any) -> Any:
         with _answering(args.copy()):
             return super().make_context(info_name, args, *more, **extra)
@@ -110,7 +107,7 @@ def _answering(args: list[str]) -> Iterator[None]:
     except KeyboardInterrupt:  # typer ends by it without a word
         end_interrupted()
     except (DrainerError, typer.TyperException) as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # its help is all there is to say
+        if type(error).__name__ == "NoArgsIsHelpError":  # it carries the help
             raise
         from drainer.cli.answer import reporting_errors  # noqa: PLC0415 - half as long as --help
         from drainer.view.terminal import Form, Terminal  # noqa: PLC0415

@@ -28,12 +28,12 @@ Values = Mapping[str, Any]  # values by the same names
 
 
 def only(*names: str) -> Choice:
-    """These options of a record; the other fields have their defaults."""
+    """Take these options of a record; the other fields have their defaults."""
     return lambda found: {name: each for name, each in found.items() if name in names}
 
 
 def without(*names: str) -> Choice:
-    """All options of a record but these, whose fields have their defaults."""
+    """Leave out these options of a record, whose fields have their defaults."""
     return lambda found: {name: each for name, each in found.items() if name not in names}
 
 
@@ -57,7 +57,7 @@ _output = partial(option, panel=OUTPUT)
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """What a command prints, and in which form; its terminal is made of this."""
+    """Options of what a command prints; its terminal is made of them."""
 
     output: Form | None = _output("Output format, for programs.", None, short="-o")
     quiet: bool = _output("Print only warnings and errors.", False, short="-q")
@@ -101,7 +101,7 @@ def command(
 
     Of its parameters, those of a record's type get the record; those that are ``Annotated`` with
     an ``Option`` get its value, those with ``ChangesTo`` what was given; one of the type Terminal
-    gets the terminal that ``OutputOptions`` ask for; ``typer.Context`` gets the context. Options
+    gets the terminal of ``OutputOptions``; ``typer.Context`` gets the context. Options
     that ``only`` and ``without`` leave out have their defaults. What it gives back is the exit
     code.
     """
@@ -164,12 +164,12 @@ def _ensure_allowed(given: Values, declared: Declared) -> None:
     if "reason" in declared and not given.get("reason") and _is_on("DRAINER_REQUIRE_REASON"):
         raise UsageError(
             "a reason is required: DRAINER_REQUIRE_REASON is set",
-            hint='Add one, such as --reason "the database team asked".',
+            hint='Add one, such as --reason "failover of the database".',
         )
 
 
 def why_not_by_key() -> str | None:
-    """Why a key on the keyboard may not request anything; None when it may."""
+    """Return why no key of the keyboard may request anything; None when it may."""
     if _is_on("DRAINER_REQUIRE_REASON"):
         return "a reason is required: use `drainer set`, `pause` or `stop` with --reason"
     return None

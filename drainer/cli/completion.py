@@ -1,4 +1,4 @@
-"""What the shell proposes at Tab, from the cluster, this machine and the folder.
+"""Proposals of a shell at Tab, from the cluster, this machine and the folder.
 
 A proposal is worth neither an error nor a long wait: without an answer soon there is none.
 """

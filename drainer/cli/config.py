@@ -19,7 +19,7 @@ from drainer.view.page import Column, Line, Page, Table, Tone, section
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(help="Keep option values in a profile.", no_args_is_help=True)
-Named = Annotated[
+ProfileOption = Annotated[
     str | None,
     Option(
         "Name of a profile, or its file.",
@@ -34,7 +34,7 @@ Named = Annotated[
 
 @app.command()
 @command
-def init(context: typer.Context, profile: Named, terminal: Terminal) -> None:
+def init(context: typer.Context, profile: ProfileOption, terminal: Terminal) -> None:
     """Write a profile with the values of `drainer run` commented out, and print its path.
 
     Examples:
@@ -71,7 +71,7 @@ def show(
             "A command, such as dead list.", (), unset="run", name="[COMMAND]...", is_argument=True
         ),
     ],
-    profile: Named,
+    profile: ProfileOption,
     terminal: Terminal,
 ) -> None:
     """Show the option values of a command, and where each comes from.

@@ -1,4 +1,4 @@
-"""The options that say which cluster is meant, and connecting to it."""
+"""Connecting to a cluster, by options or by what a plan names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _connection = partial(option, panel="Connection", resumes=True)
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions:
-    """Where the brokers are, and how to connect."""
+    """Options of the connection to the brokers."""
 
     bootstrap_server: str | None = _connection(
         "Bootstrap brokers, comma-separated.", None, short="-b", basic=True, metavar="HOST:PORT"
@@ -60,11 +60,11 @@ class ConnectionOptions:
         yes: bool,
         loads: bool = False,
     ) -> ClientSettings:
-        """Settings as the plan says, with what the options and the client file say over it.
+        """Settings of the plan, with the options and the client file over them.
 
-        Asks before anything goes where the plan alone says, a login or requests to its state, and
-        when its handler is going to be loaded: a plan may have come from anywhere. Raises Refused
-        when that is not confirmed.
+        Requires confirmation before a login or a request for state goes where only the plan leads,
+        and before its handler is loaded: a plan may have come from anywhere. Raises Refused when
+        that is not confirmed.
         """
         overrides = [*self.client_properties, f"isolation.level={plan.terms.isolation}"]
         known = Path(plan.terms.client_config) if plan.terms.client_config else None

@@ -1,4 +1,4 @@
-"""What ``run``, ``resume`` and ``redrive`` share: showing what was prepared, asking, draining."""
+"""Draining what was prepared, once it was shown and confirmed: ``run``, ``resume``, ``redrive``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from drainer.mask import describe
 from drainer.model.plan import OffsetPlan
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import LocalSettings
-from drainer.model.status import Resuming, Status
+from drainer.model.status import Resuming, Status, Summary
 from drainer.operations.drain import Callbacks, drain
 from drainer.operations.start import Prepared, nothing_to_drain
 from drainer.store.place import PlanPlace
@@ -54,11 +54,57 @@ def report_dry_run(
     *,
     report: ReportFile | None = None,
 ) -> None:
-    """The end of a run that only looked."""
+    """Report the end of a dry run."""
     terminal.print_line("dry run: nothing was touched")
     if report is not None and (estimated or {}).get("estimate") is None:
         terminal.warn("no report was written: a dry run without an estimate has none")
     terminal.data({"status": "dry-run", "exit_code": 0, **action.as_json(), **(estimated or {})})
+
+
+class Followers:
+    """Whoever follows a drain beside its live view: metrics, pages, and commands for the shell."""
+
+    def __init__(
+        self,
+        terminal: Terminal,
+        prepared: Prepared,
+        metrics: MetricsServer | None,
+        oversight: OversightOptions,
+    ) -> None:
+        self._terminal = terminal
+        self._action = prepared.action
+        self._metrics = metrics
+        self._oversight = oversight
+        self._history = History()
+        self._page = LivePage(self._history)
+        self._late = Lateness(terminal, oversight.on_late)
+        self._measure: Callable[[Status], None] | None = None
+        if metrics is not None:
+            terms = prepared.plan.terms
+            self._measure = metrics.begin(terms.topic, terms.group, terms.drain_id, self._page)
+
+    def show(self, status: Status) -> None:
+        """Hand on a status of the running drain."""
+        if self._measure is not None:
+            self._measure(status)
+        if self._oversight.report is not None or self._metrics is not None:
+            self._page.add(status)
+        self._late.check(status)
+
+    def end(self, summary: Summary) -> None:
+        """Hand on how the drain ended, which no failure in here changes."""
+        try:
+            page = partial(drain_page, self._action, summary, self._history)
+            if self._metrics is not None:
+                self._metrics.end(summary)
+                self._page.end(page(datetime.now().astimezone()))
+            show_summary(self._terminal, summary)
+            self._late.wait()
+            self._oversight.ended(self._terminal, summary)
+            write_page(self._terminal, self._oversight.report, page)
+        except (Exception, KeyboardInterrupt) as error:
+            why = "interrupted" if isinstance(error, KeyboardInterrupt) else describe(error)
+            self._terminal.warn(f"the drain is over, but its report is incomplete: {why}")
 
 
 def preview_and_drain(
@@ -72,18 +118,13 @@ def preview_and_drain(
     *,
     dry_run: bool,
 ) -> int:
-    """Shows what was prepared, and drains it once a person said yes; gives the exit code."""
-    action, plan, report = prepared.action, prepared.plan, oversight.report
+    """Show what was prepared, drain it once that is confirmed, and return the exit code."""
+    action, plan = prepared.action, prepared.plan
     (terminal.present if dry_run else terminal.preview)(preview_page(action))
     if dry_run:
-        report_dry_run(terminal, action, report=report)
+        report_dry_run(terminal, action, report=oversight.report)
         return EXIT_DONE
-    history = History()
-    page = LivePage(history)
-    late = Lateness(terminal, oversight.on_late)
-    measure = None
-    if metrics is not None:
-        measure = metrics.begin(plan.terms.topic, plan.terms.group, plan.terms.drain_id, page)
+    followers = Followers(terminal, prepared, metrics, oversight)
     if not action.resumes and not action.offsets:
         summary = nothing_to_drain(prepared)
     else:
@@ -101,12 +142,8 @@ def preview_and_drain(
             give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
 
             def show(status: Status) -> None:
-                if measure is not None:
-                    measure(status)
-                if report is not None or metrics is not None:
-                    page.add(status)
+                followers.show(status)
                 keys.status = status
-                late.check(status)
                 view.update(status)
 
             summary = drain(
@@ -114,17 +151,7 @@ def preview_and_drain(
                 Callbacks(show, terminal.print_line, give_up, resuming),
                 control=control,
             )
-    try:
-        if metrics is not None:
-            metrics.end(summary)
-            page.end(drain_page(action, summary, history, datetime.now().astimezone()))
-        show_summary(terminal, summary)
-        late.wait()
-        oversight.ended(terminal, summary)
-        write_page(terminal, report, partial(drain_page, action, summary, history))
-    except (Exception, KeyboardInterrupt) as error:  # which changes nothing of how it ended
-        why = "interrupted" if isinstance(error, KeyboardInterrupt) else describe(error)
-        terminal.warn(f"the drain is over, but its report is incomplete: {why}")
+    followers.end(summary)
     return summary.exit_code
 
 
@@ -156,7 +183,7 @@ def _report_end(
 
 
 def within_limits(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> Prepared:
-    """What was prepared, held to these limits. Raises LimitsRefused if nothing is safe by them."""
+    """Keep what was prepared within these limits. Raises LimitsRefused if nothing is safe."""
     if curve is None:
         plan = prepared.plan
         return prepared.with_plan(OffsetPlan(replace(plan.terms, limits=None), plan.account))
@@ -170,12 +197,12 @@ def resuming_with(
     deadline: datetime | None = None,
     changed: Mapping[str, str | None] | None = None,
 ) -> Resuming:
-    """The options that a resume of this run needs: how to connect, what the handler is told, how to
-    drain, and how to watch it. What is drained, by which handler, rules and policy, is in the plan.
+    """The options that a resume of this run needs: how to connect, the handler's own, how to drain,
+    and how to watch it. What is drained, by which handler, rules and policy, is in the plan.
 
-    What a variable gave is taken as what was typed is: the next shell may not have it. A deadline
-    is a date, since it may have been given as a time from then. ``changed`` is what was set while
-    it ran, by the names of the parameters.
+    A value from a variable is repeated as a typed one is: the next shell may not have it. A
+    deadline is a date, since it may have been given as a time from then. ``changed`` is what was
+    set while it ran, by the names of the parameters.
     """
     given = {"deadline": typed("deadline", deadline), **(changed or {})}
     shown: list[str] = []

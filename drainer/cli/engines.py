@@ -1,4 +1,4 @@
-"""The options that say what a drain runs on: this process, or Spark."""
+"""Options of the engine of a drain: this process, or Spark."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _hook = partial(monitoring, default=None, metavar="COMMAND", hides=True)
 
 @dataclass(frozen=True, kw_only=True)
 class OversightOptions(MonitoringOptions):
-    """How people oversee a drain and agree to it.
+    """Options for overseeing a drain, and for confirming it.
 
     What becomes of the commands for the shell never changes how the drain ends.
     """

@@ -44,7 +44,7 @@ monitoring = partial(option, panel="Monitoring", resumes=True)
 
 @dataclass(frozen=True, kw_only=True)
 class MonitoringOptions:
-    """How a drain is watched from outside."""
+    """Options for watching a drain from outside."""
 
     metrics: tuple[str, int] | None = monitoring(
         "Serve metrics and a status page here; 0 is any free port.", None, ADDRESS

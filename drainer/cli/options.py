@@ -117,7 +117,7 @@ class LatencyOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleOptions:
-    """Which sub-messages are left out, over the rules that are known."""
+    """Rules for what is left out, over those that are known."""
 
     skip_keys: tuple[str, ...] = _rule(
         "Skip all sub-messages of this sub-key; repeatable.",
@@ -142,7 +142,7 @@ class RuleOptions:
     )
 
     def over(self, known: RuleSettings | None = None) -> RuleSettings:
-        """What is known, with what was given over it.
+        """Known rules, with the given ones over them.
 
         Rules that skip are taken as a whole: any of them given here takes the place of all those
         known. Raises UsageError when they can't be understood.
@@ -167,7 +167,7 @@ class RuleOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PriorityOptions:
-    """What is drained before the rest (kept in the plan)."""
+    """Selections to drain before the rest (kept in the plan)."""
 
     # A variable would be cut at each space, which expressions have.
     firsts: tuple[str, ...] = _backlog(
@@ -187,7 +187,7 @@ class PriorityOptions:
     )
 
     def over(self, known: PriorityClasses | None = None) -> PriorityClasses | None:
-        """Those known, with what was given as the next ones; None when nothing was given.
+        """Known classes with the given ones as the next; None when nothing was given.
 
         Raises UsageError when an expression can't be understood.
         """
@@ -227,7 +227,7 @@ def request_of(
     limits: CapCurve | None,
     plan: PlanPlace | None,
 ) -> Request:
-    """What ``run`` and ``estimate`` ask for. Raises UsageError, or as loading a handler does."""
+    """The request of ``run`` and ``estimate``. Raises UsageError, or as loading a handler does."""
     return Request(
         topic=backlog.topic,
         group=backlog.group,

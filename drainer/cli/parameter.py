@@ -16,7 +16,7 @@ Declared = Mapping[str, Option]  # by the names of fields or parameters
 
 
 def signature(declared: Declared, *more: inspect.Parameter) -> inspect.Signature:
-    """What typer reads of a function with these options, beside the context."""
+    """The signature of a function with these options, beside the context, as typer reads it."""
     context = _parameter("context", typer.Context)
     options = [_parameter(name, *_typed(each)) for name, each in declared.items()]
     return inspect.Signature([context, *options, *more])
@@ -59,7 +59,7 @@ Completion = Callable[[typer.Context, str], list[str]]
 
 
 def completing(wanted: str) -> Completion:
-    """What a shell proposes for values of this kind."""
+    """Return what makes a shell propose values of this kind."""
 
     def propose(context: typer.Context, incomplete: str) -> list[str]:
         # Only a shell needs it, and printing the help must not wait for it.
@@ -83,7 +83,7 @@ def declared_by(command: Any) -> Declared:
 
 
 def source_of(context: Any, name: str, option: Option) -> str | None:
-    """Where a value was given: empty for the command line; None when there is only a default."""
+    """The place of a given value, empty for the command line; None of a default."""
     source = context.get_parameter_source(name)
     if source is None or source.name == "DEFAULT":
         return None
@@ -103,7 +103,7 @@ def given_in(context: typer.Context, declared: Declared) -> dict[str, Any]:
         except UsageError as error:
             words = " ".join(filter(None, (option.word, where)))
             text = f"{words}: {error}" if where else f"{words} {error}"
-            if option.is_argument:  # whose name says nothing
+            if option.is_argument:  # whose name is no help
                 raise
             raise UsageError(text, hint=error.hint) from None
     return found

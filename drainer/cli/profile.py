@@ -20,7 +20,7 @@ DEFAULT = "default"  # the profile that is taken unless another is named
 
 
 def folder() -> Path:
-    """Where profiles lie by their names."""
+    """The folder of profiles by their names."""
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111
     return Path(base) / "drainer"
 
@@ -134,7 +134,7 @@ def _all_of(command: Any) -> Iterator[Any]:
 
 
 def _typed(value: Any) -> Any:
-    """As it would be typed."""
+    """The value as it would be typed."""
     if isinstance(value, list):
         return [_typed(each) for each in value]
     return value if isinstance(value, bool) else str(value)

@@ -64,7 +64,7 @@ def resume(
     - `drainer resume orders.indexer.plan.json --engine spark -c 2000`
     """
     with oversight.serving(terminal) as metrics:
-        # Any engine may have to be told where tasks reported.
+        # Any engine may need the place where tasks reported.
         meant = engines if engines.may_be_spark else replace(engines, state=None)
         spark = meant.spark(plan)
         file = plan_at(plan, engines.state)

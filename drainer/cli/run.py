@@ -49,7 +49,7 @@ def run(
 ) -> int:
     """Drain a group's backlog of a topic through a handler.
 
-    drainer prints a preview and asks before it touches anything. The first Ctrl-C stops it safely
+    drainer prints a preview, and touches nothing before you confirm. The first Ctrl-C stops it safely
     and prints how to resume. The second stops it at once. The plan is valid either way.
 
     Examples:

@@ -1,4 +1,4 @@
-"""How a drain meets failures, as it was asked for: the settings that the plan keeps."""
+"""Settings of failures: retries, timeouts, actions, limits; the plan keeps them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from drainer.model.option import option
 from drainer.model.values import DURATION, RATE, ValueType, number
 
 JITTER = 0.5  # a delay is drawn between this share of itself and the whole
-SHARE_JUDGED_FROM = 1_000  # sub-messages; a share of fewer says nothing
+SHARE_JUDGED_FROM = 1_000  # sub-messages; a share of fewer is no evidence
 
 
 class OnFailure(Enum):
@@ -111,12 +111,13 @@ _kept = partial(option, panel="Failures (kept in the plan)", live=True)
 
 @dataclass(frozen=True, slots=True)
 class FailureSettings(JsonRecord):
-    """How a drain meets failures; the plan keeps it, so that a resume goes on in the same way.
+    """Settings of failures; the plan keeps them, so that a resume works in the same way.
 
     ``retries`` counts attempts after the first. Delays double from ``retry_delay_s`` up to
     ``retry_max_delay_s``. A ``timeout_s`` of 0 is none. ``max_outage_s`` is how long the circuit
     breaker waits for the downstream, ``max_doubt_s`` how long it may be the downstream that one
-    sub-message fails, when nothing else could tell. ``rate`` is in sub-messages started per second.
+    sub-message fails, when no other lane has work to compare. ``rate`` is in sub-messages started
+    per second.
     """
 
     retries: Whole = _kept("Attempts after the first one.", 0, number(0), basic=True)
@@ -173,7 +174,7 @@ class FailureSettings(JsonRecord):
             raise ValueError("with this rate nothing would ever start")
 
     def changed(self, given: Mapping[str, Any]) -> FailureSettings:
-        """These settings with what was given; a topic of dead letters asks for them.
+        """Return these settings with what was given; a topic of dead letters implies them.
 
         Raises UsageError when that makes no sense together.
         """

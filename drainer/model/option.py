@@ -77,7 +77,7 @@ class Option:
 
     @property
     def text(self) -> str:
-        """What it is for, with what the help calls its default."""
+        """The help, with what it calls the default."""
         return self.help if self.unset is None else f"{self.help} Default: {self.unset}."
 
     @property

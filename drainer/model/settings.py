@@ -1,4 +1,4 @@
-"""How a drain runs in this process."""
+"""Settings of a run: concurrency, memory, intervals, the deadline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _drain = partial(option, panel="Drain", resumes=True)
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings(JsonRecord):
-    """How a drain runs; none of it changes what is drained."""
+    """Settings of a run; none of them changes what is drained."""
 
     concurrency: int | Concurrency = _drain(
         "Maximum calls in flight. auto raises it while throughput grows.",

@@ -1,4 +1,4 @@
-"""How option values are typed: sizes, durations, numbers, name=value pairs."""
+"""Values of options as they are typed: sizes, durations, numbers, name=value pairs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from drainer.model.concurrency import Concurrency
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueType:
-    """How a value is typed: ``parse`` reads a text and raises UsageError, ``show`` writes it."""
+    """A way to type values: ``parse`` reads a text and raises UsageError, ``show`` writes it."""
 
     metavar: str
     parse: Callable[[Any], Any]
@@ -218,7 +218,7 @@ def choice(values: type[Enum]) -> ValueType:
 
 
 def type_of(annotation: Any) -> ValueType:
-    """How values of a type of Python are typed."""
+    """The way to type values of a type of Python."""
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return choice(annotation)
     if annotation is int:

@@ -38,7 +38,7 @@ def test_every_end_is_one_object(error: BaseException, status: str, code: int, t
     assert out.getvalue().count("\n") == 1
     answer = json.loads(out.getvalue())
     assert (answer["status"], answer["exit_code"], answer["error"]) == (status, code, text)
-    mark = "■ " if isinstance(error, KeyboardInterrupt) else "error: "  # a stop that was asked for
+    mark = "■ " if isinstance(error, KeyboardInterrupt) else "error: "  # a stop on request
     assert mark in err.getvalue()
 
 
@@ -61,7 +61,7 @@ def test_without_json_a_handler_has_standard_output(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "from a handler\n"
 
 
-def test_nobody_to_ask_is_no_yes() -> None:
+def test_without_a_terminal_nothing_is_confirmed() -> None:
     terminal = Terminal(stdin=io.StringIO(), stderr=io.StringIO())
     ensure_confirmed(terminal, "Drain?", yes=True)
     with pytest.raises(Refused) as caught:

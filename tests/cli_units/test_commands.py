@@ -1,4 +1,4 @@
-"""What holds of every command: examples, variables, and usage errors before any broker is asked."""
+"""Rules of every command: examples, variables, and usage errors before it connects."""
 
 from __future__ import annotations
 
@@ -79,6 +79,13 @@ def test_every_command_shows_an_example() -> None:
         assert f"drainer {name}" in command.help
 
 
+def test_a_default_is_shown_as_it_would_be_typed() -> None:
+    for name, command in commands(COMMAND):
+        for each in declared_by(command).values():
+            if each.default_text is not None and not each.is_flag and each.word != "--concurrency":
+                assert each.parse(each.default_text) == each.default, (name, each.word)
+
+
 def test_a_help_text_has_at_most_twelve_words() -> None:
     for name, command in commands(COMMAND):
         for each in declared_by(command).values():
@@ -91,11 +98,11 @@ def test_help_fits_80_columns_and_has_no_types_of_python(
 ) -> None:
     monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
     for name, _ in commands(COMMAND):
-        told = CliRunner().invoke(app, [*name.split(), which]).stdout
-        assert max(map(len, told.splitlines()), default=0) <= 80, name
+        text = CliRunner().invoke(app, [*name.split(), which]).stdout
+        assert max(map(len, text.splitlines()), default=0) <= 80, name
         for wrong in ("…", "<bool>", "<int>", "<str>", "<path>", "list["):
-            assert wrong not in told, name
-        assert ("[env var" in told) <= (which == "--help-all"), name
+            assert wrong not in text, name
+        assert ("[env var" in text) <= (which == "--help-all"), name
 
 
 @pytest.mark.parametrize("name", ["run", "resume", "redrive"])
@@ -163,9 +170,7 @@ def test_a_value_that_makes_no_sense_is_a_usage_error(words: str, named: str) ->
         ("--profile p", "missing command", "`drainer --help`"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_the_words_is_told_as_every_error(
-    words: str, error: str, hint: str
-) -> None:
+def test_a_usage_error_is_reported_as_every_error(words: str, error: str, hint: str) -> None:
     found = CliRunner().invoke(app, words.split(), prog_name="drainer")
     first, second = found.stderr.splitlines()
     assert (found.exit_code, found.stdout) == (2, "")
@@ -181,7 +186,7 @@ def test_the_usage_has_arguments_as_errors_name_them(usage: str) -> None:
     assert f"Usage: drainer {usage} " in found.stdout
 
 
-def test_a_wrong_value_is_told_with_the_variable_that_has_it() -> None:
+def test_a_wrong_value_is_reported_with_its_variable() -> None:
     found = CliRunner().invoke(app, ["run", *NO_BROKER], env={"DRAINER_RETRIES": "two"})
     assert "error: --retries in DRAINER_RETRIES: 'two' is not a whole number" in found.stderr
 
@@ -193,7 +198,7 @@ def test_json_has_what_is_wrong_with_the_words() -> None:
     assert answer["error"] == "missing --topic, --group, --handler, -b"
 
 
-def test_brokers_that_nothing_names_are_told() -> None:
+def test_missing_brokers_are_a_usage_error() -> None:
     found = CliRunner().invoke(app, ["run", *NO_BROKER[:6]])
     assert (found.exit_code, "-b HOST:PORT" in found.stderr) == (2, True)
 
@@ -207,7 +212,7 @@ def test_the_help_names_every_command_in_its_group_and_every_exit_code() -> None
         assert f" {code} " in text
 
 
-def test_what_a_person_is_asked_about_is_shown_even_when_quiet(tmp_path: Path) -> None:
+def test_what_needs_confirmation_is_shown_even_when_quiet(tmp_path: Path) -> None:
     path = tmp_path / "orders.plan.json"
     path.write_bytes(plan().encode())
     path.chmod(0o600)

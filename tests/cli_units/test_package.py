@@ -6,6 +6,6 @@ from importlib.metadata import metadata
 from importlib.resources import files
 
 
-def test_drainer_says_that_it_is_typed() -> None:
+def test_drainer_is_marked_as_typed() -> None:
     assert (files("drainer") / "py.typed").is_file()
     assert "Typing :: Typed" in (metadata("drainer").get_all("Classifier") or [])

@@ -54,7 +54,7 @@ def test_the_values_are_a_table_for_other_programs(home: Path) -> None:
     assert yaml.safe_load(drainer("config", "show", "-o", "yaml")[0])["command"] == "run"
 
 
-def test_a_profile_is_begun_with_all_that_it_may_say(home: Path) -> None:
+def test_a_profile_begins_with_all_that_it_may_set(home: Path) -> None:
     path = Path(drainer("config", "init")[0].strip())
     assert path == home / "default.toml"
     assert path.stat().st_mode & 0o777 == 0o600
@@ -62,7 +62,7 @@ def test_a_profile_is_begun_with_all_that_it_may_say(home: Path) -> None:
     assert '\n# concurrency = "100"\n' in text
     assert "Maximum calls in flight" in text
     assert "# yes" not in text
-    assert drainer("run", "--help")[0], "as it is, it says nothing"
+    assert drainer("run", "--help")[0], "as it is, it sets nothing"
     assert "already exists" in drainer("config", "init", code=3)[1]
 
 
@@ -95,7 +95,7 @@ def test_a_variable_is_shown_only_if_it_is_read(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         ("[run]\nconcurency = 5\n", "Did you mean concurrency?"),
         ("concurrancy = 5\n", "Did you mean concurrency?"),
@@ -113,11 +113,11 @@ def test_a_variable_is_shown_only_if_it_is_read(
     ],
 )
 def test_what_makes_no_sense_in_a_profile_is_a_usage_error(
-    home: Path, tmp_path: Path, text: str, said: str
+    home: Path, tmp_path: Path, text: str, error: str
 ) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(text)
-    assert said in drainer("--profile", str(file), "run", *HANDLER, code=2)[1]
+    assert error in drainer("--profile", str(file), "run", *HANDLER, code=2)[1]
 
 
 def profile(home: Path, text: str) -> Path:

@@ -23,20 +23,20 @@ RUN = ["--topic", "orders", "--group", "indexer", "--handler", "h.py:H"]
 BY = datetime(2026, 11, 21, 7, tzinfo=UTC)
 
 
-def given(*words: str, command: str = "run", **said: Any) -> Resuming:
+def given(*words: str, command: str = "run", **more: Any) -> Resuming:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     words = (*RUN, *words) if command == "run" else words
     with commands[command].make_context(command, list(words)) as context:
-        return resuming_with(context, PLAN, **said)
+        return resuming_with(context, PLAN, **more)
 
 
-def test_what_the_plan_holds_is_not_said_again() -> None:
+def test_what_the_plan_holds_is_not_repeated() -> None:
     more = ["--retries", "5", "--on-failure", "skip", "--yes", "-o", "json", "--partition", "3"]
     kept = ["-b", PLAN.terms.bootstrap_servers, "--client-config", "/etc/kafka.properties"]
     assert given(*more, *kept) == Resuming()
 
 
-def test_how_to_drain_and_to_connect_is_said() -> None:
+def test_how_to_drain_and_to_connect_is_repeated() -> None:
     words = ["--concurrency", "500", "--buffer", "1GiB", "--grace", "1m", "--set", "index=a b"]
     spark = ["--engine", "spark", "--master", "yarn", "--spark-conf", "spark.cores.max=8"]
     kafka = ["-b", "other:9092", "-X", "security.protocol=SSL", "--client-config", "mine.conf"]
@@ -52,7 +52,7 @@ def test_how_to_drain_and_to_connect_is_said() -> None:
     assert "--set 'index=a b'" in found.command("my plan.json")
 
 
-def test_how_it_is_watched_and_held_to_a_deadline_is_said() -> None:
+def test_how_it_is_watched_and_held_to_a_deadline_is_repeated() -> None:
     watched = ["--metrics", "127.0.0.1:9000", "--metrics-linger", "1m", "--log-format", "json"]
     watched += ["--report", "r.html"]
     at = BY.astimezone().isoformat(timespec="minutes")
@@ -63,7 +63,7 @@ def test_how_it_is_watched_and_held_to_a_deadline_is_said() -> None:
     assert changed.options == ()
 
 
-def test_a_redrive_and_a_resume_say_theirs() -> None:
+def test_a_redrive_and_a_resume_repeat_theirs() -> None:
     redrive = ["--dead-letter-topic", "t", "--handler", "h.py:H", "-c", "7"]
     assert given(*redrive, command="redrive").options == ("--concurrency", "7")
     assert given("p.json", "-c", "7", command="resume").options == ("--concurrency", "7")
@@ -100,18 +100,18 @@ def test_a_path_of_a_certificate_is_no_secret() -> None:
     assert found == Resuming(("-X", "ssl.ca.location=/etc/ssl/ca.pem"), ())
 
 
-def test_what_variables_gave_is_said_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_of_variables_are_repeated_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAINER_CONCURRENCY", "300")
     assert given().options == ("--concurrency", "300")
 
 
-def test_a_path_is_said_so_that_a_shell_takes_it() -> None:
+def test_a_path_is_quoted_for_a_shell() -> None:
     found = given("--state", "/mnt/my state")
     assert found.command(str(Path("my plan.json"))) == (
         "drainer resume 'my plan.json' --state '/mnt/my state'"
     )
 
 
-def test_the_endpoint_of_a_state_is_said_for_no_plan_holds_it() -> None:
+def test_the_endpoint_of_a_state_is_repeated_for_no_plan_holds_it() -> None:
     uri = "s3://drains/d?region=eu-1&endpoint=https://minio.example"
     assert given("--state", uri).command("p.json") == f"drainer resume p.json --state '{uri}'"

@@ -86,7 +86,7 @@ def test_what_makes_no_sense_is_a_usage_error(
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "hint"),
+    ("text", "error", "hint"),
     [
         ("concurency=20", "there is no option concurency", "Did you mean concurrency?"),
         ("max_failure=2%", "there is no option max_failure", "Did you mean max-failures?"),
@@ -95,18 +95,18 @@ def test_what_makes_no_sense_is_a_usage_error(
         ("concurrency", "an option to set must be NAME=VALUE", "Write it as concurrency=50."),
     ],
 )
-def test_an_option_that_can_not_be_set_is_told_from_one_that_there_is_not(
-    text: str, said: str, hint: str
+def test_an_option_that_can_not_be_set_differs_from_one_that_there_is_not(
+    text: str, error: str, hint: str
 ) -> None:
-    with pytest.raises(UsageError, match=said) as caught:
+    with pytest.raises(UsageError, match=error) as caught:
         parse_settings([text])
     assert (caught.value.hint or "").startswith(hint)
 
 
 def test_a_user_is_named_or_numbered() -> None:
     assert (parse_user("root"), parse_user("0"), parse_user("4711")) == (0, 0, 4711)
-    with pytest.raises(UsageError, match="'nobody at all' is not a user of this machine"):
-        parse_user("nobody at all")
+    with pytest.raises(UsageError, match="'no such user' is not a user of this machine"):
+        parse_user("no such user")
 
 
 def test_pairs_are_names_and_values_and_what_is_none_is_not_shown() -> None:

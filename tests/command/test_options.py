@@ -67,7 +67,7 @@ def test_the_completion_knows_commands_and_options(command: Command) -> None:
     assert "--concurrency" in completed(command, "drainer run --conc")
 
 
-def test_the_completion_asks_the_cluster_and_the_folder(command: Command, topic: Topic) -> None:
+def test_the_completion_reads_the_cluster_and_the_folder(command: Command, topic: Topic) -> None:
     group = command.group(topic)
     command("run", "--topic", topic.name, "--group", group, "--handler", "count", "--from",
             "earliest", "--yes", "-b", topic.bootstrap)  # fmt: skip
@@ -93,7 +93,7 @@ def test_a_shell_runs_no_name_that_a_stranger_gave_to_a_group(
     assert not (command.folder / "ran").exists()
 
 
-def test_the_completion_connects_as_the_profile_says(command: Command, topic: Topic) -> None:
+def test_the_completion_connects_by_the_profile(command: Command, topic: Topic) -> None:
     profile = command.folder / "staging.toml"
     profile.write_text(f'bootstrap-server = "{topic.bootstrap}"\n')
     words = f"drainer --profile {profile} inspect --topic {topic.name[:-2]}"

@@ -1,4 +1,4 @@
-"""The options that say which dead letters are meant, for `drainer dead` and `drainer redrive`."""
+"""Options of `drainer dead` and `drainer redrive` that select dead letters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _which = partial(option, panel="Which dead letters")
 
 @dataclass(frozen=True, kw_only=True)
 class LetterTopicOptions:
-    """Where dead letters are."""
+    """The topic of dead letters."""
 
     dead_letter_topic: str = _which(
         "Topic of the letters. A drain's default is TOPIC.GROUP.dead.",
@@ -26,7 +26,7 @@ class LetterTopicOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LetterOptions:
-    """Which of them are meant; the fields are those of LetterFilter."""
+    """A selection of dead letters; the fields are those of LetterFilter."""
 
     reasons: tuple[str, ...] = _which(
         "Only letters with this reason; repeatable.",
@@ -55,7 +55,7 @@ class LetterOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RedriveOptions:
-    """What keeps track of what was redriven."""
+    """Places that keep track of redrives."""
 
     group: str | None = option(
         "Group that tracks redrives.",
