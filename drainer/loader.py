@@ -36,7 +36,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from drainer.blocking import BlockingCall, blocking_call
-from drainer.core.bundles import BatchOf, Bundle, Bundling
+from drainer.core.batches import Batch, Batching, BatchOf
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
 from drainer.mask import describe
@@ -66,7 +66,7 @@ class LoadedHandler:
         batch: Any = _own(target, "handle_batch")
         handle: Any = getattr(target, "handle", None)
         self.handle: Callable[[SubMessage], Any] = handle
-        self.handle_bundle: Callable[[Bundle], Any] = lambda bundle: handle(bundle.subs[0])
+        self.handle_bundle: Callable[[Batch], Any] = lambda bundle: handle(bundle.subs[0])
         if batch is not None:
             self.handle = lambda sub: batch([sub])
             self.handle_bundle = lambda bundle: batch(bundle.subs)
@@ -101,7 +101,7 @@ class LoadedHandler:
         async def on_the_loop(sub: Redriven) -> Any:
             return await handle(sub.begin())
 
-        def together(bundle: Bundle) -> Any:
+        def together(bundle: Batch) -> Any:
             for number, sub in enumerate(bundle.subs):
                 bundle.subs[number] = cast(Redriven, sub).begin()
             return handle_bundle(bundle)
@@ -393,7 +393,7 @@ def _own(target: Any, name: str) -> Any:
     return None if getattr(found, "__func__", None) is default else found
 
 
-def _bundling_of(reference: str, target: Any) -> Bundling | None:
+def _bundling_of(reference: str, target: Any) -> Batching | None:
     """Settings of a handler that takes sub-messages together; None if it takes them one by one.
 
     Raises UsageError when they make no sense.
@@ -402,13 +402,13 @@ def _bundling_of(reference: str, target: Any) -> Bundling | None:
     if coalesce is None and batch is None:
         return None
     if batch is None:
-        return Bundling(coalesce)
+        return Batching(coalesce)
     most = getattr(target, "max_batch", Handler.max_batch)
     of = getattr(target, "batch_of", Handler.batch_of)
     try:
         if type(most) is not int or most < 1:
             raise ValueError
-        return Bundling(coalesce, most, BatchOf(of))
+        return Batching(coalesce, most, BatchOf(of))
     except ValueError:
         raise UsageError(
             f"{reference!r} has max_batch = {most!r}, batch_of = {of!r}",

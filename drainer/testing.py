@@ -26,7 +26,7 @@ from drainer.certify.certify import (
 from drainer.certify.finding import Certificate, Finding, HandlerDoubt, LawBroken, Level
 from drainer.certify.subject import AT_ONCE, TOPIC, Source, Subject, again, message, messages
 from drainer.certify.trial import Effort
-from drainer.core.bundles import Bundle
+from drainer.core.batches import Batch
 from drainer.engine.blame import blame
 from drainer.engine.ports import Told
 from drainer.engine.runtime import UNSIGNALLED
@@ -178,7 +178,7 @@ class _Recorder:
 
     @contextmanager
     def _noting(self, work: Work, handler: LoadedHandler) -> Iterator[None]:
-        subs = work.members if isinstance(work, Bundle) else [work]
+        subs = work.members if isinstance(work, Batch) else [work]
         try:
             yield
         except Exception as raised:

@@ -57,8 +57,8 @@ lane-runs-two (order) in lanes.Lanes: core/test_lanes.py core/test_laws.py
 -if sub.lane is ALONE_RUNNING:
 +if sub.lane is None:
 several-keys-head-one-lane (order, several sub-keys) in lanes.Lanes: core/test_lanes.py core/test_laws.py
--if not turn.behind:
-+if turn.behind == 1:
+-if not entry.lanes_ahead:
++if entry.lanes_ahead == 1:
 coldest-lane-first (hottest lane first) in Lanes.take: core/test_lanes.py core/test_laws.py
 -rank = self._filled.bit_length() - 1
 +rank = (self._filled & -self._filled).bit_length() - 1
@@ -81,33 +81,33 @@ barrier-ignores-its-own-message (order, barrier) in _is_next: core/test_dispatch
 -return not before or (part is not None and (part.bits | part.elsewhere) & before == before)
 +return True
 barrier-holds-nothing (order, barrier) in Dispatcher: core/test_dispatch.py core/test_laws.py
--gate.running = True
-+gate.running = False
+-queue.running = True
++queue.running = False
 parts-with-several-keys-in-one-lane (order, several sub-keys) in Dispatcher.deliver_parts: core/test_gathering.py
 -odd = set(map(type, subs)) != {SubMessage} or any(map(_SUB_KEYS, subs))
 +odd = set(map(type, subs)) != {SubMessage}
 parts-pass-a-barrier (order, barrier) in Dispatcher: core/test_gathering.py
--if self._gates or self._shut or self._lane_of or self._selects or self._sift:
+-if self._barrier_queues or self._shut or self._lane_of or self._selects or self._sift:
 +if self._shut or self._lane_of or self._selects or self._sift:
 resume-forgets-parked-lanes (resume) in Dispatcher: core/test_dispatch.py core/test_laws.py
 -self.lanes = Lanes(self._rest, self.parked.copy())
 +self.lanes = Lanes(self._rest)
-nothing-waits-for-the-rest (order) in FirstDispatcher.deliver: core/test_first.py simulation/test_simulation.py
+nothing-waits-for-the-rest (order) in PriorityDispatcher.deliver: core/test_first.py simulation/test_simulation.py
 -elif not unsplit and self._waits.has_any(number, self._lanes_of(sub)):
 +elif False:
-what-waits-holds-nothing-back (order) in FirstDispatcher: core/test_first.py simulation/test_simulation.py
+what-waits-holds-nothing-back (order) in PriorityDispatcher: core/test_first.py simulation/test_simulation.py
 -self._waits.add(sub.message.origin.stream, self._lanes_of(sub))
 +pass
-first-passes-a-barrier (barriers) in FirstDispatcher: core/test_first.py simulation/test_simulation.py
+first-passes-a-barrier (barriers) in PriorityDispatcher: core/test_first.py simulation/test_simulation.py
 -self.ledgers[number].end = end
 +pass
-pass-goes-on-without-its-filter (order) in FirstDispatcher: simulation/test_simulation.py
+pass-goes-on-without-its-filter (order) in PriorityDispatcher: simulation/test_simulation.py
 -_from(known[number].watermark, own.get(number)),
 +own.get(number),
-class-moves-the-group (commit) in FirstDispatcher.watermarks: core/test_first.py simulation/test_simulation.py
+class-moves-the-group (commit) in PriorityDispatcher.watermarks: core/test_first.py simulation/test_simulation.py
 -return {number: progress.watermark for number, progress in self._all.items()}
 +return {number: ledger.watermark for number, ledger in self.ledgers.items()}
-map-forgets-what-others-finished (hardly more than once) in FirstDispatcher.deliver: core/test_first.py
+map-forgets-what-others-finished (hardly more than once) in PriorityDispatcher.deliver: core/test_first.py
 -self.found.look(number, offset, bool(selected))
 +self.found.look(number, offset, bool(selected & ~finished))
 watermark-one-too-far (commit) in Ledger.finish: core/test_ledger.py core/test_laws.py
@@ -435,15 +435,15 @@ most-exceeded (limits: --max-rate) in Limits.point: operations/test_trials.py
 any-topic-removed (limits: nothing but a test topic is removed) in _insist_on_test_topics: kafka/test_limits_topic.py
 -if strangers := [name for name in names if not _TOPIC.fullmatch(name)]:
 +if strangers := [name for name in names if not name.startswith(PREFIX)]:
-barrier-in-company (bundles, barrier) in Bundler: core/test_bundles.py
+barrier-in-company (bundles, barrier) in Batcher: core/test_bundles.py
 -or isinstance(bundle.members[0], Barrier)
-folds-other-sub-keys (bundles) in bundles.fold: core/test_bundles.py
+folds-other-sub-keys (bundles) in batches.fold: core/test_bundles.py
 -if later.keys is not None or first.keys is not None or first.key != later.key:
 +if later.keys is not None or first.keys is not None:
-coalesce-gives-another-sub-key (bundles) in bundles.fold: core/test_bundles.py
+coalesce-gives-another-sub-key (bundles) in batches.fold: core/test_bundles.py
 -if into.key != first.key or into.keys is not None:
 +if False:
-folded-one-is-forgotten (bundles) in Bundler.finish: core/test_bundles.py
+folded-one-is-forgotten (bundles) in Batcher.finish: core/test_bundles.py
 -for follower in followers:
 -    finish(follower)
 +for follower in followers[1:]:
@@ -497,8 +497,8 @@ group-moved-backwards (commit) in _Bounds.backwards: kafka/test_backlog.py
 -if offset is not None and starts[number] < offset:
 +if False:
 lock-held-by-two (lock) in GroupLock: kafka/test_lock.py
--if names == {self.client_id} and uptime_s() < self.sure_until_s:
-+if self.client_id in names and uptime_s() < self.sure_until_s:
+-if names == {self.client_id} and boottime_s() < self.sure_until_s:
++if self.client_id in names and boottime_s() < self.sure_until_s:
 lock-trusted-without-a-check (lock) in GroupLock: kafka/test_lock.py::test_a_lock_that_was_not_confirmed_in_time_is_not_trusted_before_a_check
 -if now_s - max(self._member_since_s, self.confirmed_s) > self._lease_s:
 +if False:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.messages import deliver, one_partition, subs_of
-from drainer.core.bundles import fold
+from drainer.core.batches import fold
 from drainer.errors import HandleFailed
 from drainer.mask import VARIABLE, describe, key_repr, mask_text
 from drainer.message import SubMessage

@@ -16,7 +16,7 @@ from drainer.certify.form import difference, equal
 from drainer.certify.schedule import Place, SampleWork, Step, dispatcher_of
 from drainer.certify.subject import Subject, again, run
 from drainer.certify.travel import shipped
-from drainer.core.bundles import Bundler
+from drainer.core.batches import Batcher
 from drainer.engine.workers import ensure_done
 from drainer.errors import HandleFailed, SplitFailed
 from drainer.handler import Skip
@@ -85,7 +85,7 @@ class HandlerTrial:
             dispatcher = dispatcher_of(sample)
             for message in sample:
                 dispatcher.deliver(message, split_up(handler.split, message))
-            bundler = Bundler(dispatcher, handler.bundling)
+            bundler = Batcher(dispatcher, handler.bundling)
             try:
                 while (bundle := bundler.take()) is not None:
                     self.handled += 1

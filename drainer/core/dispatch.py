@@ -1,4 +1,4 @@
-"""The dispatcher: the ledgers, the lanes and the gates of one drain, behind one face.
+"""The dispatcher: the ledgers, the lanes and the barrier queues of one drain, behind one face.
 
 Every engine drives this object and nothing else of the core: it delivers messages, takes
 sub-messages, finishes them, and asks what to write down.
@@ -35,7 +35,7 @@ WHOLE_BYTES = MESSAGE_BYTES + SUB_MESSAGE_BYTES
 _SUB_KEYS = attrgetter("keys")
 
 
-class Gate:
+class BarrierQueue:
     """What waits in one account for a barrier, or for the outcome of messages that ``split``
     rejected; the barrier first."""
 
@@ -62,7 +62,7 @@ class Dispatcher:
     claim = ALL  # whose account it keeps
     state = None  # of tasks: it has none
     unbalanced = False
-    held = 0  # sub-messages that wait for others than those of this run
+    deferred = 0  # sub-messages that wait for others than those of this run
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Dispatcher:
         self._lane_of = LANE_OF.get(order)
         self._ordered = order is not Order.NONE
         self._payloads = Payloads()
-        self._gates: dict[int, Gate] = {}  # by ledger
+        self._barrier_queues: dict[int, BarrierQueue] = {}  # by ledger
         self.rejected: deque[Unsplit] = deque()  # their turn has come; see ``next_rejected``
         self._shut = {  # ledgers
             number
@@ -110,8 +110,8 @@ class Dispatcher:
         }
         self.lanes.parked = len({Stream(each).partition for each in self._shut})
         self.take = self.lanes.take
-        self.take_behind = self.lanes.take_behind
-        self.hold, self.unhold = self.lanes.hold, self.lanes.unhold
+        self.take_next_in_lane = self.lanes.take_next_in_lane
+        self.delay, self.resume = self.lanes.delay, self.lanes.resume
 
     def open(self, number: int, ledger: Ledger) -> None:
         """Takes a ledger in, to which nothing was delivered yet."""
@@ -214,7 +214,7 @@ class Dispatcher:
     def _let_in(self, message: Message, subs: Sequence[SubMessage], done: int) -> None:
         # ``done`` has the bits of those that need not be handled.
         number = message.origin.stream
-        gate = self._gates.get(number) if self._gates else None
+        queue = self._barrier_queues.get(number) if self._barrier_queues else None
         if subs and type(subs[0]) is Unsplit and message.left:
             message.ledger.reject(message)
         if self._selects is not None or self._sift is not None:
@@ -227,19 +227,19 @@ class Dispatcher:
         for sub in subs:
             if done and done >> sub.index & 1:
                 continue
-            if gate is not None:
-                gate.waiting.append(sub)
+            if queue is not None:
+                queue.waiting.append(sub)
             elif isinstance(sub, Barrier):
-                gate = self._gates[number] = Gate()
-                gate.waiting.append(sub)
+                queue = self._barrier_queues[number] = BarrierQueue()
+                queue.waiting.append(sub)
             elif lane_of is not None:
                 push(sub, lane_of(sub))
             elif sub.keys is None:
                 push(sub, sub.key)
             else:
                 self.lanes.push_to_all(sub, sub.keys)
-        if gate is not None:
-            self._open(number, gate)
+        if queue is not None:
+            self._open(number, queue)
 
     def deliver_whole(self, messages: Sequence[Message]) -> None:
         """Takes in messages that are one sub-message each, by their own keys.
@@ -268,7 +268,7 @@ class Dispatcher:
 
     def _plain(self, ledger: Ledger, messages: Sequence[Message]) -> bool:
         """Whether all that these split into enters lanes by its own keys, and none began before."""
-        if self._gates or self._shut or self._lane_of or self._selects or self._sift:
+        if self._barrier_queues or self._shut or self._lane_of or self._selects or self._sift:
             return False
         if self._shared_below:
             first = messages[0]
@@ -296,16 +296,16 @@ class Dispatcher:
         message = sub.message
         message.ledger.finish(message, sub.index, outcome)
         self.lanes.finish(sub)
-        if self._gates:
-            self._finished_behind_gate(sub)
+        if self._barrier_queues:
+            self._finished_beside_queue(sub)
 
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
         """``finish`` as done, then ``take``, in one call: the hot path of every worker."""
         message = sub.message
         message.ledger.finish(message, sub.index)
-        if self._gates:
+        if self._barrier_queues:
             self.lanes.finish(sub)
-            self._finished_behind_gate(sub)
+            self._finished_beside_queue(sub)
             return self.lanes.take()
         return self.lanes.finish_and_take(sub)
 
@@ -357,13 +357,13 @@ class Dispatcher:
                 self._name(text, sub, error)
         else:
             self.lanes.finish(sub)  # nothing is behind it
-        if self._gates:
-            self._finished_behind_gate(sub)
+        if self._barrier_queues:
+            self._finished_beside_queue(sub)
 
     def left_behind(self) -> set[str]:
         """What is to be ``parked`` for whoever delivers what comes after, once nothing is left to
         do: also what waits for a sub-message or a barrier that has no turn."""
-        shut = (all_of(Stream(each).partition) for each in self._shut | self._gates.keys())
+        shut = (all_of(Stream(each).partition) for each in self._shut | self._barrier_queues.keys())
         return {*shut, *map(repr, self.lanes.keys if self._ordered else ())}
 
     def newly_parked(self) -> list[str]:
@@ -484,8 +484,8 @@ class Dispatcher:
             error = f"split failed, so its lanes are unknown: {error}"
         self._name(all_of(barrier.message.partition), barrier, error)
         self._shut.add(number)
-        gate = self._gates.pop(number, None)
-        for sub in () if gate is None else gate.waiting:
+        queue = self._barrier_queues.pop(number, None)
+        for sub in () if queue is None else queue.waiting:
             self._rest(sub)
 
     def _push(self, sub: SubMessage) -> None:
@@ -496,27 +496,27 @@ class Dispatcher:
         else:
             self.lanes.push_to_all(sub, sub.keys)
 
-    def _finished_behind_gate(self, sub: SubMessage) -> None:
+    def _finished_beside_queue(self, sub: SubMessage) -> None:
         number = sub.message.origin.stream
-        gate = self._gates.get(number)
-        if gate is not None:
+        queue = self._barrier_queues.get(number)
+        if queue is not None:
             if isinstance(sub, Unsplit):
-                gate.undecided -= 1
+                queue.undecided -= 1
             elif isinstance(sub, Barrier):
-                gate.running = False
-            self._open(number, gate)
+                queue.running = False
+            self._open(number, queue)
 
-    def _open(self, number: int, gate: Gate) -> None:
+    def _open(self, number: int, queue: BarrierQueue) -> None:
         # Lets through what no barrier holds back any more.
-        waiting = gate.waiting
-        while waiting and not gate.running:
+        waiting = queue.waiting
+        while waiting and not queue.running:
             sub = waiting[0]
             if isinstance(sub, Unsplit):
                 self.lanes.start_alone(waiting.popleft())
                 self.rejected.append(sub)
-                gate.undecided += 1
+                queue.undecided += 1
                 continue
-            if gate.undecided:
+            if queue.undecided:
                 return
             if not isinstance(sub, Barrier):
                 self._push(waiting.popleft())
@@ -528,10 +528,10 @@ class Dispatcher:
             first = self.ledgers[sub.message.origin.stream].first_pending
             if first is not sub.message or not _is_next(sub):
                 return
-            gate.running = True
+            queue.running = True
             self.lanes.push_alone(waiting.popleft())
-        if not waiting and not gate.running and not gate.undecided:
-            del self._gates[number]
+        if not waiting and not queue.running and not queue.undecided:
+            del self._barrier_queues[number]
 
 
 def _summed(accounts: Iterable[tuple[Counts, Counts]]) -> tuple[Counts, Counts]:

@@ -39,7 +39,7 @@ FATES_MOST = 10_000  # ranges, of all partitions; of more only sub-messages are 
 _WHOLE = "0/1"  # the claim that all sub-messages are in, as "all" is
 
 
-class LaneFilter:
+class KeyBloom:
     """Lanes that were added, of each partition; it may say that of some others, too."""
 
     def __init__(self, bits: int = FILTER_BITS) -> None:
@@ -69,7 +69,7 @@ class LaneFilter:
             yield (one + 2 * step) & mask
 
 
-class FirstDispatcher(Dispatcher):
+class PriorityDispatcher(Dispatcher):
     """The dispatcher of one class: of each message it takes in what matches.
 
     The plan's progress of "all" stays as it is, and so does the group's offset.
@@ -111,7 +111,7 @@ class FirstDispatcher(Dispatcher):
         for ledger in self.ledgers.values():
             ledger.tells_fates = True  # for whoever finishes the rest of a message
         self._selection, self.evaluates = Selection(where), True
-        self._waits, self._lanes_of = LaneFilter(filter_bits), lanes_of(order)
+        self._waits, self._lanes_of = KeyBloom(filter_bits), lanes_of(order)
         # Where messages with a match lie, finished or not.
         self.found = ClassMap({n: (each.watermark, each.end) for n, each in self.ledgers.items()})
         # Sub-messages that do not match, and are not finished, by partition.
@@ -173,7 +173,7 @@ class FirstDispatcher(Dispatcher):
                 continue
             unsplit = isinstance(sub, Unsplit)
             if isinstance(sub, Barrier) and not unsplit:
-                self._hold_all(sequence[sub.index + 1 :], matching & ~done)
+                self._defer_all(sequence[sub.index + 1 :], matching & ~done)
                 self._cut(number, offset + 1)
                 break
             if isinstance(sub, LeftAlone):
@@ -183,7 +183,7 @@ class FirstDispatcher(Dispatcher):
                 self._waits.add(number, self._lanes_of(sub))
                 self.beside[number] += 1
             elif not unsplit and self._waits.has_any(number, self._lanes_of(sub)):
-                self._hold(sub)
+                self._defer(sub)
             else:
                 first |= bit
         if first:
@@ -254,15 +254,15 @@ class FirstDispatcher(Dispatcher):
                 room -= len(found)
         return kept
 
-    def _hold(self, sub: SubMessage) -> None:
+    def _defer(self, sub: SubMessage) -> None:
         self._waits.add(sub.message.origin.stream, self._lanes_of(sub))
-        self.held += 1
+        self.deferred += 1
         self._put_to_rest(sub)
 
-    def _hold_all(self, subs: Iterable[SubMessage], among: int) -> None:
+    def _defer_all(self, subs: Iterable[SubMessage], among: int) -> None:
         for sub in subs:
             if among >> sub.index & 1:
-                self._hold(sub)
+                self._defer(sub)
 
     def _cut(self, number: int, end: int) -> None:
         """Nothing at or behind this offset can be first."""

@@ -40,34 +40,34 @@ class Lane:
 
     __slots__ = ("head", "hot", "key", "parked", "rank", "tail", "waiting")
 
-    def __init__(self, key: Hashable, first: SubMessage | Place | None) -> None:
+    def __init__(self, key: Hashable, first: SubMessage | Slot | None) -> None:
         self.key = key
-        self.head: SubMessage | Place | None = first
-        self.tail: SubMessage | Place | None = first
+        self.head: SubMessage | Slot | None = first
+        self.tail: SubMessage | Slot | None = first
         self.waiting = 1
         self.rank = 0  # the bucket it is ready in, or NOT_READY while something runs or holds it
         self.hot = False
         self.parked = False  # then nothing of it is kept: it has no head, and never gets one
 
 
-class Place:
+class Slot:
     """Where a sub-message with several sub-keys stands in one of its lanes."""
 
-    __slots__ = ("next", "turn")
+    __slots__ = ("entry", "next")
 
-    def __init__(self, turn: Turn) -> None:
-        self.turn = turn
-        self.next: SubMessage | Place | None = None
+    def __init__(self, entry: MultiKeyEntry) -> None:
+        self.entry = entry
+        self.next: SubMessage | Slot | None = None
 
 
-class Turn:
-    """The lanes of a sub-message with several sub-keys; its turn comes when it heads them all."""
+class MultiKeyEntry:
+    """The lanes of a sub-message with several sub-keys; its entry comes when it heads them all."""
 
-    __slots__ = ("behind", "lanes", "sub")
+    __slots__ = ("lanes", "lanes_ahead", "sub")
 
-    def __init__(self, sub: SubMessage, behind: int) -> None:
+    def __init__(self, sub: SubMessage, lanes_ahead: int) -> None:
         self.sub = sub
-        self.behind = behind  # lanes in which it is not first yet
+        self.lanes_ahead = lanes_ahead  # lanes in which it is not first yet
         self.lanes: list[Lane] = []
 
 
@@ -89,11 +89,11 @@ class Lanes:
         self._buckets: list[deque[Lane | SubMessage]] = [deque()]
         self._filled = 0  # bit r is set when bucket r may hold a lane
         self._promotions = 0  # each leaves a stale entry behind in a lower bucket
-        self._urgent: deque[SubMessage] = deque()  # their turn has come in several lanes at once
+        self._urgent: deque[SubMessage] = deque()  # their entry has come in several lanes at once
         self._hot: dict[Lane, None] = {}
         self.ready = 0
         self.running = 0  # in the handler
-        self.held = 0  # started, not finished, and in no worker's hands
+        self.delayed = 0  # started, not finished, and in no worker's hands
         self.parked = 0  # lanes, and partitions behind a barrier
         self._empty = 0  # lanes that are kept only because they are parked
 
@@ -150,23 +150,23 @@ class Lanes:
         self._filled |= 1
 
     def push_to_all(self, sub: SubMessage, keys: Iterable[Hashable]) -> None:
-        """Gives a sub-message its place in several lanes; it runs when it is first in all."""
+        """Gives a sub-message its slot in several lanes; it runs when it is first in all."""
         distinct = list(dict.fromkeys(keys))
-        sub.lane = turn = Turn(sub, len(distinct))
+        sub.lane = entry = MultiKeyEntry(sub, len(distinct))
         for key in distinct:
-            place = Place(turn)
+            slot = Slot(entry)
             lane = self._lanes.get(key)
             if lane is None and self._parked_before and repr(key) in self._parked_before:
                 lane = self._park(key)
             if lane is None:
-                lane = self._lanes[key] = Lane(key, place)
-                turn.lanes.append(lane)
+                lane = self._lanes[key] = Lane(key, slot)
+                entry.lanes.append(lane)
                 self._advance(lane)
                 continue
             if isinstance(lane, SubMessage):
                 lane = self._widen(lane)
-            turn.lanes.append(lane)
-            self._append(lane, place)
+            entry.lanes.append(lane)
+            self._append(lane, slot)
 
     def push_alone(self, sub: SubMessage) -> None:
         """Makes a sub-message ready that stands in no lane (a barrier whose moment has come)."""
@@ -217,8 +217,8 @@ class Lanes:
             self._advance(lane)
         elif lane is not None:
             sub.lane = None  # they refer to each other
-            for held in lane.lanes:
-                self._advance(held)
+            for each in lane.lanes:
+                self._advance(each)
 
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
         """``finish`` then ``take``, and stays on the lane while that is the best choice."""
@@ -231,7 +231,7 @@ class Lanes:
             if head is None:
                 self._remove(lane)
             elif (
-                type(head) is not Place
+                type(head) is not Slot
                 and not self._urgent
                 and lane.waiting.bit_length() >= self._filled.bit_length()
             ):
@@ -245,22 +245,22 @@ class Lanes:
 
     @property
     def urgent(self) -> SubMessage | None:
-        """The sub-message that is next whatever lanes hold: one that had its turn before."""
+        """The sub-message that is next whatever lanes hold: one that had its entry before."""
         return self._urgent[0] if self._urgent else None
 
     @property
     def urgent_ones(self) -> int:
-        """How many of those that are ready had their turn before."""
+        """How many of those that are ready had their entry before."""
         return len(self._urgent)
 
-    def behind(self, sub: SubMessage) -> SubMessage | None:
+    def next_in_lane(self, sub: SubMessage) -> SubMessage | None:
         """What is next in the lane of a started sub-message; None when it may not start yet."""
         lane = sub.lane
         head = lane.head if type(lane) is Lane else None
-        return None if type(head) is Place else cast("SubMessage | None", head)
+        return None if type(head) is Slot else cast("SubMessage | None", head)
 
-    def take_behind(self, sub: SubMessage) -> SubMessage:
-        """Starts what is ``behind`` a started sub-message, to be given to the handler with it.
+    def take_next_in_lane(self, sub: SubMessage) -> SubMessage:
+        """Start the ``next_in_lane`` of a started sub-message, to be given to the handler with it.
 
         Their lane goes on when the first of them finishes: finish that one last.
         """
@@ -281,19 +281,19 @@ class Lanes:
         lane.waiting += len(followers)
         self.running -= len(followers)
 
-    def hold(self, sub: SubMessage) -> None:
+    def delay(self, sub: SubMessage) -> None:
         """Takes a started sub-message out of its worker's hands; its lanes wait for it."""
         self.running -= 1
-        self.held += 1
+        self.delayed += 1
 
-    def unhold(self, sub: SubMessage) -> None:
+    def resume(self, sub: SubMessage) -> None:
         """Takes note that a held sub-message is in the handler, or finishes."""
-        self.held -= 1
+        self.delayed -= 1
         self.running += 1
 
     def release(self, sub: SubMessage) -> None:
         """Makes a held sub-message ready for its next attempt, before all others."""
-        self.held -= 1
+        self.delayed -= 1
         self._urgent.append(sub)
         self.ready += 1
 
@@ -301,7 +301,7 @@ class Lanes:
         """Ends a started sub-message's lanes, finished or not; gives their keys.
 
         What waits there, and what comes later, is let go of and stays pending. A sub-message with
-        several sub-keys that stands in one of them never has its turn, nor has what is behind it.
+        several sub-keys that stands in one of them never has its entry, nor has what is behind it.
         """
         self.running -= 1
         lane = sub.lane
@@ -313,7 +313,7 @@ class Lanes:
             self.parked += 1
             return ()
         sub.lane = None
-        return tuple(self._park(held.key).key for held in lane.lanes)
+        return tuple(self._park(each.key).key for each in lane.lanes)
 
     def hottest(self, most: int) -> list[tuple[Hashable, int]]:
         """The lanes with the most waiting, as (sub-key, waiting); only those past HOT_WAITING."""
@@ -333,7 +333,7 @@ class Lanes:
         lane.parked = True
         while node is not None:
             behind, node.next = node.next, None
-            if type(node) is not Place:
+            if type(node) is not Slot:
                 node.lane = None
                 self._left(node)
             node = behind
@@ -349,10 +349,10 @@ class Lanes:
         sub.lane = lane
         return lane
 
-    def _append(self, lane: Lane, node: SubMessage | Place) -> None:
+    def _append(self, lane: Lane, node: SubMessage | Slot) -> None:
         if lane.head is None:
             if lane.parked:
-                if type(node) is not Place:
+                if type(node) is not Slot:
                     self._left(cast(SubMessage, node))
                 return
             lane.head = lane.tail = node
@@ -408,16 +408,16 @@ class Lanes:
         head = lane.head
         if head is None:
             self._remove(lane)
-        elif type(head) is Place:
+        elif type(head) is Slot:
             lane.rank = NOT_READY
             lane.head = head.next
             if lane.head is None:
                 lane.tail = None
             lane.waiting -= 1
-            turn = head.turn
-            turn.behind -= 1
-            if not turn.behind:
-                self._urgent.append(turn.sub)
+            entry = head.entry
+            entry.lanes_ahead -= 1
+            if not entry.lanes_ahead:
+                self._urgent.append(entry.sub)
                 self.ready += 1
         else:
             self._enlist(lane)

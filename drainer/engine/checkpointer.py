@@ -13,7 +13,7 @@ from typing import Protocol
 
 from drainer.core.merge import Record
 from drainer.engine.loop import spawn
-from drainer.engine.ports import Held
+from drainer.engine.ports import DrainContext
 from drainer.errors import (
     CommitDelayed,
     DrainerError,
@@ -88,7 +88,7 @@ class Checkpointer:
 
     def __init__(
         self,
-        held: Held,
+        held: DrainContext,
         account: LiveAccount,
         latency: Callable[[], Latency | None],
         failed: Callable[[BaseException], None],

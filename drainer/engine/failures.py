@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from drainer.core.bundles import Bundle, Bundler, Bundling
+from drainer.core.batches import Batch, Batcher, Batching
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.blame import blame, halted_at, is_retryable, reason_to_skip
 from drainer.engine.kinds import ErrorCounts, summary_of
@@ -62,7 +62,7 @@ class Failures:
         dispatcher: Dispatcher,
         settings: FailureSettings,
         sink: DeadLetters | None,
-        bundling: Bundling | None,
+        bundling: Batching | None,
         is_outage: Callable[[BaseException], bool | None] | None = None,
         *,
         events: Events,
@@ -95,7 +95,7 @@ class Failures:
         )
         self._paused_s = 0.0  # since when it is
         self._errors = ErrorCounts()
-        self._bundler = None if bundling is None else Bundler(self._admission, bundling)
+        self._bundler = None if bundling is None else Batcher(self._admission, bundling)
         self.source: WorkSource = self._bundler or self._admission  # where workers get their work
         self._letters = 0  # on their way
         self._doubled, self._doubled_first = 0, tuple[str, ...]()  # letters written again blindly
@@ -186,7 +186,7 @@ class Failures:
         elif not isinstance(error, Skip | Retry):
             self._errors.count(error)
             self._timeouts += isinstance(error, TimedOut)
-        if self._bundler is None or not isinstance(work, Bundle):
+        if self._bundler is None or not isinstance(work, Batch):
             self._failed_alone(work, error, fault)
         elif isinstance(error, Retry):
             for lead in self._bundler.give_back(work, split=False):
@@ -250,7 +250,7 @@ class Failures:
                 self._carry_out(unit, decision, unit.error)
 
     def _failed_together(
-        self, bundle: Bundle, error: BaseException, fault: Fault, bundler: Bundler
+        self, bundle: Batch, error: BaseException, fault: Fault, bundler: Batcher
     ) -> None:
         # None of them has spent a retry by that: they are tried in smaller calls, until the one
         # that fails is known.
@@ -262,7 +262,7 @@ class Failures:
             self._gate()
         away = self._breaker.is_open  # then it is not for what is in it that it failed
         for lead in bundler.give_back(bundle, split=not away):
-            self._dispatcher.hold(lead)
+            self._dispatcher.delay(lead)
             if away:
                 self._retries.push(lead, now_s + self._settings.retry_delay_s)
             else:
@@ -278,7 +278,7 @@ class Failures:
         """Gives up what waits for another attempt; what is in the handler gets its result first."""
         for sub in subs:
             if self._retries.remove(sub):
-                self._dispatcher.unhold(sub)
+                self._dispatcher.resume(sub)
                 self._carry_out(sub, self._policy.give_up(rule, why), sub.failing.error)
 
     def overdue(self, calls: Sequence[Work], *, stuck: bool) -> None:
@@ -317,7 +317,8 @@ class Failures:
                 " threads in time; their lanes are pending",
                 hint=_STUCK_HINT,
             )
-        read = self._dispatcher.delivered or self._dispatcher.held > 0  # that is read by the rest
+        # What is deferred is read by the rest.
+        read = self._dispatcher.delivered or self._dispatcher.deferred > 0
         if lanes.parked:
             return lanes_parked(
                 lanes.parked, read=read, behind_letters=bool(self._dispatcher.parked)
@@ -375,7 +376,7 @@ class Failures:
 
     def _carry_out(self, sub: SubMessage, verdict: Decision, error: BaseException) -> None:
         if verdict.action is None:
-            self._dispatcher.hold(sub)
+            self._dispatcher.delay(sub)
             requested = isinstance(error, Retry) and error.after is not None
             counts = not isinstance(error, LeaseOver)
             self._retries.push(sub, verdict.at_s, requested=requested, counts=counts)
@@ -384,7 +385,7 @@ class Failures:
         if verdict.action is OnFailure.HALT:
             self._events.halt(halted_at(sub, error, verdict.why))
             return
-        behind = self._dispatcher.lanes.behind(sub)
+        behind = self._dispatcher.lanes.next_in_lane(sub)
         if behind is not None and verdict.rule in BY_COMPARISON:
             self._policy.suspect_next(behind, sub)
         finished = self._finished + self._letters + 1  # letters under way are given up, too
@@ -415,7 +416,7 @@ class Failures:
             )
             return
         kind = summary_of(error)  # the error itself holds on to the frames that it came through
-        self._dispatcher.hold(sub)
+        self._dispatcher.delay(sub)
 
         def acknowledged(failure: DrainerError | None) -> None:
             with suppress(RuntimeError):  # the loop is closed: nothing waits any more
@@ -433,7 +434,7 @@ class Failures:
         elif failure is not None:
             self._events.halt(failure)
             return
-        self._dispatcher.unhold(sub)
+        self._dispatcher.resume(sub)
         settings = (sub.failures if isinstance(sub, Unsplit) else None) or self._settings
         if settings.after_dead is AfterDead.PARK:
             self._dispatcher.park_behind(sub, Outcome.DEAD, kind)
@@ -562,4 +563,4 @@ ACTIONS: dict[OnFailure, Callable[[Failures, SubMessage, BaseException], None]] 
 
 
 def _members(work: Work) -> list[SubMessage]:
-    return work.members if isinstance(work, Bundle) else [work]
+    return work.members if isinstance(work, Batch) else [work]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drainer.core.first import FirstDispatcher
+from drainer.core.first import PriorityDispatcher
 from drainer.model.plan import OffsetPlan
 from drainer.model.status import ClassStatus, Status
 
@@ -12,7 +12,7 @@ from drainer.model.status import ClassStatus, Status
 def with_class(
     status: Status,
     plan: OffsetPlan,
-    dispatcher: FirstDispatcher,
+    dispatcher: PriorityDispatcher,
     where: str,
     rate: float | None,
     pause_s: float = 0.0,
@@ -25,12 +25,12 @@ def with_class(
     """
     now, progress = dispatcher.counts_of_class(), status.progress
     lefts = [part.sub_messages_left for part in progress.partitions]
-    left = None if None in lefts else sum(filter(None, lefts)) - dispatcher.held
+    left = None if None in lefts else sum(filter(None, lefts)) - dispatcher.deferred
     classes = tuple(
         ClassStatus(
             where,
             known.sub_messages + now,
-            dispatcher.held,
+            dispatcher.deferred,
             progress.eta_s,
             cut=bool(dispatcher.cut) or not dispatcher.delivered,
             left=left,
@@ -52,7 +52,7 @@ def with_class(
         )
         for part in progress.partitions
     )
-    rest_s = _rest_s(status, dispatcher, sum(beside.values()) + dispatcher.held, rate)
+    rest_s = _rest_s(status, dispatcher, sum(beside.values()) + dispatcher.deferred, rate)
     eta_s = progress.eta_s
     if eta_s is not None:
         eta_s = None if rest_s is None else eta_s + pause_s + rest_s
@@ -61,7 +61,7 @@ def with_class(
 
 
 def _rest_s(
-    status: Status, dispatcher: FirstDispatcher, subs: float, rate: float | None
+    status: Status, dispatcher: PriorityDispatcher, subs: float, rate: float | None
 ) -> float | None:
     """What so many of the rest take with all workers busy, as long as those of the class did.
 

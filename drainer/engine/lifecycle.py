@@ -14,7 +14,7 @@ from drainer.engine.control import Settings
 from drainer.engine.ending import Ending
 from drainer.engine.loop import spawn
 from drainer.engine.outcome import final_outcome, may_continue
-from drainer.engine.ports import Held
+from drainer.engine.ports import DrainContext
 from drainer.engine.steering import DeadlineWatch, Steering
 from drainer.errors import (
     DrainerError,
@@ -87,7 +87,7 @@ class Lifecycle:
     """One run of a drain, from a plan on disk to a summary."""
 
     def __init__(
-        self, context: Held, work: Work, checkpointer: Checkpointer, ending: Ending
+        self, context: DrainContext, work: Work, checkpointer: Checkpointer, ending: Ending
     ) -> None:
         self._work = work
         self._context = context

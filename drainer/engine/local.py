@@ -10,14 +10,14 @@ import asyncio
 from typing import Any
 
 from drainer.core.dispatch import Dispatcher
-from drainer.core.first import FirstDispatcher
+from drainer.core.first import PriorityDispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.other_claims import other_claims
 from drainer.engine.ending import Ending
 from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.loop import event_loop
 from drainer.engine.pipeline import Pipeline
-from drainer.engine.ports import Held, Ports
+from drainer.engine.ports import DrainContext, Ports
 from drainer.engine.watchdog import Watchdog
 from drainer.errors import HandleFailed
 from drainer.handler import Context
@@ -36,7 +36,7 @@ class LocalDrain:
         pipeline: what moves its sub-messages, once the handler is open.
     """
 
-    def __init__(self, context: Held, ports: Ports) -> None:
+    def __init__(self, context: DrainContext, ports: Ports) -> None:
         self._context = context
         self._ports = ports
         self._ending = Ending()
@@ -122,11 +122,11 @@ class LocalDrain:
             self._ending.end(error)
 
 
-def dispatcher_for(context: Held) -> Dispatcher:
+def dispatcher_for(context: DrainContext) -> Dispatcher:
     """Make the dispatcher of a run, by its plan."""
     plan, handler = context.plan, context.handler
     if context.first is not None:
-        first = FirstDispatcher(plan, context.first, handler.selects)
+        first = PriorityDispatcher(plan, context.first, handler.selects)
         context.class_maps[first.claim] = first.found
         return first
     progress = plan.account.claims[ALL]

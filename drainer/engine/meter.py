@@ -45,7 +45,7 @@ class _Moment(NamedTuple):
     read: int  # offsets
 
 
-class Measures(ABC):
+class MetricsSampler(ABC):
     """What an engine measures of one run; it is asked about twice a second."""
 
     def __init__(
@@ -136,8 +136,8 @@ class Measures(ABC):
         return finished / took_s, handled / took_s, read / took_s
 
 
-class Meter(Measures):
-    """Measures a run in this process."""
+class LocalSampler(MetricsSampler):
+    """MetricsSampler a run in this process."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drainer.engine.ports import Held
+from drainer.engine.ports import DrainContext
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
@@ -44,7 +44,7 @@ def may_continue(cause: BaseException | None) -> bool:
     return cause is None or isinstance(cause, LanesParked)
 
 
-def given_up_before(held: Held) -> int:
+def given_up_before(held: DrainContext) -> int:
     """Count the sub-messages that the failure policy starts from.
 
     What died in former runs of a redrive is in the topic again, but not what died in former

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from drainer.core.dispatch import Dispatcher
-from drainer.core.first import FirstDispatcher
+from drainer.core.first import PriorityDispatcher
 from drainer.core.lanes import look_ahead
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
@@ -20,9 +20,9 @@ from drainer.engine.first import with_class
 from drainer.engine.latencies import Latencies
 from drainer.engine.limiter import Limiter, auto_status, work_done
 from drainer.engine.loop import spawn
-from drainer.engine.meter import Meter, cap_status
+from drainer.engine.meter import LocalSampler, cap_status
 from drainer.engine.outcome import given_up_before, not_closed
-from drainer.engine.ports import DeadLetters, Held, Ports
+from drainer.engine.ports import DeadLetters, DrainContext, Ports
 from drainer.engine.pump import Pump
 from drainer.engine.threads import ThreadWorkers
 from drainer.engine.watchdog import Watchdog
@@ -41,7 +41,7 @@ class Pipeline:
 
     def __init__(
         self,
-        context: Held,
+        context: DrainContext,
         ports: Ports,
         dispatcher: Dispatcher,
         ending: Ending,
@@ -106,8 +106,8 @@ class Pipeline:
         kind = AsyncWorkers if handler.is_async else ThreadWorkers
         return kind(self._failures.source, calls, self._failures, self)
 
-    def _meter_of(self, latencies: Latencies) -> Meter:
-        return Meter(
+    def _meter_of(self, latencies: Latencies) -> LocalSampler:
+        return LocalSampler(
             self.dispatcher,
             latencies,
             concurrency=self._first_and_most()[0],
@@ -249,7 +249,10 @@ class Pipeline:
         if dispatcher.complete:
             self._ending.end(None)
         elif (
-            dispatcher.leaves_something or dispatcher.held or self._failures.late or self._cut_off
+            dispatcher.leaves_something
+            or dispatcher.deferred
+            or self._failures.late
+            or self._cut_off
         ) and not (dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits):
             self._ending.end(self._cut_off or self._failures.left_over())
 
@@ -324,7 +327,7 @@ class Pipeline:
         # While nothing new begins, what counts is how many are still to end.
         exact = self._is_paused or self._ending.has_come
         status = self._meter.status(plan, self._running if exact else self._meter.in_flight)
-        if isinstance(self.dispatcher, FirstDispatcher) and self._context.first is not None:
+        if isinstance(self.dispatcher, PriorityDispatcher) and self._context.first is not None:
             rate = self.settings.failures.rate
             first = self._context.first
             status = with_class(status, plan, self.dispatcher, first, rate, self._context.pause_s)

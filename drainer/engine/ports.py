@@ -73,7 +73,7 @@ class Quota(Protocol):
         """Have the pipeline work by what was decided last; called with each check."""
 
 
-class Batch(Protocol):
+class Fetched(Protocol):
     """Some messages of one partition in their order, and the positions reached beside them."""
 
     @property
@@ -97,7 +97,7 @@ class Source(Protocol):
 
     def start(self) -> None: ...
 
-    def next_batch(self) -> Batch | None: ...
+    def next_batch(self) -> Fetched | None: ...
 
     def stop(self) -> None: ...
 
@@ -156,7 +156,7 @@ class PlanStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class DrainContext:
     """A drain that was found safe, with its plan and its group held: what every engine needs."""
 
     plan: OffsetPlan

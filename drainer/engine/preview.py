@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from drainer.core.bundles import Bundling
+from drainer.core.batches import Batching
 from drainer.model.codec import JsonRecord, builtins
 from drainer.model.concurrency import Concurrency
 from drainer.model.plan import OffsetPlan
@@ -82,7 +82,7 @@ class Preview:
     checks: tuple[str, ...] = ()  # what was looked at and found right, a sentence each
     warnings: tuple[str, ...] = ()
     makes_topic: str | None = None  # for dead letters
-    bundling: Bundling | None = None  # when the handler takes several sub-messages at once
+    bundling: Batching | None = None  # when the handler takes several sub-messages at once
     engine: EngineChoice = EngineChoice()
     cap: Cap | None = None  # of what is read, at the messages' mean size
     open_transactions: tuple[OpenTransaction, ...] = ()  # that the backlog ends at

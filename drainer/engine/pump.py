@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from drainer.core.dispatch import Dispatcher
-from drainer.engine.ports import Batch, Events
+from drainer.engine.ports import Events, Fetched
 from drainer.message import Message, SubMessage
 from drainer.splitting import split_or_reject
 
@@ -31,7 +31,7 @@ class Pump:
 
     def __init__(
         self,
-        next_batch: Callable[[], Batch | None],
+        next_batch: Callable[[], Fetched | None],
         dispatcher: Dispatcher,
         split: Callable[[Message], Iterable[SubMessage]] | None,
         *,
@@ -48,7 +48,7 @@ class Pump:
         self.ready_lanes = 0  # that are enough; nothing is let in before there are to be some
         self._lanes = dispatcher.lanes
         self._events = events
-        self._batch: Batch | None = None
+        self._batch: Fetched | None = None
         self._messages: Iterator[Message] = iter(())
         self._deliver_some = self._deliver_split
         if split is None or is_split:

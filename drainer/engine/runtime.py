@@ -30,7 +30,7 @@ StopSignals = Callable[
 
 # Seconds that go on while the machine is suspended, where the system can tell: for leases and
 # locks, which others count on meanwhile.
-uptime_s: Callable[[], float] = (
+boottime_s: Callable[[], float] = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME)
     if hasattr(time, "CLOCK_BOOTTIME")
     else time.monotonic
@@ -63,7 +63,7 @@ class Runtime:
 
     monotonic: Callable[[], float] = time.monotonic  # seconds since whenever, for intervals
     # The same, and it goes on while the machine is suspended: for leases.
-    uptime: Callable[[], float] = uptime_s
+    uptime: Callable[[], float] = boottime_s
     wall: Callable[[], datetime] = _utc_now  # the time now, with a zone
     new_event_loop: Callable[[], asyncio.AbstractEventLoop] = new_event_loop
     # Sets Python up for a drain, while its block lasts.

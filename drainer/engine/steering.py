@@ -18,7 +18,7 @@ from drainer.engine.control import (
     between_passes,
     over,
 )
-from drainer.engine.ports import Held
+from drainer.engine.ports import DrainContext
 from drainer.errors import DrainerError, Refused, Signalled
 from drainer.mask import describe
 from drainer.model.concurrency import Concurrency
@@ -63,7 +63,7 @@ class DeadlineWatch:
 class Steering:
     """Does what people request of one run of a drain, on its event loop."""
 
-    def __init__(self, drain: Lifecycle, held: Held) -> None:
+    def __init__(self, drain: Lifecycle, held: DrainContext) -> None:
         self._drain = drain
         self._held = held
         self._runtime = held.runtime

@@ -27,7 +27,7 @@ WATCH_SHARE = 0.1  # of the timeout between two looks at who is overdue
 ASK_AGAIN_S = 0.1  # after the lease was over
 WATCH_LEAST_S, WATCH_MOST_S = 0.02, 1.0
 
-# What goes to the handler in one call: a SubMessage, or a Bundle where it wants several at once.
+# What goes to the handler in one call: a SubMessage, or a Batch where it wants several at once.
 Work = Any
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from drainer.core.bundles import Bundling
+from drainer.core.batches import Batching
 from drainer.loader import LoadedHandler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.settings import LocalSettings
@@ -49,7 +49,7 @@ class Calibration:
             workers = min(THREADS_MOST, self.concurrency)
         return self._drain(SUB_MESSAGES, workers, workers * LATENCY_PER_WORKER_S)
 
-    def together_s(self, bundling: Bundling) -> float:
+    def together_s(self, bundling: Batching) -> float:
         """The same of a sub-message that shares its call with as many others as a call takes."""
         together = bundling.most if bundling.most > 1 else TOGETHER
         most = CONCURRENCY_MOST if self.is_async else THREADS_MOST
@@ -57,10 +57,10 @@ class Calibration:
         in_calls = calls * together
         subs = max(SUB_MESSAGES, ROUNDS * in_calls)
         latency_s = in_calls * LATENCY_PER_WORKER_S / 10
-        return self._drain(subs, calls, latency_s, Bundling(most=together))
+        return self._drain(subs, calls, latency_s, Batching(most=together))
 
     def _drain(
-        self, subs: int, workers: int, latency_s: float, bundling: Bundling | None = None
+        self, subs: int, workers: int, latency_s: float, bundling: Batching | None = None
     ) -> float:
         in_each = 1 if self.fan_out is None else max(1, round(self.fan_out))
         origin, value = Origin("", "", 0), bytes(MESSAGE_BYTES)

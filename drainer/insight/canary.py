@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from drainer.core.dispatch import Dispatcher
-from drainer.engine.ports import Batch, Source
+from drainer.engine.ports import Fetched, Source
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
@@ -64,7 +64,7 @@ class FirstMessages:
     def start(self) -> None:
         self._source.start()
 
-    def next_batch(self) -> Batch | None:
+    def next_batch(self) -> Fetched | None:
         if not self._left:
             return None
         batch = self._source.next_batch()
@@ -89,7 +89,7 @@ class FirstMessages:
     def _all_done(self) -> bool:
         # Or nothing more can be done for them: what is parked stays pending.
         lanes = self._dispatcher.lanes
-        return self._delivered and not (lanes.running or lanes.ready or lanes.held)
+        return self._delivered and not (lanes.running or lanes.ready or lanes.delayed)
 
 
 def send_canary(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from drainer.core.first import LaneFilter
+from drainer.core.first import KeyBloom
 from drainer.insight.forecast.forecast import Forecast, Setting, bounds_of
 from drainer.insight.forecast.workload import Workload
 from drainer.message import Barrier, SubMessage
@@ -55,7 +55,7 @@ class Dealing:
 
     def __init__(self, wheres: Sequence[str], order: Order) -> None:
         self._lanes_of = lanes_of(order)
-        self._classes = [(Selection(where), LaneFilter(), set[int]()) for where in wheres]
+        self._classes = [(Selection(where), KeyBloom(), set[int]()) for where in wheres]
         self.look_s = [0.0] * len(wheres)
         self.held = [0.0] * len(wheres)
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from drainer.core.bundles import FOLD_MOST, Coalesce, fold
+from drainer.core.batches import FOLD_MOST, Coalesce, fold
 from drainer.engine.loop import hurried_interpreter
 from drainer.errors import HandleFailed, Refused, SplitFailed
 from drainer.insight.calibration import Calibration

@@ -23,7 +23,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from drainer.engine.runtime import uptime_s
+from drainer.engine.runtime import boottime_s
 from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreachable
 from drainer.kafka.cluster import LOCK, Cluster, Member
@@ -94,7 +94,7 @@ class GroupLock:
         self.lost: LockLost | None = None
         # When the last commit was sent that the coordinator took from its member: it lets no other
         # one in for a session from then on. So until ``sure_until_s`` calls may begin. Both are
-        # by ``uptime_s``.
+        # by ``boottime_s``.
         self.confirmed_s = self.sure_until_s = NEVER_S
         # Whether a release leaves the place taken until the session is over, for calls that other
         # processes make for this drain may go on for a while.
@@ -139,7 +139,7 @@ class GroupLock:
             thread.join(RELEASE_TIMEOUT_S + 1)
 
     def _wait_until_free(self) -> None:
-        begun_s = uptime_s()
+        begun_s = boottime_s()
         numbers: set[int | None] = set()
         while others := [m for m in self._members() if m.client_id != self.client_id]:
             if not numbers:
@@ -148,7 +148,7 @@ class GroupLock:
                     " whether it is alive"
                 )
             numbers.add(self._last_number())
-            if len(numbers) > 2 or uptime_s() - begun_s > SILENT_MOST_S:
+            if len(numbers) > 2 or boottime_s() - begun_s > SILENT_MOST_S:
                 raise self._taken_by(others)
             time.sleep(CHECK_EVERY_S)
 
@@ -159,13 +159,13 @@ class GroupLock:
     def _ensure_alone(self) -> None:
         # Of those that joined at the same moment the first by name waits for the others to leave.
         # One among them may hold the lock: then all leave.
-        until_s = uptime_s() + self._session_s + EXPIRY_MARGIN_S
+        until_s = boottime_s() + self._session_s + EXPIRY_MARGIN_S
         while self.lost is None:
             members = self._members()
             names = {member.client_id for member in members}
-            if names == {self.client_id} and uptime_s() < self.sure_until_s:
+            if names == {self.client_id} and boottime_s() < self.sure_until_s:
                 return
-            late = uptime_s() > until_s
+            late = boottime_s() > until_s
             others = [m for m in members if m.client_id != self.client_id]
             if others and (late or min(names) != self.client_id):
                 raise self._taken_by(others)
@@ -202,7 +202,7 @@ class GroupLock:
 
     def _run(self) -> None:
         """Keep the lock, with one client after the other, until it is released or lost."""
-        begun_s = uptime_s()
+        begun_s = boottime_s()
         try:
             while not self._over:
                 client = self._make_client()
@@ -237,10 +237,10 @@ class GroupLock:
 
     def _keep(self, client: _Client, begun_s: float) -> None:
         """Poll a client until it is to be replaced, or the lock is released or lost."""
-        joined_s = checked_s = uptime_s()
+        joined_s = checked_s = boottime_s()
         while not self._over:
             client.poll()
-            now_s = uptime_s()
+            now_s = boottime_s()
             if client.expelled:
                 client.expelled = False
                 self._doubt()
@@ -250,7 +250,7 @@ class GroupLock:
                     self._membership, self._member_since_s = Membership.MEMBER, now_s
                 elif self._membership is Membership.UNSURE and now_s - checked_s > CHECK_EVERY_S:
                     self._check_alone()
-                    checked_s = self._member_since_s = uptime_s()
+                    checked_s = self._member_since_s = boottime_s()
             if self._membership is Membership.MEMBER:
                 self._confirm(client, now_s)
                 if now_s - max(self._member_since_s, self.confirmed_s) > self._lease_s:
@@ -348,11 +348,11 @@ class _Client:
         """Give the place up, and wait until the coordinator has noticed."""
         # close() keeps the place of a static member until its session is over; unsubscribe()
         # gives it up, if it is polled meanwhile.
-        until_s = uptime_s() + RELEASE_TIMEOUT_S
+        until_s = boottime_s() + RELEASE_TIMEOUT_S
         with suppress(KafkaException, DrainerError):  # why it ends is known, and reported by others
             member_id = self.consumer.memberid()
             self.consumer.unsubscribe()
-            while uptime_s() < until_s:
+            while boottime_s() < until_s:
                 self.consumer.poll(0.01)
                 if member_id not in [member.id for member in members()]:
                     return

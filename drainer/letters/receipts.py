@@ -32,7 +32,7 @@ from drainer.model.codec import JsonRecord, Whole
 from drainer.model.identity import identify_or_reject
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Range, Ranges, encode_ranges, intersect, join_ranges
-from drainer.operations.engine import HeldDrain
+from drainer.operations.engine import LocalContext
 from drainer.policy.dead_letter import FORMAT as LETTER
 from drainer.policy.dead_letter import RECEIPT
 from drainer.policy.redrive import Split
@@ -165,7 +165,7 @@ def taking_in(plan: OffsetPlan, finished: _Finished) -> OffsetPlan:
 
 
 @contextmanager
-def keeping(held: HeldDrain, *, resumes: bool) -> Iterator[HeldDrain]:
+def keeping(held: LocalContext, *, resumes: bool) -> Iterator[LocalContext]:
     """The redrive, with what others have finished by now, and its receipts in the topic.
 
     Raises Refused, with nothing handled, if a redrive has not ended or a receipt can't be written.
@@ -193,7 +193,7 @@ def keeping(held: HeldDrain, *, resumes: bool) -> Iterator[HeldDrain]:
         _end(held, open_, noted=noted)
 
 
-def _caught_up(held: HeldDrain, plan: OffsetPlan, since: Mapping[int, int]) -> OffsetPlan:
+def _caught_up(held: LocalContext, plan: OffsetPlan, since: Mapping[int, int]) -> OffsetPlan:
     """The plan with what receipts since then say; it ends behind those that follow its letters."""
     found = redrive_progress(held.cluster, plan.terms.topic, plan.terms.group, since)
     found.insist_ended(plan.terms.drain_id)
@@ -208,7 +208,7 @@ def _caught_up(held: HeldDrain, plan: OffsetPlan, since: Mapping[int, int]) -> O
     return taking_in(longer, found.finished)
 
 
-def _end(held: HeldDrain, open_: Sequence[int], *, noted: bool) -> None:
+def _end(held: LocalContext, open_: Sequence[int], *, noted: bool) -> None:
     try:
         plan = held.file.load().plan
         if plan.terms.drain_id != held.plan.terms.drain_id or plan.account.state is not None:
@@ -232,7 +232,7 @@ def _end(held: HeldDrain, open_: Sequence[int], *, noted: bool) -> None:
         )
 
 
-def _receipt(held: HeldDrain, end: int, finished: Ranges = ()) -> Receipt:
+def _receipt(held: LocalContext, end: int, finished: Ranges = ()) -> Receipt:
     plan, place = held.plan, str(absolute(held.file.path))
     host = socket.gethostname()
     return Receipt(
@@ -247,7 +247,7 @@ def _receipt(held: HeldDrain, end: int, finished: Ranges = ()) -> Receipt:
     )
 
 
-def _write(held: HeldDrain, receipts: Mapping[int, Sequence[Receipt]]) -> None:
+def _write(held: LocalContext, receipts: Mapping[int, Sequence[Receipt]]) -> None:
     """Returns when all in-sync replicas have them, those of a partition in their order.
 
     Raises RightMissing without WRITE on the topic; Refused.

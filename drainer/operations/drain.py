@@ -22,7 +22,7 @@ from drainer.model.failures import FailureSettings
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Resuming, Status, Summary
-from drainer.operations.engine import HeldDrain
+from drainer.operations.engine import LocalContext
 from drainer.operations.examine import added_partitions
 from drainer.operations.group import check_inactive, locked
 from drainer.operations.passes import in_passes
@@ -88,7 +88,7 @@ def drain(
             server.observe(status)
             callbacks.observe(status)
 
-        held = HeldDrain(
+        held = LocalContext(
             plan=plan,
             file=prepared.file,
             handler=prepared.handler,
@@ -184,8 +184,8 @@ def _control_server(
     return ControlServer(place, about, control, give_up)
 
 
-def _drain(prepared: Prepared, held: HeldDrain) -> Summary:
-    receipts: AbstractContextManager[HeldDrain] = nullcontext(held)
+def _drain(prepared: Prepared, held: LocalContext) -> Summary:
+    receipts: AbstractContextManager[LocalContext] = nullcontext(held)
     if held.plan.terms.redrive is not None:
         keeping = Extension.RECEIPTS.load().keeping
         receipts = keeping(held, resumes=prepared.action.resumes)

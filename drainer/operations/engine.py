@@ -9,7 +9,7 @@ from typing import Protocol
 
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import Held, Ports, Source
+from drainer.engine.ports import DrainContext, Ports, Source
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.lock import GroupLock
@@ -21,7 +21,7 @@ from drainer.store.saved_plan import SavedPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldDrain(Held):
+class LocalContext(DrainContext):
     """What engines need of a drain that reads a cluster."""
 
     file: SavedPlan
@@ -41,7 +41,7 @@ class Engine(Protocol):
     def start_s(self) -> float:
         """How long it takes until the first call, about."""
 
-    def __call__(self, held: HeldDrain) -> Summary: ...
+    def __call__(self, held: LocalContext) -> Summary: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class InProcess:
     session_s = 0.0  # what handles falls silent with it
     start_s = 0.0
 
-    def __call__(self, held: HeldDrain) -> Summary:
+    def __call__(self, held: LocalContext) -> Summary:
         plan, running, settings = held.plan, held.running, held.cluster.settings
         pace = write_pace = None
         if plan.terms.limits is not None:

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import Batch, DeadLetters, Held, NoCommitter, Ports
+from drainer.engine.ports import DeadLetters, DrainContext, Fetched, NoCommitter, Ports
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
 from drainer.loader import LoadedHandler
@@ -46,7 +46,7 @@ def drain_of(
     with TemporaryDirectory(prefix="drainer-") as folder:
         file = PlanFile(Path(folder) / "plan.json")
         file.write(plan)
-        held = Held(
+        held = DrainContext(
             plan=plan,
             file=file,
             handler=handler,
@@ -89,7 +89,7 @@ class _Source:
         self._batches = iter([_Batch(run, dict(ends_of(run))) for run in runs])
         self.start = notify
 
-    def next_batch(self) -> Batch | None:
+    def next_batch(self) -> Fetched | None:
         return next(self._batches, None)
 
     def stop(self) -> None:

@@ -20,12 +20,12 @@ from drainer.model.status import (
     Status,
     Summary,
 )
-from drainer.operations.engine import IN_PROCESS, Engine, HeldDrain, InProcess
+from drainer.operations.engine import IN_PROCESS, Engine, InProcess, LocalContext
 
 UNREAD = " (not all of it was read: a barrier, or too many that wait)"
 
 
-def in_passes(held: HeldDrain, engine: Engine) -> Summary:
+def in_passes(held: LocalContext, engine: Engine) -> Summary:
     """Drains; the rest by ``engine``. Raises Refused when it can't begin."""
     passes: list[Summary] = []
     try:
@@ -36,7 +36,7 @@ def in_passes(held: HeldDrain, engine: Engine) -> Summary:
         return _stopped(passes, error)
 
 
-def _in_passes(held: HeldDrain, engine: Engine, passes: list[Summary]) -> Summary:
+def _in_passes(held: LocalContext, engine: Engine, passes: list[Summary]) -> Summary:
     in_process = engine if isinstance(engine, InProcess) else IN_PROCESS
     now = held
     while (where := now.plan.account.classes.next) is not None:
@@ -101,7 +101,7 @@ def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:
     return replace(last, status=status, exit_code=code, cause=cause)
 
 
-def _next_pass(held: HeldDrain, where: str, summary: Summary) -> HeldDrain:
+def _next_pass(held: LocalContext, where: str, summary: Summary) -> LocalContext:
     """What comes after the pass of this class."""
     loaded, now = held.file.load(), held.runtime.now()
     (found,) = (each for each in summary.last.progress.classes if each.where == where)

@@ -183,17 +183,17 @@ class Admission:
             if sub is not None:
                 self.dispatcher.release(sub)
 
-    def take_behind(self, sub: SubMessage) -> SubMessage | None:
+    def take_next_in_lane(self, sub: SubMessage) -> SubMessage | None:
         """The dispatcher's, when one more may start."""
         if not self.checks:
-            return self.dispatcher.take_behind(sub)
+            return self.dispatcher.take_next_in_lane(sub)
         if self._breaker.is_open or self.paused:
             return None
         if self.rate is not None:
             if not self.rate.allowed(self.clock()):
                 return None
             self.rate.start()
-        follower = self.dispatcher.take_behind(sub)
+        follower = self.dispatcher.take_next_in_lane(sub)
         follower.begun = self.policy.suspicion.failed_calls
         return follower
 

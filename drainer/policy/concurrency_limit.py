@@ -61,7 +61,7 @@ class LoadSample:
 
 
 class _Trial:
-    """Measures one limit, once ``wait`` calls have ended that were begun under another."""
+    """MetricsSampler one limit, once ``wait`` calls have ended that were begun under another."""
 
     def __init__(self, limit: int, wait: float = 0.0) -> None:
         self.limit = limit

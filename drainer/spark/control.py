@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from drainer.blocking import blocking_call
-from drainer.engine.runtime import uptime_s
+from drainer.engine.runtime import boottime_s
 from drainer.errors import DrainerError, PlanRefused
 from drainer.model.concurrency import Concurrency
 from drainer.model.failures import FailureSettings
@@ -32,7 +32,7 @@ class ControlChannel:
     epoch: int
     times: LeaseTimes
     confirmed_s: Callable[[], float]
-    clock: Callable[[], float] = uptime_s
+    clock: Callable[[], float] = boottime_s
 
     def __post_init__(self) -> None:
         self._control = Control()

@@ -28,7 +28,7 @@ from drainer.model.latency import Latency
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.model.status import CapStatus, FailureStatus, HealthStatus, Status, Summary
-from drainer.operations.engine import HeldDrain
+from drainer.operations.engine import LocalContext
 from drainer.policy.failures import Totals
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.control import ControlChannel, Loans
@@ -53,7 +53,7 @@ class SparkDrain:
 
     look_s = 0.1  # between two looks at what tasks reported
 
-    def __init__(self, held: HeldDrain, settings: SparkSettings) -> None:
+    def __init__(self, held: LocalContext, settings: SparkSettings) -> None:
         self._held = held
         self._plan = held.plan
         self._file = held.file

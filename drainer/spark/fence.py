@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import NoReturn
 
-from drainer.engine.runtime import uptime_s
+from drainer.engine.runtime import boottime_s
 from drainer.errors import DrainerError, Interrupted, LockLost, StateLost
 from drainer.model.failures import FailureSettings
 from drainer.policy.failures import Totals
@@ -44,7 +44,7 @@ class Fence:
     times: LeaseTimes
     looked: Callable[[], None] = lambda: None  # called after each look, in the fence's thread
     _: KW_ONLY
-    clock: Callable[[], float] = uptime_s
+    clock: Callable[[], float] = boottime_s
     end_process: Callable[[], object] = _exit
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class Fence:
 
     @property
     def sure_until_s(self) -> float:
-        """Until when calls may begin, by ``uptime_s``."""
+        """Until when calls may begin, by ``boottime_s``."""
         return self._lease.sure_until_s
 
     def _watch(self) -> None:

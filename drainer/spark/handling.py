@@ -18,7 +18,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import TaskRecord
 from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import Held, NoCommitter, Ports
+from drainer.engine.ports import DrainContext, NoCommitter, Ports
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.errors import DrainerError, Interrupted, LanesParked, LockLost
 from drainer.message import Origin, ShippedMessage, Stream
@@ -100,7 +100,7 @@ class Handling:
                 writers = letters.enter_context(letter_writers(self.handler.client, plan))
                 running = replace(self.settings, plan_interval_s=NEVER_S)
                 running = replace(running, journal_interval_s=state.journal_interval_s)
-                held = Held(
+                held = DrainContext(
                     plan=plan,
                     file=records,
                     handler=handler.borrowed(),
@@ -129,7 +129,7 @@ class Handling:
                     records.end()
         return outcome
 
-    def _drain_of(self, held: Held, ports: Ports, name: str, shown: _Teller) -> LocalDrain:
+    def _drain_of(self, held: DrainContext, ports: Ports, name: str, shown: _Teller) -> LocalDrain:
         """The drain of a task, with as many calls at once as the driver lends to ``name``."""
         worker, fence = python_worker(), python_worker().fence
         borrower = Borrower(

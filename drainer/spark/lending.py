@@ -163,7 +163,7 @@ class SharedSearch(Generic[Task]):
         lender.total = search.limit
 
     def look(self, now_s: float) -> None:
-        """Measures since the last look, once all tasks obey; call ``grants`` after it."""
+        """MetricsSampler since the last look, once all tasks obey; call ``grants`` after it."""
         lender, search = self._lender, self._search
         then_s, before, idle_before = self._last
         self._last = now_s, lender.did, lender.idle

@@ -13,7 +13,7 @@ from drainer.extensions import ensure_installed
 from drainer.java import find_java
 from drainer.kafka.settings import REDACTED
 from drainer.model.status import Summary
-from drainer.operations.engine import HeldDrain
+from drainer.operations.engine import LocalContext
 from drainer.secret import hides
 from drainer.spark import lease
 from drainer.spark.lease import LeaseTimes
@@ -145,7 +145,7 @@ class OnSpark:
     def session_s(self) -> float:
         return self.settings.lease.session_s
 
-    def __call__(self, held: HeldDrain) -> Summary:
+    def __call__(self, held: LocalContext) -> Summary:
         # PySpark takes half a second to import, and a preview does without.
         from drainer.spark.driver import SparkDrain  # noqa: PLC0415
 

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from drainer.core.merge import TaskRecord, TaskReport, merged
-from drainer.engine.runtime import uptime_s
+from drainer.engine.runtime import boottime_s
 from drainer.errors import (
     Interrupted,
     LockLost,
@@ -218,7 +218,7 @@ class State:
             raise StateRefused(
                 f"{attempt} has begun before", hint="This is a bug in drainer: report it."
             )
-        self._begun_s[attempt] = uptime_s()
+        self._begun_s[attempt] = boottime_s()
         return TaskRecords(self.objects, self._name(attempt.name), streams, starts)
 
     def attempts(self, share: Share | None = None) -> list[Attempt]:
@@ -238,14 +238,14 @@ class State:
         Raises LockLost when a later attempt or driver has taken over.
         """
         earlier = [a for a in self.attempts(attempt.share) if a.number < attempt.number]
-        since_s = self._begun_s.get(attempt, uptime_s())
+        since_s = self._begun_s.get(attempt, boottime_s())
         self._wait(earlier, since_s, times, lambda: self.insist_on(attempt))
         return self.told(attempt.share).record
 
     def settle_epochs(self, below: int, since_s: float, times: LeaseTimes) -> None:
         """Waits until no attempt of an epoch below this one does anything any more.
 
-        ``since_s`` is when this one had begun, by ``uptime_s``.
+        ``since_s`` is when this one had begun, by ``boottime_s``.
         """
         earlier = [a for a in self.attempts() if a.epoch < below]
         self._wait(earlier, since_s, times, lambda: None)
@@ -312,10 +312,10 @@ class State:
         sparing = sparing and not self.objects.is_local
         followed = self._followed
         unsure = list(followed)
-        if sparing and uptime_s() < self._list_due_s:
+        if sparing and boottime_s() < self._list_due_s:
             unsure = [share for share, each in followed.items() if each.attempt is None]
         else:
-            self._list_due_s = uptime_s() + LIST_S
+            self._list_due_s = boottime_s() + LIST_S
         for share, attempts in zip(unsure, self._ask(self.attempts, unsure), strict=True):
             if attempts and attempts[-1] != followed[share].attempt:
                 followed[share].attempt, followed[share].read = attempts[-1], 0
@@ -412,7 +412,7 @@ class State:
         while True:
             insist()
             left = [attempt for attempt in left if not self._is_over(attempt)]
-            left_s = since_s + times.wait_s - uptime_s()
+            left_s = since_s + times.wait_s - boottime_s()
             if not left or left_s <= 0:
                 return
             time.sleep(min(times.look_s, left_s))
@@ -486,7 +486,7 @@ def take_over(
         epoch = max(former, plan.account.state.epoch) + 1
         while not state.begin_epoch(epoch, times):
             epoch += 1  # another driver's, which is over by this
-        since_s = uptime_s()
+        since_s = boottime_s()
         if not state.at_rest(below=epoch):
             print_line("waiting until the tasks of the former driver have ended")
         state.settle_epochs(epoch, since_s, times)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from drainer.core.remainder import Remainder, Sample
-from drainer.engine.meter import HOTTEST, Measures
+from drainer.engine.meter import HOTTEST, MetricsSampler
 from drainer.model.claims import ALL
 from drainer.model.latency import Latency, merge_latencies
 from drainer.model.plan import OffsetPlan
@@ -48,7 +48,7 @@ class _Task:
         return HANDLING if self.last else READING if self.attempt else WAITING
 
 
-class TaskMonitor(Measures):
+class TaskMonitor(MetricsSampler):
     """Owned by the driver's event loop; ``take`` is given each record's status."""
 
     def __init__(self, aggregation: Aggregation, given_up_before: int = 0, **named: Any) -> None:

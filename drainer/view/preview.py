@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drainer.core.bundles import BatchOf, Bundling
+from drainer.core.batches import Batching, BatchOf
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.escape import command
 from drainer.model.concurrency import Concurrency
@@ -75,7 +75,7 @@ def cap_fields(cap: Cap, messages: float) -> Iterator[Field]:
     yield Field("", f"reading the backlog takes {took} at least")
 
 
-def _together(bundling: Bundling) -> str:
+def _together(bundling: Batching) -> str:
     words = ["coalesces neighbours of a sub-key"] if bundling.coalesce is not None else []
     if bundling.most > 1:
         what = "sub-keys" if bundling.of is BatchOf.LANES else "sub-messages of one sub-key"
@@ -83,7 +83,7 @@ def _together(bundling: Bundling) -> str:
     return ", ".join(words)
 
 
-def _concurrency(concurrency: Concurrency, bundling: Bundling | None) -> tuple[str, str]:
+def _concurrency(concurrency: Concurrency, bundling: Batching | None) -> tuple[str, str]:
     most = figures.count(concurrency.most)
     if not concurrency.is_auto:
         what = "sub-messages in the handler at once"

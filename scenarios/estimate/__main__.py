@@ -128,7 +128,7 @@ class Bench:
         topic = self._topic(workload, fan_out)
         group = f"estimate-{secrets.token_hex(3)}"
         self._groups.append(group)
-        handler = workload.handler or ("Whole" if fan_out == 1 else "Bundle")
+        handler = workload.handler or ("Whole" if fan_out == 1 else "Batch")
         messages = max(1, workload.sub_messages(concurrency, seconds) // fan_out)
         what = [
             *("--topic", topic, "--group", group, "-b", self._bootstrap, "--from", "earliest"),

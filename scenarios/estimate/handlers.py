@@ -24,7 +24,7 @@ class Whole(Handler):
         await asyncio.sleep(self.slow_s if slow else self.usual_s)
 
 
-class Bundle(Whole):
+class Batch(Whole):
     """A message is a JSON list of documents' ids, each an operation."""
 
     def split(self, message: Message) -> Iterable[SubMessage]:

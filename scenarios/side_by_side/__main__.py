@@ -1,4 +1,4 @@
-"""Measures every workload and order in one run; prints a table and draws a chart.
+"""MetricsSampler every workload and order in one run; prints a table and draws a chart.
 
 Ratios are measured in pairs within the run: machines differ and drift, ratios less so. Partition
 and key order are measured on a part of the backlog (they would take hours); the table says so.

@@ -21,7 +21,7 @@ class Whole(Handler):
             await asyncio.sleep(self.latency_s)
 
 
-class Bundle(Whole):
+class Batch(Whole):
     """A message is a JSON object with a list of documents, each an operation."""
 
     def split(self, message: Message) -> Iterable[SubMessage]:

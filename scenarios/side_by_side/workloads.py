@@ -37,7 +37,7 @@ class Workload:
 
     @property
     def handler(self) -> str:
-        return "Bundle" if self.fan_out > 1 else "Whole"
+        return "Batch" if self.fan_out > 1 else "Whole"
 
     def records(self) -> Iterator[tuple[bytes, bytes, int]]:
         """(key, value, partition) of every message."""

@@ -163,7 +163,7 @@ def test_when_all_lanes_wait_for_a_retry_the_first_of_those_is_the_probe() -> No
     setting = Setting(lanes=2)
     first, second = setting.take(), setting.take()
     for at_s, sub in ((900.0, first), (800.0, second)):
-        setting.dispatcher.hold(sub)
+        setting.dispatcher.delay(sub)
         setting.retries.push(sub, at_s)
     setting.open()
     setting.now_s = PROBE_FIRST_S
@@ -189,7 +189,7 @@ def test_what_asked_for_a_later_time_gets_it_whatever_recovers() -> None:
     setting = Setting(lanes=2)
     probe, asked = setting.take(), setting.take()
     for sub in (probe, asked):
-        setting.dispatcher.hold(sub)
+        setting.dispatcher.delay(sub)
     setting.retries.push(probe, 800.0)
     setting.retries.push(asked, 900.0, requested=True)
     setting.open()
@@ -257,7 +257,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         for _ in range(len(self.out) if all_of_them else 1):
             sub = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
             setting.fail(sub)
-            setting.dispatcher.hold(sub)
+            setting.dispatcher.delay(sub)
             setting.retries.push(sub, setting.now_s + 1.0)
             if sub is self.probe:
                 self.probe = None

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import counts
-from drainer.core.bundles import BatchOf, Bundle, Bundler, Bundling
+from drainer.core.batches import Batch, Batcher, Batching, BatchOf
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.errors import HandleFailed
@@ -45,16 +45,16 @@ def places(subs: Sequence[SubMessage]) -> list[Place]:
     return [(sub.message.offset, sub.index) for sub in subs]
 
 
-def taken(bundler: Bundler) -> Bundle:
+def taken(bundler: Batcher) -> Batch:
     bundle = bundler.take()
     assert bundle is not None
     return bundle
 
 
-def retry(dispatcher: Dispatcher, bundler: Bundler, bundle: Bundle) -> None:
+def retry(dispatcher: Dispatcher, bundler: Batcher, bundle: Batch) -> None:
     """What the engine does when a call with several sub-messages fails."""
     for lead in bundler.give_back(bundle, split=True):
-        dispatcher.hold(lead)
+        dispatcher.delay(lead)
         dispatcher.release(lead)
 
 
@@ -63,7 +63,7 @@ def retry(dispatcher: Dispatcher, bundler: Bundler, bundle: Bundle) -> None:
 
 def test_neighbours_of_a_lane_are_folded_in_their_order() -> None:
     dispatcher = delivered("a", "a", "b", "a")
-    bundler = Bundler(dispatcher, Bundling(joined))
+    bundler = Batcher(dispatcher, Batching(joined))
 
     bundle = taken(bundler)
 
@@ -77,7 +77,7 @@ def test_neighbours_in_the_lane_of_a_partition_are_folded_only_within_a_sub_key(
     dispatcher = Dispatcher({0: Ledger(0, 4)}, Order.PARTITION)
     for offset, key in enumerate("aabb"):
         dispatcher.deliver(message_at(offset), [SubMessage(key, [offset])])
-    bundler = Bundler(dispatcher, Bundling(joined))
+    bundler = Batcher(dispatcher, Batching(joined))
 
     first = taken(bundler)
     assert first.subs[0].payload == [0, 1]
@@ -87,7 +87,7 @@ def test_neighbours_in_the_lane_of_a_partition_are_folded_only_within_a_sub_key(
 
 def test_a_folded_one_that_fails_is_folded_in_halves_in_order() -> None:
     dispatcher = delivered(*"aaaaa")
-    bundler = Bundler(dispatcher, Bundling(joined))
+    bundler = Batcher(dispatcher, Batching(joined))
     retry(dispatcher, bundler, taken(bundler))
 
     found = []
@@ -109,7 +109,7 @@ def test_a_broken_coalesce_is_told_and_nothing_is_finished(
     broken: Callable[[SubMessage, SubMessage], SubMessage | None],
 ) -> None:
     dispatcher = delivered("a", "a")
-    bundler = Bundler(dispatcher, Bundling(broken))
+    bundler = Batcher(dispatcher, Batching(broken))
 
     with pytest.raises(HandleFailed, match="coalesce"):
         bundler.take()
@@ -125,7 +125,7 @@ def test_a_batch_of_a_lane_has_folded_ones_as_one_operation() -> None:
     def pairs(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
         return joined(earlier, later) if len(earlier.payload) == 1 else None
 
-    bundler = Bundler(dispatcher, Bundling(pairs, most=2, of=BatchOf.LANE))
+    bundler = Batcher(dispatcher, Batching(pairs, most=2, of=BatchOf.LANE))
 
     assert [sub.payload for sub in taken(bundler).subs] == [[0, 1], [2, 3]]
 
@@ -134,7 +134,7 @@ def test_a_barrier_is_not_with_what_another_partition_has() -> None:
     dispatcher = Dispatcher({0: Ledger(0, 1), 1: Ledger(0, 1)})
     dispatcher.deliver(message_at(0, 1), [Barrier()])
     dispatcher.deliver(message_at(0), [SubMessage("a")])
-    bundler = Bundler(dispatcher, Bundling(most=9))
+    bundler = Batcher(dispatcher, Batching(most=9))
 
     barrier, other = taken(bundler), taken(bundler)
 
@@ -144,7 +144,7 @@ def test_a_barrier_is_not_with_what_another_partition_has() -> None:
 
 def test_the_one_that_makes_a_batch_fail_is_found_in_a_few_calls() -> None:
     dispatcher = delivered(*range(512))
-    bundler = Bundler(dispatcher, Bundling(most=512))
+    bundler = Batcher(dispatcher, Batching(most=512))
     calls = 0
     while (bundle := bundler.take()) is not None:
         calls += 1
@@ -184,14 +184,14 @@ def test_bundles_keep_the_laws_of_single_sub_messages(
     """Sub-messages in ``bad`` fail each call that they are in; alone, they are given up."""
     chance = Random(seed)
     dispatcher = one_partition(0, len(backlog))
-    bundler = Bundler(dispatcher, Bundling(last_wins if folds else None, most, of))
+    bundler = Batcher(dispatcher, Batching(last_wins if folds else None, most, of))
     waiting = [(offset, [sub_of(spec) for spec in specs]) for offset, specs in enumerate(backlog)]
     keys = {
         (offset, index): ["barrier"] if isinstance(sub, Barrier) else list(sub.keys or [sub.key])
         for offset, subs in waiting
         for index, sub in enumerate(subs)
     }
-    running: list[Bundle] = []
+    running: list[Batch] = []
     ended: list[Place] = []
     outcomes: dict[Place, Outcome] = {}
     while waiting or running or dispatcher.ready:

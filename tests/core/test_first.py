@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from builders import a_plan, advanced, changed, counts
 from core.letters import Sample, as_record
 from core.messages import message_at, sub_of, take_all
-from drainer.core.first import FirstDispatcher, LaneFilter
+from drainer.core.first import KeyBloom, PriorityDispatcher
 from drainer.core.other_claims import ClassMap
 from drainer.errors import PlanRefused
 from drainer.insight.first import Dealing
@@ -30,17 +30,17 @@ WHERE = "key =~ 'c.*'"
 SMALL = 2**10  # bits
 
 
-def first_of(plan: OffsetPlan, bits: int = SMALL) -> FirstDispatcher:
-    return FirstDispatcher(plan, WHERE, None, bits)
+def first_of(plan: OffsetPlan, bits: int = SMALL) -> PriorityDispatcher:
+    return PriorityDispatcher(plan, WHERE, None, bits)
 
 
-def deliver(dispatcher: FirstDispatcher, offset: int, *specs: str | list[str] | None) -> None:
+def deliver(dispatcher: PriorityDispatcher, offset: int, *specs: str | list[str] | None) -> None:
     message = message_at(offset)
     if dispatcher.wants(message):
         dispatcher.deliver(message, [sub_of(spec) for spec in specs])
 
 
-def finish_all(dispatcher: FirstDispatcher) -> list[str]:
+def finish_all(dispatcher: PriorityDispatcher) -> list[str]:
     """Handles all that may be first; gives it by place."""
     found: list[str] = []
     while taken := take_all(dispatcher):
@@ -54,7 +54,7 @@ def asked(plan: OffsetPlan) -> OffsetPlan:
     return advanced(changed(plan, classes=PriorityClasses((PriorityClass(WHERE),))), Account.begun)
 
 
-def after(plan: OffsetPlan, dispatcher: FirstDispatcher) -> OffsetPlan:
+def after(plan: OffsetPlan, dispatcher: PriorityDispatcher) -> OffsetPlan:
     return changed(plan, claims=dispatcher.claims())
 
 
@@ -67,7 +67,7 @@ def test_it_takes_what_matches_and_nothing_else() -> None:
     dispatcher.skip_to(0, 4)
     assert finish_all(dispatcher) == ["0[1]", "2[0]", "2[1]"]
     assert dispatcher.complete
-    assert (dispatcher.beside.total(), dispatcher.held) == (2, 0)
+    assert (dispatcher.beside.total(), dispatcher.deferred) == (2, 0)
     after_it = after(plan, dispatcher)
     claim = after_it.account.claims[class_selector(WHERE)][0]
     assert (claim.watermark, claim.finished, claim.partial) == (4, (), {})
@@ -84,7 +84,7 @@ def test_what_stands_behind_what_does_not_match_waits() -> None:
     deliver(dispatcher, 3, "c1")
     dispatcher.skip_to(0, 9)
     assert finish_all(dispatcher) == ["1[1]"]
-    assert dispatcher.held == 3, "c1 behind a, and c2 behind what c1 holds back"
+    assert dispatcher.deferred == 3, "c1 behind a, and c2 behind what c1 holds back"
     assert not dispatcher.complete
     assert dispatcher.tally()[1] == counts(done=1, pending=3)
 
@@ -96,7 +96,7 @@ def test_a_barrier_ends_what_can_be_first() -> None:
     deliver(dispatcher, 2, "c4")
     assert finish_all(dispatcher) == ["0[0]", "1[0]"]
     assert dispatcher.delivered, "what is behind it is not read"
-    assert dispatcher.held == 1
+    assert dispatcher.deferred == 1
 
 
 def test_a_pass_that_is_resumed_reads_from_the_beginning_and_repeats_nothing() -> None:
@@ -132,7 +132,7 @@ def test_what_others_finished_neither_matches_nor_holds_back() -> None:
     deliver(dispatcher, 1, "a", "c1")
     deliver(dispatcher, 2, "c1")
     assert finish_all(dispatcher) == ["2[0]"]
-    assert dispatcher.held == 0
+    assert dispatcher.deferred == 0
 
 
 def test_a_map_has_what_other_claims_finished_for_these_may_be_told_by_none_else() -> None:
@@ -174,11 +174,11 @@ def test_a_letter_is_judged_as_what_it_was_whether_it_is_redriven_or_not(where: 
 @given(st.lists(st.tuples(st.integers(0, 3), st.text(max_size=3)), max_size=60))
 def test_a_filter_errs_only_towards_waiting(added: list[tuple[int, str]]) -> None:
     for bits in (8, SMALL):
-        lanes = LaneFilter(bits)
+        lanes = KeyBloom(bits)
         for partition, lane in added:
             lanes.add(partition, (lane,))
         assert all(lanes.has_any(partition, ("none", lane)) for partition, lane in added)
-    assert not LaneFilter(SMALL).has_any(0, ("a", "b"))
+    assert not KeyBloom(SMALL).has_any(0, ("a", "b"))
 
 
 @given(
@@ -234,7 +234,7 @@ def test_a_plan_with_a_class_that_cannot_be_understood_is_refused(where: str) ->
 def test_a_class_may_be_one_of_messages() -> None:
     where = "message.offset == 1"
     plan = advanced(a_plan(3, classes=PriorityClasses((PriorityClass(where),))), Account.begun)
-    dispatcher = FirstDispatcher(plan, where, None, SMALL)
+    dispatcher = PriorityDispatcher(plan, where, None, SMALL)
     for offset in range(3):
         deliver(dispatcher, offset, f"a{offset}", f"b{offset}")
     assert finish_all(dispatcher) == ["1[0]", "1[1]"]
@@ -255,7 +255,7 @@ def test_a_message_that_was_rejected_and_given_up_holds_nothing_back_once_it_spl
     deliver(resumed, 1, "c1")
     deliver(resumed, 2, "x")
     assert finish_all(resumed) == ["1[0]"]
-    assert (resumed.held, resumed.complete) == (0, True)
+    assert (resumed.deferred, resumed.complete) == (0, True)
 
 
 def test_an_estimate_counts_those_of_a_class_that_wait_for_the_rest() -> None:

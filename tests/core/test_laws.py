@@ -357,7 +357,7 @@ class Play:
             return
         place = self.any_running()
         self.held[place] = sub = self.running.pop(place)
-        self.dispatcher.hold(sub)
+        self.dispatcher.delay(sub)
 
     def give_back(self) -> None:
         if not self.held:
@@ -369,7 +369,7 @@ class Play:
             self.dispatcher.release(sub)
         else:
             self.running[place] = sub
-            self.dispatcher.unhold(sub)
+            self.dispatcher.resume(sub)
 
     def park(self) -> None:
         if not self.running or self.chance.random() < 0.75:
@@ -634,7 +634,7 @@ class Play:
         for place, sub in self.held.items():
             if self.is_unsplit(place):
                 self.running[place] = sub
-                self.dispatcher.unhold(sub)
+                self.dispatcher.resume(sub)
                 continue
             self.attempts[place] += 1
             self.dispatcher.release(sub)

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from hypothesis import given
 
-from drainer.core.bundles import Bundler
+from drainer.core.batches import Batcher
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.errors import SplitFailed
@@ -79,7 +79,7 @@ def test_a_handler_of_batches_gets_what_died_and_folds_nothing() -> None:
     for offset, key in enumerate(["a", "b"]):
         record = as_record(Sample(key=key, payload=[offset]).letter(), offset)
         dispatcher.deliver(record, list(handler.split(record)))
-    bundle = Bundler(dispatcher, handler.bundling).take()
+    bundle = Batcher(dispatcher, handler.bundling).take()
     assert bundle is not None
     handler.handle_bundle(bundle)
 

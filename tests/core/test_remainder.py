@@ -10,13 +10,13 @@ import pytest
 from builders import a_plan, advanced, changed
 from core.messages import message_at
 from drainer.core.dispatch import Dispatcher
-from drainer.core.first import FirstDispatcher
+from drainer.core.first import PriorityDispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.other_claims import other_claims
 from drainer.core.remainder import Remainder, Sample, unread_subs
 from drainer.engine.first import with_class
 from drainer.engine.latencies import Latencies
-from drainer.engine.meter import Meter, time_left
+from drainer.engine.meter import LocalSampler, time_left
 from drainer.message import Barrier, SubMessage
 from drainer.model.account import Account
 from drainer.model.claims import ALL
@@ -64,7 +64,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.latencies = Latencies(lambda: self.now_s)
-        self.meter = Meter(
+        self.meter = LocalSampler(
             self.dispatcher,
             self.latencies,
             concurrency=WORKERS,
@@ -85,7 +85,7 @@ class Run:
 
     def show(self) -> Status:
         status = self.meter.status(self.plan, WORKERS)
-        if isinstance(self.dispatcher, FirstDispatcher):
+        if isinstance(self.dispatcher, PriorityDispatcher):
             status = with_class(status, self.plan, self.dispatcher, WHERE, None)
         self.statuses.append((self.now_s, status))
         return status
@@ -114,7 +114,7 @@ def after(run: Run) -> OffsetPlan:
 
 def first_then_rest() -> tuple[Run, Run]:
     plan = planned(first=True)
-    first = Run(plan, FirstDispatcher(plan, WHERE, None, 2**20))
+    first = Run(plan, PriorityDispatcher(plan, WHERE, None, 2**20))
     first.go_on()
     rest = Run(after(first), rest_of(after(first)), first.now_s)
     rest.go_on()
@@ -131,10 +131,10 @@ def test_after_a_class_the_time_left_is_that_of_the_rest() -> None:
 
 def test_the_time_left_of_all_has_what_the_other_engine_takes_to_start() -> None:
     plan = planned(first=True)
-    first = Run(plan, FirstDispatcher(plan, WHERE, None, 2**20))
+    first = Run(plan, PriorityDispatcher(plan, WHERE, None, 2**20))
     first.go_on(8)
     status = first.meter.status(plan, WORKERS)
-    dispatcher = cast(FirstDispatcher, first.dispatcher)
+    dispatcher = cast(PriorityDispatcher, first.dispatcher)
     at_once, later = (
         with_class(status, plan, dispatcher, WHERE, None, pause_s) for pause_s in (0.0, 10.0)
     )
@@ -164,7 +164,7 @@ def test_progress_rises_through_the_passes_and_counts_what_a_class_has_done() ->
 
 def test_only_a_class_takes_no_longer_than_it() -> None:
     plan = planned(first=True, only=True)
-    run = Run(plan, FirstDispatcher(plan, WHERE, None, 2**20))
+    run = Run(plan, PriorityDispatcher(plan, WHERE, None, 2**20))
     run.go_on()
     for _, status in run.statuses:
         assert status.progress.turn is not None
@@ -174,7 +174,7 @@ def test_only_a_class_takes_no_longer_than_it() -> None:
 
 def test_behind_a_barrier_the_rest_has_the_class_too() -> None:
     plan = planned(first=True)
-    dispatcher = FirstDispatcher(plan, WHERE, None, 2**20)
+    dispatcher = PriorityDispatcher(plan, WHERE, None, 2**20)
     for offset in range(10):
         dispatcher.deliver(message_at(offset), split(offset))
     dispatcher.deliver(message_at(10), [*split(10), Barrier()])

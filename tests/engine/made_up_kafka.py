@@ -22,7 +22,7 @@ from core.messages import Place, finished_subs, place_of, sub_of
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import Held, Ports
+from drainer.engine.ports import DrainContext, Ports
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
 from drainer.handler import Handler
@@ -283,9 +283,9 @@ def new_plan(logs: Mapping[int, Log]) -> OffsetPlan:
 class MadeUpEngine(InProcess):
     """The engine of this process, on what is made up."""
 
-    run_pass: Callable[[Held], Summary] | None = None
+    run_pass: Callable[[DrainContext], Summary] | None = None
 
-    def __call__(self, held: Held) -> Summary:
+    def __call__(self, held: DrainContext) -> Summary:
         assert self.run_pass is not None
         return self.run_pass(held)
 
@@ -351,7 +351,7 @@ class Rehearsal:
             plan = changed(plan, failures=self.failures, rules=self.rules, classes=classes)
             plan = OffsetPlan(plan.terms, plan.account.begun())
             self.file.write(plan)
-            held: Any = Held(
+            held: Any = DrainContext(
                 plan=plan,
                 file=self.file,
                 handler=LoadedHandler(plan.terms.handler, handler),
@@ -369,7 +369,7 @@ class Rehearsal:
             self.file.release()
             self.check_plan_against(handler)
 
-    def run(self, held: Held) -> Summary:
+    def run(self, held: DrainContext) -> Summary:
         """One pass of it."""
         drain = LocalDrain(
             held, Ports(self._open_source, lambda _: self.letters, totals=self.totals)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from made_up_kafka import OnTheLoop, Rehearsal, log_of, tick
 
-from drainer.core.bundles import Bundling
+from drainer.core.batches import Batching
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.ports import Source
 from drainer.insight import calibration
@@ -59,5 +59,5 @@ def test_what_the_engine_takes_for_a_sub_message_is_measured(
 ) -> None:
     monkeypatch.setattr(calibration, "SUB_MESSAGES", 2_000)
     found = Calibration(fan_out, 10, is_async)
-    assert 1e-7 < found.together_s(Bundling(most=9)) < 0.01
+    assert 1e-7 < found.together_s(Batching(most=9)) < 0.01
     assert 1e-7 < found.sub_message_s() < 0.01

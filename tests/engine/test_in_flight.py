@@ -12,7 +12,7 @@ from builders import a_status
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.history import History, rates
 from drainer.engine.latencies import Latencies
-from drainer.engine.meter import MEAN_S, Meter
+from drainer.engine.meter import MEAN_S, LocalSampler
 from drainer.message import SubMessage
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Load
@@ -31,7 +31,7 @@ class Clock:
 
 def test_a_bad_moment_does_not_stand_for_the_time_since_the_last_status() -> None:
     clock = Clock()
-    meter = Meter(
+    meter = LocalSampler(
         Dispatcher({}),
         Latencies(clock),
         concurrency=200,
@@ -51,7 +51,7 @@ def test_a_bad_moment_does_not_stand_for_the_time_since_the_last_status() -> Non
 
 def test_the_load_of_the_processor_is_that_of_the_last_seconds() -> None:
     clock, spent = Clock(), [0.0, 0.0]
-    meter = Meter(
+    meter = LocalSampler(
         Dispatcher({}),
         Latencies(clock),
         concurrency=200,

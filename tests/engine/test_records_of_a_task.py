@@ -30,8 +30,8 @@ from made_up_kafka import (
 from builders import changed, counts
 from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import Held, Ports
-from drainer.engine.runtime import UNSIGNALLED, uptime_s
+from drainer.engine.ports import DrainContext, Ports
+from drainer.engine.runtime import UNSIGNALLED, boottime_s
 from drainer.errors import EXIT_INTERRUPTED
 from drainer.handler import Handler
 from drainer.loader import LoadedHandler
@@ -62,7 +62,7 @@ TIMES = LeaseTimes(0.01, 0.01, 0, 60, lease_s=60, cut_s=0)
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[State]:
     made = State.open(str(tmp_path / "state"), "d")
-    driver = ControlChannel(made, 1, TIMES, uptime_s)
+    driver = ControlChannel(made, 1, TIMES, boottime_s)
     driver.begin()
     driver.lend(Lent(1, 4, {FIRST.borrower: 4}))
     yield made
@@ -100,7 +100,7 @@ def handle_share(
         claim[number] = claim[number].merge(found)
     plan = changed(plan, claims={ALL: claim})
     kafka = kafka_of(logs)
-    held = Held(
+    held = DrainContext(
         plan=plan,
         file=records,
         handler=LoadedHandler(plan.terms.handler, handler),
@@ -110,7 +110,7 @@ def handle_share(
         read_committed=dict,
         observe=lambda status: records.beat(),
         runtime=replace(
-            UNSIGNALLED, uptime=lambda: uptime_s() if uptime_s() > sure_from_s else inf
+            UNSIGNALLED, uptime=lambda: boottime_s() if boottime_s() > sure_from_s else inf
         ),
     )
     letters = Letters()
@@ -179,7 +179,7 @@ def test_nothing_goes_to_the_handler_while_the_lease_is_over(
     kind: type[OnTheLoop], state: State
 ) -> None:
     """Not even before the engine has noticed that its lock is unsure; and then all of it does."""
-    until_s = uptime_s() + 0.3
+    until_s = boottime_s() + 0.3
     began: list[float] = []
 
     class Noting(kind):  # type: ignore[valid-type, misc]
@@ -188,7 +188,7 @@ def test_nothing_goes_to_the_handler_while_the_lease_is_over(
             begin = self.account.begin
 
             def noted(sub: SubMessage) -> None:
-                began.append(uptime_s())
+                began.append(boottime_s())
                 begin(sub)
 
             self.account.begin = noted
@@ -238,7 +238,7 @@ def test_a_task_borrows_what_another_has_no_use_for_and_never_more_than_there_is
     kind: Kind, tmp_path: Path
 ) -> None:
     state = State.open(str(tmp_path / "state"), "d")
-    word = ControlChannel(state, 1, TIMES, uptime_s)
+    word = ControlChannel(state, 1, TIMES, boottime_s)
     word.begin()
     loans = Loans(Concurrency.fixed(8), threads=kind is OnThreads, word=word, times=TIMES)
     hot, wide = FIRST, replace(FIRST, task=1)
@@ -281,7 +281,7 @@ def test_a_task_has_the_part_of_the_rate_that_it_has_of_the_calls(state: State) 
     async def note(sub: SubMessage) -> None:
         began.append(time.monotonic())
 
-    word = ControlChannel(state, 2, TIMES, uptime_s)
+    word = ControlChannel(state, 2, TIMES, boottime_s)
     word.begin()
     word.lend(Lent(1, 8, {FIRST.borrower: 2}))
     task = replace(FIRST, epoch=2)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message
 
-from drainer.engine.runtime import uptime_s
+from drainer.engine.runtime import boottime_s
 from drainer.errors import BrokerUnreachable, LockHeld, LockLost, Refused
 from drainer.kafka import lock as lock_module
 from drainer.kafka import settings as settings_module
@@ -91,7 +91,7 @@ def join_as(
 
 
 def is_sure(lock: GroupLock) -> bool:
-    return lock_module.uptime_s() < lock.sure_until_s  # type: ignore[attr-defined]
+    return lock_module.boottime_s() < lock.sure_until_s  # type: ignore[attr-defined]
 
 
 def took_s(call: Callable[[], object]) -> float:
@@ -135,7 +135,7 @@ def test_a_holder_that_is_confirmed_is_seen_to_be_alive_at_once(
 ) -> None:
     first, second = lock("a", session_s=60.0), lock("b", session_s=60.0)
     first.acquire()
-    eventually(lambda: uptime_s() - first.confirmed_s < 1, "the coordinator confirms the lock")
+    eventually(lambda: boottime_s() - first.confirmed_s < 1, "the coordinator confirms the lock")
     begun = time.monotonic()
     with pytest.raises(LockHeld):
         second.acquire()
@@ -152,7 +152,7 @@ def test_a_holder_that_stands_still_keeps_others_out_for_the_session_of_its_engi
     first.stays = True
     first.release()
     second.acquire()
-    assert uptime_s() - first.confirmed_s > 4.0
+    assert boottime_s() - first.confirmed_s > 4.0
 
 
 def test_a_dead_drain_s_lock_passes_when_its_session_is_over(
@@ -320,7 +320,7 @@ def test_a_machine_that_slept_is_not_sure_of_its_lock_until_it_has_checked(
 ) -> None:
     """The clock of the lock goes on then, and the monotonic one of the process does not."""
     slept_s = 0.0
-    monkeypatch.setattr(lock_module, "uptime_s", lambda: uptime_s() + slept_s)
+    monkeypatch.setattr(lock_module, "boottime_s", lambda: boottime_s() + slept_s)
     own = lock("a")
     own.acquire()
     sure = checks(own)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from core.letters import Sample
-from drainer.engine.runtime import uptime_s
+from drainer.engine.runtime import boottime_s
 from drainer.kafka import producer
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock, lock_group
@@ -112,7 +112,7 @@ def test_a_killed_broker_is_waited_for(
             eventually(lambda: "refused" in (sender.writer.trouble or ""), "the reason is known")
             assert dead.name in (sender.writer.trouble or "")
             reader.read(lambda: "refused" in (reader.fetch.trouble or ""))
-            eventually(lambda: uptime_s() >= lock.sure_until_s, "the lock is not sure of itself")
+            eventually(lambda: boottime_s() >= lock.sure_until_s, "the lock is not sure of itself")
             until("unreachable")
         finally:
             own_broker.start()
@@ -122,7 +122,7 @@ def test_a_killed_broker_is_waited_for(
         assert reader.fetch.trouble is None
         assert set(sender.all_reported(wait_s=60)) == {None}
         assert sender.writer.trouble is None
-        eventually(lambda: uptime_s() < lock.sure_until_s, "the lock is sure again", 30)
+        eventually(lambda: boottime_s() < lock.sure_until_s, "the lock is sure again", 30)
         assert lock.lost is None
         (member,) = own_cluster.group(lock_group(group), 30).members
         assert member.client_id == lock.client_id

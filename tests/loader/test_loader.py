@@ -13,7 +13,7 @@ from textwrap import dedent
 
 import pytest
 
-from drainer.core.bundles import BatchOf
+from drainer.core.batches import BatchOf
 from drainer.errors import DrainerError, Refused, SplitFailed, UsageError
 from drainer.handler import Context, Handler
 from drainer.handlers import Count, Print

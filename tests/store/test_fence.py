@@ -23,8 +23,8 @@ from stores import DRAIN, STREAMS, TEST_PATH, Failing, bucket, folder
 
 from drainer.core.merge import Record
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import Held, Ports
-from drainer.engine.runtime import uptime_s
+from drainer.engine.ports import DrainContext, Ports
+from drainer.engine.runtime import boottime_s
 from drainer.errors import Interrupted, LockLost, PlanRefused, StateLost
 from drainer.handler import Handler
 from drainer.kafka.settings import ClientSettings
@@ -65,7 +65,7 @@ class Lock:
     held = True
 
     def confirmed_s(self) -> float:
-        return uptime_s() if self.held else float("-inf")
+        return boottime_s() if self.held else float("-inf")
 
 
 class Nothing(Handler):
@@ -74,7 +74,7 @@ class Nothing(Handler):
 
 
 def is_sure(fence: Fence) -> bool:
-    return uptime_s() < fence.sure_until_s
+    return boottime_s() < fence.sure_until_s
 
 
 Drive = Callable[..., tuple[State, ControlChannel, Lock]]
@@ -273,7 +273,7 @@ def test_a_task_knows_what_the_drain_has_done_as_it_begins(
     monkeypatch.setattr(handling, "python_worker", lambda: worker)
 
     class Looks(LocalDrain):
-        def __init__(self, context: Held, ports: Ports) -> None:
+        def __init__(self, context: DrainContext, ports: Ports) -> None:
             super().__init__(context, ports)
             known.append(ports.totals())
             raise Interrupted("that was all")
@@ -419,7 +419,7 @@ from drainer.core.merge import Record
 from drainer.model.progress import Progress
 from drainer.spark.fence import Fence
 from drainer.spark.lease import LeaseTimes
-from drainer.engine.runtime import uptime_s
+from drainer.engine.runtime import boottime_s
 from drainer.spark.state import Attempt, State
 path, number = Path(sys.argv[2]), int(sys.argv[3])
 log = path / "begun.log"
@@ -435,7 +435,7 @@ at = Progress(0).merge(taken.claims["0/8"][0]).watermark if taken.claims else 0
 fence.guard(attempt)
 with log.open("a", buffering=1) as out:
     while fence.lost is None and at < 100_000:
-        if uptime_s() >= fence.sure_until_s:
+        if boottime_s() >= fence.sure_until_s:
             time.sleep(0.001)
             continue
         out.write(f"{number} {at} {time.monotonic_ns()}\\n")

@@ -31,7 +31,7 @@ from stores import (
 
 from builders import changed, counts, progress_at
 from drainer.core.merge import Record, TaskRecord, TaskReport
-from drainer.engine.runtime import uptime_s
+from drainer.engine.runtime import boottime_s
 from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
 from drainer.model.claims import ALL
 from drainer.model.progress import Outcome, Partial, Progress
@@ -111,7 +111,7 @@ def test_an_object_store_is_asked_for_one_record_of_each_attempt_that_is_known(
 ) -> None:
     state = driven(State(bucket(tmp_path), DRAIN))
     now_s = [100.0]
-    monkeypatch.setattr(state_module, "uptime_s", lambda: now_s[0])
+    monkeypatch.setattr(state_module, "boottime_s", lambda: now_s[0])
     state.follow(1, {1: 3})
     one, _ = begun(state, FIRST)
     tell(one, {0: done(101, count=1)}, {0: done(102, count=2)})
@@ -416,10 +416,10 @@ def test_a_driver_waits_for_live_tasks_of_the_one_before(state: State) -> None:
     begun(state, Attempt(1, 1, 3, 0))[0].end()
     driver = State(state.objects, DRAIN)
     driver.begin_epoch(2, LONG)
-    since_s = uptime_s()
+    since_s = boottime_s()
     assert not driver.at_rest(below=2)
     driver.settle_epochs(2, since_s, replace(LONG, lease_s=0.2, cut_s=0.1))
-    assert uptime_s() - since_s >= 0.3
+    assert boottime_s() - since_s >= 0.3
 
 
 def test_a_process_is_dead_when_another_one_has_its_id(monkeypatch: pytest.MonkeyPatch) -> None:

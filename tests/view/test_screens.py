@@ -16,7 +16,7 @@ import pytest
 from builders import a_cap, a_status, a_summary, changed, counts
 from core.letters import Sample, there_and_back
 from drainer.certify.view import certificate_page
-from drainer.core.bundles import Bundling
+from drainer.core.batches import Batching
 from drainer.engine.preview import EngineChoice
 from drainer.errors import Halted
 from drainer.insight.view.estimate import estimate_page
@@ -105,7 +105,7 @@ ON_SPARK = EngineChoice(
 REDRIVEN = replace(
     samples.action(2, resumes=True, failures=PARK, rules=RULES, redrive=REDRIVE),
     makes_topic="orders.dead",
-    bundling=Bundling(lambda earlier, later: later, most=200),
+    bundling=Batching(lambda earlier, later: later, most=200),
     concurrency=Concurrency.auto(),
     engine=ON_SPARK,
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import cycle
 from random import Random
 
-from drainer.core.bundles import Bundling
+from drainer.core.batches import Batching
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.simulate import BUFFER_BYTES, Costs, Simulated, simulate
 from drainer.insight.forecast.workload import Hottest, Workload, as_sampled
@@ -54,7 +54,7 @@ class Setting:
     )
     rate: float | None = None
     buffer_bytes: int = BUFFER_BYTES
-    bundling: Bundling | None = None  # of its coalesce only whether there is one
+    bundling: Batching | None = None  # of its coalesce only whether there is one
     read_cap: float | None = None  # messages/s that the brokers' limits allow for
     write_cap: float | None = None  # sub-messages/s, of a handler that writes each of them
 

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from itertools import count, islice
 from typing import Any
 
-from drainer.core.bundles import Bundler, Bundling
+from drainer.core.batches import Batcher, Batching
 from drainer.core.dispatch import Dispatcher
 from drainer.core.lanes import look_ahead
 from drainer.core.ledger import Ledger
@@ -76,7 +76,7 @@ def simulate(
     latency_s: Callable[[Any], float],
     costs: Costs = Costs(),
     buffer_bytes: int = BUFFER_BYTES,
-    bundling: Bundling | None = None,
+    bundling: Batching | None = None,
 ) -> Simulated:
     """Drains split messages on a virtual clock, reading on as far as the engine would.
 
@@ -98,7 +98,7 @@ class _Play:
         latency_s: Callable[[Any], float],
         costs: Costs,
         buffer_bytes: int,
-        bundling: Bundling | None,
+        bundling: Batching | None,
     ) -> None:
         self.now = 0.0
         self.delivered = self.started = self.calls = self.folded = 0
@@ -115,7 +115,7 @@ class _Play:
         self._bundles = bundling is not None
         starter: Any = self._dispatcher
         if bundling is not None:
-            starter = Bundler(starter, bundling)
+            starter = Batcher(starter, bundling)
         self._take, self._finish_and_take = starter.take, starter.finish_and_take
         self._ready_most = look_ahead(concurrency * (bundling.lanes if bundling else 1))
 

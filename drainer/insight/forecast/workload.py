@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import Any, cast
 
-from drainer.core.bundles import FOLD_MOST, BatchOf, Bundling
+from drainer.core.batches import FOLD_MOST, Batching, BatchOf
 from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.model.order import Order
 
@@ -103,7 +103,7 @@ class Workload:
         """Sub-messages of a message."""
         return self.sampled_sub_messages / max(1, self.sampled_messages)
 
-    def hottest(self, order: Order, bundling: Bundling | None = None) -> Hottest | None:
+    def hottest(self, order: Order, bundling: Batching | None = None) -> Hottest | None:
         """The lane that takes the most calls for the whole backlog; None when there is none."""
         if order is Order.NONE:
             return Hottest(NO_KEY, 1.0, 1.0) if self.sub_messages else None

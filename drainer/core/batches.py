@@ -1,4 +1,4 @@
-"""Bundles: several sub-messages in one call of a handler with ``coalesce`` or ``handle_batch``.
+"""Batches: several sub-messages in one call of a handler with ``coalesce`` or ``handle_batch``.
 
 The bundler stands between workers and dispatcher with the dispatcher's face, and does all that is
 special about bundles, so that workers, lanes and ledger know nothing of them. The laws stay those
@@ -30,7 +30,7 @@ class BatchOf(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Bundling:
+class Batching:
     """How a handler wants its sub-messages together.
 
     ``coalesce`` folds neighbours of a lane into one operation. Up to ``most`` operations go into
@@ -59,7 +59,7 @@ class Bundling:
         }
 
 
-class Bundle:
+class Batch:
     """One call of the handler: ``subs`` are what it is given, an operation each.
 
     ``members`` are the sub-messages that finish with it, in their order; ``runs`` tell those that
@@ -101,16 +101,16 @@ class Inner(Protocol):
 
     def take(self) -> Any: ...
 
-    def take_behind(self, sub: SubMessage) -> SubMessage | None:
+    def take_next_in_lane(self, sub: SubMessage) -> SubMessage | None:
         """Starts what is behind a started sub-message, if it may start now."""
 
     def finish(self, sub: Any) -> None: ...
 
 
-class Bundler:
+class Batcher:
     """Gives bundles where the dispatcher gives sub-messages, and takes them apart again."""
 
-    def __init__(self, inner: Inner, bundling: Bundling) -> None:
+    def __init__(self, inner: Inner, bundling: Batching) -> None:
         self._bundling = bundling
         self._looks_behind = bundling.folds
         self.calls = 0  # that have done their work
@@ -124,12 +124,12 @@ class Bundler:
         alone = min(ready, self.lanes.urgent_ones)  # perhaps: a barrier, or what has failed
         return alone + -(-(ready - alone) // self._bundling.lanes)
 
-    def take(self) -> Bundle | None:
+    def take(self) -> Batch | None:
         """Starts what goes into one call. Raises HandleFailed when ``coalesce`` fails."""
         sub = self._inner.take()
         if sub is None:
             return None
-        bundle = Bundle()
+        bundle = Batch()
         most = self._most(sub)
         while sub is not None:
             bundle.runs.append((sub, []))
@@ -142,7 +142,7 @@ class Bundler:
             sub = self._next_lane(bundle, most)
         return bundle
 
-    def finish(self, bundle: Bundle) -> None:
+    def finish(self, bundle: Batch) -> None:
         """Ends what a call has done."""
         self.calls += 1
         bundle.unfold()
@@ -152,11 +152,11 @@ class Bundler:
                 finish(follower)
             finish(lead)
 
-    def finish_and_take(self, bundle: Bundle) -> Bundle | None:
+    def finish_and_take(self, bundle: Batch) -> Batch | None:
         self.finish(bundle)
         return self.take()
 
-    def give_back(self, bundle: Bundle, *, split: bool) -> list[SubMessage]:
+    def give_back(self, bundle: Batch, *, split: bool) -> list[SubMessage]:
         """Takes a call apart that has not done its work, the lanes as they were before.
 
         Gives those that hold the lanes, and are still to be put back. With ``split`` they go into
@@ -178,7 +178,7 @@ class Bundler:
         """How many members a call with this one may have."""
         return getattr(sub, "together", FOLD_MOST * self._bundling.most)
 
-    def _next_lane(self, bundle: Bundle, most: int) -> SubMessage | None:
+    def _next_lane(self, bundle: Batch, most: int) -> SubMessage | None:
         bundling = self._bundling
         if (
             bundling.of is BatchOf.LANE
@@ -195,21 +195,21 @@ class Bundler:
         taken: SubMessage | None = self._inner.take()
         return taken
 
-    def _go_on_behind(self, lead: SubMessage, bundle: Bundle, most: int) -> None:
+    def _go_on_behind(self, lead: SubMessage, bundle: Batch, most: int) -> None:
         """Adds an operation for a lead, and what is behind it as far as it fits."""
         bundling, lanes = self._bundling, self.lanes
         coalesce, runs = bundling.coalesce, bundle.runs[-1][1]
         operation, folded = lead, [lead]
         made: SubMessage | None = None  # by coalesce, and none of those that were delivered
         while len(bundle.members) < most:
-            sub = lanes.behind(lead)
+            sub = lanes.next_in_lane(lead)
             if sub is None:
                 break
             into = None
             if coalesce is not None and len(folded) < FOLD_MOST:
                 into = fold(coalesce, operation, sub, folded[0])
             if into is not None:
-                lanes.take_behind(lead)
+                lanes.take_next_in_lane(lead)
                 folded.append(sub)
                 if into.message is None or into is made:
                     made = into
@@ -217,7 +217,7 @@ class Bundler:
                     made.attempt = max(operation.attempt, sub.attempt)
                 operation = into
             elif bundling.of is BatchOf.LANE and len(bundle.subs) + 1 < bundling.most:
-                if self._inner.take_behind(lead) is None:
+                if self._inner.take_next_in_lane(lead) is None:
                     break
                 bundle.subs.append(_standing_for(operation, folded))
                 operation, folded, made = sub, [sub], None
