@@ -154,10 +154,3 @@ def test_what_only_rises_never_falls() -> None:
     for latency in (LATENCY, Latency.of(999, 0.0199, LATENCY.percentiles_s)):
         scraped.collector.update(changed(BUSY, latency=latency))
         assert (scraped.value(f"{name}_count"), scraped.value(f"{name}_sum")) == (1_000, 20.0)
-
-
-def test_names_are_as_prometheus_wants_them() -> None:
-    for metric in (*METRICS, *SPARKS):
-        assert metric.name.startswith("drainer_")
-        assert metric.name.endswith("_total") == (metric.kind == "counter"), metric.name
-        assert not metric.name.endswith(("_ms", "_minutes", "_mib", "_percent"))

@@ -3,8 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from builders import a_status, changed
-from drainer.model.status import FailureStatus
-from drainer.view.lines import LineView, start_line, status_line
+from drainer.view.lines import LineView, status_line
 from drainer.view.live import LiveView, progress_view
 from drainer.view.terminal import Terminal
 
@@ -28,29 +27,6 @@ def test_a_line_each_five_seconds_and_one_at_the_end_but_none_twice() -> None:
     with LineView(terminal):  # a drain that never began
         pass
     assert len(err.getvalue().splitlines()) == 2
-
-
-def test_the_line() -> None:
-    assert status_line(a_status()) == (
-        "3m 20s  41.0%  eta 25m 40s  limited by the handler: every worker is busy"
-        "  messages 1,230,000 of ~3,000,000 done"
-        "  sub-messages 61,499,997 done, 3 dead  speed 89,123 sub-messages/s (average 88,000)"
-        "  workers 996 of 1,000 busy (14,000 of 15,000 lanes wait for one)"
-        "  hottest lanes 'doc-17' 12,345, 'tenant[4…aa-0001' 310, b'\\x00k' 7"
-        "  buffer 191 MiB of 256 MiB  committed 0:1171000"
-    )
-    failures = FailureStatus(failures=1_234, retries=1_000, parked_lanes=2, failed_sub_messages=600)
-    status = a_status(auto=samples.AUTO, failures=failures, trouble="a long story")
-    line = status_line(status)
-    assert (
-        "  failures 1,234 failed attempts on 600 sub-messages, 1,000 retries, 2 x parked lane  "
-        in line
-    )
-    assert "  concurrency 310 (auto, trying more)  " in line
-    assert "  in trouble  committed " in line
-    assert "concurrency auto, 2,000 at most, plan" in start_line(status)
-    assert "eta unknown" in status_line(a_status(eta_s=None))
-    assert status_line(a_status(200)).endswith("+192 more")
 
 
 def test_the_line_of_a_drain_that_is_done_neither_estimates_nor_says_what_limits_it() -> None:

@@ -18,14 +18,6 @@ def test_quiet_leaves_the_warnings() -> None:
     assert shown(page, quiet=True) == "warning: careful\n"
 
 
-def test_many_partitions_collapse_to_the_largest_and_a_total() -> None:
-    text = shown(preview_page(samples.action(200)))
-    rows = [line.split() for line in text.splitlines() if "[1000, " in line]
-    assert [row[0] for row in rows] == [str(n) for n in range(199, 187, -1)]
-    assert "and 188 more" in text
-    assert "201,000,000" in text
-
-
 def test_a_resumed_drain_says_what_is_finished_already_and_where_there_is_nothing_to_do() -> None:
     part = PartitionAction(0, 1_000, 9_000, None, finished=3_210)
     done = PartitionAction(1, 9_000, 9_000, 9_000)

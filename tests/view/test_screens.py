@@ -37,6 +37,7 @@ from drainer.model.status import (
 )
 from drainer.model.transaction import OpenTransaction
 from drainer.testing import Certificate
+from drainer.view.lines import start_line, status_line
 from drainer.view.live import drawn, frame
 from drainer.view.page import Page
 from drainer.view.plan import plan_page
@@ -128,8 +129,9 @@ RUNNING = a_status(
     trouble="no broker [b1] answers",
     stopping="Ctrl-C",
 )
-SCREENS: dict[str, Callable[[], Page | Status]] = {
+SCREENS: dict[str, Callable[[], Page | Status | str]] = {
     "live": lambda: RUNNING,
+    "lines": lambda: "\n".join((start_line(RUNNING), *map(status_line, (RUNNING, a_status())))),
     "redrive-preview": lambda: preview_page(REDRIVEN),
     "plan-parked": lambda: plan_page(KEPT),
     "run-preview": lambda: preview_page(samples.action(3, failures=DEAD, warnings=("careful",))),
@@ -156,6 +158,8 @@ def test_a_screen_is_what_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     match SCREENS[name]():
         case Status() as status:
             terminal.console.print(drawn(frame(status, 80, 25), 80), end="")
+        case str(lines):
+            screen.write(lines)
         case page:
             terminal.present(page)
     seen = "\n".join(line.rstrip() for line in screen.getvalue().splitlines()) + "\n"
