@@ -87,7 +87,7 @@ def test_a_call_that_was_cancelled_is_not_written_behind_what_came_after_it(
     async def write(writer: TopicWriter) -> None:
         await writer.write(b"0", b"k", partition=0)
         call = asyncio.create_task(writer.write(b"1", b"k", partition=0))
-        await asyncio.sleep(0)
+        await asyncio.wait([call], timeout=0)  # it has begun
         call.cancel()
         await writer.write(b"2", b"k", partition=0)
         await writer.write(b"3", b"k", partition=0)
