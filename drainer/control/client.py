@@ -20,7 +20,7 @@ from typing import Any
 
 from drainer.control.place import folders_of_users, owner_of, socket_name, sockets
 from drainer.control.server import ANSWER_S, peer
-from drainer.control.wire import About, DrainReport
+from drainer.control.wire import About, Done, DrainReport, Refusal
 from drainer.engine.control import ControlRequest
 from drainer.errors import DrainerError, Interrupted, Refused, UsageError
 from drainer.model.codec import decode, encode
@@ -93,7 +93,7 @@ def request(plan: PlanPlace, request: ControlRequest, user: int | None = None) -
     """Have a request done, and return what was done. Raises UsageError, Refused or Interrupted."""
     with _connect(plan, user) as connection, _read_whole():
         body = _answer(connection, "POST", request.name, encode(request)).read()
-        return decode(body, dict[str, tuple[str, ...]])["done"]
+        return decode(body, Done).done
 
 
 def watch(plan: PlanPlace, user: int | None = None) -> Iterator[DrainReport]:
@@ -215,9 +215,9 @@ def _answer(
     response = http.getresponse()
     if response.status == HTTPStatus.OK:
         return response
-    refusal = decode(response.read(), dict[str, Any])
+    refusal = decode(response.read(), Refusal)
     kind = UsageError if response.status == HTTPStatus.BAD_REQUEST else Refused
-    raise kind(refusal["error"], hint=refusal["hint"])
+    raise kind(refusal.error, hint=refusal.hint)
 
 
 @contextmanager

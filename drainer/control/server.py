@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any, Self
 
 from drainer.control.place import LENGTH_MOST, folders, make_folder, socket_name
-from drainer.control.wire import About, DrainReport
+from drainer.control.wire import About, Done, DrainReport, Refusal
 from drainer.engine.control import REQUESTS, Control, ControlRequest, Stop
 from drainer.engine.signals import BLOCKED_S
 from drainer.errors import DrainerError, Refused, UsageError
@@ -235,12 +235,12 @@ class _Handler(QuietHandler):
             case "POST", path if kind := REQUESTS.get(path.removeprefix("/")):
                 _, uid = peer(self.connection, os.geteuid())
                 done = self._drain.request(_parsed(body, kind), user_at_host(uid))
-                self.reply(HTTPStatus.OK, JSON, encode({"done": done}))
+                self.reply(HTTPStatus.OK, JSON, encode(Done(done)))
             case _:
                 raise UsageError(f"a drain has no {self.command} {self.path}", hint=NO_PATH)
 
     def _refuse(self, status: HTTPStatus, error: str, hint: str | None) -> None:
-        self.reply(status, JSON, encode({"error": error, "hint": hint}))
+        self.reply(status, JSON, encode(Refusal(error, hint)))
 
 
 def _parsed(body: bytes, kind: type[ControlRequest]) -> ControlRequest:

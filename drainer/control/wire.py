@@ -40,6 +40,21 @@ class About(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
+class Done:
+    """Answer to a request: what was done, in words."""
+
+    done: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Answer to a request that was refused, with the reason."""
+
+    error: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineReport:
     """Engine's part of a status, as views of another process show it."""
 

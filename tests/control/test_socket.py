@@ -93,7 +93,7 @@ def test_a_drain_is_found_with_its_process_and_state(server: ControlServer, fold
     assert "orders" in str(running_page([found]))
 
 
-OK = b"HTTP/1.0 200 OK\r\n\r\n"
+OK, CONFLICT = b"HTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.0 409 Conflict\r\n\r\n"
 
 
 def a_report(about: dict[str, str], part: dict[str, int]) -> bytes:
@@ -105,7 +105,8 @@ def a_report(about: dict[str, str], part: dict[str, int]) -> bytes:
 
 NONSENSE = (
     *(b"", b"nonsense\n", OK, OK + b"{}", OK + b'{"about": 5}'),
-    b"HTTP/1.0 409 Conflict\r\n\r\n[]",
+    *(CONFLICT, CONFLICT + b"[]", CONFLICT + b"{}", CONFLICT + b'{"error": 5}'),
+    OK[:-2] + b"Content-Length: -1\r\nTransfer-Encoding: chunked\r\n\r\nx",
     a_report({"since": "0001-01-01T00:00:00+14:00"}, {}),
     a_report({}, {"end": 10**400}),
     a_report({}, {"watermark": -1}),
