@@ -28,7 +28,7 @@ from drainer.certify.subject import AT_ONCE, TOPIC, Source, Subject, again, mess
 from drainer.certify.trial import Effort
 from drainer.core.batches import Batch
 from drainer.engine.blame import blame
-from drainer.engine.ports import Told
+from drainer.engine.ports import Acknowledge
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.engine.workers import Work, ensure_done
 from drainer.handler import Context, Fatal, Retry, Skip
@@ -193,7 +193,7 @@ class _Recorder:
             raise Retry(str(error), after=0.0) from error
         self.result.done.extend(subs)
 
-    def send(self, sub: SubMessage, error: BaseException, acknowledge: Told) -> None:
+    def send(self, sub: SubMessage, error: BaseException, acknowledge: Acknowledge) -> None:
         self.result.given_up.append((sub, error))
         acknowledge(None)
 

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from drainer.core.batches import Batch, Batcher, Batching
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.blame import blame, halted_at, is_retryable, reason_to_skip
 from drainer.engine.kinds import ErrorCounts, summary_of
+from drainer.engine.letters import LetterDelivery
 from drainer.engine.outcome import lanes_parked, too_many_ignored
 from drainer.engine.ports import DeadLetters, Events
 from drainer.engine.runtime import Runtime
 from drainer.engine.workers import LeaseOver, TimedOut, Work, WorkSource
 from drainer.errors import (
-    DeadLetterDoubled,
     DrainerError,
     Halted,
     ThreadsOverdue,
@@ -28,7 +27,7 @@ from drainer.message import SubMessage, Unsplit
 from drainer.model.failures import AfterDead, FailureSettings, OnFailure
 from drainer.model.listed import counted, round_duration
 from drainer.model.progress import Outcome
-from drainer.model.status import DOUBLED_MOST, FailureStatus
+from drainer.model.status import FailureStatus
 from drainer.policy.admission import Admission, Rate, Retries
 from drainer.policy.failures import (
     BY_COMPARISON,
@@ -75,7 +74,6 @@ class Failures:
         self._is_outage = is_outage
         self._dispatcher = dispatcher
         self._settings = settings
-        self._sink = sink
         self._events = events
         self._retries = Retries()
         self._policy = FailurePolicy(settings, runtime.random(), given_up)
@@ -95,10 +93,9 @@ class Failures:
         )
         self._paused_s = 0.0  # since when it is
         self._errors = ErrorCounts()
-        self._bundler = None if bundling is None else Batcher(self._admission, bundling)
-        self.source: WorkSource = self._bundler or self._admission  # where workers get their work
-        self._letters = 0  # on their way
-        self._doubled, self._doubled_first = 0, tuple[str, ...]()  # letters written again blindly
+        self._batcher = None if bundling is None else Batcher(self._admission, bundling)
+        self.source: WorkSource = self._batcher or self._admission  # where workers get their work
+        self._letters = LetterDelivery(sink, self._written, events.halt)
         self._failed_subs = self._timeouts = self._skipped = 0
         self._outage = ""  # the error with which it began; empty while the breaker is closed
         self.late: set[SubMessage] = set()  # overdue, and still in their threads
@@ -120,12 +117,12 @@ class Failures:
     @property
     def calls(self) -> int | None:
         """Calls that ended well, of a handler that takes several sub-messages in one."""
-        return None if self._bundler is None else self._bundler.calls + self._skipped
+        return None if self._batcher is None else self._batcher.calls + self._skipped
 
     @property
     def waiting(self) -> int:
         """Sub-messages that come back by themselves: for a retry, or acknowledged as dead."""
-        return len(self._retries) + self._letters
+        return len(self._retries) + self._letters.pending
 
     @property
     def trouble(self) -> str | None:
@@ -143,7 +140,7 @@ class Failures:
                 " and nothing has succeeded since to show whether the downstream is away: drainer"
                 f" tries again for {round_duration(self._settings.max_doubt_s)} (--max-doubt)"
             )
-        return None if self._sink is None else self._sink.trouble
+        return self._letters.trouble
 
     @property
     def _patience(self) -> tuple[float, float, str, str]:
@@ -173,8 +170,8 @@ class Failures:
             given_up=self._policy.given_up,
             given_up_by=tuple(self._policy.given_up_by.items()),
             rate=self._settings.rate,
-            doubled_letters=self._doubled,
-            doubled_first=self._doubled_first,
+            doubled_letters=self._letters.doubled,
+            doubled_first=self._letters.doubled_first,
         )
 
     def failed(self, work: Work, error: BaseException) -> None:
@@ -186,17 +183,17 @@ class Failures:
         elif not isinstance(error, Skip | Retry):
             self._errors.count(error)
             self._timeouts += isinstance(error, TimedOut)
-        if self._bundler is None or not isinstance(work, Batch):
+        if self._batcher is None or not isinstance(work, Batch):
             self._failed_alone(work, error, fault)
         elif isinstance(error, Retry):
-            for lead in self._bundler.give_back(work, split=False):
+            for lead in self._batcher.give_back(work, split=False):
                 self._failed_alone(lead, error, fault)
         elif len(work.members) == 1 or isinstance(error, Fatal) or not is_retryable(error):
             work.unfold()
             self._skipped += isinstance(error, Skip)
             self._failed_alone(work.members[0], error, fault)
         else:
-            self._failed_together(work, error, fault, self._bundler)
+            self._failed_together(work, error, fault, self._batcher)
 
     def _failed_alone(self, sub: SubMessage, error: BaseException, fault: Fault) -> None:
         now_s = self._clock()
@@ -233,7 +230,7 @@ class Failures:
         """Decides on messages that ``split`` rejected, without retries or the breaker: that is
         their own fault."""
         while not (self._stopped or self._admission.paused):
-            if self._letters and self._settings.stops_unsplit:
+            if self._letters.pending and self._settings.stops_unsplit:
                 break  # what is behind it waits, other letters too
             unit = self._dispatcher.next_rejected()
             if unit is None:
@@ -343,7 +340,7 @@ class Failures:
         """Decides by these from now on; what was given up stays so."""
         before, now_s = self._settings, self._clock()
         self._settings = self._policy.settings = settings
-        self._sink = sink or self._sink  # letters of before may be on their way
+        self._letters.use(sink)
         rate = self._admission.rate
         if settings.rate is None:
             self._admission.rate = None
@@ -388,7 +385,7 @@ class Failures:
         behind = self._dispatcher.lanes.next_in_lane(sub)
         if behind is not None and verdict.rule in BY_COMPARISON:
             self._policy.suspect_next(behind, sub)
-        finished = self._finished + self._letters + 1  # letters under way are given up, too
+        finished = self._finished + self._letters.pending + 1  # letters under way are given up, too
         others = self._look_at_others()
         too_many = self._policy.count_given_up(
             verdict.rule, finished + others.finished, others.given_up
@@ -407,37 +404,14 @@ class Failures:
         self._events.on_moved()
 
     def _write(self, sub: SubMessage, error: BaseException) -> None:
-        if self._sink is None:  # it was read when there was one
-            self._events.halt(
-                Halted(
-                    f"{sub} was to be a dead letter, but dead letters were turned off meanwhile",
-                    hint="Resume: what is not done is decided by the settings of then.",
-                )
-            )
-            return
-        kind = summary_of(error)  # the error itself holds on to the frames that it came through
-        self._dispatcher.delay(sub)
+        if self._letters.send(sub, error):
+            self._dispatcher.delay(sub)
 
-        def acknowledged(failure: DrainerError | None) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nothing waits any more
-                self._loop.call_soon_threadsafe(self._written, sub, kind, failure)
-
-        self._letters += 1
-        self._sink.send(sub, error, acknowledged)
-
-    def _written(self, sub: SubMessage, kind: str, failure: DrainerError | None) -> None:
-        self._letters -= 1
-        if isinstance(failure, DeadLetterDoubled):
-            self._doubled += 1
-            if len(self._doubled_first) < DOUBLED_MOST:
-                self._doubled_first += (str(sub),)
-        elif failure is not None:
-            self._events.halt(failure)
-            return
+    def _written(self, sub: SubMessage, summary: str) -> None:
         self._dispatcher.resume(sub)
         settings = (sub.failures if isinstance(sub, Unsplit) else None) or self._settings
         if settings.after_dead is AfterDead.PARK:
-            self._dispatcher.park_behind(sub, Outcome.DEAD, kind)
+            self._dispatcher.park_behind(sub, Outcome.DEAD, summary)
         else:
             self._dispatcher.finish(sub, Outcome.DEAD)
         self._moved()

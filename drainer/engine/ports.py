@@ -25,7 +25,7 @@ from drainer.policy.rate_cap import RateLimiter
 if TYPE_CHECKING:
     from drainer.engine.pipeline import Pipeline
 
-Told = Callable[[DrainerError | None], None]
+Acknowledge = Callable[[DrainerError | None], None]
 
 
 class DeadLetters(Protocol):
@@ -35,8 +35,8 @@ class DeadLetters(Protocol):
     def trouble(self) -> str | None:
         """Why nothing is acknowledged; None while it is."""
 
-    def send(self, sub: SubMessage, error: BaseException, told: Told) -> None:
-        """Writes one; ``told`` is called from any thread, once it is safe or when it can't be."""
+    def send(self, sub: SubMessage, error: BaseException, acknowledge: Acknowledge) -> None:
+        """Writes one; calls ``acknowledge``, from any thread, once it is safe or can't be."""
 
     def close(self, timeout_s: float) -> None:
         """Waits for what is not acknowledged yet, that long at most. Blocks."""

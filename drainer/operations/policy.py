@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from drainer.engine.ports import Told
+from drainer.engine.ports import Acknowledge
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.workers import TimedOut
 from drainer.errors import Refused, UsageError
@@ -143,7 +143,7 @@ class LetterWriter:
     def trouble(self) -> str | None:
         return self._topic.trouble
 
-    def send(self, sub: SubMessage, error: BaseException, told: Told) -> None:
+    def send(self, sub: SubMessage, error: BaseException, acknowledge: Acknowledge) -> None:
         former = sub.letter if isinstance(sub, Redriven | Unsplit) else None
         letter = dead_letter(
             sub.original if isinstance(sub, Redriven) else sub,
@@ -156,7 +156,7 @@ class LetterWriter:
             time=self._now(),
             former=former,
         )
-        self._topic.send(letter, told)
+        self._topic.send(letter, acknowledge)
 
     def close(self, timeout_s: float) -> None:
         self._topic.close(timeout_s)

@@ -1,0 +1,77 @@
+"""Dead letters on their way to their topic; each is back on the event loop once it is safe."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from drainer.engine.kinds import summary_of
+from drainer.engine.ports import DeadLetters
+from drainer.errors import DeadLetterDoubled, DrainerError, Halted
+from drainer.message import SubMessage
+from drainer.model.status import DOUBLED_MOST
+
+
+class LetterDelivery:
+    """Dead letters that are not acknowledged yet.
+
+    Args:
+        sink: where they go; None while there are none.
+        on_safe: called with each sub-message whose letter is safe, and what it failed with.
+        halt: called when a letter can't be written.
+    """
+
+    def __init__(
+        self,
+        sink: DeadLetters | None,
+        on_safe: Callable[[SubMessage, str], None],
+        halt: Callable[[BaseException], None],
+    ) -> None:
+        self._sink = sink
+        self._on_safe = on_safe
+        self._halt = halt
+        self._loop = asyncio.get_running_loop()
+        self.pending = 0
+        self.doubled = 0  # that may be in their topic twice
+        self.doubled_first: tuple[str, ...] = ()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is acknowledged; None while it is."""
+        return None if self._sink is None else self._sink.trouble
+
+    def use(self, sink: DeadLetters | None) -> None:
+        """Sends further letters there. None changes nothing: earlier ones may be on their way."""
+        self._sink = sink or self._sink
+
+    def send(self, sub: SubMessage, error: BaseException) -> bool:
+        """Writes the letter of a sub-message; False if that halts the drain instead."""
+        if self._sink is None:  # the sub-message was read when there was one
+            self._halt(
+                Halted(
+                    f"{sub} was to be a dead letter, but dead letters were turned off meanwhile",
+                    hint="Resume: what is not done is decided by the settings of then.",
+                )
+            )
+            return False
+        summary = summary_of(error)  # the error itself keeps the frames that it came through
+
+        def acknowledged(failure: DrainerError | None) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nothing waits any more
+                self._loop.call_soon_threadsafe(self._acknowledged, sub, summary, failure)
+
+        self.pending += 1
+        self._sink.send(sub, error, acknowledged)
+        return True
+
+    def _acknowledged(self, sub: SubMessage, summary: str, failure: DrainerError | None) -> None:
+        self.pending -= 1
+        if isinstance(failure, DeadLetterDoubled):
+            self.doubled += 1
+            if len(self.doubled_first) < DOUBLED_MOST:
+                self.doubled_first += (str(sub),)
+        elif failure is not None:
+            self._halt(failure)
+            return
+        self._on_safe(sub, summary)
