@@ -33,8 +33,8 @@ def read_regular(path: Path | str, *, dir_fd: int | None = None) -> bytes:
 def read_own(path: Path | str, *, dir_fd: int | None = None) -> bytes:
     """Read a file, if only its user or root could have written it.
 
-    Asked of the file that was opened, so a link that is moved meanwhile changes nothing. A path in
-    ``dir_fd`` must not be a link.
+    Checked on the file that was opened, so a link that is moved meanwhile changes nothing. A path
+    in ``dir_fd`` must not be a link.
 
     Raises NotOwn, and OSError as ``read_regular`` does.
     """

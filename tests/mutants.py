@@ -245,7 +245,7 @@ stop-between-passes-is-forgotten (no surprise) in _in_passes: engine/test_passes
 only-part-of-a-class-is-called-done (conservation) in _in_passes: engine/test_passes.py
 -if classes.left_over:
 +if False:
-map-speaks-for-what-it-has-not-seen (hardly more than once) in ClassMap.may_hold: core/test_first.py
+map-speaks-for-what-it-has-not-seen (hardly more than once) in ClassMap.may_have: core/test_first.py
 -if not self._first[partition] <= offset < self._until[partition]:
 +if offset < self._first[partition]:
 resume-repeats-what-claims-finished (resume) in OtherClaims.finished: core/test_claims.py

@@ -196,14 +196,14 @@ class PriorityOptions:
         only = bool(self.onlys)
         wheres = tuple(dict.fromkeys(map(str.strip, self.onlys or self.firsts)))
         if wheres == ("none",) and not only:
-            return (known or PriorityClasses()).asked((), only=False)
+            return (known or PriorityClasses()).requested((), only=False)
         for where in wheres:
             try:
                 Selection(where)
             except UsageError as error:
                 name = "--only" if only else "--first"
                 raise UsageError(f"{name}: {error}", hint=error.hint) from None
-        return (known or PriorityClasses()).asked(wheres, only=only) if wheres else None
+        return (known or PriorityClasses()).requested(wheres, only=only) if wheres else None
 
 
 def _read_rules(path: Path) -> RuleSettings:

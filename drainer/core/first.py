@@ -156,7 +156,7 @@ class PriorityDispatcher(Dispatcher):
             finished, fate = self._finished_elsewhere(message, sequence)
         selected = self._selection.bits(sequence)
         # Whoever has finished it: another class's map may not know it either.
-        self.found.look(number, offset, bool(selected))
+        self.found.add(number, offset, bool(selected))
         matching = selected & ~finished
         done = matching  # unless they are still to be handled
         if matching and ledger.wants(offset):

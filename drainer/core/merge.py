@@ -1,4 +1,4 @@
-"""Folding what tasks tell into the offset plan, so that nothing of it counts twice.
+"""Folding what tasks report into the offset plan, so that nothing of it counts twice.
 
 A drain on Spark deals its backlog out to tasks. They write records, and the plan takes them in:
 over and over while they run, and again by whoever loads it after a crash. What is finished may be
@@ -29,7 +29,7 @@ from drainer.model.rules import RuleAccount
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What finished since the record before it, as a journal holds it.
+    """Progress since the record before it, as a journal has it.
 
     ``changes`` is progress of a claim by partition: what changed, with whole accounts. ``parked``
     are lanes that were parked meanwhile, ``ruled`` what rules did.
@@ -75,7 +75,7 @@ def merged(records: Iterable[TaskRecord]) -> TaskRecord:
 
 
 def _joined(each: Sequence[Progress]) -> Progress:
-    """What any of them says, in one go: a deal may have thousands of records."""
+    """Join records in one go: a deal may have thousands of them."""
     partial: dict[int, Partial] = {}
     for offset, part in chain.from_iterable(progress.partial.items() for progress in each):
         partial[offset] = partial[offset] | part if offset in partial else part
@@ -95,12 +95,12 @@ class TaskReport:
     torn: bool
 
 
-def fold(plan: OffsetPlan, told: Iterable[TaskRecord]) -> OffsetPlan:
-    """The plan with all that the tasks of its deals told, but for what ``plan.state`` ``holds``.
+def fold(plan: OffsetPlan, reports: Iterable[TaskRecord]) -> OffsetPlan:
+    """The plan with all reports of the tasks of its deals, but for those that it has taken.
 
     Args:
         plan: of a drain whose tasks write to ``plan.state``; it may hold any part of it already.
-        told: for each task of each deal one record, of all that was told of it (``merged``).
+        reports: for each task of each deal one record of all its reports (``merged``).
     """
     reference = plan.account.state
     if reference is None:
@@ -109,13 +109,13 @@ def fold(plan: OffsetPlan, told: Iterable[TaskRecord]) -> OffsetPlan:
     counted: dict[int, Counts] = {}
     parked = set(plan.account.parked)
     ruled = RuleAccount()
-    told = list(told)
-    claims = [claim for record in told for claim in record.claims.values()]
+    reports = list(reports)
+    claims = [claim for record in reports for claim in record.claims.values()]
     units = {
         n: undecided(decode_ranges(each), (claim[n].fates for claim in claims if n in claim))
         for n, each in reference.units.items()
     }
-    for record in told:
+    for record in reports:
         parked.update(record.parked)
         if record.ruled is not None:
             ruled += record.ruled
@@ -142,7 +142,7 @@ def fold(plan: OffsetPlan, told: Iterable[TaskRecord]) -> OffsetPlan:
 
 
 def undecided(units: Sequence[Range], fates: Iterable[OutcomeRanges]) -> tuple[Range, ...]:
-    """Those of ``units``, messages that ``split`` rejected, that are not finished by these."""
+    """Messages of ``units``, which ``split`` rejected, that these outcomes leave unfinished."""
     ended = merge_outcomes(fates)
     return subtract(units, join_ranges(chain.from_iterable(ended.get(o, ()) for o in OTHERWISE)))
 

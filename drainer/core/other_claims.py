@@ -1,4 +1,4 @@
-"""What other claims have finished, for a drain that shares its backlog with them."""
+"""Claims beside the one that a drain works for: what they have finished."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ CLASS_MAP_BITS = 8 * 1024 * 1024
 
 
 class ClassMap:
-    """Where in a backlog messages of a class lie, in a fixed size: which stretches of offsets have
-    one, as far as was looked. It may err only towards yes."""
+    """Map of a backlog, of fixed size: which stretches of offsets may have messages of a class.
+
+    It errs only towards yes, and knows what was read so far."""
 
     def __init__(self, ranges: Mapping[int, Range]) -> None:
         """``ranges`` are the offsets ``[start, end)`` by partition."""
@@ -44,14 +45,14 @@ class ClassMap:
             bits += (end - start) // self._stride + 1
         self._bits = bytearray(bits // 8 + 1)
 
-    def look(self, partition: int, offset: int, holds: bool) -> None:
-        """Notes what was seen of a message; they come in order."""
+    def add(self, partition: int, offset: int, selected: bool) -> None:
+        """Add a message, in the order of offsets."""
         self._until[partition] = offset + 1
-        if holds:
+        if selected:
             at = self._at(partition, offset)
             self._bits[at >> 3] |= 1 << (at & 7)
 
-    def may_hold(self, partition: int, offset: int) -> bool:
+    def may_have(self, partition: int, offset: int) -> bool:
         if not self._first[partition] <= offset < self._until[partition]:
             return True
         at = self._at(partition, offset)
@@ -63,7 +64,7 @@ class ClassMap:
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """What one class has finished of a partition."""
+    """Progress of one class in a partition."""
 
     selection: Selection
     progress: Progress
@@ -74,17 +75,17 @@ class _Class:
         offset = message.offset
         found = _finished_bits(self.progress, self.finished, offset)
         if not found or (
-            self.where is not None and not self.where.may_hold(message.origin.partition, offset)
+            self.where is not None and not self.where.may_have(message.origin.partition, offset)
         ):
             return 0
         return found & self.selection.bits(subs)
 
 
 class OtherClaims:
-    """What claims other than "all" have finished.
+    """Sub-messages that claims other than "all" have finished.
 
-    A sub-message is a shard's when all of its lanes are. ``maps`` tell where classes lie, by
-    selector, as far as this process has seen that.
+    A sub-message is a shard's when all of its lanes are. ``maps`` are those of classes, by
+    selector, as far as this process has read.
     """
 
     def __init__(
@@ -94,25 +95,25 @@ class OtherClaims:
         self._shard_map = shard_map
         self.classes: dict[int, list[_Class]] = {}  # by partition
         # By partition; then by division (of 2/8@3 the 8 and the 3) and number.
-        self._said: dict[int, dict[tuple[int, int], dict[int, tuple[Progress, RangeSet]]]] = {}
+        self._shards: dict[int, dict[tuple[int, int], dict[int, tuple[Progress, RangeSet]]]] = {}
         self._partial: dict[int, dict[int, list[Partial]]] = {}
         self._fates: dict[int, dict[Outcome, RangeSet]] = {}
         for selector, by_partition in self._claims.items():
             where = class_of(selector)
             selection = None if where is None else Selection(where)
             for partition, progress in by_partition.items():
-                divisions = self._said.setdefault(partition, {})
-                said = progress, RangeSet(progress.finished)
+                divisions = self._shards.setdefault(partition, {})
+                known = progress, RangeSet(progress.finished)
                 if selection is None:
                     claim = Claim.parse(selector)
-                    divisions.setdefault((claim.of, claim.joins), {})[claim.number] = said
+                    divisions.setdefault((claim.of, claim.joins), {})[claim.number] = known
                 else:
-                    found = _Class(selection, *said, (maps or {}).get(selector))
+                    found = _Class(selection, *known, (maps or {}).get(selector))
                     self.classes.setdefault(partition, []).append(found)
                 parts = self._partial.setdefault(partition, {})
                 for offset, part in progress.partial.items():
                     parts.setdefault(offset, []).append(part)
-        for partition in self._said:
+        for partition in self._shards:
             fates = merge_outcomes(claim[partition].fates for claim in self._claims.values())
             self._fates[partition] = {outcome: RangeSet(at) for outcome, at in fates.items()}
 
@@ -130,7 +131,7 @@ class OtherClaims:
             keys = [sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs]
             known.ensure_same(message, keys)
         done = 0
-        for division, by_number in self._said.get(partition, {}).items():
+        for division, by_number in self._shards.get(partition, {}).items():
             bits: dict[int, int] = {}
             for index, sub in enumerate(subs):
                 number = self._shard_map.shard_of(sub, *division)
@@ -149,17 +150,17 @@ class OtherClaims:
         Raises SplitFailed when a claim has gone past what it split into.
         """
         partition, offset = message.origin.partition, message.offset
-        said = {
+        known = {
             of == 1
-            for (of, _), by_number in self._said.get(partition, {}).items()
+            for (of, _), by_number in self._shards.get(partition, {}).items()
             if any(_finished_bits(*each, offset) == -1 for each in by_number.values())
         }
-        if True in said:
+        if True in known:
             return 1
         passed = (
             _finished_bits(c.progress, c.finished, offset) for c in self.classes.get(partition, ())
         )
-        if said or any(passed) or self._partial.get(partition, {}).get(offset):
+        if known or any(passed) or self._partial.get(partition, {}).get(offset):
             raise split_changed(message, unit.why)
         return 0
 
@@ -168,12 +169,12 @@ class OtherClaims:
         return outcome_of(message.offset, self._fates.get(message.origin.partition, {}))
 
     def highest(self, partition: int) -> int:
-        """From this offset on they say nothing."""
+        """The offset from which on none of them has finished anything."""
         claims = (claim[partition] for claim in self._claims.values() if partition in claim)
         return max((progress.end for progress in claims), default=0)
 
     def needed(self, watermarks: Mapping[int, int]) -> Claims:
-        """The claims that say something above these watermarks, by partition."""
+        """The claims that have finished something above these watermarks, by partition."""
         return {
             selector: claim
             for selector, claim in self._claims.items()
@@ -192,7 +193,7 @@ def _finished_bits(progress: Progress, finished: RangeSet, offset: int) -> int:
 def other_claims(
     plan: OffsetPlan, maps: Mapping[str, ClassMap] | None = None
 ) -> OtherClaims | None:
-    """What the claims of a plan have finished; None when it has none beside "all"."""
+    """Claims of a plan beside "all", with their progress; None when it has none."""
     if not plan.account.others:
         return None
     return OtherClaims(

@@ -1,4 +1,4 @@
-"""What is left of a backlog: exact where it was read, elsewhere estimated by what was."""
+"""Remainder of a backlog: exact where it was read, estimated from that elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drainer.model.ranges import Range, count, subtract
 
 
 class Sample(NamedTuple):
-    """What a run has read of one partition, in offsets that were not finished before the run."""
+    """Offsets of one partition that a run has read, without those finished before the run."""
 
     read: int  # offsets, holes among them
     unread: int
@@ -32,12 +32,12 @@ class Sample(NamedTuple):
         start, position, end = bounds
         known = min(max(start, known_below), end)
         parts = (start, position), (position, end), (start, min(position, known)), (position, known)
-        read, unread, *both = (count(subtract((each,), before)) for each in parts)
-        return cls(read, unread, subs, finished, *both)
+        read, unread, *known_parts = (count(subtract((each,), before)) for each in parts)
+        return cls(read, unread, subs, finished, *known_parts)
 
 
 class Remainder(NamedTuple):
-    """How far a run is."""
+    """Progress of a run."""
 
     handled: int  # sub-messages that have been through the handler
     waiting: int  # sub-messages that were read, and are for the handler in this run

@@ -46,7 +46,7 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True)
 class StateReference(JsonRecord):
-    """Where the tasks of a drain write, and what of it the plan holds.
+    """Location where tasks of a drain write, and what of it the plan has.
 
     Everything of epochs before ``epoch`` is in the plan, and of deals below ``next`` that are not
     ``open``. Of the others any part may be: ``counted`` is what the plan's accounts hold of their
@@ -64,8 +64,8 @@ class StateReference(JsonRecord):
     joins: tuple[Whole, ...] = ()
     units: Mapping[Whole, str] = field(default_factory=dict)
 
-    def holds(self, epoch: int, deal: int) -> bool:
-        """Whether all that tasks of this deal told is in the plan, and not to be added again."""
+    def has_taken(self, epoch: int, deal: int) -> bool:
+        """Whether all reports of this deal are in the plan, and not to be added again."""
         if epoch != self.epoch:
             return epoch < self.epoch
         return deal < self.next and deal not in self.open
@@ -73,7 +73,7 @@ class StateReference(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Account(JsonRecord):
-    """What has happened in a drain.
+    """Record of what has happened in a drain.
 
     Attributes:
         updated: when the plan was written, ISO 8601 in UTC.
@@ -141,18 +141,18 @@ class Account(JsonRecord):
         return later.begun()
 
     def shared(self, partition: int) -> bool:
-        """Whether one of them says something above the watermark."""
+        """Whether a claim beside "all" has finished something above the watermark."""
         watermark = self.watermark(partition)
         return any(claim[partition].end > watermark for claim in self.others.values())
 
     def finished_above(self, partition: int) -> int:
-        """How many offsets above the watermark are known to be finished."""
+        """Number of offsets above the watermark that are known to be finished."""
         if self.shared(partition):
             return 0  # by all claims: the watermark alone is certain
         return sum(end - start for start, end in self.claims[ALL][partition].finished)
 
     def to_go(self, partition: int) -> int:
-        """How many offsets are not known to be finished: holes are among them."""
+        """Number of offsets that are not known to be finished: holes are among them."""
         left = self.partitions[partition].end - self.watermark(partition)
         return max(0, left - self.finished_above(partition))
 
@@ -187,7 +187,7 @@ class Account(JsonRecord):
         return found
 
     def past(self, gaps: Mapping[int, tuple[Range, ...]]) -> Account:
-        """The account that goes on behind these, and names them as lost."""
+        """The account that continues behind these gaps, and names them as lost."""
         return replace(
             self,
             partitions={
@@ -215,7 +215,7 @@ class Account(JsonRecord):
 
     @property
     def conserved(self) -> bool:
-        """Whether the account adds up, of each claim and partition; if not, nobody may resume."""
+        """Whether the account adds up, of each claim and partition; if not, it can't be resumed."""
         progress = [each for claim in self.claims.values() for each in claim.values()]
         return all(each.messages.conserved and each.sub_messages.conserved for each in progress)
 
@@ -274,7 +274,7 @@ class Account(JsonRecord):
         )
 
     def without_joins(self) -> Account:
-        """The account without those that no claim names, nor any of a wave under way."""
+        """The account without joins that neither a claim nor a wave under way names."""
         named = self._joins_named()
         return replace(self, joins={n: each for n, each in self.joins.items() if n in named})
 

@@ -11,13 +11,13 @@ from drainer.model.progress import Counts
 
 @dataclass(frozen=True, slots=True)
 class PriorityClass(JsonRecord):
-    """What an expression selects, with the account of its sub-messages in all passes that ended."""
+    """Sub-messages that an expression selects, counted over all passes that ended."""
 
     where: str
     # When nothing was left of it but what waits for the rest (ISO 8601); None before.
     ended: str | None = None
     held: Whole = 0  # how many wait for the rest, for they stand behind some of it
-    # Whether some of it was not looked at, for nothing more could be first: behind a barrier, or
+    # Whether some of it was not read, for nothing more could be first: behind a barrier, or
     # since too many wait.
     cut: bool = False
     sub_messages: Counts = field(default_factory=Counts)
@@ -25,7 +25,7 @@ class PriorityClass(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class PriorityClasses(JsonRecord):
-    """Those of a drain, in their order; with ``only`` the rest is for a later run."""
+    """Priority classes of a drain, in order; with ``only`` the rest is for a later run."""
 
     each: tuple[PriorityClass, ...] = ()
     only: bool = False
@@ -42,18 +42,18 @@ class PriorityClasses(JsonRecord):
 
     @property
     def left_over(self) -> tuple[str, ...]:
-        """The classes that some is left of, all the same."""
+        """Classes that ended with some of them left."""
         return tuple(each.where for each in self.each if each.ended and (each.held or each.cut))
 
-    def asked(self, wheres: Sequence[str], *, only: bool) -> PriorityClasses:
-        """These as the next ones, whatever was to come; those that were drained stay known."""
+    def requested(self, wheres: Sequence[str], *, only: bool) -> PriorityClasses:
+        """Make these the next ones, whatever was to come; drained ones stay known."""
         known = {each.where: each for each in self.each}
         ended = [each for each in self.each if each.ended and each.where not in wheres]
-        asked = (replace(known.get(where, PriorityClass(where)), ended=None) for where in wheres)
-        return PriorityClasses((*ended, *asked), only)
+        next_ = (replace(known.get(where, PriorityClass(where)), ended=None) for where in wheres)
+        return PriorityClasses((*ended, *next_), only)
 
     def resumed(self) -> PriorityClasses:
-        """As a run goes on with them: what is left of a drain that stopped is the rest."""
+        """Continue in another run: what ``only`` left out is drained, too."""
         return replace(self, only=False) if self.stops else self
 
     def with_ended(self, where: str, at: str, held: int, *, cut: bool) -> PriorityClasses:

@@ -51,7 +51,7 @@ def builtins(body: object) -> dict[str, Any]:
 
 
 def convert(body: object, kind: type[Kind], parse: Callable[[Any, Any], Any] | None = None) -> Kind:
-    """What JSON has as a record. Raises ValueError as ``from_json`` does."""
+    """Convert JSON values to a record. Raises ValueError as ``from_json`` does."""
     try:
         with _LEARNING:
             return msgspec.convert(body, kind, str_keys=True, dec_hook=parse or _parse)

@@ -1,4 +1,4 @@
-"""What was done with a drain, by whom, and why: a line of its plan's history."""
+"""Events of a drain: lines of its plan's history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def clock(at: str) -> str:
 
 
 class EventKind(StrEnum):
-    """What people and drains do."""
+    """Kinds of events, by people and drains."""
 
     BEGUN = "begun"
     RESUMED = "resumed"
@@ -30,7 +30,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event(JsonRecord):
-    """One deed."""
+    """One event."""
 
     at: str  # ISO 8601 with offset
     what: EventKind

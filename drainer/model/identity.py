@@ -1,4 +1,4 @@
-"""What makes the sub-messages of a message tell apart, and what would break their account."""
+"""Identity of sub-messages: index and sub-keys, and a check that they can be accounted for."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from drainer.message import SubMessage
 
 
 class Order(Enum):
-    """What order is kept for. ``SUB_KEY`` is the point of the tool; the others are conventional."""
+    """Scope in which order is kept. ``SUB_KEY`` is the point of the tool."""
 
     SUB_KEY = "sub-key"
     KEY = "key"  # one message key at a time, as key-level consumers do
@@ -27,7 +27,7 @@ LANE_OF: dict[Order, Callable[[SubMessage], Hashable]] = {
 
 
 def keys_of(sub: SubMessage) -> Sequence[Hashable]:
-    """Its sub-keys, of which most have one."""
+    """Sub-keys of a sub-message; most have one."""
     return (sub.key,) if sub.keys is None else sub.keys
 
 

@@ -24,34 +24,34 @@ class ParkedLane:
     error: str
 
     def shown(self) -> dict[str, str]:
-        """The same for people, masked if that was asked for."""
+        """The lane for people, masked if masking is on."""
         error = self.error.partition(":")[0] if masking() else self.error
         return {"key": mask_text(self.key), "place": self.place, "error": error}
 
 
 @dataclass(frozen=True, slots=True)
 class ParkedLanes(JsonRecord):
-    """How many lanes a run left parked, and the first of them by name."""
+    """Lanes that a run left parked: the number, and the first of them by name."""
 
     total: Whole = 0
     first: tuple[ParkedLane, ...] = ()
 
     def of(self, keys: Iterable[str]) -> tuple[ParkedLane, ...]:
-        """Those named that have one of these keys."""
+        """Named lanes that have one of these keys."""
         known = {key[:KEY_LENGTH] for key in keys}
         return tuple(lane for lane in self.first if lane.key in known)
 
     def shown(self) -> list[dict[str, str]]:
-        """As many as people read, masked if that was asked for."""
+        """The lanes that a person is shown, masked if masking is on."""
         return [lane.shown() for lane in self.first[:SHOWN_MOST]]
 
     @property
     def more(self) -> int:
-        """How many are not ``shown``."""
+        """The number of lanes that ``shown`` leaves out."""
         return max(0, self.total - len(self.first[:SHOWN_MOST]))
 
     def merge(self, later: ParkedLanes) -> ParkedLanes:
-        """With those that another task left, or this one later; each is told of once."""
+        """Merge with what another task left, or this one later; each lane is named once."""
         lanes: dict[str, ParkedLane] = {}
         for lane in (*self.first, *later.first):
             lanes.setdefault(lane.key, lane)

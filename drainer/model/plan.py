@@ -27,7 +27,7 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class OffsetPlan:
-    """All that a resume needs: what was asked of the drain, and what has happened."""
+    """All that a resume needs: what was requested, and what has happened."""
 
     terms: Terms
     account: Account

@@ -34,15 +34,15 @@ _PARTIAL = re.compile(r"[0-9]{1,10}:[0-9a-f]{8}:[0-9a-f]+")
 
 
 class Outcome(Enum):
-    """How a sub-message ended; anything else about it is still pending. Of a message it is the last
-    of these with which one of its sub-messages ended.
+    """Final state of a sub-message; one without is pending. A message has the last of those
+    that its sub-messages have.
 
     UNSPLIT is in ``fates`` alone: the message ended as one unit, whatever it splits into later.
     """
 
     UNSPLIT = "unsplit"
     DONE = "done"
-    SKIPPED = "skipped"  # by a rule, or as the handler said
+    SKIPPED = "skipped"  # by a rule, or by the handler
     FAILED = "failed"  # and was skipped for that
     DEAD = "dead"
 
@@ -103,7 +103,7 @@ class Counts(JsonRecord):
     def and_here(
         self, read: int, done: int, otherwise: Mapping[Outcome, int], pending: int, unsplit: int = 0
     ) -> Counts:
-        """What these of former runs are with those of this one."""
+        """Add the counts of this run to those of former runs."""
         skipped, failed, dead = otherwise.values()  # as in ``OTHERWISE``: this is called often
         return Counts(
             self.read + read,
@@ -128,7 +128,7 @@ class Partial:
     """A message of which some sub-messages are finished.
 
     ``count`` is how many it split into, ``checksum`` covers their sub-keys in order (a split that
-    gives others after a resume is found out by it), and bit i of ``bits`` says that sub-message i
+    gives others after a resume is detected by it), and bit i of ``bits`` is set when sub-message i
     is finished.
     """
 
@@ -137,7 +137,7 @@ class Partial:
     bits: int
 
     def __or__(self, other: Partial) -> Partial:
-        """What either of two records of one message says is finished."""
+        """Join two records of one message: finished is what either has."""
         return Partial(other.count, other.checksum, self.bits | other.bits)
 
     def ensure_same(self, message: Message, keys: Sequence[Hashable] | KeySums) -> None:
@@ -154,7 +154,7 @@ class Partial:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is left of the message; only together with others is that told so."""
+        """Whether nothing is left of the message; only records joined with others are."""
         return self.bits.bit_count() == self.count
 
     @property
@@ -174,7 +174,7 @@ class Partial:
         partial = cls(int(count), int(checksum, 16), int(bits, 16))
         if partial.count > SUB_MESSAGES_MOST:
             raise ValueError(f"{text!r} has more sub-messages than any message")
-        # Counted by the bits that are there: a number of `count` bits would be made for the asking.
+        # Counted by the bits that are there: a number of `count` bits would be made of any text.
         finished, highest = partial.bits.bit_count(), partial.bits.bit_length()
         if partial.bits <= 0 or highest > partial.count or finished == partial.count:
             raise ValueError(f"{text!r} finishes none or all of its sub-messages")
@@ -183,13 +183,13 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Progress(JsonRecord):
-    """What is finished in one partition: all below the watermark, the ranges and parts above it.
+    """Finished work of one partition: all below the watermark, the ranges and parts above it.
 
     A range may span holes (offsets that hold no record); they count as finished.
 
     ``fates`` are messages of which a sub-message ended otherwise than done, by how: those that are
-    pending, for what becomes of them in the end. A claim that has others beside it tells them of
-    all, for what becomes of a message none of these knows alone.
+    pending, for their final state. A claim that has others beside it has them of all messages, for
+    no claim alone knows the final state of one.
     """
 
     watermark: Whole
@@ -206,7 +206,7 @@ class Progress(JsonRecord):
         return max((self.watermark, *ends, *(offset + 1 for offset in self.partial)))
 
     def as_json(self) -> dict[str, Any]:
-        """As plan and journal have it, for ``codec.encode``; the journal is in a hurry."""
+        """JSON of plan and journal, for ``codec.encode``; fast, for the journal."""
         body: dict[str, Any] = {
             "watermark": self.watermark,
             "finished": encode_ranges(self.finished),
@@ -221,7 +221,7 @@ class Progress(JsonRecord):
         return body
 
     def merge(self, later: Progress) -> Progress:
-        """This progress with a later record of the same partition added to it.
+        """Add a later record of the same partition.
 
         Finished work never becomes unfinished, so the union is right even when records overlap.
         The counts are the later record's.
@@ -252,7 +252,7 @@ class Progress(JsonRecord):
 
 
 def merge_outcomes(each: Iterable[OutcomeRanges]) -> OutcomeRanges:
-    """What any of these says."""
+    """Join ranges of outcomes: a message is in a range that it has in any of them."""
     found: dict[Outcome, list[Range]] = {}
     for fates in each:
         for outcome, ranges in fates.items():
@@ -261,7 +261,7 @@ def merge_outcomes(each: Iterable[OutcomeRanges]) -> OutcomeRanges:
 
 
 def outcome_of(offset: int, fates: Mapping[Outcome, RangeSet]) -> Outcome:
-    """The worst that these say of an offset."""
+    """The worst outcome that an offset has."""
     return max((o for o, at in fates.items() if offset in at), key=_OUTCOMES.index, default=DONE)
 
 

@@ -80,7 +80,7 @@ def cut(whole: Range, parts: int) -> tuple[Range, ...]:
 
 
 def intersect(ranges: Sequence[Range], others: Sequence[Range]) -> tuple[Range, ...]:
-    """What lies in both."""
+    """Ranges that lie in both."""
     found: list[Range] = []
     at = behind = 0
     while at < len(ranges) and behind < len(others):
@@ -96,7 +96,7 @@ def intersect(ranges: Sequence[Range], others: Sequence[Range]) -> tuple[Range, 
 
 
 def subtract(ranges: Iterable[Range], others: Sequence[Range]) -> tuple[Range, ...]:
-    """What lies in the first and not in the others."""
+    """Ranges that lie in the first and not in the others."""
     left: list[Range] = []
     at = 0
     for whole_first, end in ranges:

@@ -1,4 +1,4 @@
-"""The terms of a drain: what was asked of it."""
+"""The terms of a drain: what was requested."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Order = Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(order.value for orde
 
 @dataclass(frozen=True, slots=True)
 class Terms(JsonRecord):
-    """What was asked of a drain: all that its tasks need to know, and never a secret.
+    """Request for a drain: all that its tasks need to know, and never a secret.
 
     A resume gives new terms to an old account.
 

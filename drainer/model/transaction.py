@@ -10,7 +10,7 @@ from drainer.model.listed import listed
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """What open transactions keep from whoever reads committed records only."""
+    """Records behind an open transaction, which no reader of committed records gets."""
 
     topic: str
     partition: int
@@ -22,7 +22,7 @@ class OpenTransaction:
 
 
 def describe_open_transactions(held: Sequence[OpenTransaction]) -> str:
-    """All of it in a sentence, with how to find the producer: a client is not told that."""
+    """All of it in a sentence, with how to find the producer: no client can find it."""
     count = sum(each.offsets for each in held)
     return (
         f"an open transaction holds back {count:,} offset{'' if count == 1 else 's'}, which are not"

@@ -33,18 +33,18 @@ from drainer.store.place import PlanPlace, absolute
 from drainer.store.saved_plan import SavedPlan
 
 # Makes sure that no task of a former driver does anything any more, and gives what removes all that
-# they reported. Raises Refused when they can't be told to end.
+# they reported. Raises Refused when they can't be ended.
 TakeOver = Callable[[OffsetPlan, PlanPlace, Callable[[str], None]], Callable[[], None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What a drain calls in the program that runs it.
+    """Functions of a program that a drain calls.
 
     Attributes:
         observe: gets each status.
         print_line: gets each message to a person.
-        give_up: called from another thread, to end the process, as ``LocalDrain`` says.
+        give_up: called from another thread, to end the process, as of ``LocalDrain``.
         resuming: gives what a resume needs beside the plan.
     """
 
@@ -234,7 +234,7 @@ def _write_first(file: SavedPlan, plan: OffsetPlan) -> None:
 
 
 def _recheck(cluster: Cluster, prepared: Prepared) -> None:
-    # A person may have taken an hour to say yes.
+    # A person may have taken an hour to confirm.
     plan = prepared.plan
     check_inactive(cluster, plan.terms.group)
     found = cluster.committed(plan.terms.group, plan.terms.topic, tuple(plan.account.partitions))

@@ -1,4 +1,4 @@
-"""What a drain runs on: this process, or what an extension brings."""
+"""Engines: this process, or what an extension brings."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Engine(Protocol):
 
     @property
     def session_s(self) -> float:
-        """How long the lock has to keep others out, at least, when this process falls silent."""
+        """Seconds for which the lock has to keep others out when this process falls silent."""
 
     @property
     def start_s(self) -> float:
-        """How long it takes until the first call, about."""
+        """Seconds until the first call, about."""
 
     def __call__(self, held: LocalContext) -> Summary: ...
 

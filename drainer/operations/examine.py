@@ -1,4 +1,4 @@
-"""Examining a plan against the cluster: what a resume insists on and ``plan verify`` shows."""
+"""Examining a plan against the cluster, for a resume and ``plan verify``."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _group(cluster: Cluster, loaded: LoadedPlan) -> None:
 
 
 def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]:
-    """Where the group stands, by partition; None where it never stood, or its offset has expired.
+    """Committed offsets of the group, by partition; None where there is none, or it has expired.
 
     Raises PlanRefused when somebody else put it there.
     """
@@ -155,7 +155,7 @@ def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]
 
 
 def changes(cluster: Cluster, plan: OffsetPlan, committed: Mapping[int, int | None]) -> list[str]:
-    """What is not as it was when the plan was made, and keeps no drain from going on."""
+    """Changes since the plan was made that keep no drain from continuing."""
     gone = [n for n, part in plan.account.partitions.items() if part.committed is not None]
     gone = [n for n in gone if committed.get(n) is None]
     found = added_partitions(cluster.topic(plan.terms.topic), plan)
@@ -170,7 +170,7 @@ def changes(cluster: Cluster, plan: OffsetPlan, committed: Mapping[int, int | No
 
 
 def added_partitions(topic: TopicInfo, plan: OffsetPlan) -> list[str]:
-    """What to say of partitions that the topic has got since the plan was made."""
+    """Warnings of partitions that the topic has got since the plan was made."""
     added = [
         n
         for n in topic.partitions

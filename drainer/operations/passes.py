@@ -86,7 +86,8 @@ def _waits(summary: Summary) -> Summary:
 
 
 def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:
-    """What stops it between two passes, or as one begins, is no refusal: something was handled."""
+    """The end of a drain that is stopped between two passes, or as one begins: no refusal, for
+    something was handled."""
     match error:
         case KeyboardInterrupt():
             cause: DrainerError = Signalled("interrupted by SIGINT")

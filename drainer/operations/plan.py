@@ -32,7 +32,7 @@ class Move:
 
 
 def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
-    """What ``plan undo`` would move: back to where the group stood before the drain.
+    """Moves of ``plan undo``, back to where the group stood before the drain.
 
     Wherever it stands: somebody else may have moved it, and the plan need not be one that can be
     resumed. Where it had no offset before, it is put where the drain began.
@@ -63,7 +63,7 @@ def undo(
 ) -> None:
     """Moves the group and notes it in the plan; what is finished stays noted as finished.
 
-    ``moves`` are those that a person said yes to.
+    ``moves`` are those that a person confirmed.
 
     Raises:
         Refused: when plan, group or offsets are not as they were shown; nothing is moved then.

@@ -46,7 +46,7 @@ class Policy:
 
     @property
     def warnings(self) -> list[str]:
-        """What a resume can't undo."""
+        """Warnings of what a resume can't undo."""
         found = self._of_topic()
         if self.rules:
             found.append(

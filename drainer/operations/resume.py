@@ -32,7 +32,7 @@ from drainer.store.saved_plan import LoadedPlan, SavedPlan
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequest:
-    """What a resume asks for beside its plan; what is None is as the plan has it.
+    """Request to resume a plan; None is what the plan has.
 
     With ``accept_gap`` it continues behind records that were deleted before they were handled,
     with ``same_split`` after the handler's code has changed, though what a priority class finished
@@ -127,7 +127,7 @@ def resumed(prepared: Prepared, loaded: LoadedPlan) -> Prepared:
         return prepared
     terms, known = prepared.plan.terms, prepared.plan.account
     next_ = [each.where for each in known.classes.each if each.ended is None]
-    classes = loaded.plan.account.classes.asked(next_, only=known.classes.only)
+    classes = loaded.plan.account.classes.requested(next_, only=known.classes.only)
     plan = _resumed(terms, loaded, known.partitions, classes, known.history[-1])
     return replace(prepared.with_plan(plan), seen=loaded)
 

@@ -48,7 +48,7 @@ from drainer.store.saved_plan import LoadedPlan, SavedPlan
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be drained; all of it goes into the plan. No partitions means all of them.
+    """Request for a new drain; all of it goes into the plan. No partitions means all of them.
 
     A redrive begins at what remains of its topic, whatever ``from_`` says.
     """
@@ -98,7 +98,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What preparing a drain found, for its preview.
+    """Facts that preparing a drain found, for its preview.
 
     ``open_transactions`` keep records behind the end of the backlog from it.
     """

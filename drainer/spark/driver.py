@@ -254,7 +254,7 @@ class SparkDrain:
             return
         self._kept.update(range(self._kept_to + 1, reference.next))
         self._kept_to = reference.next - 1
-        for deal in [each for each in self._kept if reference.holds(self._epoch, each)]:
+        for deal in [each for each in self._kept if reference.has_taken(self._epoch, each)]:
             try:
                 await blocking_call(self._state.remove_deal, self._epoch, deal)
             except DrainerError:

@@ -134,7 +134,7 @@ def reports_since(reference: StateReference, drain_id: str) -> list[TaskReport]:
     state = State.open(reference.uri, drain_id)
     if state.epoch() is None:
         raise StateLost(f"{state.uri} holds no state of this drain")
-    shares = [share for share in state.shares() if not reference.holds(*share[:2])]
+    shares = [share for share in state.shares() if not reference.has_taken(*share[:2])]
     return state.reports_of(shares)
 
 

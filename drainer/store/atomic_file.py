@@ -24,12 +24,12 @@ def open_new(path: Path | str, dir_fd: int | None = None) -> int:
 
 
 def prefix_of_new(path: Path) -> str:
-    """What the names of files begin with that were to take the place of this one."""
+    """Prefix of the names of files that were to take the place of this one."""
     return f".drainer-{crc32(os.fsencode(path.name)):08x}-"
 
 
 def new_beside(path: Path) -> Path:
-    """Where to write what will take the place of a file, by a name that can't be foreseen."""
+    """Path to write what will take the place of a file, by a name that can't be foreseen."""
     return path.with_name(f"{prefix_of_new(path)}{token_hex(8)}{NEW}")
 
 
@@ -71,8 +71,9 @@ def write_new(
 
 
 def write_to_last(path: Path, data: bytes) -> None:
-    """As ``write_whole``, and no loss of power brings the old one back. The folder has to be
-    readable."""
+    """Write a file as ``write_whole`` does, so that no loss of power brings the old one back.
+
+    The folder has to be readable."""
     write_whole(path, data)
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:

@@ -44,7 +44,7 @@ class JournalHead:
 
 @dataclass(frozen=True, slots=True)
 class JournalContent:
-    """What a journal file holds.
+    """Content of a journal file.
 
     ``head`` is None when not even the first line is whole. ``torn`` says that a record was cut or
     spoilt, and left out with all behind it: of these, ``left_out`` are whole.
@@ -148,7 +148,7 @@ def decode_line(line: bytes, kind: type[Kind]) -> Kind:
 
 
 def record_body(record: Record) -> dict[str, Any]:
-    """As its line holds it."""
+    """JSON of a record's line."""
     body: dict[str, Any] = {"changes": {n: p.as_json() for n, p in record.changes.items()}}
     if record.parked:
         body["parked"] = record.parked

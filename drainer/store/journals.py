@@ -15,7 +15,7 @@ from drainer.store.journal import Journal, read_journal
 
 
 class JournalRecords(NamedTuple):
-    """What journals add to a plan, in order.
+    """Records that journals add to a plan, in order.
 
     ``left_out`` are behind something that is lost. ``torn`` says that something is.
     ``last_generation`` is the highest that the plan or a journal has.
@@ -66,7 +66,7 @@ class Journals:
 
     def remove(self, below: int | None = None) -> None:
         """Remove those that the plan has taken in, of generations below this one."""
-        # One that can't be removed does no harm: the plan has what it says.
+        # One that can't be removed does no harm: the plan has its records.
         for generation, path in self._all():
             if below is None or generation < below:
                 with suppress(OSError):
@@ -76,7 +76,7 @@ class Journals:
                 path.unlink()
 
     def since(self, written: OffsetPlan, read: Callable[[Path], bytes]) -> JournalRecords:
-        """What they add to the plan as it is written. Raises what ``read_journal`` raises.
+        """Records that they add to the plan as it is written. Raises what ``read_journal`` raises.
 
         A journal is taken only when nothing of those before it is missing. After a loss of power
         something may be, and then the younger one may know of a sub-message and not of an earlier

@@ -34,8 +34,9 @@ from drainer.store.saved_plan import NotOwnPlan, SavedPlan, no_plan
 
 
 def plan_at(place: PlanPlace, state: str | None = None) -> SavedPlan:
-    """The plan at a place, whether there is one or not; ``state`` is where a person says that its
-    tasks report. Where a link to a plan is, it is that plan, with the files beside it.
+    """The plan at a place, whether there is one or not. A link to a plan is that plan.
+
+    ``state`` is the location that a person gave for reports of its tasks.
 
     Raises UsageError or StateRefused when a URI is no good; ExtraMissing.
     """
@@ -226,7 +227,7 @@ class PlanFile(SavedPlan):
 
 @cache
 def this_machine() -> str:
-    """This machine since it was switched on, as far as process ids mean the same in it."""
+    """Name of this machine since it was switched on, as far as process ids mean the same in it."""
     parts = [socket.gethostname()]
     with suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip())

@@ -31,7 +31,7 @@ def is_folder(uri: str) -> bool:
 
 
 def kept(uri: str) -> str:
-    """What a plan keeps of the URI of its state: of its options the region alone.
+    """URI of a state as a plan keeps it: of its options the region alone.
 
     Raises UsageError when it can't be understood.
     """
@@ -39,7 +39,7 @@ def kept(uri: str) -> str:
 
 
 def reached(uri: str, named: Iterable[str]) -> str | None:
-    """Where the state is that a plan names, with the options of what a person named; None when no
+    """URI of the state that a plan names, with the options of what a person named; None when no
     person has named its bucket. Raises UsageError as ``kept``."""
     if is_folder(uri):
         return uri

@@ -58,7 +58,7 @@ class LoadedPlan:
 class SavedPlan(ABC):
     """One plan, wherever it is kept. ``hold`` it before writing, and ``release`` it at the end.
 
-    A place without locks and journals has what stands here of them.
+    A place without locks and journals inherits what they do from here.
     """
 
     # URIs that a person gave or agreed to: a state is read in their buckets alone.
@@ -74,7 +74,7 @@ class SavedPlan(ABC):
 
     @abstractmethod
     def check_writable(self) -> str:
-        """Says that it can be written; raises PlanRefused when it can't."""
+        """Report that it can be written. Raises PlanRefused when it can't."""
 
     @abstractmethod
     def acquire(self) -> None:
@@ -109,19 +109,19 @@ class SavedPlan(ABC):
         raise NotImplementedError
 
     def remove_journals(self) -> None:  # noqa: B027
-        """Once the plan has all that they say."""
+        """Remove the journals, once the plan has all of their records."""
 
     @abstractmethod
     def archive(self, plan: OffsetPlan) -> PlanPlace:
         """Gives a finished drain's plan another name, so that a new one can have its name.
 
-        ``plan`` is what it says with its journal, which is folded in. Raises PlanRefused.
+        ``plan`` is the plan with its journal folded in. Raises PlanRefused.
         """
 
     def load(self, *, allow_foreign: bool = False, alone: bool = False) -> LoadedPlan:
-        """What the plan says with its journal, and with what tasks reported.
+        """Load the plan, with its journal and with what tasks reported.
 
-        ``alone`` leaves out what tasks reported, which is wherever the plan says. So does
+        ``alone`` leaves out what tasks reported, which is wherever the plan has it. So does
         ``allow_foreign``, which takes what other users may have written, to be shown to a person.
 
         Raises PlanRefused when there is no plan here, or it can't be trusted.
@@ -140,7 +140,7 @@ class SavedPlan(ABC):
         return loaded
 
     def state_to_confirm(self, plan: OffsetPlan) -> str | None:
-        """Where the plan alone says that its tasks report: None when a person said so, too.
+        """Location of the state that the plan alone names; None when a person named it, too.
 
         Raises UsageError when it can't be understood.
         """
@@ -182,7 +182,7 @@ class SavedPlan(ABC):
     def rollback(self, first: OffsetPlan, aside: PlanPlace | None) -> None:
         """Removes the first plan of a drain that handled nothing; what was set aside returns.
 
-        Leaves all as it is when plan and journal say that something was handled.
+        Leaves all as it is when something was handled.
         """
         if self.exists and self.load().plan != first:
             return
@@ -214,7 +214,7 @@ class SavedPlan(ABC):
         )
 
     def _reported(self, written: OffsetPlan) -> list[TaskReport]:
-        """What tasks reported and the plan has not."""
+        """Reports of tasks that the plan has not."""
         if written.account.state is None:
             return []
         try:
@@ -234,7 +234,7 @@ class SavedPlan(ABC):
     def _read(self, *, allow_foreign: bool) -> bytes: ...
 
     def _journals_since(self, written: OffsetPlan, *, allow_foreign: bool) -> JournalRecords:
-        """What journals add to a plan."""
+        """Records that journals add to a plan."""
         return JournalRecords([], [], torn=False, last_generation=written.account.generation)
 
     @abstractmethod

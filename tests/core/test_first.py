@@ -143,7 +143,7 @@ def test_a_map_has_what_other_claims_finished_for_these_may_be_told_by_none_else
     deliver(dispatcher, 0, "a")
     deliver(dispatcher, 1, "c1")
     assert finish_all(dispatcher) == []
-    assert [dispatcher.found.may_hold(0, offset) for offset in (0, 1)] == [False, True]
+    assert [dispatcher.found.may_have(0, offset) for offset in (0, 1)] == [False, True]
 
 
 def test_what_one_task_finished_of_all_is_known_beside_what_all_have() -> None:
@@ -193,28 +193,28 @@ def test_a_map_errs_only_towards_yes(
     for number, (start, end) in ranges.items():
         if start < end:
             offset = data.draw(st.integers(start, end - 1))
-            map_.look(number, offset, True)
-            assert map_.may_hold(number, offset)
-            assert map_.may_hold(number, start - 1), "what it was never asked about"
-            assert map_.may_hold(number, offset + 1), "what it has not come to"
+            map_.add(number, offset, True)
+            assert map_.may_have(number, offset)
+            assert map_.may_have(number, start - 1), "what it was never asked about"
+            assert map_.may_have(number, offset + 1), "what it has not come to"
 
 
 def test_a_map_is_exact_in_a_small_backlog() -> None:
     map_ = ClassMap({0: (10, 20), 3: (0, 5)})
     for offset in range(10, 20):
-        map_.look(0, offset, offset == 12)
+        map_.add(0, offset, offset == 12)
     for offset in range(5):
-        map_.look(3, offset, offset == 4)
-    assert [n for n in range(10, 20) if map_.may_hold(0, n)] == [12]
-    assert [n for n in range(5) if map_.may_hold(3, n)] == [4]
+        map_.add(3, offset, offset == 4)
+    assert [n for n in range(10, 20) if map_.may_have(0, n)] == [12]
+    assert [n for n in range(5) if map_.may_have(3, n)] == [4]
 
 
 def test_classes_of_a_plan_are_taken_in_their_order_and_may_be_named_anew() -> None:
-    classes = PriorityClasses().asked(("a == 1", "b == 1"), only=False)
+    classes = PriorityClasses().requested(("a == 1", "b == 1"), only=False)
     assert classes.next == "a == 1"
     classes = classes.with_ended("a == 1", "2026-11-23T10:00:00+00:00", 3, cut=False)
     assert classes.next == "b == 1"
-    anew = classes.asked(("c == 1", "a == 1"), only=True)
+    anew = classes.requested(("c == 1", "a == 1"), only=True)
     assert [each.where for each in anew.each] == ["c == 1", "a == 1"]
     assert anew.next == "c == 1"
     for where in ("c == 1", "a == 1"):

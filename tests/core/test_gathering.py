@@ -693,7 +693,7 @@ class Play:
             [
                 self._told(deal, task)
                 for deal, task in self.disk
-                if not reference.holds(self.epoch, deal)
+                if not reference.has_taken(self.epoch, deal)
             ],
         )
 

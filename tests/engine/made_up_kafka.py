@@ -344,7 +344,7 @@ class Rehearsal:
         try:
             plan = self._resumed() if self.file.path.exists() else new_plan(self.logs)
             classes = (
-                plan.account.classes.asked(wheres, only=only)
+                plan.account.classes.requested(wheres, only=only)
                 if wheres
                 else plan.account.classes.resumed()
             )

@@ -213,7 +213,7 @@ class Simulation:
             return None
         wheres = self.wishes.sample(sorted(CLASSES), self.wishes.choice([1, 1, 2]))
         self.world.tally["classes"] += len(wheres)
-        return known.asked(wheres, only=self.wishes.random() < 0.3)
+        return known.requested(wheres, only=self.wishes.random() < 0.3)
 
     # What others ask while it runs.
 
