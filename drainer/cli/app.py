@@ -185,10 +185,10 @@ def drainer(
 
 def main() -> None:
     """Runs the command line of this process, on streams that outlive a closed pipe."""
-    from drainer.view.streams import install_streams, settle_streams  # noqa: PLC0415
+    from drainer.view.streams import flush_streams, install_streams  # noqa: PLC0415
 
     out, _ = install_streams()
     try:
         app()
     finally:
-        settle_streams(out)
+        flush_streams(out)

@@ -56,7 +56,7 @@ def given_up_before(held: DrainContext) -> int:
 
 
 def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
-    """The cause of a drain that ends with lanes parked; ``read`` says that all was read."""
+    """The cause of a drain that ends with lanes parked; ``read`` is set when all was read."""
     more = (
         "everything else is done"
         if read

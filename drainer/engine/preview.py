@@ -39,7 +39,7 @@ PROCESS, SPARK = "process", "spark"
 
 
 class EngineName(StrEnum):
-    """What ``--engine`` says."""
+    """The values of ``--engine``."""
 
     AUTO = "auto"
     PROCESS = PROCESS
@@ -71,7 +71,7 @@ _OF_TERMS = (
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """All that a person should know before saying yes; ``plan`` is what the drain begins with."""
+    """All that a person should know before confirming; ``plan`` is what the drain begins with."""
 
     plan: OffsetPlan
     concurrency: Concurrency

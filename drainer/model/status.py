@@ -61,7 +61,7 @@ class FailureStatus:
 
     ``failures`` counts attempts that failed, ``failed_sub_messages`` the sub-messages that had one
     alone in a call. ``timeouts`` counts attempts that took too long, of which a thread's may still
-    succeed; ``retries`` further attempts that were granted, also to a handler that asked for one,
+    succeed; ``retries`` further attempts that were granted, also to a handler that requested one,
     ``waiting`` those that are not due yet. ``parked_lanes`` wait for another run. ``late`` counts
     sub-messages whose thread goes on after their time. ``outages`` counts how often the circuit
     breaker opened, and ``in_outage`` whether it is open. ``errors`` are (kind of text, count), the
@@ -83,7 +83,7 @@ class FailureStatus:
     in_outage: bool = False
     given_up: int = 0  # dead, failed or parked, in all runs
     given_up_by: tuple[tuple[str, int], ...] = ()  # in this run, by the rule that applied
-    rate: float | None = None  # sub-messages started per second, that was asked for
+    rate: float | None = None  # the limit on sub-messages started per second
     doubled_letters: int = 0
     doubled_first: tuple[str, ...] = ()
     failed_sub_messages: int = 0
@@ -125,8 +125,8 @@ class AutoStatus:
     """Where a concurrency stands that a drain finds itself.
 
     ``limit`` is what it is now, ``most`` what it may become. ``settled`` is what was found last,
-    None until something was; ``searching`` whether it is being looked for. ``why`` tells the last
-    change.
+    None until something was; ``searching`` whether it is being looked for. ``why`` is the reason of
+    the last change.
     """
 
     limit: int
@@ -141,7 +141,7 @@ class RuleStatus:
     """What the rules took out, over all runs, by their names, and what the handler skipped, by its
     reasons (``skipped_for``).
 
-    ``undecided`` counts, in this run, sub-messages that a rule could not be told of, and so did not
+    ``undecided`` counts, in this run, sub-messages that a rule could not decide on, and so did not
     take out; ``why`` is the first reason of each such rule.
     """
 
@@ -169,7 +169,7 @@ class ClassStatus:
     """What is drained before the rest.
 
     ``where`` is its expression. ``sub_messages`` are those of all runs, ``held`` of these wait for
-    the rest, for they stand behind some of it; ``cut`` says that some was not looked at. ``left``
+    the rest, for they stand behind some of it; ``cut`` is set when some was not looked at. ``left``
     is about how many are yet to be drained before the rest, and ``eta_s`` until they are; both are
     None when that is unknown or not its turn. ``ended`` is when it was drained (ISO 8601).
     """
@@ -184,7 +184,7 @@ class ClassStatus:
 
     @classmethod
     def of(cls, plan: OffsetPlan) -> tuple[ClassStatus, ...]:
-        """Those that a plan knows, as it tells of them."""
+        """The classes of a plan, as it knows them."""
         return tuple(
             cls(
                 each.where,
@@ -202,7 +202,7 @@ class DeadlineStatus:
     """When all shall be drained, and whether it will be.
 
     ``left_s`` is until then. ``margin_s`` is by how much it will be met, or missed if below zero;
-    None while nothing is known. ``missed`` says that it has looked so for long enough to be sure.
+    None while nothing is known. ``missed`` is set when it has looked so for long enough to be sure.
     """
 
     at: datetime
@@ -221,7 +221,7 @@ BINDING_FROM = 0.9  # of a cap, on average over a run
 @dataclass(frozen=True, slots=True)
 class CapStatus:
     """What the brokers' limits allow for at the mean size of messages now, of what is read or
-    written, and how fast it went on average in this run. ``binds`` says that something waits for
+    written, and how fast it went on average in this run. ``binds`` is set when something waits for
     the cap."""
 
     messages_per_s: float

@@ -28,7 +28,7 @@ class SparkStatus:
     # Those that the others wait for, as "12.0 on worker-1": number of the deal, their own there,
     # and host.
     stragglers: tuple[str, ...] = ()
-    quiet_s: float = 0.0  # the longest that a task which has not ended said nothing
+    quiet_s: float = 0.0  # the longest that a task which has not ended was silent
 
     def limit(self, status: Status) -> str | None:
         if self.stragglers:

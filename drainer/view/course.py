@@ -1,4 +1,4 @@
-"""The course of a drain as plots: one for each question that someone on call asks about it."""
+"""The course of a drain as plots: one for each question of someone on call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drainer.model.latency import Latency
 from drainer.view import figures
 from drainer.view.page import Column, Plot, Series, Table, bars
 
-POINTS_MOST = 240  # of a line; more can't be told apart on a page
+POINTS_MOST = 240  # of a line; more can't be distinguished on a page
 
 # Name, title, what is to be seen, and the lines: a label and a field of the history's intervals.
 _COUNTS = (
@@ -70,7 +70,7 @@ def plots(history: History, begun: datetime, whole: Latency | None) -> list[Plot
     done = f"Sub-messages done per second, {figures.rate(max(speed))} at most."
     lines = [Series("sub-messages per second", speed)]
     made = [plot("throughput", "Throughput", done, series=lines)]
-    for name, title, tells, fields in _COUNTS:
+    for name, title, description, fields in _COUNTS:
         counts = {label: _values(found, name) for label, name in fields.items()}
         lines = [
             Series(label, values, f"c{number}")
@@ -78,18 +78,18 @@ def plots(history: History, begun: datetime, whole: Latency | None) -> list[Plot
             if any(values)
         ]
         if lines:
-            made.append(plot(name, title, tells, series=lines))
+            made.append(plot(name, title, description, series=lines))
     if whole is not None and any(each.latency_s for each in found):
         values = [each.latency_s or (nan, nan, nan) for each in found]
         lines = [
             Series(f"p{percent}", [each[at] for each in values], f"c{at + 1}")
             for at, percent in enumerate((50, 95, 99))
         ]
-        tells = (
+        description = (
             "Time per attempt that succeeded, over the last ten seconds. Whole run:"
             f" {figures.latency(whole)}."
         )
-        made.append(plot("latency", "Latency of the handler", tells, series=lines, unit="s"))
+        made.append(plot("latency", "Latency of the handler", description, series=lines, unit="s"))
     return made
 
 

@@ -87,9 +87,9 @@ def cap(found: Cap | CapStatus) -> str:
     return f"{rate(found.messages_per_s)} messages/s, {size(round(found.bytes_per_s))}/s"
 
 
-def latency(told: Latency) -> str:
+def latency(found: Latency) -> str:
     """``p50 10ms, p95 14ms, p99 300ms``."""
-    at = (("p50", told.p50_s), ("p95", told.p95_s), ("p99", told.p99_s))
+    at = (("p50", found.p50_s), ("p95", found.p95_s), ("p99", found.p99_s))
     return ", ".join(f"{name} {duration(value)}" for name, value in at)
 
 
@@ -111,7 +111,7 @@ def rate(per_s: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """``41.2%``, rounded down: it says 100% only when nothing is left."""
+    """``41.2%``, rounded down: it is 100% only when nothing is left."""
     if fraction >= 1:
         return "100%"
     return f"{math.floor(max(0.0, fraction) * 1000) / 10:.1f}%"
@@ -127,7 +127,7 @@ def share(fraction: float) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Text cut in its middle to a width: both ends of an id tell more than one."""
+    """Text cut in its middle to a width: both ends of an id matter."""
     if len(text) <= width:
         return text
     if width <= 1:

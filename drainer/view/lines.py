@@ -25,17 +25,17 @@ class LineView:
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
         self._last: Status | None = None  # the latest seen, to end with
-        self._said: Status | None = None  # the latest written
+        self._printed: Status | None = None  # the latest written
         self._due_s: float | None = None  # None until the first line is written
-        self._warned: set[tuple[str, str]] = set()  # what is not to be said again
-        self._asked = 0  # events that were said
+        self._warned: set[tuple[str, str]] = set()  # what is not to be printed again
+        self._changes_seen = 0  # events that were printed
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._last is not None and self._last is not self._said:
-            self._say(self._last)
+        if self._last is not None and self._last is not self._printed:
+            self._print(self._last)
 
     def update(self, status: Status) -> None:
         """Writes what is due. Never waits for a reader that has stopped reading."""
@@ -47,12 +47,13 @@ class LineView:
             who = {"topic": status.topic, "group": status.group}
             self._terminal.event(logging.INFO, "begin", start_line(status), **who, **fields)
             self._due_s = status.timing.elapsed_s + INTERVAL_S
-        new, self._asked = status.control.changes_total - self._asked, status.control.changes_total
-        for event in status.control.changes[-new:] if new else ():
+        control = status.control
+        new, self._changes_seen = control.changes_total - self._changes_seen, control.changes_total
+        for event in control.changes[-new:] if new else ():
             self._terminal.event(logging.INFO, event.what, event_words(event), **event.as_json())
         self._warn(status)
         if status.timing.elapsed_s >= self._due_s:
-            self._say(status)
+            self._print(status)
 
     def _warn(self, status: Status) -> None:
         for event, text, _ in warnings(status):
@@ -65,10 +66,10 @@ class LineView:
             self._warned -= over
             self._terminal.event(logging.INFO, "trouble_over", "trouble over")
 
-    def _say(self, status: Status) -> None:
+    def _print(self, status: Status) -> None:
         line = status_line(status)
         self._terminal.event(logging.INFO, "progress", line, **status_fields(status))
-        self._said = status
+        self._printed = status
         self._due_s = status.timing.elapsed_s + INTERVAL_S
 
 
@@ -101,7 +102,7 @@ def status_line(status: Status) -> str:
     if status.control.paused is not None:
         words.append("paused")
     if status.health.trouble is not None:
-        words.append("in trouble")  # a line of its own said which
+        words.append("in trouble")  # a line of its own names it
     committed = [
         f"{part.partition}:{figures.offset(part.committed)}"
         for part in status.progress.partitions[:_SHOWN]

@@ -35,9 +35,9 @@ from drainer.view.streams import LineStream
 from drainer.view.terminal import Terminal
 
 FRAME_S = 0.2  # between two drawings of a running line
-HELD_MOST = 1 << 20  # characters that handlers printed since the last frame
+PRINTED_MOST = 1 << 20  # characters that handlers printed since the last frame
 PARTITIONS_SHOWN = 8
-ASKED_SHOWN = 2
+CHANGES_SHOWN = 2
 _WIDEST = 110  # columns; lines longer than this tire the eye
 _NOTEBOOK_LINES = 41
 
@@ -46,7 +46,7 @@ class LiveView:
     """A context manager; each ``update`` redraws the frame, and the last one stays on the screen.
 
     It is called from the thread that the drain runs on, so it starts no thread, draws only when
-    told, and leaves out a frame rather than wait for a terminal that is held. What handlers print
+    updated, and leaves out a frame rather than wait for a stopped terminal. What handlers print
     meanwhile appears above the frame with the next update: it neither tears a frame nor costs one.
     """
 
@@ -57,11 +57,11 @@ class LiveView:
         self._last: Status | None = None
         self._streams = contextlib.ExitStack()
         self._lock = threading.Lock()
-        self._held: list[str] = []  # whole lines of handlers, from any thread
-        self._held_chars = 0
+        self._printed: list[str] = []  # whole lines of handlers, from any thread
+        self._printed_chars = 0
 
     def __enter__(self) -> Self:
-        stream = LineStream(sys.stderr, self._hold)
+        stream = LineStream(sys.stderr, self._keep)
         self._streams.callback(stream.rest)
         # Typeshed wants a TextIO; nothing that prints needs more than what a LineStream has.
         self._streams.enter_context(contextlib.redirect_stderr(cast(TextIO, stream)))
@@ -95,26 +95,26 @@ class LiveView:
         width, height = self._terminal.console.size
         return drawn(frame(status, width, height, below), min(width, _WIDEST))
 
-    def _hold(self, lines: str) -> None:
+    def _keep(self, lines: str) -> None:
         with self._lock:
-            self._held.append(lines)
-            self._held_chars += len(lines)
-            full = self._held_chars > HELD_MOST
+            self._printed.append(lines)
+            self._printed_chars += len(lines)
+            full = self._printed_chars > PRINTED_MOST
         if full:
             self._release()
 
     def _release(self) -> None:
         with self._lock:
-            held, self._held, self._held_chars = "".join(self._held), [], 0
-        if held:
+            printed, self._printed, self._printed_chars = "".join(self._printed), [], 0
+        if printed:
             # As it is: the measuring and wrapping of a text is too slow for a hot handler's.
-            self._terminal.console.print(Segments([Segment(held)]), crop=False, end="")
+            self._terminal.console.print(Segments([Segment(printed)]), crop=False, end="")
 
 
 class RunningLine:
     """A context manager: a line, or some, redrawn in place on a screen and gone at the end.
 
-    Elsewhere ``draw`` says the line each ``every_s`` seconds; with None it says nothing. A line is
+    Elsewhere ``draw`` prints the line each ``every_s`` seconds; with None nothing. A line is
     left out rather than wait for a terminal that is held.
     """
 
@@ -210,15 +210,15 @@ def frame(status: Status, width: int, height: int, below: str = "") -> list[Piec
     last."""
     width, last = min(width, _WIDEST), [[], [(below, Tone.QUIET)]] if below else []
     height -= 1 + len(last)
-    said = verdict(status)
+    verdict_line = verdict(status)
     lines = [_title(status, width), _total(status, width)]
-    if said.mark:  # else the line above says it
-        lines.append([(said.marked, said.tone)])
+    if verdict_line.mark:  # else the line above has it
+        lines.append([(verdict_line.marked, verdict_line.tone)])
     lines += [[(f"! {text}", tone)] for text, tone in beside_verdict(status)]
     lines += [pieces(each) for each in causes(status)]
     plan = Field("plan", status.plan_path)
-    asked = map(event_words, reversed(status.control.changes[-ASKED_SHOWN:]))
-    changes = (Field("asked", text) for text in asked)
+    events = map(event_words, reversed(status.control.changes[-CHANGES_SHOWN:]))
+    changes = (Field("change", text) for text in events)
     lines += [[], *map(pieces, (*facts(status), *changes, plan))]
     room = height - len(lines) - 3  # a blank, a heading and "and N more"
     if status.progress.partitions and room > 0:

@@ -28,7 +28,7 @@ _OF_LOGGING = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
 class LogTerminal(Terminal):
     """A terminal whose words are events; made by ``logging_as_json``.
 
-    There is nobody to ask, and what is laid out for the eye elsewhere is told in fields.
+    No question is answered, and what is laid out elsewhere is given in fields.
     """
 
     def __init__(self, logger: logging.Logger, form: Form | None, quiet: bool, debug: bool) -> None:
@@ -56,7 +56,7 @@ class LogTerminal(Terminal):
         for hint in page.hints:
             self.hint(hint)
         level = _LEVELS.get(page.headline.tone, logging.INFO)
-        self.event(level, page.event, page.told, **page.data)
+        self.event(level, page.event, page.message, **page.data)
 
     def _facts(self, page: Page, *, result: bool) -> None:
         if not page.event or (result and self.form is not None):

@@ -111,7 +111,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Lines over the clock; ``tells`` is what is to be seen, and is read out.
+    """Lines over the clock; ``description`` is what is to be seen, and is read out.
 
     ``name`` is the plot's own on its page. ``seconds`` are those since ``begun``, and ``troubles``
     intervals of them that are shaded. The ``unit`` of its values is "s", or "" for counts.
@@ -120,7 +120,7 @@ class Plot:
     kind: ClassVar[str] = "plot"
     name: str
     title: str
-    tells: str
+    description: str
     begun: datetime
     seconds: Sequence[float]
     series: Sequence[Series]
@@ -144,7 +144,7 @@ class Curves:
     kind: ClassVar[str] = "plot"
     name: str
     title: str
-    tells: str
+    description: str
     series: Sequence[Curve]
 
 
@@ -172,11 +172,11 @@ class Page:
     hints: tuple[str, ...] = ()
     # The commands to go on with, each with what it does and what to know of it.
     ways_on: tuple[Field, ...] = ()
-    # When it began and ended, or when it was looked at, in the zone to tell it in.
+    # When it began and ended, or when it was looked at, in the zone to show it in.
     times: tuple[datetime, ...] = ()
     # The same for programs, as the command's ``-o json`` prints it.
     data: Mapping[str, object] = field(default_factory=dict)
-    # The name of this page in a log, with ``data``; without one it is told in lines.
+    # The name of this page in a log, with ``data``; without one it is printed in lines.
     event: str = ""
 
     @property
@@ -187,7 +187,7 @@ class Page:
         )
 
     @property
-    def told(self) -> str:
+    def message(self) -> str:
         """The headline and what is below it as one line, without marks."""
         first = self.headline.text + self.headline.more
         if self.subject:
@@ -196,7 +196,7 @@ class Page:
 
 
 def section(title: str, *items: Item | Iterable[Item | None] | None) -> Section:
-    """A section of the items that there are: None stands for nothing to tell."""
+    """A section of the items that there are: None stands for nothing."""
     found: list[Item] = []
     for each in items:
         if isinstance(each, Item):

@@ -44,8 +44,8 @@ def plan_page(
 def history_page(plan: OffsetPlan) -> Page:
     """The events of a drain, the first one first."""
     subject = f"{plan.terms.topic}, for group {plan.terms.group}"
-    told = figures.counted(len(plan.account.history), "event")
-    return Page(Line(told), (section("History", events(plan.account.history)),), subject=subject)
+    count = figures.counted(len(plan.account.history), "event")
+    return Page(Line(count), (section("History", events(plan.account.history)),), subject=subject)
 
 
 def show_before_connecting(
@@ -59,12 +59,12 @@ def show_before_connecting(
     state: str | None = None,
 ) -> None:
     """What a plan has this machine do, before any of it is done. Shown even when quiet."""
-    said = "as the plan says" if brokers == plan.terms.bootstrap_servers else ""
+    note = "as the plan says" if brokers == plan.terms.bootstrap_servers else ""
     properties = str(client_config) if client_config else "no client properties"
     terminal.items(
         Field("plan", str(path), f"begun {plan.terms.created}"),
         Field("topic", plan.terms.topic, f"for group {plan.terms.group}"),
-        *([Field("connects to", brokers, said), Field("with", properties)] if brokers else []),
+        *([Field("connects to", brokers, note), Field("with", properties)] if brokers else []),
         *([Field("loads", plan.terms.handler, "this runs its code")] if loads else []),
         *([Field("reads", state, "with this environment's login")] if state else []),
         urgent=True,

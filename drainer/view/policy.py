@@ -26,7 +26,7 @@ _ORDERS = {
 
 
 def task_fields(found: OffsetPlan) -> Iterator[Field]:
-    """What a drain has to do, as its preview and its plan tell it."""
+    """What a drain has to do, as its preview and its plan show it."""
     yield Field("topic", found.terms.topic, f"id {found.terms.topic_id}")
     yield Field("group", found.terms.group)
     yield Field("cluster", found.terms.cluster_id, f"at {found.terms.bootstrap_servers}")

@@ -1,4 +1,4 @@
-"""The page of what is about to happen, shown before anyone says yes."""
+"""The page of a drain that is about to begin, shown before it is confirmed."""
 
 from __future__ import annotations
 

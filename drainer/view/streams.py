@@ -1,4 +1,4 @@
-"""Standard output and error that can't fail: a drain outlives those who read what it says.
+"""Standard output and error that can't fail: a drain outlives the readers of its output.
 
 A pipe whose reader is gone, a full disk, a terminal that hung up, a descriptor that was closed
 before the command began, a locale without the characters: none of it changes how a drain runs or
@@ -26,7 +26,7 @@ LINE_MOST = 16_384  # characters of what a handler prints without a newline
 
 
 class SafeStream(io.FileIO):
-    """A descriptor that takes everything: what can't be written is dropped, and ``lost`` says why.
+    """A descriptor that takes everything: what can't be written is dropped, and ``lost`` is why.
 
     One that somebody made non-blocking is waited for, as any other.
     """
@@ -92,7 +92,7 @@ def install_streams() -> tuple[SafeStream, SafeStream]:
     return _install("stdout", 1), _install("stderr", 2)
 
 
-def settle_streams(out: SafeStream) -> None:
+def flush_streams(out: SafeStream) -> None:
     """Writes what is still buffered, and warns when output was lost that somebody waited for."""
     sys.stdout.flush()
     if out.lost is not None and out.lost.errno != errno.EPIPE:

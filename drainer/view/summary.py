@@ -59,7 +59,7 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
 def show_cut_short(
     terminal: Terminal, error: DrainerError, plan: PlanPlace, resuming: Resuming
 ) -> None:
-    """The end of a drain that can't be asked for its account: the error, and how to resume."""
+    """The end of a drain that has no account: the error, and how to resume."""
     terminal.data(
         {
             "status": "interrupted",
@@ -266,13 +266,13 @@ def events(history: Sequence[Event]) -> Table | None:
 
 def _event_row(event: Event) -> tuple[str, ...]:
     when = datetime.fromisoformat(event.at).astimezone()
-    told = [*event.details]
+    details = [*event.details]
     if event.offsets:
         stands = (f"{number}:{figures.offset(at)}" for number, at in event.offsets.items())
-        told.append(f"group at {' '.join(few(tuple(stands), OFFSETS_SHOWN))}")
+        details.append(f"group at {' '.join(few(tuple(stands), OFFSETS_SHOWN))}")
     if event.reason is not None:
-        told.append(f"reason: {event.reason}")
-    return f"{when:%Y-%m-%d %H:%M:%S}", event.what, event.by, "; ".join(told)
+        details.append(f"reason: {event.reason}")
+    return f"{when:%Y-%m-%d %H:%M:%S}", event.what, event.by, "; ".join(details)
 
 
 def _headline(summary: Summary) -> Line:

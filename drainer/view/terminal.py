@@ -100,7 +100,7 @@ class Terminal:
 
     @property
     def is_interactive(self) -> bool:
-        """Whether there is a person to ask: stdin and stderr are both a terminal."""
+        """Whether a person can answer: stdin and stderr are both a terminal."""
         return _is_tty(self._stdin) and _is_tty(self._stderr)
 
     @property
@@ -145,10 +145,10 @@ class Terminal:
         self.event(logging.WARNING, "hint", text)
 
     def fail(self, error: BaseException) -> None:
-        """``error: …`` and its hint; no traceback, unless debug asks for it.
+        """``error: …`` and its hint; no traceback, unless debug requests it.
 
-        A stop that was asked for is no error.
-        Of a DrainerError debug shows the traceback of its cause: what the handler raised, say.
+        A requested stop is not an error.
+        Of a DrainerError debug shows the traceback of its cause, such as the handler's error.
         """
         cause: BaseException | None = None
         if isinstance(error, DrainerError):
@@ -183,15 +183,15 @@ class Terminal:
         self._stdout.flush()
 
     def confirm(self, question: str) -> bool | None:
-        """Asks on stderr. None when there is no one to ask; the caller refuses then.
+        """Confirm on stderr. None when no person can answer; the caller refuses then.
 
         Only ``y`` or ``yes`` is a yes. Ctrl-C and Ctrl-D are a no.
         """
         if not self.is_interactive:
             return None
         try:
-            asked = segments([(question, Tone.STRONG), (" [y/N] ", Tone.PLAIN)])
-            self.console.print(Segments(asked), end="", soft_wrap=True)
+            prompt = segments([(question, Tone.STRONG), (" [y/N] ", Tone.PLAIN)])
+            self.console.print(Segments(prompt), end="", soft_wrap=True)
             with _interruptible():
                 answer = self._stdin.readline()
         except KeyboardInterrupt:
@@ -237,18 +237,18 @@ class Terminal:
                 show([(f"  {way.note}", Tone.PLAIN)])
 
     def _facts(self, page: Page, *, result: bool) -> None:
-        asked = result and self.form is not None
-        whole = asked or (result and not self.shares_screen)
-        begun = not asked
+        requested = result and self.form is not None
+        whole = requested or (result and not self.shares_screen)
+        begun = not requested
         for section in page.tables_last:
             shown = [
                 (each, is_urgent(item)) for item in section.items for each in lay_out(item, whole)
             ]
             if shown and begun:
-                self.show([], urgent=asked, result=result)
+                self.show([], urgent=requested, result=result)
             begun |= bool(shown)
             for each, urgent in shown:
-                self.show(each, urgent=urgent or asked, result=result)
+                self.show(each, urgent=urgent or requested, result=result)
 
     def items(self, *items: Item, urgent: bool = False) -> None:
         """Parts of a page, one below the other; what is bad is shown even when quiet."""
@@ -266,7 +266,7 @@ class Terminal:
 
 
 def _as_yaml(text: str) -> str:
-    import yaml  # noqa: PLC0415 - it takes its time, and few ask for it
+    import yaml  # noqa: PLC0415 - it takes its time, and few need it
 
     dump = partial(yaml.safe_dump, json.loads(text), sort_keys=False)
     made: str = dump(allow_unicode=True)

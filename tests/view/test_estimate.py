@@ -73,7 +73,7 @@ def by(left_s: float, margin_s: float, least: int | None) -> DeadlineVerdict:
 
 def test_how_long_and_what_binds_come_first() -> None:
     page = estimate_page(estimate())
-    assert page.told.startswith("Draining orders for group indexer: takes about 16m 40s")
+    assert page.message.startswith("Draining orders for group indexer: takes about 16m 40s")
     assert told(page)["limited by"].startswith("the hottest lane: sub-key")
 
 
@@ -131,7 +131,7 @@ def test_every_order_and_concurrency_is_in_a_table() -> None:
 
 def test_an_empty_backlog_is_told_and_nothing_is_drawn() -> None:
     page = estimate_page(estimate(0))
-    assert "nothing to drain" in page.told
+    assert "nothing to drain" in page.message
     assert page.sections == ()
 
 

@@ -92,11 +92,11 @@ def page_of(*partitions: PartitionInspection, **changes: object) -> Page:
 def test_the_hot_row_is_right_below_the_headline() -> None:
     page = page_of()
 
-    assert page.told.startswith(
+    assert page.message.startswith(
         "orders, for group indexer: ~1,000 messages behind, the oldest 1h 00m old; one sub-key"
         " holds 38% (±"
     )
-    assert "of the work: ~375 updates to 'app\\x1b[2Jadmin'. No concurrency" in page.told
+    assert "of the work: ~375 updates to 'app\\x1b[2Jadmin'. No concurrency" in page.message
 
 
 def test_a_backlog_that_splits_well_says_so() -> None:
@@ -105,7 +105,7 @@ def test_a_backlog_that_splits_well_says_so() -> None:
     for share, shown in ((0.002, "0.2%"), (0.0004, "0.1%")):
         even = replace(known.hottest[0], share=share)
         page = page_of(skew=replace(known, hottest=(even,)))
-        assert f"the work splits well: no sub-key holds more than {shown} of it" in page.told
+        assert f"the work splits well: no sub-key holds more than {shown} of it" in page.message
 
 
 def test_what_is_estimated_says_so_and_what_is_not_does_not() -> None:
@@ -115,7 +115,7 @@ def test_what_is_estimated_says_so_and_what_is_not_does_not() -> None:
     assert "20% of the backlog" in told(sampled)["read"]
     assert "±" in row(named(sampled)["hottest sub-keys"], 0)[2]
     assert row(named(whole)["hottest sub-keys"], 0)[2] == "38%  75"
-    everything = " ".join([whole.told, *told(whole).values()])
+    everything = " ".join([whole.message, *told(whole).values()])
     assert "~" not in everything
     assert "±" not in everything
 
@@ -193,7 +193,7 @@ def test_no_backlog_is_told_in_a_line() -> None:
     contents = replace(found.contents, messages=0, hottest_keys=())
     page = inspection_page(replace(found, ages=(), contents=contents, skew=None))
 
-    assert page.told == "orders, for group indexer: no backlog"
+    assert page.message == "orders, for group indexer: no backlog"
     assert list(named(page)) == ["partition"]
 
 

@@ -22,7 +22,7 @@ from drainer.model.status import (
 )
 from drainer.view.limit import advice, limit
 from drainer.view.lines import status_line
-from drainer.view.live import HELD_MOST, LiveView, RunningLine, frame, progress_view
+from drainer.view.live import PRINTED_MOST, LiveView, RunningLine, frame, progress_view
 from drainer.view.status import deadline_words, share_finished, warnings
 from drainer.view.terminal import Terminal
 
@@ -233,7 +233,7 @@ def test_data_on_a_piped_stdout_is_left_alone(capsys: pytest.CaptureFixture[str]
 
 def test_a_printing_handler_holds_bounded_memory_and_loses_nothing() -> None:
     terminal, err = on_screen()
-    text = "x" * (HELD_MOST // 1_000)
+    text = "x" * (PRINTED_MOST // 1_000)
 
     def write() -> None:
         for number in range(500):

@@ -15,7 +15,7 @@ PATH = Path("orders.plan")
 
 def test_a_complete_plan_is_not_resumed_nor_one_whose_account_does_not_add_up() -> None:
     page = plan_page(changed(samples.plan(), claims={ALL: {0: progress_at(9_000)}}), PATH)
-    assert page.told == "orders, for group reindexer: drained"
+    assert page.message == "orders, for group reindexer: drained"
     assert "resume" not in ways(page)
     wrong = progress_at(5_000, messages=counts(read=9, done=1, dead=1, skipped=1, pending=1))
     page = plan_page(changed(samples.plan(), claims={ALL: {0: wrong}}), PATH)

@@ -158,8 +158,8 @@ def test_the_plots_of_a_drain_tell_what_is_seen_in_them() -> None:
     )
     page = page_of(a_summary(latency=latency), course, warnings=("careful",))
     found = plots(page)
-    assert "second, 1,000 at most" in found["throughput"].tells
-    assert "p50 10ms, p95 200ms, p99 200ms" in found["latency"].tells
+    assert "second, 1,000 at most" in found["throughput"].description
+    assert "p50 10ms, p95 200ms, p99 200ms" in found["latency"].description
     assert "failing" in found
     assert any("no broker" in row for table in tables(page) for row in table.rows)
     assert [label for label, *_ in named(page)["sub-key"].rows] == ["'hot'", "'warm'"]

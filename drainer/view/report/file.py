@@ -32,9 +32,9 @@ class ReportFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        self._insist_on_a_place()
+        self._ensure_place()
 
-    def _insist_on_a_place(self) -> None:
+    def _ensure_place(self) -> None:
         try:
             why = self._why_not()
         except OSError as error:
@@ -66,7 +66,7 @@ class ReportFile:
 
         Raises ReportRefused (it may be another file by now, the plan say) and OSError.
         """
-        self._insist_on_a_place()
+        self._ensure_place()
         write_whole(self.path, page.encode("utf-8", "backslashreplace"))
 
 
@@ -75,7 +75,7 @@ def write_page(
 ) -> None:
     """Writes a page as a report, if one is wanted; it is made for the time that it is given.
 
-    What goes wrong with it is told, and changes nothing: the command ended as it did.
+    What goes wrong with it is reported, and changes nothing: the command ended as it did.
     """
     if file is None:
         return

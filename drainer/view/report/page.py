@@ -18,7 +18,7 @@ from drainer.view.report.chart import draw
 
 
 def html(page: Page, now: datetime, nonce: str | None = None) -> str:
-    """A page of facts as HTML; ``now`` has the zone that times are told in.
+    """A page of facts as HTML; ``now`` has the zone of its times.
 
     All text is escaped, but for the charts. With a ``nonce``, that of the script which its server
     lets run, it is a page that updates by itself.
