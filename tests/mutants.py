@@ -108,8 +108,8 @@ class-moves-the-group (commit) in PriorityDispatcher.watermarks: core/test_first
 -return {number: progress.watermark for number, progress in self._all.items()}
 +return {number: ledger.watermark for number, ledger in self.ledgers.items()}
 map-forgets-what-others-finished (hardly more than once) in PriorityDispatcher.deliver: core/test_first.py
--self.found.look(number, offset, bool(selected))
-+self.found.look(number, offset, bool(selected & ~finished))
+-self.found.add(number, offset, bool(selected))
++self.found.add(number, offset, bool(selected & ~finished))
 watermark-one-too-far (commit) in Ledger.finish: core/test_ledger.py core/test_laws.py
 -self.watermark = pending[0].offset if pending else self.position
 +self.watermark = pending[0].offset + 1 if pending else self.position

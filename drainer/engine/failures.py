@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from drainer.core.admission import Admission, Rate, Retries
 from drainer.core.batches import Batch, Batcher, Batching
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.blame import blame, halted_at, is_retryable, reason_to_skip
@@ -28,7 +29,6 @@ from drainer.model.failures import AfterDead, FailureSettings, OnFailure
 from drainer.model.listed import counted, round_duration
 from drainer.model.progress import Outcome
 from drainer.model.status import FailureStatus
-from drainer.policy.admission import Admission, Rate, Retries
 from drainer.policy.failures import (
     BY_COMPARISON,
     HANDLER,

@@ -35,7 +35,7 @@ from drainer.spark.control import ControlChannel, Loans
 from drainer.spark.failure import refusing
 from drainer.spark.jobs import Checking, Jobs, insist_on_probes
 from drainer.spark.python_worker import HandlerSpec
-from drainer.spark.reading import Reader, Terms, typical_bytes
+from drainer.spark.reading import Reader, WaveSettings, typical_bytes
 from drainer.spark.session import TELL_S, drain_context
 from drainer.spark.settings import SparkSettings
 from drainer.spark.shipping import Shipped, ship
@@ -124,7 +124,7 @@ class SparkDrain:
         self._kept: set[int] = set()  # deals of which the state has something
         self._kept_to = 0  # the last that was among these
         self._news_due_s = self._slots_due_s = 0.0
-        self._terms = Terms(
+        self._terms = WaveSettings(
             handler=spec,
             wave_bytes=self._spark.wave_bytes,
             slots=self._slots,

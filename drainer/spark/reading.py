@@ -38,7 +38,7 @@ LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024  # partitions, for the size of the fir
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class WaveSettings:
     """What the tasks of a drain work with.
 
     ``slots`` says how many of them. ``shards`` are those
@@ -61,7 +61,7 @@ class Reader:
     """
 
     def __init__(
-        self, plan: OffsetPlan, watermarks: Mapping[int, int], terms: Terms, jobs: Jobs
+        self, plan: OffsetPlan, watermarks: Mapping[int, int], terms: WaveSettings, jobs: Jobs
     ) -> None:
         self._plan = plan
         self.failures = plan.terms.failures  # as they are now

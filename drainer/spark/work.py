@@ -31,7 +31,7 @@ from drainer.spark.control import Loans
 from drainer.spark.failure import error_of
 from drainer.spark.handling import Given, Handling, Placing
 from drainer.spark.jobs import Jobs, PreparedWave
-from drainer.spark.reading import Reader, Terms
+from drainer.spark.reading import Reader, WaveSettings
 from drainer.spark.schedule import Schedule
 from drainer.spark.state import State
 from drainer.spark.task_monitor import TaskMonitor
@@ -61,7 +61,7 @@ class WaveRunner:
     """
 
     plan: OffsetPlan
-    terms: Terms
+    terms: WaveSettings
     jobs: Jobs
     reader: Reader
     state: State

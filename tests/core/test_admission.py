@@ -16,9 +16,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from drainer.core.admission import BURST_S, Admission, Rate, Retries
 from drainer.message import SubMessage
 from drainer.model.failures import FailureSettings
-from drainer.policy.admission import BURST_S, Admission, Rate, Retries
 from drainer.policy.breaker import PROBE_FIRST_S, Breaker
 from drainer.policy.failures import FailurePolicy
 from drainer.policy.fault import Fault

@@ -28,6 +28,7 @@ from made_up_kafka import (
 )
 
 from builders import changed, counts
+from drainer.core.admission import BURST_S
 from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import DrainContext, Ports
@@ -40,7 +41,6 @@ from drainer.model.claims import ALL
 from drainer.model.concurrency import Concurrency
 from drainer.model.failures import FailureSettings
 from drainer.model.status import Summary
-from drainer.policy.admission import BURST_S
 from drainer.spark.borrower import Borrower
 from drainer.spark.control import ControlChannel, Loans
 from drainer.spark.fence import Fence

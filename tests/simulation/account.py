@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf
 
 from core.messages import Place, finished_subs, place_of, says_finished
+from drainer.core.admission import BURST_S
 from drainer.core.dispatch import Dispatcher
 from drainer.message import SubMessage
 from drainer.model.claims import ALL, class_of
@@ -14,7 +15,6 @@ from drainer.model.failures import JITTER, AfterDead, FailureSettings, OnFailure
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import ENDS, Counts, Outcome, Progress
 from drainer.model.ranges import Range
-from drainer.policy.admission import BURST_S
 from simulation.backlog import Act, Backlog, Script
 from simulation.world import World
 

@@ -28,7 +28,7 @@ from drainer.spark import reading
 from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.lease import LOCAL
 from drainer.spark.python_worker import HandlerSpec
-from drainer.spark.reading import Reader, Terms
+from drainer.spark.reading import Reader, WaveSettings
 from drainer.spark.shipping import Shipped
 from drainer.spark.slices import Manifest, SliceTask
 from drainer.spark.slots import Slots
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark import RDD
 
 SPEC = HandlerSpec(Shipped("h.py:H"), ClientSettings("x:1"), "t", "g", "d", 1, "/state", LOCAL, 1)
-TERMS = Terms(SPEC, 2**20, Slots(3, 2), 64)
+TERMS = WaveSettings(SPEC, 2**20, Slots(3, 2), 64)
 
 
 class Rows:
