@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 project = "drainer"
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+autodoc_preserve_defaults = python_use_unqualified_type_names = True
+autodoc_member_order = "bysource"
+autodoc_class_signature = "separated"
+python_maximum_signature_line_length = 80
 html_theme = "furo"
 html_title = "drainer"
 html_static_path = ["img"]
@@ -19,7 +23,15 @@ myst_heading_anchors = 4
 # The order in which a kind of page is read; what isn't named follows, by name.
 KINDS = {
     "How to": ["tonight", "inspect", "check-a-handler", "failures", "hot-key", "customer-first"],
-    "Reference": ["cli/index", "handler", "configuration", "rules", "exit-codes", "failure-modes"],
+    "Reference": [
+        "cli/index",
+        "python",
+        "handler",
+        "configuration",
+        "rules",
+        "exit-codes",
+        "failure-modes",
+    ],
     "Explanation": ["how-it-works", "correctness", "proofs"],
     "Contributing": ["architecture", "decisions", "kafka", "style"],
 }

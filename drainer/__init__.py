@@ -1,23 +1,76 @@
-"""drainer: empties a stuck Kafka backlog, in order per sub-key, and never loses a thing.
+"""drainer: empties a stuck Kafka backlog before the deadline, in order and without losing data.
 
-The names here are what a handler needs. docs/explanation/how-it-works.md explains the rest.
+The names for handlers are imported at once. Those for programs that drain are imported when they
+are used: a handler alone loads no client of Kafka.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from drainer.handler import Context, Fatal, GiveUp, Handler, Retry, Skip
 from drainer.message import Barrier, Message, Origin, SubMessage
 
+if TYPE_CHECKING:
+    from drainer.api import drain, drain_async, resume, resume_async
+    from drainer.engine.control import Control
+    from drainer.errors import DrainerError
+    from drainer.insight.api import estimate, inspect
+    from drainer.model.failures import FailureSettings, OnFailure
+    from drainer.model.rules import RuleSettings
+    from drainer.model.settings import LocalSettings
+    from drainer.model.status import Status, Summary
+
 __version__ = "0.1.0"
+
+_PROGRAMS = {
+    "Control": "engine.control",
+    "DrainerError": "errors",
+    "FailureSettings": "model.failures",
+    "LocalSettings": "model.settings",
+    "OnFailure": "model.failures",
+    "RuleSettings": "model.rules",
+    "Status": "model.status",
+    "Summary": "model.status",
+    "drain": "api",
+    "drain_async": "api",
+    "estimate": "insight.api",
+    "inspect": "insight.api",
+    "resume": "api",
+    "resume_async": "api",
+}
 
 __all__ = [
     "Barrier",
     "Context",
+    "Control",
+    "DrainerError",
+    "FailureSettings",
     "Fatal",
     "GiveUp",
     "Handler",
+    "LocalSettings",
     "Message",
+    "OnFailure",
     "Origin",
     "Retry",
+    "RuleSettings",
     "Skip",
+    "Status",
     "SubMessage",
+    "Summary",
     "__version__",
+    "drain",
+    "drain_async",
+    "estimate",
+    "inspect",
+    "resume",
+    "resume_async",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PROGRAMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PROGRAMS[name]}"), name)

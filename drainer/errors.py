@@ -6,6 +6,7 @@ The exit codes below are part of the interface, as are the classes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 EXIT_DONE = 0  # everything in the backlog is finished
 EXIT_UNEXPECTED = 1  # a bug, or something unforeseen
@@ -27,6 +28,7 @@ class DrainerError(Exception):
 
     exit_code = EXIT_UNEXPECTED
     resume_with: tuple[str, ...] = ()  # options that a resume needs after it
+    summary: Any = None  # the ``Summary`` of the drain that it ended, where a function raises it
 
     def __init__(
         self, message: str, *, hint: str | None = None, cause: BaseException | None = None

@@ -5,33 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from drainer.cli.connecting import connect
+from drainer.api import AnyHandler, Client, client_settings, handler_of
 from drainer.engine.preview import EngineName
-from drainer.insight.estimate import Estimate, Question, make_estimate, most_at_once
+from drainer.insight import api
+from drainer.insight.estimate import Estimate, Question
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.on_spark import Cores
 from drainer.insight.inspection import SAMPLE_MESSAGES, Inspection, InspectRequest
-from drainer.insight.inspection import inspect as look_at_backlog
-from drainer.insight.measurement import backlog_of, look_at
 from drainer.insight.on_spark import survey_on_spark
 from drainer.insight.survey import Survey
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
 from drainer.kafka.backlog import Backlog
 from drainer.model.settings import LocalSettings
-from drainer.operations.start import Request
-from drainer.spark.api import (
-    AnyHandler,
-    Client,
-    client_of,
-    context_of,
-    handler_of,
-    noting_hints,
-)
+from drainer.spark.api import context_of
 from drainer.spark.session import interruptible
 from drainer.spark.settings import WAVE_BYTES
 from drainer.view.terminal import Terminal
@@ -73,7 +63,6 @@ class Estimated:
         return self.session.createDataFrame(rows, "concurrency int, seconds double, bound string")
 
 
-@noting_hints()
 def inspect(
     spark: SparkSession,
     *,
@@ -87,32 +76,29 @@ def inspect(
     full: bool = False,
     tasks: int | None = None,
 ) -> Inspected:
-    """Looks at a backlog as ``drainer inspect`` does; ``full`` reads all of it, in tasks.
-
-    ``client`` and ``handler`` are as for ``drainer.spark.drain``. Raises UsageError or Refused.
-    """
-    look = InspectRequest(
-        topic,
-        group,
-        None if handler is None else handler_of(handler),
-        tuple(partitions),
-        from_,
-        until,
-        None if full else SAMPLE_MESSAGES,
-    )
-    settings = client_of(client)
-    context = context_of(spark)
+    """Inspect a backlog as ``drainer.inspect`` does, and show the page; ``full`` reads all of it,
+    in tasks."""
+    look = InspectRequest(topic, group, None if handler is None else handler_of(handler))
+    settings, context = client_settings(client), context_of(spark)
 
     def survey_all(backlog: Backlog) -> Survey:
         return interruptible(partial(survey_on_spark, context, backlog, settings, look, tasks))
 
-    with connect(settings) as cluster:
-        found = look_at_backlog(cluster, look, survey_all=survey_all if full else None)
+    found = api.inspect(
+        topic=topic,
+        group=group,
+        client=client,
+        handler=handler,
+        partitions=partitions,
+        from_=from_,
+        until=until,
+        messages=None if full else SAMPLE_MESSAGES,
+        survey_all=survey_all if full else None,
+    )
     Terminal().present(inspection_page(found))
     return Inspected(found, spark)
 
 
-@noting_hints()
 def estimate(
     spark: SparkSession,
     *,
@@ -126,34 +112,25 @@ def estimate(
     until: str = "end",
     concurrency: int = 100,
 ) -> Estimated:
-    """Says how long a drain in this session would take, as ``drainer estimate --latency`` does.
-
-    ``client`` and ``handler`` are as for ``drainer.spark.drain``. Raises UsageError or Refused.
-    """
-    client_config = None if not isinstance(client, str | Path) else Path(client)
-    request = Request(
-        topic,
-        group,
-        handler_of(handler),
-        tuple(partitions),
-        from_,
-        until,
-        client_config=client_config,
-    )
-    running = LocalSettings(concurrency=concurrency)
+    """Estimate a drain in this session as ``drainer.estimate`` does, and show the page."""
     question = Question(
         Distribution.parse(latency),
         f"latency={latency!r}",
-        running=running,
+        running=LocalSettings(concurrency=concurrency),
         engine=EngineName.SPARK,
         cores=Cores(context_of(spark).defaultParallelism, WAVE_BYTES, session=True),
     )
     terminal = Terminal()
-    with connect(client_of(client)) as cluster:
-        backlog = backlog_of(cluster, request)
-        measured = look_at(
-            cluster, backlog, request, most_at_once(request, running), terminal.print_line
-        )
-    found = make_estimate(backlog, measured, request, question, terminal.print_line)
+    found = api.estimate(
+        topic=topic,
+        group=group,
+        handler=handler,
+        client=client,
+        latency=question,
+        partitions=partitions,
+        from_=from_,
+        until=until,
+        on_message=terminal.print_line,
+    )
     terminal.present(estimate_page(found))
     return Estimated(found, spark)

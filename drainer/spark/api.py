@@ -10,19 +10,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import TypeAlias
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from drainer.cli.connecting import connect
+from drainer.api import AnyHandler, Client, client_settings, done, handler_of, noting_hints
 from drainer.cli.engines import EngineOptions
 from drainer.engine.runtime import THIS_PROCESS
-from drainer.errors import DrainerError, PlanRefused, Refused
-from drainer.handler import Handler
+from drainer.errors import PlanRefused, Refused
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import ClientSettings
-from drainer.loader import LoadedHandler, load_handler
 from drainer.model.concurrency import Concurrency
 from drainer.model.failures import NEW_DRAIN, FailureSettings
 from drainer.model.order import Order
@@ -43,9 +39,6 @@ from drainer.view.live import progress_view
 from drainer.view.preview import preview_page
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
-
-Client: TypeAlias = Mapping[str, str] | str | Path
-AnyHandler: TypeAlias = type[Handler] | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +71,6 @@ class Drained:
         """Errors of the handler in this run with their counts, the most frequent first."""
         rows = list(self.summary.last.failures.errors)
         return self.session.createDataFrame(rows, "error string, count bigint")
-
-
-@contextmanager
-def noting_hints() -> Iterator[None]:
-    """Puts hints where a traceback shows them."""
-    try:
-        yield
-    except DrainerError as error:
-        if error.hint is not None:
-            error.add_note(f"hint: {error.hint}")
-        raise
 
 
 @noting_hints()
@@ -161,11 +143,11 @@ def drain(
         ),
         place,
     )
-    settings = client_of(client)
+    settings = client_settings(client)
     terminal, asked = Terminal(), _Asked()
 
     def run() -> Summary:
-        with connect(settings) as cluster:
+        with Cluster.connect(settings) as cluster:
             prepared = _prepare(
                 cluster, plan_at(absolute(place), state), request, running, failures, rules
             )
@@ -182,23 +164,7 @@ def drain(
     with progress_view(terminal) as view:  # this thread may have an event loop
         summary = interruptible(run, interrupted=asked.press)
     show_summary(terminal, summary)
-    if check and summary.cause is not None:
-        raise summary.cause
-    return Drained(summary, spark)
-
-
-def client_of(client: Client) -> ClientSettings:
-    """Raises UsageError."""
-    if isinstance(client, Mapping):
-        return ClientSettings.load(overrides=[f"{name}={text}" for name, text in client.items()])
-    return ClientSettings.load(config_file=Path(client))
-
-
-def handler_of(handler: AnyHandler) -> LoadedHandler:
-    """Raises UsageError or Refused as ``load_handler`` does."""
-    if isinstance(handler, str):
-        return load_handler(handler)
-    return LoadedHandler(f"{handler.__module__}:{handler.__qualname__}", handler)
+    return Drained(done(summary) if check else summary, spark)
 
 
 def context_of(spark: SparkSession) -> SparkContext:

@@ -1,0 +1,282 @@
+"""Drains for programs: what ``drainer run`` and ``drainer resume`` do, as functions.
+
+Errors are those of ``drainer.errors``, with the hint as a note. In the main thread Ctrl-C and
+SIGTERM stop a drain safely, and a second one at once. In other threads drainer installs no signal
+handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeAlias
+
+from drainer.engine.control import Control, Stop
+from drainer.engine.runtime import THIS_PROCESS, UNSIGNALLED
+from drainer.errors import DrainerError
+from drainer.handler import Handler
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
+from drainer.loader import LoadedHandler, load_handler
+from drainer.model.classes import PriorityClasses
+from drainer.model.failures import NEW_DRAIN, FailureSettings
+from drainer.model.rules import RuleSettings
+from drainer.model.settings import LocalSettings
+from drainer.model.status import Status, Summary
+from drainer.operations.drain import Callbacks
+from drainer.operations.drain import drain as run_drain
+from drainer.operations.resume import ResumeRequest, prepare_resume
+from drainer.operations.start import Prepared, Request, nothing_to_drain, prepare
+from drainer.store.place import parse_place
+from drainer.store.plan_file import plan_at
+
+Client: TypeAlias = Mapping[str, str] | str | Path
+AnyHandler: TypeAlias = type[Handler] | str
+OnStatus: TypeAlias = Callable[[Status], None]
+OnMessage: TypeAlias = Callable[[str], None]
+P = ParamSpec("P")
+
+DEFAULTS = LocalSettings()
+NO_RULES = RuleSettings()
+
+
+@contextmanager
+def noting_hints() -> Iterator[None]:
+    """Put the hint of an error where a traceback shows it."""
+    try:
+        yield
+    except DrainerError as error:
+        if error.hint is not None:
+            error.add_note(f"hint: {error.hint}")
+        raise
+
+
+@noting_hints()
+def drain(
+    *,
+    topic: str,
+    group: str,
+    handler: AnyHandler,
+    client: Client,
+    plan: str | Path | None = None,
+    partitions: Sequence[int] = (),
+    from_: str = "committed",
+    until: str = "end",
+    first: Sequence[str] = (),
+    settings: LocalSettings = DEFAULTS,
+    failures: FailureSettings = NEW_DRAIN,
+    rules: RuleSettings = NO_RULES,
+    on_status: OnStatus = lambda status: None,
+    on_message: OnMessage = lambda text: None,
+    control: Control | None = None,
+) -> Summary:
+    """Drain a group's backlog of a topic through a handler, as ``drainer run --yes`` does.
+
+    Args:
+        handler: a class, or a reference as ``--handler`` takes it. Only a drain with a reference
+            can be resumed by the command.
+        client: properties of librdkafka, ``bootstrap.servers`` among them, or the file with them.
+            The plan keeps the file's name, and no property.
+        plan: the file of the offset plan; by default ``TOPIC.GROUP.plan.json`` in this folder.
+        partitions: the partitions to drain; all of them by default.
+        from_, until: where the backlog begins and ends, as ``--from`` and ``--until`` take them.
+        first: expressions; sub-messages that match are drained before the rest.
+        settings: concurrency, memory, the handler's own options, and how to stop.
+        failures: retries, and what happens to sub-messages that fail.
+        rules: what to skip, and how fast to go.
+        on_status: called twice a second, and at the end of each pass, in the thread that drains. An
+            exception in it stops the drain safely, and is raised here.
+        on_message: called with each warning, a line of text, in the same thread.
+        control: to pause, change or stop the drain from another thread.
+
+    Returns:
+        The summary, also when some sub-messages became dead letters.
+
+    Raises:
+        UsageError: a value makes no sense.
+        Refused: the drain would not be safe. Nothing was touched.
+        DrainerError: the drain ended before all was done. Its ``summary`` has the account, and the
+            command to resume. Interrupted and Halted are the usual ones.
+        KeyboardInterrupt: Ctrl-C stopped the drain. Its ``__cause__`` is such an error.
+    """
+    request = Request(
+        topic,
+        group,
+        handler_of(handler),
+        tuple(partitions),
+        from_,
+        until,
+        plan_path=None if plan is None else parse_place(str(plan)),
+        client_config=None if isinstance(client, Mapping) else Path(client),
+        failures=failures,
+        rules=rules,
+        classes=PriorityClasses().requested(first, only=False),
+    )
+    with Cluster.connect(client_settings(client)) as cluster:
+        prepared = prepare(cluster, request, settings)
+        if not prepared.action.offsets:
+            return nothing_to_drain(prepared)
+        return _finish(cluster, prepared, settings, on_status, on_message, control)
+
+
+@noting_hints()
+def resume(
+    plan: str | Path,
+    *,
+    client: Client,
+    handler: AnyHandler | None = None,
+    settings: LocalSettings = DEFAULTS,
+    failures: FailureSettings | None = None,
+    rules: RuleSettings | None = None,
+    accept_gap: bool = False,
+    on_status: OnStatus = lambda status: None,
+    on_message: OnMessage = lambda text: None,
+    control: Control | None = None,
+) -> Summary:
+    """Resume a drain from its plan, as ``drainer resume --yes`` does.
+
+    Args:
+        plan: the file of the offset plan.
+        client: as for ``drain``. drainer connects nowhere that only the plan names.
+        handler: as for ``drain``; by default the plan's, whose code runs here.
+        failures, rules: those of the plan unless given.
+        accept_gap: whether to continue behind records that were deleted before they were handled.
+        settings, on_status, on_message, control: as for ``drain``.
+
+    Returns and raises the same as ``drain``; Refused also when the plan is damaged, or another
+    drain works by it.
+    """
+    file = plan_at(parse_place(str(plan)))
+    loaded = file.load()
+    known = loaded.plan.terms
+    terms = replace(
+        known, failures=failures or known.failures, rules=known.rules if rules is None else rules
+    )
+    with Cluster.connect(client_settings(client)) as cluster:
+        prepared = prepare_resume(
+            *(cluster, file, loaded, settings, ResumeRequest(terms, accept_gap=accept_gap)),
+            load=load_handler if handler is None else lambda _: handler_of(handler),
+        )
+        return _finish(cluster, prepared, settings, on_status, on_message, control)
+
+
+def _asynchronous(function: Callable[P, Summary]) -> Callable[P, Coroutine[Any, Any, Summary]]:
+    # The drain has a thread and an event loop of its own, so a handler that blocks its loop does
+    # not block this one.
+    @wraps(function)
+    async def run(*args: P.args, **options: P.kwargs) -> Summary:
+        settings: Any = options.get("settings", DEFAULTS)
+        control: Any = options.setdefault("control", Control(settings))
+        work = asyncio.ensure_future(asyncio.to_thread(function, *args, **options))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            control.request(Stop(), THIS_PROCESS.user())
+            while not work.done():
+                try:
+                    await asyncio.wait((work,))
+                except asyncio.CancelledError:
+                    control.request(Stop(now=True), THIS_PROCESS.user())
+            work.exception()  # it is how the drain was stopped
+            raise
+
+    run.__name__ = run.__qualname__ = f"{function.__name__}_async"
+    run.__doc__ = (
+        f"Await ``{function.__name__}``, which runs in a thread of its own.\n\n"
+        "Cancelling the task stops the drain safely, and cancelling it again at once."
+    )
+    return run
+
+
+drain_async = _asynchronous(drain)
+resume_async = _asynchronous(resume)
+
+
+def client_settings(client: Client) -> ClientSettings:
+    """The settings of a client as programs give them. Raises UsageError."""
+    if isinstance(client, Mapping):
+        return ClientSettings.load(overrides=[f"{name}={text}" for name, text in client.items()])
+    return ClientSettings.load(config_file=Path(client))
+
+
+def handler_of(handler: AnyHandler) -> LoadedHandler:
+    """The handler as programs give it. Raises UsageError or Refused as ``load_handler`` does."""
+    if isinstance(handler, str):
+        return load_handler(handler)
+    return LoadedHandler(f"{handler.__module__}:{handler.__qualname__}", handler)
+
+
+class _Interrupts:
+    """Signals of this process, which stop its drain; none outside of the main thread."""
+
+    def __init__(self) -> None:
+        in_main = threading.current_thread() is threading.main_thread()
+        self._runtime = THIS_PROCESS if in_main else UNSIGNALLED
+        self.runtime = replace(self._runtime, stop_signals=self._listening)
+        self.pressed = False
+
+    def _listening(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        stop: Callable[[str], None],
+        give_up: Callable[[], None],
+    ) -> AbstractContextManager[None]:
+        def stop_by(name: str) -> None:
+            self.pressed = self.pressed or name == "SIGINT"
+            stop(name)
+
+        return self._runtime.stop_signals(loop, stop_by, give_up)
+
+
+class _Callback:
+    """The callback for a status. Its first exception stops the drain, and is kept."""
+
+    def __init__(self, callback: OnStatus, control: Control) -> None:
+        self._callback = callback
+        self._control = control
+        self.failure: BaseException | None = None
+
+    def __call__(self, status: Status) -> None:
+        if self.failure is None:
+            try:
+                self._callback(status)
+            except BaseException as error:
+                self.failure = error
+                self._control.request(Stop(reason="on_status failed"), THIS_PROCESS.user())
+
+
+def _finish(
+    cluster: Cluster,
+    prepared: Prepared,
+    settings: LocalSettings,
+    on_status: OnStatus,
+    on_message: OnMessage,
+    control: Control | None,
+) -> Summary:
+    control = Control(settings) if control is None else control
+    interrupts, show = _Interrupts(), _Callback(on_status, control)
+    callbacks = Callbacks(show, on_message)
+    summary = run_drain(
+        cluster, prepared, settings, callbacks, control=control, runtime=interrupts.runtime
+    )
+    if show.failure is not None:
+        raise show.failure
+    return done(summary, interrupted=interrupts.pressed)
+
+
+def done(summary: Summary, *, interrupted: bool = False) -> Summary:
+    """The summary of a drain that is done. Raises what ended it otherwise."""
+    cause = summary.cause
+    if cause is None:
+        return summary
+    cause.summary = summary
+    if summary.resume is not None:
+        cause.add_note(f"resume: {summary.resume}")
+    if interrupted:
+        raise KeyboardInterrupt(str(cause)) from cause
+    raise cause

@@ -1,0 +1,113 @@
+"""``drainer inspect`` and ``drainer estimate`` as functions for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from drainer.api import (
+    DEFAULTS,
+    NO_RULES,
+    AnyHandler,
+    Client,
+    OnMessage,
+    client_settings,
+    handler_of,
+    noting_hints,
+)
+from drainer.insight.estimate import Estimate, Question, make_estimate, most_at_once
+from drainer.insight.forecast.distribution import Distribution
+from drainer.insight.inspection import SAMPLE_MESSAGES, Inspection, InspectRequest, SurveyAll
+from drainer.insight.inspection import inspect as inspect_backlog
+from drainer.insight.measurement import backlog_of, look_at
+from drainer.kafka.cluster import Cluster
+from drainer.model.rules import RuleSettings
+from drainer.model.settings import LocalSettings
+from drainer.operations.start import Request
+
+
+@noting_hints()
+def inspect(
+    *,
+    topic: str,
+    group: str,
+    client: Client,
+    handler: AnyHandler | None = None,
+    partitions: Sequence[int] = (),
+    from_: str = "committed",
+    until: str = "end",
+    messages: int | None = SAMPLE_MESSAGES,
+    rules: RuleSettings = NO_RULES,
+    survey_all: SurveyAll | None = None,
+) -> Inspection:
+    """Read a sample of a backlog, and report how large it is, why, and when records expire.
+
+    Handles and commits nothing; the group may be active.
+
+    Args:
+        handler: whose ``split`` shows the spread over sub-keys; see ``drainer.drain``.
+        client, partitions, from_, until: as for ``drainer.drain``.
+        messages: how many to read, spread evenly over the backlog; None for all.
+        rules: what would leave sub-messages out; they need a handler.
+        survey_all: what reads the whole backlog elsewhere, such as on Spark.
+
+    Raises:
+        UsageError: a value makes no sense.
+        Refused: the topic or a partition does not exist, or can't be read.
+    """
+    loaded = None if handler is None else handler_of(handler)
+    request = InspectRequest(
+        topic, group, loaded, tuple(partitions), from_, until, messages, rules=rules
+    )
+    with Cluster.connect(client_settings(client)) as cluster:
+        return inspect_backlog(cluster, request, survey_all=survey_all)
+
+
+@noting_hints()
+def estimate(
+    *,
+    topic: str,
+    group: str,
+    handler: AnyHandler,
+    client: Client,
+    latency: str | Question,
+    partitions: Sequence[int] = (),
+    from_: str = "committed",
+    until: str = "end",
+    settings: LocalSettings = DEFAULTS,
+    rules: RuleSettings = NO_RULES,
+    on_message: OnMessage = lambda text: None,
+) -> Estimate:
+    """Estimate how long a drain takes: the real lanes handle a sample on a virtual clock.
+
+    Handles and commits nothing. Takes a few seconds.
+
+    Args:
+        latency: what one call of the handler takes, as ``--latency`` takes it: ``10ms``, or
+            ``p50=8ms,p99=120ms``.
+        settings: with the concurrency and the deadline of the drain.
+        on_message: called with a line of text when something takes longer.
+        handler, client, partitions, from_, until, rules: as for ``drainer.drain``.
+
+    Raises UsageError or Refused as ``drainer.drain`` does.
+    """
+    request = Request(
+        topic,
+        group,
+        handler_of(handler),
+        tuple(partitions),
+        from_,
+        until,
+        client_config=Path(client) if isinstance(client, str | Path) else None,
+        rules=rules,
+    )
+    question = latency
+    if isinstance(question, str):
+        source = f"latency={question!r}"
+        question = Question(
+            Distribution.parse(question), source, False, settings, settings.deadline
+        )
+    with Cluster.connect(client_settings(client)) as cluster:
+        backlog, most = backlog_of(cluster, request), most_at_once(request, question.running)
+        measured = look_at(cluster, backlog, request, most, on_message)
+    return make_estimate(backlog, measured, request, question, on_message)

@@ -1,0 +1,35 @@
+"""A program that drains, reports when it has begun, and what ended it: bootstrap, topic, plan."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import drainer
+
+
+class Slow(drainer.Handler):
+    def handle(self, sub: drainer.SubMessage) -> None:
+        print("begun", flush=True) if sub.message.offset == 0 else None
+        time.sleep(0.1)
+
+
+def main() -> None:
+    bootstrap, topic, plan = sys.argv[1:]
+    try:
+        drainer.drain(
+            topic=topic,
+            group=f"g-{topic}",
+            handler=Slow,
+            client={"bootstrap.servers": bootstrap},
+            from_="earliest",
+            plan=plan,
+        )
+    except KeyboardInterrupt as error:
+        cause = error.__cause__
+        assert isinstance(cause, drainer.DrainerError)
+        print("KeyboardInterrupt", type(cause).__name__, cause.summary.status)
+
+
+if __name__ == "__main__":
+    main()

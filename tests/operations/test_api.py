@@ -1,0 +1,160 @@
+"""The functions for programs, on a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import drainer
+from drainer.errors import Halted, Interrupted, PlanRefused
+from kafka.topic import Topic
+
+MESSAGES = 40
+SCRIPT = Path(__file__).with_name("program.py")
+
+
+class Slow(drainer.Handler):
+    """Takes its time, so that a drain can be stopped half-way."""
+
+    handled: list[str]
+
+    async def handle(self, sub: drainer.SubMessage) -> None:
+        await asyncio.sleep(0.02)
+        self.handled.append(sub.id)
+
+
+class Broken(drainer.Handler):
+    def handle(self, sub: drainer.SubMessage) -> None:
+        raise ValueError("no such document")
+
+
+@pytest.fixture
+def backlog(bootstrap: str, topic_name: str, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """What names a drain of a new topic, whose messages are one lane."""
+    topic = Topic(bootstrap, topic_name)
+    topic.produce([str(n) for n in range(MESSAGES)])
+    Slow.handled = []
+    yield {
+        "topic": topic.name,
+        "group": f"g-{topic.name}",
+        "client": {"bootstrap.servers": bootstrap},
+        "from_": "earliest",
+        "plan": tmp_path / "plan.json",
+    }
+    topic.delete()
+
+
+def test_a_drain_returns_its_summary_and_reports_its_status(backlog: dict[str, Any]) -> None:
+    seen: list[drainer.Status] = []
+    summary = drainer.drain(handler=Slow, on_status=seen.append, **backlog)
+    assert (summary.status, summary.messages.done, summary.conserved) == ("done", MESSAGES, True)
+    assert len(Slow.handled) == len(set(Slow.handled)) == MESSAGES
+    assert seen[-1].topic == backlog["topic"]
+
+
+def test_an_empty_backlog_is_not_an_error(backlog: dict[str, Any]) -> None:
+    drainer.drain(handler="count", **backlog)
+    assert drainer.drain(handler="count", **backlog | {"from_": "committed"}).status == "empty"
+
+
+def test_a_failed_drain_raises_its_cause_with_the_hint_and_the_way_to_resume(
+    backlog: dict[str, Any],
+) -> None:
+    with pytest.raises(Halted) as caught:
+        drainer.drain(handler=Broken, **backlog)
+    assert caught.value.summary.status == "halted"
+    hint, resume = caught.value.__notes__[::-1]
+    assert hint == f"hint: {caught.value.hint}"
+    assert resume.startswith("resume: drainer resume ")
+    summary = drainer.resume(backlog["plan"], client=backlog["client"], handler=Slow)
+    assert (summary.status, len(Slow.handled)) == ("done", MESSAGES)
+
+
+def test_an_exception_of_the_callback_stops_the_drain_safely_and_is_raised(
+    backlog: dict[str, Any],
+) -> None:
+    def fail(status: drainer.Status) -> None:
+        if status.progress.messages.done:
+            raise LookupError("the dashboard is gone")
+
+    with pytest.raises(LookupError, match="the dashboard is gone"):
+        drainer.drain(handler=Slow, on_status=fail, **backlog)
+    assert 0 < len(Slow.handled) < MESSAGES
+    drainer.resume(backlog["plan"], client=backlog["client"], handler=Slow)
+    assert len(Slow.handled) == len(set(Slow.handled)) == MESSAGES
+
+
+def test_a_drain_outside_of_the_main_thread_leaves_signals_alone(backlog: dict[str, Any]) -> None:
+    found: list[Any] = []
+    before = signal.getsignal(signal.SIGTERM)
+
+    def look(status: drainer.Status) -> None:
+        found.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=lambda: drainer.drain(handler=Slow, on_status=look, **backlog))
+    thread.start()
+    thread.join()
+    assert len(Slow.handled) == MESSAGES
+    assert set(found) == {before}
+
+
+def test_cancelling_a_task_stops_its_drain_safely(backlog: dict[str, Any]) -> None:
+    async def cancel_and_resume() -> drainer.Summary:
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def look(status: drainer.Status) -> None:
+            if status.progress.messages.done:
+                loop.call_soon_threadsafe(begun.set)
+
+        task = asyncio.create_task(drainer.drain_async(handler=Slow, on_status=look, **backlog))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert 0 < len(Slow.handled) < MESSAGES
+        return await drainer.resume_async(backlog["plan"], client=backlog["client"], handler=Slow)
+
+    assert asyncio.run(cancel_and_resume()).status == "done"
+    assert len(Slow.handled) == len(set(Slow.handled)) == MESSAGES
+
+
+def test_ctrl_c_stops_a_drain_safely_and_is_raised(backlog: dict[str, Any], bootstrap: str) -> None:
+    program = subprocess.Popen(
+        [sys.executable, str(SCRIPT), bootstrap, backlog["topic"], str(backlog["plan"])],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "begun\n"
+    os.kill(program.pid, signal.SIGINT)
+    rest, _ = program.communicate(timeout=60)
+    assert rest.splitlines() == ["KeyboardInterrupt Signalled interrupted"]
+    done = drainer.resume(backlog["plan"], client=backlog["client"], handler="count").messages.done
+    assert done == MESSAGES
+
+
+def test_what_is_unsafe_is_refused_with_a_hint(backlog: dict[str, Any]) -> None:
+    with pytest.raises(Halted):
+        drainer.drain(handler=Broken, **backlog)
+    with pytest.raises(PlanRefused) as caught:
+        drainer.drain(handler=Slow, **backlog)
+    assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
+    assert not isinstance(caught.value, Interrupted)
+
+
+def test_a_backlog_is_inspected_and_estimated(backlog: dict[str, Any]) -> None:
+    where = {name: backlog[name] for name in ("topic", "group", "client", "from_")}
+    inspection = drainer.inspect(handler="count", **where)
+    assert sum(part.messages for part in inspection.partitions) == MESSAGES
+    estimate = drainer.estimate(handler="count", latency="100ms", **where)
+    assert 0.9 * MESSAGES * 0.1 < estimate.seconds < 1.5 * MESSAGES * 0.1 + 1
