@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -26,20 +26,22 @@ def blocking_call(function: Callable[..., T], *args: object) -> asyncio.Future[T
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def finish(set_outcome: Callable[[], None]) -> None:
-        if not future.done():
-            set_outcome()
+    def finish(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(cast(T, result))
+        else:
+            future.set_exception(error)
 
     def call() -> None:
+        result, error = None, None
         try:
             result = function(*args)
-        except BaseException as error:
-            raised = error
-            outcome: Callable[[], None] = lambda: future.set_exception(raised)  # noqa: E731
-        else:
-            outcome = lambda: future.set_result(result)  # noqa: E731
+        except BaseException as raised:
+            error = raised
         with suppress(RuntimeError):  # the loop is closed: the result is not needed
-            loop.call_soon_threadsafe(finish, outcome)
+            loop.call_soon_threadsafe(finish, result, error)
 
     name = getattr(function, "__qualname__", "call")
     threading.Thread(target=call, name=f"blocking-{name}", daemon=True).start()

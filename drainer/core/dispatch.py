@@ -178,8 +178,7 @@ class Dispatcher:
         """
         ledger = self.ledgers[messages[0].origin.stream]
         subs = list(chain.from_iterable([message.subs for message in messages]))
-        odd = set(map(type, subs)) != {SubMessage} or any(map(_SUB_KEYS, subs))
-        if odd or not self._plain(ledger, messages):
+        if not (_are_plain(subs) and self._is_plain(ledger, messages)):
             for message in messages:
                 if self.wants(message):
                     self._deliver_part(message)
@@ -222,22 +221,18 @@ class Dispatcher:
         if number in self._shut:
             self._leave_alone(subs, done, lambda sub: False)
             return
-        lane_of = self._lane_of
-        push = self.lanes.push
+        if not done and queue is None and self._lane_of is None and _are_plain(subs):
+            self.lanes.push_each(subs)
+            return
         for sub in subs:
-            if done and done >> sub.index & 1:
+            if done >> sub.index & 1:
                 continue
-            if queue is not None:
-                queue.waiting.append(sub)
-            elif isinstance(sub, Barrier):
+            if queue is None and isinstance(sub, Barrier):
                 queue = self._barrier_queues[number] = BarrierQueue()
-                queue.waiting.append(sub)
-            elif lane_of is not None:
-                push(sub, lane_of(sub))
-            elif sub.keys is None:
-                push(sub, sub.key)
+            if queue is None:
+                self._push(sub)
             else:
-                self.lanes.push_to_all(sub, sub.keys)
+                queue.waiting.append(sub)
         if queue is not None:
             self._open(number, queue)
 
@@ -248,7 +243,7 @@ class Dispatcher:
         their order.
         """
         ledger = self.ledgers[messages[0].origin.stream]
-        if not self._plain(ledger, messages):
+        if not self._is_plain(ledger, messages):
             for message in messages:
                 if self.wants(message):
                     self.deliver(message, [SubMessage(message.key, message.value)])
@@ -266,7 +261,7 @@ class Dispatcher:
         ledger.deliver_fresh(messages, len(messages))
         self.lanes.push_each(subs)
 
-    def _plain(self, ledger: Ledger, messages: Sequence[Message]) -> bool:
+    def _is_plain(self, ledger: Ledger, messages: Sequence[Message]) -> bool:
         """Whether all that these split into enters lanes by its own keys, and none began before."""
         if self._barrier_queues or self._shut or self._lane_of or self._selects or self._sift:
             return False
@@ -537,6 +532,11 @@ class Dispatcher:
 def _summed(accounts: Iterable[tuple[Counts, Counts]]) -> tuple[Counts, Counts]:
     both = list(accounts)
     return Counts.sum(messages for messages, _ in both), Counts.sum(subs for _, subs in both)
+
+
+def _are_plain(subs: Sequence[SubMessage]) -> bool:
+    # Whether each of them has one sub-key, and is no barrier.
+    return set(map(type, subs)) == {SubMessage} and not any(map(_SUB_KEYS, subs))
 
 
 def _is_next(sub: SubMessage) -> bool:

@@ -18,7 +18,7 @@ from drainer.engine.ending import Ending
 from drainer.engine.failures import Failures
 from drainer.engine.first import with_class
 from drainer.engine.latencies import Latencies
-from drainer.engine.limiter import Limiter, auto_status, work_done
+from drainer.engine.limiter import Limiter, auto_status
 from drainer.engine.loop import spawn
 from drainer.engine.meter import LocalSampler, cap_status
 from drainer.engine.outcome import given_up_before, not_closed
@@ -31,6 +31,7 @@ from drainer.errors import RecordsDeleted, ThreadsOverdue, chain_errors
 from drainer.mask import describe
 from drainer.model.concurrency import Concurrency
 from drainer.model.plan import OffsetPlan
+from drainer.model.progress import Outcome
 from drainer.model.status import FailureStatus, HealthStatus, Status, Summary
 
 
@@ -271,7 +272,12 @@ class Pipeline:
     @property
     def work_done(self) -> tuple[int, int, int]:
         """Sub-messages that calls of the handler have done, those calls, and failed attempts."""
-        return work_done(self.dispatcher, self._failures)
+        ledgers = self.dispatcher.ledgers.values()
+        done = sum(each.subs_done + each.subs_otherwise[Outcome.SKIPPED] for each in ledgers)
+        # No worker had a part in what rules took out.
+        done -= sum(self.dispatcher.rule_filter.skipped_by.values())
+        calls = self._failures.calls
+        return done, done if calls is None else calls, self._failures.failed_attempts
 
     def limit(self, most: int) -> None:
         """Make so many calls at once from now on, one at least; on the event loop."""
@@ -300,6 +306,8 @@ class Pipeline:
         return self._workers.idle
 
     def measured(self) -> tuple[float, int, int, int, float]:
+        """Return the time, sub-messages done, failed attempts, calls that ended well, and the
+        processor seconds that were used or waited for."""
         done, calls, failed = self.work_done
         return self._runtime.monotonic(), done, failed, calls, sum(self._processor())
 
