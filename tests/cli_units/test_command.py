@@ -14,7 +14,6 @@ import typer
 from typer.testing import CliRunner, Result
 
 from drainer.cli.command import ChangesTo, command, only, without
-from drainer.model.failures import FailureSettings
 from drainer.model.option import Option, option
 from drainer.model.values import SIZE
 from drainer.view.terminal import Terminal
@@ -108,17 +107,3 @@ def test_changes_are_what_was_given_and_nothing_else() -> None:
     assert run(change).stdout == "{}\n"
     assert run(change, "--least", "1KiB", DRAINER_MOST="2").stdout == "{'least': 1024, 'most': 2}\n"
     assert "Default: the plan's." in run(change, "--help").stdout
-
-
-def failing(given: FailureSettings, terminal: Terminal) -> None:
-    pass
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("retry-delay", "soon"), ("max-failures", "150%"), ("rate", "0"), ("retries", "-1")],
-)
-def test_what_makes_no_sense_is_reported_with_the_name_of_the_option(name: str, value: str) -> None:
-    answer = json.loads(run(failing, f"--{name}={value}", "-o", "json", code=2).stdout)
-    assert answer["error"].startswith(f"--{name} '{value}'")
-    assert answer["hint"]
