@@ -64,9 +64,9 @@ def spawn(
     """Runs ``work`` as a task; an exception that ends it is passed to ``failed``."""
     task = asyncio.create_task(work, name=name)
 
-    def tell(ended: asyncio.Task[None]) -> None:
+    def report(ended: asyncio.Task[None]) -> None:
         if not ended.cancelled() and (error := ended.exception()) is not None:
             failed(error)
 
-    task.add_done_callback(tell)
+    task.add_done_callback(report)
     return task

@@ -22,21 +22,21 @@ def signals_to(handler: Callable[[int, FrameType | None], object]) -> Iterator[N
     without job control does for what it puts in the background.
     """
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    heard = {number: was for number, was in before.items() if was is not signal.SIG_IGN}
-    for number in heard:
+    previous_handlers = {number: was for number, was in before.items() if was is not signal.SIG_IGN}
+    for number in previous_handlers:
         signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, was in heard.items():
+        for number, was in previous_handlers.items():
             signal.signal(number, was)
 
 
 @contextmanager
 def stop_signals(
-    loop: asyncio.AbstractEventLoop, heard: Callable[[str], None], give_up: Callable[[], None]
+    loop: asyncio.AbstractEventLoop, observe: Callable[[str], None], give_up: Callable[[], None]
 ) -> Iterator[None]:
-    """Calls ``heard`` on the loop with each signal's name.
+    """Calls ``observe`` on the loop with each signal's name.
 
     If the loop does not notice the second one, ``give_up`` is called from another thread.
 
@@ -44,35 +44,35 @@ def stop_signals(
     Python offers otherwise (``loop.add_signal_handler``, or a handler of its own) waits for the
     main thread, and that one may be inside a call that no signal ends.
     """
-    ears, mouth = os.pipe()
-    os.set_blocking(mouth, False)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
     over = threading.Event()
 
     def listen() -> None:
         count = 0
-        while received := os.read(ears, 1):
+        while received := os.read(reading, 1):
             if received[0] in STOP_SIGNALS:
                 count += received[0] != signal.SIGHUP
-                told = tell(received[0])
-                if count == 2 and not told.wait(BLOCKED_S) and not over.is_set():
+                noticed = report(received[0])
+                if count == 2 and not noticed.wait(BLOCKED_S) and not over.is_set():
                     give_up()
             elif passed_on >= 0:
                 with suppress(OSError):
                     os.write(passed_on, received)
-        os.close(ears)
+        os.close(reading)
 
-    def tell(number: int) -> threading.Event:
-        told = threading.Event()
+    def report(number: int) -> threading.Event:
+        noticed = threading.Event()
 
         def on_the_loop() -> None:
-            told.set()
-            heard(signal.Signals(number).name)
+            noticed.set()
+            observe(signal.Signals(number).name)
 
         with suppress(RuntimeError):  # the loop is closed: the drain has ended all the same
             loop.call_soon_threadsafe(on_the_loop)
-        return told
+        return noticed
 
-    passed_on = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+    passed_on = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     listener = threading.Thread(target=listen, name="signals", daemon=True)
     listener.start()
     try:
@@ -81,5 +81,5 @@ def stop_signals(
     finally:
         over.set()
         signal.set_wakeup_fd(passed_on)
-        os.close(mouth)
+        os.close(writing)
         listener.join(BLOCKED_S)
