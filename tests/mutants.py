@@ -307,11 +307,11 @@ dead-before-the-letter-is-safe (dead letters) in LetterDelivery.send: engine/tes
 +self._sink.send(sub, error, lambda failure: None)
 +self._acknowledged(sub, summary, None)
 lane-goes-on-behind-a-dead-letter (dead letters, --after-dead park) in Failures: engine/test_failure_policy.py::test_a_lane_parked_behind_a_dead_letter_stays_so_in_the_next_run
--if settings.after_dead is AfterDead.PARK:
+-if settings.stops_behind_dead:
 +if False:
 a-bad-one-fails-its-whole-call (bundles) in Failures: engine/test_bundles.py::test_the_bad_ones_of_a_batch_are_found_and_the_others_are_done
--for lead in bundler.give_back(bundle, split=not away):
-+for lead in bundler.give_back(bundle, split=False):
+-for lead in batcher.give_back(batch, split=not away):
++for lead in batcher.give_back(batch, split=False):
 letter-has-another-identity (dead letters, told apart after a redrive) in dead_letter: core/test_dead_letter.py
 -index=sub.index if former is None else former.index,
 +index=sub.index,

@@ -25,7 +25,7 @@ from drainer.errors import (
 )
 from drainer.handler import Fatal, GiveUp, Retry, Skip
 from drainer.message import SubMessage, Unsplit
-from drainer.model.failures import AfterDead, FailureSettings, OnFailure
+from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.listed import counted, round_duration
 from drainer.model.progress import Outcome
 from drainer.model.status import FailureStatus
@@ -50,7 +50,7 @@ class Failures:
     """Retries, dead letters, parked lanes, the circuit breaker and the rate of one drain.
 
     Args:
-        bundling: how the handler wants several sub-messages in one call; None when it does not.
+        batching: how the handler wants several sub-messages in one call; None when it does not.
         is_outage: the handler's judgement of an error; None when it has none of any.
         given_up: sub-messages, by former runs.
         totals: what all tasks of the drain did, when there are others.
@@ -61,7 +61,7 @@ class Failures:
         dispatcher: Dispatcher,
         settings: FailureSettings,
         sink: DeadLetters | None,
-        bundling: Batching | None,
+        batching: Batching | None,
         is_outage: Callable[[BaseException], bool | None] | None = None,
         *,
         events: Events,
@@ -93,7 +93,7 @@ class Failures:
         )
         self._paused_s = 0.0  # since when it is
         self._errors = ErrorCounts()
-        self._batcher = None if bundling is None else Batcher(self._admission, bundling)
+        self._batcher = None if batching is None else Batcher(self._admission, batching)
         self.source: WorkSource = self._batcher or self._admission  # where workers get their work
         self._letters = LetterDelivery(sink, self._written, events.halt)
         self._failed_subs = self._timeouts = self._skipped = 0
@@ -197,7 +197,7 @@ class Failures:
 
     def _failed_alone(self, sub: SubMessage, error: BaseException, fault: Fault) -> None:
         now_s = self._clock()
-        known = getattr(sub, "failing", None)  # without a try of its own, it was in a bundle's
+        known = getattr(sub, "failing", None)  # without a try of its own, it was in a batch
         if not (isinstance(error, Skip | Retry) or (known and known.tries)):
             self._failed_subs += 1
         if isinstance(error, Skip):
@@ -247,18 +247,18 @@ class Failures:
                 self._carry_out(unit, decision, unit.error)
 
     def _failed_together(
-        self, bundle: Batch, error: BaseException, fault: Fault, bundler: Batcher
+        self, batch: Batch, error: BaseException, fault: Fault, batcher: Batcher
     ) -> None:
         # None of them has spent a retry by that: they are tried in smaller calls, until the one
         # that fails is known.
-        now_s, lead = self._clock(), bundle.members[0]
+        now_s, lead = self._clock(), batch.members[0]
         if isinstance(error, Skip | GiveUp):
             self._policy.excuse(lead, now_s)  # a handler that decides that has not failed
         else:
-            self._notice(lead, fault, now_s, self._in_flight - len(bundle.members))
+            self._notice(lead, fault, now_s, self._in_flight - len(batch.members))
             self._gate()
         away = self._breaker.is_open  # then it is not for what is in it that it failed
-        for lead in bundler.give_back(bundle, split=not away):
+        for lead in batcher.give_back(batch, split=not away):
             self._dispatcher.delay(lead)
             if away:
                 self._retries.push(lead, now_s + self._settings.retry_delay_s)
@@ -410,7 +410,7 @@ class Failures:
     def _written(self, sub: SubMessage, summary: str) -> None:
         self._dispatcher.resume(sub)
         settings = (sub.failures if isinstance(sub, Unsplit) else None) or self._settings
-        if settings.after_dead is AfterDead.PARK:
+        if settings.stops_behind_dead:
             self._dispatcher.park_behind(sub, Outcome.DEAD, summary)
         else:
             self._dispatcher.finish(sub, Outcome.DEAD)

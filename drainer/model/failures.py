@@ -198,7 +198,12 @@ class FailureSettings(JsonRecord):
     def stops_unsplit(self) -> bool:
         """Whether a message that ``split`` rejects stops its partition: its lanes are unknown."""
         dead = self.on_unsplit is OnFailure.DEAD_LETTER
-        return self.on_unsplit is OnFailure.PARK or (dead and self.after_dead is AfterDead.PARK)
+        return self.on_unsplit is OnFailure.PARK or (dead and self.stops_behind_dead)
+
+    @property
+    def stops_behind_dead(self) -> bool:
+        """Whether a dead letter stops its lane."""
+        return self.after_dead is AfterDead.PARK
 
     @property
     def writes_letters(self) -> bool:

@@ -22,7 +22,7 @@ from drainer.kafka.dead_letters import (
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage, Unsplit
 from drainer.model.classes import PriorityClasses
-from drainer.model.failures import AfterDead, FailureSettings
+from drainer.model.failures import FailureSettings
 from drainer.model.plan import OffsetPlan
 from drainer.model.rules import RuleSettings
 from drainer.model.terms import Terms
@@ -99,7 +99,7 @@ def resolve_policy(cluster: Cluster, terms: Terms | Request, classes: PriorityCl
         # A topic that was named before is kept: letters are in it.
         return Policy(failures, rules, None)
     name = failures.dead_letter_topic or default_dead_letter_topic(topic, terms.group)
-    if redrives and name == topic and failures.after_dead is AfterDead.PARK:
+    if redrives and name == topic and failures.stops_behind_dead:
         raise Refused(
             "--after-dead park can't keep the order of redriven letters: a letter that dies again"
             " moves behind those that waited for it",

@@ -16,7 +16,6 @@ from drainer.model.account import Account, PartitionPlan
 from drainer.model.claims import class_of
 from drainer.model.classes import PriorityClasses
 from drainer.model.event import Event, EventKind
-from drainer.model.failures import AfterDead
 from drainer.model.listed import name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Range
@@ -140,7 +139,7 @@ def _resumed(
     event: Event,
 ) -> OffsetPlan:
     """New terms over the account that was loaded."""
-    parks = terms.failures.after_dead is AfterDead.PARK
+    parks = terms.failures.stops_behind_dead
     account = replace(
         loaded.plan.account,
         partitions=partitions,

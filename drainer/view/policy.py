@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from drainer.model.classes import PriorityClasses
 from drainer.model.event import clock
-from drainer.model.failures import AfterDead, FailureSettings, OnFailure
+from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.plan import OffsetPlan
 from drainer.model.redrive import RedriveSettings
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
@@ -96,7 +96,7 @@ def redrive_field(redrive: RedriveSettings) -> Field:
 def _then(failures: FailureSettings, action: OnFailure) -> str:
     if action is not OnFailure.DEAD_LETTER:
         return action.does
-    behind = "; drainer parks its lane" if failures.after_dead is AfterDead.PARK else ""
+    behind = "; drainer parks its lane" if failures.stops_behind_dead else ""
     return f"{action.does} to {failures.dead_letter_topic}{behind}"
 
 
