@@ -43,7 +43,7 @@ COSTLY = ("spark", "own_broker", "strict_broker")  # to start, once a process
 
 @pytest.hookimpl(trylast=True)  # when those that are not asked for are gone
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is costly to start comes first in one process's stretch of the list, and in no other's.
+    """Put what is costly to start first in one process's stretch of the list, and in no other's.
 
     Each process begins with a stretch of one length, and one that is done takes over from the ends
     of others' stretches.
@@ -88,7 +88,7 @@ def signals_not_ignored() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def runtime_folder() -> Iterator[Path]:
-    """Where drains that tests start have their sockets. Its name is short: a socket's has to be."""
+    """Folder of the sockets of drains that tests start. Its name is short: a socket's has to be."""
     with TemporaryDirectory(prefix="run-") as folder, pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_RUNTIME_DIR", folder)
         yield Path(folder)
@@ -142,7 +142,7 @@ def broker(
                 # It is never restarted; to be late on a busy machine must not shut it out.
                 running = _broker(tmp_path_factory.mktemp("broker"), session_ms=30_000)
                 running.start()
-                _settle(running)
+                _await_coordinators(running)
                 listens = {"ports": asdict(running.ports), "sasl": running.sasl_port}
                 ports.write_text(json.dumps(listens))
         yield running
@@ -172,7 +172,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
 
 @pytest.fixture
 def bootstrap(broker: Broker) -> str:
-    """Where the session's broker listens."""
+    """Address of the session's broker."""
     return broker.bootstrap_servers
 
 
@@ -196,7 +196,7 @@ def topic_name() -> str:
 def own_broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker to pause, kill and restart; left running and settled by each test."""
     with _broker(tmp_path_factory.mktemp("own"), session_ms=1000) as running:
-        _settle(running)
+        _await_coordinators(running)
         yield running
 
 
@@ -217,7 +217,7 @@ def _broker(folder: Path, session_ms: int) -> Broker:
     )
 
 
-def _settle(broker: Broker) -> None:
+def _await_coordinators(broker: Broker) -> None:
     """The coordinators of a fresh broker take a moment."""
     with Cluster.connect(ClientSettings.load(broker.bootstrap_servers), 60) as cluster:
         create_topic(cluster.settings, "settling")

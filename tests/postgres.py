@@ -45,8 +45,8 @@ def postgres() -> Iterator[str]:
             text=True,
             check=False,
         )
-        said = ended.stdout or (log.read_text() if log.exists() else "")
-        assert ended.returncode == 0, f"{words[0]} failed: {said}"
+        output = ended.stdout or (log.read_text() if log.exists() else "")
+        assert ended.returncode == 0, f"{words[0]} failed: {output}"
 
     control = ("pg_ctl", "-w", "-t", WAIT_S)
     options = f"-c listen_addresses= -c fsync=off -k {folder}"

@@ -21,7 +21,7 @@ START_S = 20.0
 
 
 def versitygw() -> str | None:
-    """Where it is installed."""
+    """Path of the program, if it is installed."""
     return shutil.which("versitygw") or shutil.which(Path.home() / "go/bin/versitygw")
 
 

@@ -27,10 +27,10 @@ def test_the_version_is_told_by_the_command_line_alone() -> None:
         "try: runpy.run_module('drainer', run_name='__main__')\n"
         "finally: print(*sys.modules)"
     )
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     ).stdout
-    loaded = {name.partition(".")[0] for name in told.split()}
+    loaded = {name.partition(".")[0] for name in printed.split()}
     assert "typer" in loaded
     heavy = {"rich", "confluent_kafka", "orjson", "numpy", "asyncio", "uvloop", "filelock"}
     assert not loaded & heavy
@@ -82,10 +82,10 @@ def test_a_unit_test_of_a_handler_needs_no_extra() -> None:
         "print(asyncio.run(testing.run('count', [testing.message()])).done)"
     )
     packages = [name for each in EXTRAS.values() for name in each]
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", code, *packages], capture_output=True, text=True, check=True
     ).stdout
-    assert told == "[<SubMessage None>]\n"
+    assert printed == "[<SubMessage None>]\n"
 
 
 def test_every_command_explains_itself_without_any_extra() -> None:
@@ -94,11 +94,11 @@ def test_every_command_explains_itself_without_any_extra() -> None:
         "from drainer.cli import main; main()"
     )
     packages = [name for each in EXTRAS.values() for name in each]
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", code, *packages], capture_output=True, text=True, check=True
     ).stdout
     for name in (name for names in PANELS.values() for name in names):
-        assert f" {name} " in told
+        assert f" {name} " in printed
 
 
 def test_an_extra_installs_what_it_is_missed_for() -> None:

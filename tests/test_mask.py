@@ -34,9 +34,9 @@ def test_every_way_to_tell_of_a_key_masks_it(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(VARIABLE, "a secret of this test")
     sub = SubMessage("ann@example.com")
 
-    told = [figures.sub_key(sub.key), repr(sub), repr(SubMessage(keys=["ann@example.com", 1]))]
+    printed = [figures.sub_key(sub.key), repr(sub), repr(SubMessage(keys=["ann@example.com", 1]))]
 
-    assert all(key_repr(sub.key) in text and "ann" not in text for text in told)
+    assert all(key_repr(sub.key) in text and "ann" not in text for text in printed)
     assert describe(ValueError("ann@example.com is no number")) == "ValueError"
 
 

@@ -71,7 +71,7 @@ def test_a_group_may_write_if_it_has_that_user_alone(path: Path) -> None:
 def test_a_group_is_not_private_if_it_is_another_user_s_primary_one(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such a user is not among the group's members."""
+    """Members of a group do not include whose primary group it is."""
     path.chmod(0o664)
     me = pwd.getpwuid(os.geteuid())
     other = pwd.struct_passwd(("mallory", "x", SOMEBODY, path.stat().st_gid, "", "/", "/bin/sh"))

@@ -1,1 +1,1 @@
-"""What breaks trust at 3 am, case by case, tried against the installed command."""
+"""Cases of broken trust, tried against the installed command."""

@@ -1,4 +1,4 @@
-"""What stands committed for a group: others' commits, and what becomes of a drain's own."""
+"""Committed offsets of a group: others' commits, and what becomes of a drain's own."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _drain_stalled_at(stage: Stage, proxy: StallingProxy, broker: Broker, number
     fill(settings, topic, ((None, b"x", 0) for _ in range(ENDS)))
     proxy.stall(topic, number)
     done = stage.drain(topic, "count", "-o", "json", "-b", f"{HOST}:{proxy.port}")
-    ensure(proxy.asked >= number, f"only {proxy.asked} questions")
+    ensure(proxy.requested >= number, f"only {proxy.requested} questions")
     ensure(done.answer["messages"]["done"] == ENDS, f"question {number}: {done.text}")
 
 
@@ -189,9 +189,9 @@ def added_partitions(stage: Stage) -> str:
     admin = AdminClient({"bootstrap.servers": stage.bootstrap})
     admin.create_partitions([NewPartitions(drain.topic, 3)])[drain.topic].result()
     words = ("plan", "verify", drain.plan.name, "-b", stage.bootstrap)
-    told = "got partitions 1 to 2"
+    printed = "got partitions 1 to 2"
     for ended in (stage.drainer(*words), drain.resume()):
-        ensure(told in ended.text, ended.text[:600])
+        ensure(printed in ended.text, ended.text[:600])
     return "plan verify, the preview and the summary tell of partitions 1 to 2"
 
 

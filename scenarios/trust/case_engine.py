@@ -74,7 +74,7 @@ def sub_keys_have_one_text(stage: Stage) -> str:
 
 
 def _grows(stage: Stage, topic: str, handler: str, code: int, *more: str) -> str:
-    """How much memory a drain with a buffer of 16 MiB takes, which must be about that."""
+    """Ensure that a drain with a buffer of 16 MiB takes about that much memory."""
     log = stage.folder / "grown"
     words = _run(stage, topic, handler, "--set", f"log={log}", "--buffer", "16MiB", *more)
     ended = stage.drainer(*words, code=None)

@@ -154,12 +154,12 @@ def letters_of_new_topics(stage: Stage) -> str:
     for _ in range(NEW_TOPICS):
         topic = stage.name()
         create_topic(settings, topic, NEW_PARTITIONS)
-        told = SimpleQueue[DrainerError | None]()
+        printed = SimpleQueue[DrainerError | None]()
         writer = DeadLetterTopic(settings, topic)
         for number in range(3 * NEW_PARTITIONS):
             provenance = FORMAT, b"%d" % number
-            writer.send(DeadLetter(b"key-%d" % number, b"{}", (provenance,)), told.put)
-        answers = [told.get(timeout=TRY_S) for _ in range(3 * NEW_PARTITIONS)]
+            writer.send(DeadLetter(b"key-%d" % number, b"{}", (provenance,)), printed.put)
+        answers = [printed.get(timeout=TRY_S) for _ in range(3 * NEW_PARTITIONS)]
         writer.close(0)
         ensure(set(answers) == {None}, f"a letter was not written: {set(answers)}")
         letters += len(answers)

@@ -1,4 +1,4 @@
-"""What others on the network, in a browser and on the machine get of a drain: its ports, its
+"""Access of others on the network, in a browser and on the machine to a drain: its ports, its
 files, and its memory."""
 
 from __future__ import annotations

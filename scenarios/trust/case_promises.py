@@ -1,4 +1,4 @@
-"""What other users, letters and receipts can't do, as docs/explanation/trust.md promises."""
+"""Promises of docs/explanation/trust.md about other users, letters and receipts."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def another_user_steers(stage: Stage) -> str:
 
 
 def _answer(path: str, uid: int) -> bytes:
-    """What a user who asks for a stop gets."""
+    """Answer to a user who requests a stop."""
     os.seteuid(uid)
     try:
         with socket.socket(socket.AF_UNIX) as client:
@@ -199,7 +199,7 @@ def letters_of_code(stage: Stage) -> str:
 
 
 class _Runs:
-    """Whatever unpickles it runs its code."""
+    """An object whose code runs when it is unpickled."""
 
     def __init__(self, code: str) -> None:
         self._code = code

@@ -1,4 +1,4 @@
-"""What strangers send or leave: plans, states, client properties, sandboxes."""
+"""Files that strangers send or leave: plans, states, client properties, sandboxes."""
 
 from __future__ import annotations
 

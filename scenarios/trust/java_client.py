@@ -34,14 +34,14 @@ def commit(
 
 def read(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, tuple[int, str]]:
     """The committed offset and its metadata by partition, of those that have one."""
-    told = _run(bootstrap, "read", group, topic, str(partitions))
-    rows = (line.split("\t", 2) for line in told.split("\n") if line)
+    printed = _run(bootstrap, "read", group, topic, str(partitions))
+    rows = (line.split("\t", 2) for line in printed.split("\n") if line)
     return {int(number): (int(offset), metadata) for number, offset, metadata in rows}
 
 
 def _run(*words: str) -> str:
     jars = classpath(kafka_jars())
-    told = subprocess.run(
+    printed = subprocess.run(
         [find_java(), "-XX:TieredStopAtLevel=1", "-cp", jars, str(SOURCE), *words],
         env=os.environ | {"LC_ALL": "C.UTF-8"},
         capture_output=True,
@@ -49,6 +49,6 @@ def _run(*words: str) -> str:
         timeout=JAVA_S,
         check=False,
     )
-    if told.returncode:
-        raise RuntimeError(f"the Java client failed: {told.stderr[-1000:]}")
-    return told.stdout
+    if printed.returncode:
+        raise RuntimeError(f"the Java client failed: {printed.stderr[-1000:]}")
+    return printed.stdout

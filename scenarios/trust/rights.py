@@ -84,7 +84,7 @@ class Right:
 
     @property
     def begins(self) -> str:
-        """What all names begin with that it is for, if it is for several."""
+        """Beginning of all names that it is for, if it is for several."""
         return self.name.removesuffix("*") if self.name.endswith("*") else ""
 
     def of(self, names: Mapping[str, str]) -> Right:
@@ -231,7 +231,7 @@ def try_right_of_tasks(stage: Stage) -> None:
 
 
 def try_least_rights(stage: Stage, attempt: Attempt, without: str = "") -> str:
-    """Who has the rights of the table, and no more, is served; what the command said."""
+    """Serve a user who has the rights of the table, and no more; the command's output."""
     names = _prepare(stage, attempt)
     rights = rights_by_command()[attempt.command]
     needed = [right.of(names) for right in rights if right.operation != without]
@@ -361,6 +361,6 @@ def _named(text: str, names: Mapping[str, str]) -> str:
 
 
 def _kept(stage: Stage, names: Mapping[str, str]) -> tuple[object, tuple[str, ...]]:
-    """Where the group stands, and what is there of ``drainer limits``."""
+    """Committed offsets of the group, and topics of ``drainer limits``."""
     with Cluster.connect(ClientSettings.load(stage.bootstrap), 60) as cluster:
         return cluster.committed(names["GROUP"], names["TOPIC"], [0]), find_test_topics(cluster)

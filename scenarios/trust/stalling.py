@@ -25,7 +25,7 @@ class StallingProxy:
     """
 
     def __init__(self, broker_port: int) -> None:
-        self.asked = 0
+        self.requested = 0
         self._broker_port = broker_port
         self._topic, self._number = b"", 0
         self._over = threading.Event()
@@ -47,24 +47,24 @@ class StallingProxy:
 
     def stall(self, topic: str, number: int) -> None:
         """The question of this ``number`` (from 1) about the topic waits for ``STALL_S``."""
-        self._topic, self._number, self.asked = topic.encode(), number, 0
+        self._topic, self._number, self.requested = topic.encode(), number, 0
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
                 broker = socket.create_connection((HOST, self._broker_port))
-                self._begin(partial(self._ask, client, broker))
+                self._begin(partial(self._request, client, broker))
                 self._begin(partial(self._answer, broker, client))
 
-    def _ask(self, client: socket.socket, broker: socket.socket) -> None:
+    def _request(self, client: socket.socket, broker: socket.socket) -> None:
         with client.makefile("rb") as stream, suppress(OSError):
             while len(head := stream.read(_HEAD.size)) == _HEAD.size:
                 size, question = _HEAD.unpack(head)
                 rest = stream.read(size - 2)
                 if question == LIST_OFFSETS and self._topic and self._topic in rest:
-                    self.asked += 1
-                    if self.asked == self._number:
+                    self.requested += 1
+                    if self.requested == self._number:
                         self._over.wait(STALL_S)
                 broker.sendall(head + rest)
         _close(broker)

@@ -37,11 +37,11 @@ def running(elapsed_s: float, margin_s: float) -> Status:
 
 def opened(browser: Browser, url: str, width: int) -> tuple[Page, list[str]]:
     page = browser.new_page(viewport={"width": width, "height": 900})
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
+    output: list[str] = []
+    page.on("console", lambda message: output.append(message.text))
+    page.on("pageerror", lambda error: output.append(str(error)))
     page.goto(url, wait_until="load")
-    return page, said
+    return page, output
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
@@ -51,13 +51,13 @@ def test_it_updates_by_itself_and_says_when_nobody_answers(
     live = LivePage(History())
     update = server.begin("orders", "reindexer", "d-1", live)
 
-    def tell(status: Status) -> None:
+    def report(status: Status) -> None:
         update(status)
         live.add(status)
 
     for second in range(10):
-        tell(running(float(second), 1200.0))
-    page, said = opened(browser, server.page_url, width)
+        report(running(float(second), 1200.0))
+    page, output = opened(browser, server.page_url, width)
     assert "Meets" in page.inner_text("h1")
     assert "20m 00s to spare" in page.inner_text("h1")
     assert EVIL in page.inner_text("main")
@@ -67,9 +67,9 @@ def test_it_updates_by_itself_and_says_when_nobody_answers(
     order = page.locator("h2").all_inner_texts()
     assert order[:3] == ["Diagnosis", "Progress", "Partitions"]
 
-    tell(running(11.0, -timedelta(minutes=42).total_seconds()))
+    report(running(11.0, -timedelta(minutes=42).total_seconds()))
     page.locator("h1", has_text="Misses").wait_for(timeout=UPDATED_MS)
-    assert said == []
+    assert output == []
     server.close()
     page.get_by_text("No answer since").wait_for(timeout=UPDATED_MS)
     assert "Misses" in page.inner_text("h1"), "what was known last stays"

@@ -27,8 +27,8 @@ def test_a_report_opens_anywhere_runs_nothing_and_can_be_read(
     report = tmp_path / "report.html"
     report.write_text(html(made, ENDED))
     for width in (NARROW, WIDE):
-        page, said, loaded = _opened(browser, report, width)
-        assert (said, loaded) == ([], [report.as_uri()])
+        page, output, loaded = _opened(browser, report, width)
+        assert (output, loaded) == ([], [report.as_uri()])
         assert page.title() != "pwned"
         assert page.evaluate(SCRIPTS) == 0
         assert page.locator("img").count() == 0
@@ -43,13 +43,13 @@ def test_a_report_opens_anywhere_runs_nothing_and_can_be_read(
 def _opened(browser: Browser, report: Path, width: int) -> tuple[Page, list[str], list[str]]:
     """A page, what the browser had to say, and what it loaded."""
     page = browser.new_page(viewport={"width": width, "height": 900})
-    said: list[str] = []
+    output: list[str] = []
     loaded: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("console", lambda message: output.append(message.text))
+    page.on("pageerror", lambda error: output.append(str(error)))
     page.on("request", lambda request: loaded.append(request.url))
     page.goto(report.as_uri(), wait_until="load")
-    return page, said, loaded
+    return page, output, loaded
 
 
 def _check_charts(page: Page, least: int) -> None:

@@ -36,7 +36,7 @@ def same(count: int) -> list[str]:
 
 
 def committed(cluster: Cluster, topic: Topic) -> dict[int, int | None]:
-    """Where the group of ``Command.group`` stands."""
+    """Committed offsets of the group of ``Command.group``."""
     return cluster.committed(f"g-{topic.name}", topic.name, range(topic.partitions))
 
 

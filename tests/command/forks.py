@@ -60,7 +60,7 @@ CALIBRATED_WITH = {"SUB_MESSAGES": 2_000}
 
 
 class Forked:
-    """As ``subprocess.Popen`` of ``python -m drainer WORDS``, as far as tests need it."""
+    """A forked ``python -m drainer WORDS``, with as much of ``subprocess.Popen`` as tests need."""
 
     def __init__(
         self,
@@ -74,8 +74,13 @@ class Forked:
         self.returncode: int | None = None
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._server.connect(_server())
-        asked = {"words": words, "folder": str(folder), "env": dict(env), "terminal": owns_terminal}
-        request = json.dumps(asked).encode()
+        requested = {
+            "words": words,
+            "folder": str(folder),
+            "env": dict(env),
+            "terminal": owns_terminal,
+        }
+        request = json.dumps(requested).encode()
         assert len(request) < REQUEST_BYTES
         socket.send_fds(self._server, [request], streams)
         self.pid = int(self._server.recv(64))
@@ -141,27 +146,27 @@ def serve(address: str) -> list[str]:
     while True:
         for ready in select.select([0, listener.fileno(), *children], [], [])[0]:
             if ready == listener.fileno():
-                asker, _ = listener.accept()
-                request, fds, _, _ = socket.recv_fds(asker, REQUEST_BYTES, 3)
+                client, _ = listener.accept()
+                request, fds, _, _ = socket.recv_fds(client, REQUEST_BYTES, 3)
                 pid = os.fork()
                 if pid == 0:
-                    for each in (listener, asker, *(asker for _, asker in children.values())):
+                    for each in (listener, client, *(client for _, client in children.values())):
                         each.close()
                     for fd in children:
                         os.close(fd)
                     return become(json.loads(request), fds)
                 for fd in fds:
                     os.close(fd)
-                asker.send(str(pid).encode())
-                children[os.pidfd_open(pid)] = (pid, asker)
+                client.send(str(pid).encode())
+                children[os.pidfd_open(pid)] = (pid, client)
             elif ready == 0:
                 os._exit(0)  # the tests are over
             else:
-                pid, asker = children.pop(ready)
+                pid, client = children.pop(ready)
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                 os.close(ready)
-                with contextlib.suppress(OSError), asker:
-                    asker.send(str(code).encode())
+                with contextlib.suppress(OSError), client:
+                    client.send(str(code).encode())
 
 
 def become(request: dict[str, Any], fds: Sequence[int]) -> list[str]:
@@ -196,7 +201,7 @@ def _renew(name: str, stream: io.TextIOWrapper) -> None:
 
 
 def leave(code: int) -> None:
-    """As an interpreter does, but for taking itself apart: that copies all that the server has."""
+    """End as an interpreter does, without taking itself apart: that copies all of the server."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -34,7 +34,7 @@ FAST = ("--plan-interval", "100ms")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended."""
+    """Exit code, output and time of a command that ended."""
 
     code: int
     out: str
@@ -43,7 +43,7 @@ class Outcome:
 
     @property
     def answer(self) -> dict[str, Any]:
-        """What -o json gave: one object, and nothing else on stdout."""
+        """Object that -o json gave, with nothing else on stdout."""
         assert self.out.count("\n") == 1, self.out
         found = json.loads(self.out)
         assert isinstance(found, dict)
@@ -51,11 +51,11 @@ class Outcome:
 
     @property
     def error(self) -> str:
-        return self._said("error: ")
+        return self._line("error: ")
 
     @property
     def hint(self) -> str:
-        return self._said("hint: ")
+        return self._line("hint: ")
 
     @property
     def resume_words(self) -> list[str]:
@@ -64,14 +64,14 @@ class Outcome:
 
     def way_out(self, what: str) -> list[str]:
         """The command that it gave behind a word, without the program's name."""
-        program, *words = shlex.split(self._said(f"{what}: "))
+        program, *words = shlex.split(self._line(f"{what}: "))
         assert program == "drainer"
         return words
 
-    def _said(self, prefix: str) -> str:
-        said = [*self.out.splitlines(), *self.err.splitlines()]
-        found = [line for line in said if line.startswith(prefix)]
-        assert len(found) == 1, said
+    def _line(self, prefix: str) -> str:
+        output = [*self.out.splitlines(), *self.err.splitlines()]
+        found = [line for line in output if line.startswith(prefix)]
+        assert len(found) == 1, output
         return found[0].removeprefix(prefix)
 
 
@@ -107,13 +107,13 @@ class Running:
         words: tuple[str, ...],
         folder: Path,
         env: Mapping[str, str],
-        told: Path,
+        printed: Path,
         by: tuple[str, ...] = (),
     ) -> None:
         self.words = words
         self.debugs = "--debug" in words or "DRAINER_DEBUG" in env
-        self._out = told.with_suffix(".out")
-        self._err = told.with_suffix(".err")
+        self._out = printed.with_suffix(".out")
+        self._err = printed.with_suffix(".err")
         self._begun_s = time.monotonic()
         nothing = Path(os.devnull)
         with nothing.open("rb") as none, self._out.open("wb") as out, self._err.open("wb") as err:
@@ -135,10 +135,10 @@ class Running:
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    def says(self, words: str) -> None:
-        """Wait until it said this on stderr."""
+    def prints(self, words: str) -> None:
+        """Wait until it printed this on stderr."""
         eventually(
-            lambda: words in self.err or not self.running, f"it says {words!r}", ENDS_WITHIN_S
+            lambda: words in self.err or not self.running, f"it prints {words!r}", ENDS_WITHIN_S
         )
         assert words in self.err, self.err
 

@@ -1,4 +1,4 @@
-"""What the handlers of a drain did, read from the file that they wrote; and the laws on it."""
+"""The record of what the handlers of a drain did, and the laws on it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Record:
         ]
 
     def repeats(self) -> dict[Place, int]:
-        """How often each was begun, of those that were begun more than once."""
+        """Count of beginnings of each sub-message that was begun more than once."""
         return {place: count for place, count in Counter(self.begun()).items() if count > 1}
 
     def most_at_once(self) -> int:

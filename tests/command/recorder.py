@@ -9,7 +9,7 @@ Further ones:
 alone does; ``fail``: the place (``partition/offset/index``) that fails; ``hang``: for a minute.
 
 ``bad``: sub-keys, with commas between them, that fail; ``times``: only that many attempts do.
-A value that begins with ``!`` makes split raise the exception that it names, unless ``mended``.
+A value that begins with ``!`` makes split raise the exception that it names, unless ``fixed``.
 ``up``: a file without which whatever comes from the offset ``down_from`` on fails.
 """
 
@@ -31,7 +31,7 @@ HANG_S = 60.0
 
 
 class Recorder(Handler):
-    """What both kinds share; ``_record`` is a file open for appending, a line a write."""
+    """Base of both kinds; ``_record`` is a file open for appending, a line a write."""
 
     def open(self, context: Context) -> None:
         options = context.options
@@ -45,16 +45,16 @@ class Recorder(Handler):
         self._bad = set(options.get("bad", "").split(",")) - {""}
         self._times = int(options.get("times", "1000000"))
         self._up = Path(options["up"]) if "up" in options else None
-        self._mended = "mended" in options
+        self._fixed = "fixed" in options
         self._down_from = int(options.get("down_from", "0"))
 
     def split(self, message: Message) -> Iterator[SubMessage]:
         value = message.value or b"[]"
         if value[:1] == b"!":
-            if not self._mended:
+            if not self._fixed:
                 name = value[1:].decode()
                 raise getattr(drainer, name, ValueError)(f"malformed: {name}")
-            value = b'["hot", "mended"]'
+            value = b'["hot", "fixed"]'
         for operation in json.loads(value):
             if operation is None:
                 yield Barrier()

@@ -43,7 +43,7 @@ class TerminalSession:
 
     @property
     def modes(self) -> list[object]:
-        """What the terminal does with what is typed, as it is set now."""
+        """Settings of the terminal for what is typed, as they are now."""
         return list(termios.tcgetattr(self._screen)[:4])
 
     def types(self, text: str) -> None:
@@ -62,10 +62,10 @@ class TerminalSession:
 
     def answers(self, question: str, answers: Iterable[str]) -> None:
         """Read to the end, and answer each such question; with ``y`` when no answer is left."""
-        given, asked = iter(answers), self.seen.count(question)
+        given, requested = iter(answers), self.seen.count(question)
         while self._read():
-            if self.seen.count(question) > asked:
-                asked += 1
+            if self.seen.count(question) > requested:
+                requested += 1
                 self.types(next(given, "y") + "\n")
 
     def ends(self, code: int) -> str:

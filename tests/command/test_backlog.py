@@ -1,4 +1,4 @@
-"""What part of the topic is drained, and in which order: --from, --until, --partition, --order."""
+"""Choice of what is drained, and in which order: --from, --until, --partition, --order."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def test_an_open_transaction_ends_the_backlog_and_what_it_holds_back_is_told(
     again = command.drain(topic, "--from", "committed")
     producer.abort_transaction(15)
 
-    (held,) = drained.answer["held"]
-    assert (held["partition"], held["offset"], held["offsets"]) == (0, 5, 50)
+    (blocking,) = drained.answer["held"]
+    assert (blocking["partition"], blocking["offset"], blocking["offsets"]) == (0, 5, 50)
     assert "warning: an open transaction holds back 50 offsets" in looked.err
     assert "warning: an open transaction holds back 50 offsets" in drained.err  # the preview
     assert "Nothing to drain" in again.out

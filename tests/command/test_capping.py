@@ -47,8 +47,8 @@ def test_it_is_told_before_meanwhile_and_at_the_end(
     command: Command, topic: Topic, write: Path
 ) -> None:
     outcome = command.drain(topic, "--broker-limits", str(write), "-o", "json")
-    told = " ".join(outcome.err.split())
-    assert "1,000 messages/s, 98 KiB/s (most that drainer reads; 100 B per message" in told
+    printed = " ".join(outcome.err.split())
+    assert "1,000 messages/s, 98 KiB/s (most that drainer reads; 100 B per message" in printed
     cap = outcome.answer["read_cap"]
     of_cap = [cap[name] for name in ("messages_per_s", "bytes_per_s", "message_bytes")]
     assert of_cap == [1_000, 100_000, 100]
@@ -77,9 +77,9 @@ def test_reading_is_capped_by_what_groups_read_and_writing_by_what_was_sent(
     file = put(command, "groups.json", TIGHT, command.cluster.cluster_id, groups=5)
     what = [*command.what(topic, "produce"), "--set", f"topic={command.topic().name}"]
     limits = ["--from", "earliest", "--broker-limits", str(file), "-o", "json"]
-    asked = [*command.what(topic, "count"), *limits, "--order", "none", "--latency", "1ms"]
+    requested = [*command.what(topic, "count"), *limits, "--order", "none", "--latency", "1ms"]
 
-    estimate = command("estimate", *asked).answer["estimate"]
+    estimate = command("estimate", *requested).answer["estimate"]
     dry = command("run", *what, *limits, "--dry-run").answer
     answer = command("run", *what, *limits, "--yes").answer
 
@@ -92,7 +92,7 @@ def test_a_resume_keeps_them_takes_others_or_none(
     command: Command, topic: Topic, write: Path
 ) -> None:
     running = command.begin(topic, "--broker-limits", str(write), gate=command.gate)
-    running.says("draining")
+    running.prints("draining")
     running.kill()
     plan = command.plan(topic)
     kept = PlanFile(plan).load().plan.terms.limits
@@ -103,7 +103,7 @@ def test_a_resume_keeps_them_takes_others_or_none(
     def shown(*more: str) -> str:
         words = [str(plan), "--yes", *command.options(gate=command.gate), *more]
         resumed = command.start("resume", *words)
-        resumed.says("draining")
+        resumed.prints("draining")
         resumed.kill()
         return resumed.err
 
@@ -122,20 +122,20 @@ def test_limits_of_another_cluster_are_warned_of(command: Command, topic: Topic)
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "expected"),
     [
         (None, "does not exist"),
         (json.dumps(as_json([measured({SIZE: 0.0})])), "no traffic was safe"),
     ],
 )
 def test_limits_that_allow_for_nothing_are_refused(
-    command: Command, topic: Topic, content: str | None, says: str
+    command: Command, topic: Topic, content: str | None, expected: str
 ) -> None:
     path = command.folder.parent / "bad.json"
     if content is not None:
         path.write_text(content)
     outcome = command.drain(topic, "--broker-limits", str(path), code=3)
-    assert says in outcome.error
+    assert expected in outcome.error
     assert str(path) in outcome.error
     assert outcome.hint
     assert command.left_behind == []

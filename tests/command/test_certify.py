@@ -108,18 +108,18 @@ def test_an_effect_outside_the_sub_key_is_found(certify: Certify, topic: Topic) 
 
 
 @pytest.mark.parametrize(
-    ("handler", "more", "code", "told"),
+    ("handler", "more", "code", "printed"),
     [
         ("WithoutState", ("--handle",), 2, "no method `state`"),
         ("DoesNotOpen", (), 3, "ConnectionError: no index there"),
     ],
 )
 def test_what_can_not_be_begun_is_refused(
-    certify: Certify, topic: Topic, handler: str, more: tuple[str, ...], code: int, told: str
+    certify: Certify, topic: Topic, handler: str, more: tuple[str, ...], code: int, printed: str
 ) -> None:
     outcome = certify(handler, topic, *more, code=code)
 
-    assert told in outcome.error
+    assert printed in outcome.error
     assert outcome.hint
 
 

@@ -101,7 +101,7 @@ def test_a_resume_may_go_to_spark_and_says_so_before_it_begins(
     done = len(command.record.done())
     words = ["resume", plan, "--yes", "--master", "local[2]", *command.options()]
     running = command.start(*words)
-    running.says("Spark on local[2]  (a master is named)")
+    running.prints("Spark on local[2]  (a master is named)")
     running.kill()
 
     assert len(command.record.done()) == done

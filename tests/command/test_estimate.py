@@ -166,9 +166,9 @@ def test_a_dry_run_has_the_estimate_too(command: Command) -> None:
     assert answer["status"] == "dry-run"
     assert answer["estimate"]["sub-key"]["seconds"] > 0
     assert answer["estimate"]["deadline"]["met"] is True
-    told = command("run", *what, "-o", "json")
-    typical = told.answer
-    assert "assumes 10ms per call" in told.hint
+    printed = command("run", *what, "-o", "json")
+    typical = printed.answer
+    assert "assumes 10ms per call" in printed.hint
     assert typical["estimate"]["latency"]["source"] == "assumed"
     assert typical["estimate"]["latency"]["mean_s"] == pytest.approx(0.01, rel=0.1)
 
@@ -176,18 +176,18 @@ def test_a_dry_run_has_the_estimate_too(command: Command) -> None:
 def test_auto_takes_the_quicker_engine(command: Command) -> None:
     topic = command.topic(distinct(100))
     what = [*command.what(topic), *command.options(), "--from", "earliest", "--dry-run"]
-    told = command("run", *what, "--latency", "10ms", "--master", "local[2]", "-o", "json")
-    estimate = told.answer["estimate"]
+    printed = command("run", *what, "--latency", "10ms", "--master", "local[2]", "-o", "json")
+    estimate = printed.answer["estimate"]
     assert (
-        estimate["engine"] == told.answer["engine"]["name"] == "process"
+        estimate["engine"] == printed.answer["engine"]["name"] == "process"
     )  # it has so little to do
     assert estimate["by_engine"]["spark"] > estimate["by_engine"]["process"]
     assert estimate["by_engine"]["process"] == estimate["sub-key"]["seconds"]
-    assert told.answer["engine"]["why"].startswith("estimated: ")
+    assert printed.answer["engine"]["why"].startswith("estimated: ")
 
 
 @pytest.mark.parametrize(
-    ("engines", "latency", "asked"),
+    ("engines", "latency", "requested"),
     [
         (EngineOptions(), "10ms", (EngineName.PROCESS, None)),
         (EngineOptions(master="local[1]"), "10ms", (EngineName.AUTO, Cores(1, 2 * 1024**3))),
@@ -201,16 +201,16 @@ def test_auto_takes_the_quicker_engine(command: Command) -> None:
     ],
 )
 def test_no_engine_is_chosen_by_a_latency_that_is_assumed(
-    engines: EngineOptions, latency: str | None, asked: tuple[EngineName, Cores | None]
+    engines: EngineOptions, latency: str | None, requested: tuple[EngineName, Cores | None]
 ) -> None:
     question = question_of(LatencyOptions(latency=latency), LocalSettings(), engines)
 
-    assert (question.engine, question.cores) == asked
+    assert (question.engine, question.cores) == requested
 
 
-def first_of(said: str) -> str:
-    """What comes first, but for what it is about to do when that takes a while."""
-    return next(line for line in said.splitlines() if not line.endswith("…"))
+def first_of(output: str) -> str:
+    """First line, other than those about what takes a while."""
+    return next(line for line in output.splitlines() if not line.endswith("…"))
 
 
 def test_retention_that_is_quicker_than_the_drain_is_told_before_all_else(command: Command) -> None:

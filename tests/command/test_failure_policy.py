@@ -1,4 +1,4 @@
-"""What becomes of sub-messages that fail: tried again, skipped, parked, or the end of the drain."""
+"""Outcomes of sub-messages that fail: tried again, skipped, parked, or the end of the drain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ONE_BAD_LANE = ['["a", "bad"]', '["bad", "b"]', '["bad"]', '["a", "b"]']
 
 
 def accounts(counts: dict[str, int], **expected: int) -> None:
-    """These are as expected, and the whole adds up."""
+    """Ensure that these are as expected, and the whole adds up."""
     assert {name: counts[name] for name in expected} == expected
     assert counts["read"] == sum(
         counts[n] for n in ("done", "dead", "failed", "skipped", "pending")
@@ -81,7 +81,7 @@ def test_an_outage_is_waited_out_and_nothing_is_given_up(command: Command) -> No
     topic = command.topic(distinct(400))
     more = ("--on-failure", "skip", "-c", "10", "-o", "json")
     running = command.begin(topic, *more, up=command.gate, down_from=100)
-    running.says("the downstream is failing")
+    running.prints("the downstream is failing")
     begun = len(command.record.begun())
     assert begun < 400
     assert running.running

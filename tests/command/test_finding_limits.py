@@ -20,7 +20,7 @@ PATIENCE_S = 180.0
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected"),
     [
         (("--bytes", "1KiB,,2KiB"), "--bytes '' is not a size"),
         (("--bytes", "big"), "'big' is not a size"),
@@ -43,11 +43,11 @@ PATIENCE_S = 180.0
     ],
 )
 def test_what_is_asked_wrongly_is_refused_before_anything_is_looked_at(
-    command: Command, words: tuple[str, ...], says: str
+    command: Command, words: tuple[str, ...], expected: str
 ) -> None:
     outcome = command("limits", *NOWHERE, *words, code=2)
 
-    assert says in outcome.error
+    assert expected in outcome.error
     assert outcome.hint
     assert command.left_behind == []
 
@@ -144,5 +144,5 @@ def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(
     assert again.took_s < PATIENCE_S / 2
 
 
-def _after_begin(said: str) -> str:
-    return said.partition("result")[2]
+def _after_begin(output: str) -> str:
+    return output.partition("result")[2]

@@ -1,4 +1,4 @@
-"""What comes first is drained before the rest, from the command line and on a real broker."""
+"""Priority classes are drained before the rest, from the command line and on a real broker."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def test_a_customer_is_drained_before_the_rest_in_one_command(command: Command) 
     done, first = command.record.done(), of_customer(values, 3)
     assert set(done[: len(first)]) == first
     command.ensure_drained(topic, once=True)
-    (told,) = outcome.answer["classes"]
-    assert (told["where"], told["held"]) == (FIRST[1], 0)
-    assert told["sub_messages"]["done"] == len(first)
-    assert told["ended"] < outcome.answer["history"][-1]["at"]
+    (printed,) = outcome.answer["classes"]
+    assert (printed["where"], printed["held"]) == (FIRST[1], 0)
+    assert printed["sub_messages"]["done"] == len(first)
+    assert printed["ended"] < outcome.answer["history"][-1]["at"]
     assert outcome.answer["conserved"]
     assert command.committed(topic) == {0: 200}
 
@@ -114,7 +114,7 @@ def test_spark_takes_the_rest(command: Command, tmp_path: Path) -> None:
 
 
 def test_a_handler_that_was_changed_does_not_go_on_from_a_class_unasked(command: Command) -> None:
-    """What its split gave decides what is finished."""
+    """The former split decides what is done."""
     topic = command.topic(interleaved(40))
     command.drain(topic, *ONLY)
     done = len(command.record.done())
@@ -131,7 +131,7 @@ def test_a_class_can_be_given_up(command: Command) -> None:
     running = command.begin(topic, *FIRST, "-c", "1", gate=command.gate)
     command.wait_for(running, "begun", 1)
     running.signal(signal.SIGINT)
-    running.says("stopping: interrupted by SIGINT")
+    running.prints("stopping: interrupted by SIGINT")
     command.gate.touch()
     running.ends(4)
     outcome = command.resume(topic, "--first", "none", "-o", "json")
@@ -140,7 +140,7 @@ def test_a_class_can_be_given_up(command: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
         (("--first", "payload.customer ="), "--first"),
         (("--only", "nonsense == 1"), "--only: there is no nonsense"),
@@ -149,10 +149,10 @@ def test_a_class_can_be_given_up(command: Command) -> None:
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error(
-    command: Command, words: tuple[str, ...], said: str
+    command: Command, words: tuple[str, ...], output: str
 ) -> None:
     outcome = command.drain(command.topic(interleaved(8)), *words, code=2)
-    assert said in outcome.error
+    assert output in outcome.error
     is_refused(command, outcome)
 
 
@@ -173,10 +173,10 @@ def test_a_dry_run_and_an_estimate_tell_what_it_gains_and_costs(command: Command
     for words in (["run", "--dry-run"], ["estimate"]):
         found = command(*words, *what, *FIRST).answer["estimate"]
         first = found["first"]
-        (told,) = first["classes"]
-        assert told["sub_messages"] == len(of_customer(values, 3))
+        (printed,) = first["classes"]
+        assert printed["sub_messages"] == len(of_customer(values, 3))
         without = found["sub-key"]["seconds"]
-        assert told["seconds"] < without / 2
+        assert printed["seconds"] < without / 2
         assert first["seconds"] == pytest.approx(without + first["later_s"])
         assert 0 < first["later_s"] < without
     shown = command("estimate", *what[:-2], *FIRST)
@@ -189,7 +189,7 @@ def test_the_class_is_shown_while_it_is_drained_and_after(command: Command) -> N
     command.wait_for(running, "done", 5)
 
     watching = command.start("watch", str(command.plan(topic)))
-    watching.says("draining")
+    watching.prints("draining")
     command.gate.touch()
     outcome = running.ends(0)
     assert "first         key =~ 'c3-.*'" in outcome.out

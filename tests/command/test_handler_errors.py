@@ -1,4 +1,4 @@
-"""What a handler does wrong stops the drain, names the place, and leaves a true plan."""
+"""Errors of a handler stop the drain, name the place, and leave a true plan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_handler_that_raises_halts_the_drain_and_is_named_with_the_place(
 
 
 def test_a_handler_that_fails_to_close_is_told(command: Command) -> None:
-    """It may not have flushed what it was given; whether it did, only its author knows."""
+    """A handler may not have flushed; whether it did, only its author knows."""
     handlers = command.home / "closing.py"
     handlers.write_text(
         "async def handle(sub): pass\ndef close():\n    raise LookupError('unflushed')\n"

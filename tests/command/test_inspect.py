@@ -62,7 +62,7 @@ def test_ctrl_c_ends_a_long_look_cleanly(command: Command) -> None:
     running = command.start(
         "inspect", *what, "--handler", f"{handler}:Slow", "--from", "earliest", "--full"
     )
-    running.says("reading: ")
+    running.prints("reading: ")
 
     running.signal(signal.SIGINT)
     outcome = running.ends(4)

@@ -78,10 +78,10 @@ def test_a_drain_in_the_background_is_not_stopped_by_its_terminal(
 
 
 def test_what_is_to_run_at_the_end_gets_the_summary(command: Command, topic: Topic) -> None:
-    told, status = command.home / "told.json", command.home / "status"
-    hook = f"cat > {told}; echo $DRAINER_STATUS > {status}; echo hook-says; exit 3"
+    printed, status = command.home / "told.json", command.home / "status"
+    hook = f"cat > {printed}; echo $DRAINER_STATUS > {status}; echo hook-says; exit 3"
     outcome = command.drain(topic, "--on-end", hook, "-o", "json")
-    assert json.loads(told.read_text())["sub_messages"]["done"] == 600
+    assert json.loads(printed.read_text())["sub_messages"]["done"] == 600
     assert "--on-end failed with exit code 3" in outcome.err
     assert "hook-says" in outcome.err
     assert outcome.answer["exit_code"] == 0
@@ -105,22 +105,22 @@ def test_what_runs_at_the_end_inherits_no_secret_of_the_drain(
 
 
 def test_a_halt_is_told_and_no_secret_of_it(command: Command) -> None:
-    topic, told = command.topic(same(20)), command.home / "told.json"
-    hook = f'[ "$DRAINER_STATUS" = halted ] && cat > {told} # https://hooks/T0K3N'
+    topic, printed = command.topic(same(20)), command.home / "told.json"
+    hook = f'[ "$DRAINER_STATUS" = halted ] && cat > {printed} # https://hooks/T0K3N'
     outcome = command.drain(
         topic, "--on-end", hook, "--retries", "0", code=5, fail="0/7/0", bad="hot"
     )
-    assert json.loads(told.read_text())["exit_code"] == 5
+    assert json.loads(printed.read_text())["exit_code"] == 5
     assert "T0K3N" not in outcome.err + outcome.out
     assert "--on-end …" in outcome.out
 
 
 def test_who_will_be_late_hears_of_it_once(command: Command, topic: Topic) -> None:
-    told = command.home / "late"
-    late = ("--deadline", "1s", "--on-late", f"cat >> {told}; echo >> {told}")
+    printed = command.home / "late"
+    late = ("--deadline", "1s", "--on-late", f"cat >> {printed}; echo >> {printed}")
     running = command.begin(topic, *late, *FAST, gate=command.gate)
-    eventually(lambda: told.exists() and told.read_text().endswith("\n"), "it is told")
+    eventually(lambda: printed.exists() and printed.read_text().endswith("\n"), "it is told")
     command.gate.touch()
     running.ends(0)
-    [line] = Path(told).read_text().strip().splitlines()
+    [line] = Path(printed).read_text().strip().splitlines()
     assert json.loads(line)["deadline"]["missed"] is True

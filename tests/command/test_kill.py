@@ -96,9 +96,9 @@ def test_without_its_plan_a_killed_drain_repeats_from_the_committed_offset(
     refused = command("resume", str(command.plan(topic)), "--yes", *command.options(), code=3)
     assert "starts at the committed offset, and repeats" in refused.hint
 
-    said = command("run", *command.what(topic), "--yes", *command.options()).err
+    output = command("run", *command.what(topic), "--yes", *command.options()).err
 
-    assert "repeats what is done above it" in " ".join(said.split())
+    assert "repeats what is done above it" in " ".join(output.split())
 
     assert set(command.record.done()) == places
     assert set(command.record.repeats()) == places - {(0, 0, 0)}
@@ -112,7 +112,7 @@ AUTO = ("--concurrency", "auto:100")
 def test_auto_keeps_order_and_is_resumed_after_a_kill(command: Command) -> None:
     topic = command.topic(operations(1_500, lanes=300))
     running = command.begin(topic, *AUTO, pause_ms=20)
-    running.says("to 100 at most")
+    running.prints("to 100 at most")
     command.wait_for(running, "done", 1_000)
     running.kill()
 

@@ -21,7 +21,7 @@ class Scrape:
     """One scrape of a running command."""
 
     def __init__(self, running: Running) -> None:
-        running.says("metrics: http://")
+        running.prints("metrics: http://")
         (url,) = re.findall(r"http://\S+/metrics", running.err)
         with urllib.request.urlopen(url, timeout=10) as answer:
             self.text = answer.read().decode()
@@ -53,7 +53,7 @@ def test_a_scrape_during_the_drain_and_one_after_it_agree_with_the_account(
     assert during("state", state="running") == 1
 
     command.gate.touch()
-    running.says("metrics stay up for 1m")
+    running.prints("metrics stay up for 1m")
     after = Scrape(running)
     running.signal(signal.SIGTERM)
     answer = running.ends(0).answer

@@ -1,4 +1,4 @@
-"""What a drain asks of an object store while it runs, counted there."""
+"""Requests of a drain to an object store while it runs, counted there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from command.conftest import distinct
 from command.process import Command
-from command.test_spark_chaos import insist_that_all_are_gone, spark_at_home
+from command.test_spark_chaos import ensure_all_are_gone, spark_at_home
 from s3 import S3
 from scenarios.spark_chaos.processes import below
 
@@ -31,7 +31,7 @@ def test_a_task_makes_three_requests_per_second_at_most(command: Command, s3: S3
     requests, took_s = s3.requests()[before:], time.monotonic() - begun_s
     processes = below(running.pid)
     running.kill()
-    insist_that_all_are_gone(processes)
+    ensure_all_are_gone(processes)
 
     assert len({line.pid for line in command.record.lines()}) == TASKS
     per_s = len(requests) / took_s

@@ -25,7 +25,7 @@ def topic(command: Command) -> Topic:
     return command.topic(distinct(COUNT, BIG))
 
 
-def held(command: Command, topic: Topic, *more: str, gated: int = 100) -> Running:
+def blocking(command: Command, topic: Topic, *more: str, gated: int = 100) -> Running:
     """A drain that is at work, and held up in the middle."""
     running = command.begin(topic, *SMALL, *more, gate=command.gate, gated=f"{gated:0{BIG}}")
     command.wait_for(running, "done", gated)
@@ -39,16 +39,16 @@ def places(*ranges: range) -> set[tuple[int, int, int]]:
 def test_retention_that_overtakes_a_drain_loses_nothing_that_was_read(command: Command) -> None:
     count = 3 * COUNT  # for the client has some MB of its own
     topic = command.topic(distinct(count, BIG))
-    running = held(command, topic, "-o", "json")
+    running = blocking(command, topic, "-o", "json")
     topic.delete_before(count - 100)
     command.gate.touch()
 
-    told = running.ends(4)
+    printed = running.ends(4)
 
-    watermark = told.answer["partitions"]["0"]["watermark"]
+    watermark = printed.answer["partitions"]["0"]["watermark"]
     assert watermark > 100, "nothing was read ahead"
-    assert f"deleted offsets {watermark} to {count - 101} of" in told.error
-    assert "--accept-gap" in told.resume_words
+    assert f"deleted offsets {watermark} to {count - 101} of" in printed.error
+    assert "--accept-gap" in printed.resume_words
     assert command.committed(topic) == {0: watermark}
     assert set(command.record.done()) == places(range(watermark))
 
@@ -71,7 +71,7 @@ def test_retention_that_overtakes_a_drain_loses_nothing_that_was_read(command: C
 def test_a_topic_made_again_while_draining_stops_it_and_its_records_are_not_handled(
     command: Command, topic: Topic
 ) -> None:
-    running = held(command, topic)
+    running = blocking(command, topic)
     topic.delete()
     topic.create()
     topic.produce(['["of another topic"]'] * COUNT)
@@ -86,11 +86,11 @@ def test_a_topic_made_again_while_draining_stops_it_and_its_records_are_not_hand
 @pytest.mark.long
 def test_a_broker_that_restarts_is_waited_for(own_command: Command, own_broker: Broker) -> None:
     topic = own_command.topic(distinct(COUNT, BIG))
-    running = held(own_command, topic)
+    running = blocking(own_command, topic)
     own_broker.kill()
     try:
         own_command.gate.touch()
-        running.says("warning: trouble")
+        running.prints("warning: trouble")
     finally:
         own_broker.start()
     running.ends(0)
@@ -98,7 +98,7 @@ def test_a_broker_that_restarts_is_waited_for(own_command: Command, own_broker: 
 
 
 def test_a_consumer_that_joins_the_group_stops_it(command: Command, topic: Topic) -> None:
-    running = held(command, topic)
+    running = blocking(command, topic)
     consumer = topic.live_member(command.group(topic), "checkout-7")
     try:
         outcome = running.ends(4)

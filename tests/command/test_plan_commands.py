@@ -22,7 +22,7 @@ from kafka.topic import Topic, eventually
 from scenarios.brokers import Broker
 
 COUNT = 100
-HELD = 50
+BLOCKED_AT = 50
 BEGAN = 10
 ACTING = ("plan verify", "resume", "plan undo")
 
@@ -34,7 +34,7 @@ def topic(command: Command) -> Topic:
 
 @dataclass(frozen=True)
 class Stopped:
-    """What a drain from offset 10 on left when it stopped safely, all done but number 50."""
+    """Leftovers of a drain from offset 10 on that stopped safely, all done but number 50."""
 
     plan: OffsetPlan
     record: bytes
@@ -46,7 +46,7 @@ def stopped(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Stopped
     topic.produce(distinct(COUNT))
     command = Command(tmp_path_factory.mktemp("stopped"), topic.bootstrap)
     what = ["--from", str(BEGAN), "--grace", "100ms", *FAST]
-    running = command.begin(topic, *what, gate=command.gate, gated=str(HELD))
+    running = command.begin(topic, *what, gate=command.gate, gated=str(BLOCKED_AT))
     command.wait_for(running, "done", COUNT - BEGAN - 1)
     running.signal(signal.SIGINT)
     running.ends(4)
@@ -58,7 +58,7 @@ def stopped(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Stopped
 def interrupted(command: Command, topic: Topic, stopped: Stopped) -> Topic:
     """A topic as if that drain had been on it."""
     group = command.group(topic)
-    command.cluster.alter_committed(group, topic.name, {0: HELD})
+    command.cluster.alter_committed(group, topic.name, {0: BLOCKED_AT})
     command.record.path.write_bytes(stopped.record)
     plan = changed(
         stopped.plan,
@@ -84,12 +84,12 @@ def write(command: Command, topic: Topic, plan: OffsetPlan, **part: Any) -> None
 def refuses(
     command: Command,
     plan: Path,
-    *told: str,
+    *printed: str,
     by: Collection[str] = ("plan verify",),
     verified: int = 3,
 ) -> None:
-    """These commands refuse to act on the plan, with these words, and leave it alone; a plan that
-    can be read is ``verified`` with that exit code."""
+    """Ensure that commands refuse to act on a plan in these words, and leave it alone; one that can
+    be read is ``verified`` with that exit code."""
     before = plan.read_bytes()
     started = {
         name: command.start(*name.split(), str(plan), *([] if "verify" in name else ["--yes"]))
@@ -97,7 +97,7 @@ def refuses(
     }
     for name, running in started.items():
         outcome = running.ends(verified if "verify" in name else 3)
-        for words in told:
+        for words in printed:
             assert words in outcome.out + outcome.err, name
         assert outcome.hint
     assert plan.read_bytes() == before
@@ -128,8 +128,8 @@ def test_verify_says_each_thing_that_it_checked(
 ) -> None:
     outcome = command("plan", "verify", str(command.plan(interrupted)), "-o", "json")
     assert (outcome.answer["status"], len(outcome.answer["checks"]) >= 7) == ("ok", True)
-    for told in ("digest", "the journal", "cluster", "topic", "pending", "members", "left it"):
-        assert told in outcome.out
+    for printed in ("digest", "the journal", "cluster", "topic", "pending", "members", "left it"):
+        assert printed in outcome.out
     assert "passed" in outcome.err
     command.cluster.alter_committed(command.group(interrupted), interrupted.name, {0: 3})
     answer = command("plan", "verify", str(command.plan(interrupted)), "-o", "json", code=7).answer
@@ -143,7 +143,9 @@ def test_verify_says_each_thing_that_it_checked(
 
 def test_an_edited_plan_is_refused(command: Command, interrupted: Topic) -> None:
     plan = command.plan(interrupted)
-    plan.write_text(plan.read_text().replace(f'"watermark": {HELD}', f'"watermark": {HELD + 1}'))
+    plan.write_text(
+        plan.read_text().replace(f'"watermark": {BLOCKED_AT}', f'"watermark": {BLOCKED_AT + 1}')
+    )
     refuses(command, plan, "edited or damaged", plan.name, by=ACTING, verified=7)
 
 
@@ -176,12 +178,12 @@ def test_a_plan_of_an_active_group_is_refused_and_its_members_named(
         refuses(command, command.plan(interrupted), "checkout-7", by=ACTING, verified=7)
     finally:
         consumer.close()
-    assert command.committed(interrupted) == {0: HELD}
+    assert command.committed(interrupted) == {0: BLOCKED_AT}
 
 
 def test_a_plan_at_work_is_refused(command: Command, topic: Topic) -> None:
-    running = command.begin(topic, *FAST, gate=command.gate, gated=str(HELD))
-    eventually(lambda: command.committed(topic) == {0: HELD}, "it has committed", 30)
+    running = command.begin(topic, *FAST, gate=command.gate, gated=str(BLOCKED_AT))
+    eventually(lambda: command.committed(topic) == {0: BLOCKED_AT}, "it has committed", 30)
     for name in ("resume", "plan undo"):
         outcome = command(*name.split(), str(command.plan(topic)), "--yes", code=3)
         assert "another drainer process" in outcome.error, name
@@ -198,7 +200,7 @@ def test_undo_puts_the_group_back_and_a_resume_goes_on_from_there(
 ) -> None:
     plan = str(command.plan(interrupted))
     refused = command("plan", "undo", plan, code=3)
-    assert f"partition 0: {HELD} -> {BEGAN}" in refused.err
+    assert f"partition 0: {BLOCKED_AT} -> {BEGAN}" in refused.err
     assert "--yes" in refused.hint
     assert command("plan", "undo", plan, "--yes", "-o", "json").answer["status"] == "moved"
     assert "already at its offsets from before" in command("plan", "undo", plan).err

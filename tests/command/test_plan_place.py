@@ -1,4 +1,4 @@
-"""Where the plan is to be kept: folders that won't take it, full disks, and plans already there."""
+"""Places of a plan: folders that won't take it, full disks, and plans already there."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ def test_the_plan_of_another_user_is_looked_at_taken_and_gone_on_with(command: C
     assert "--yes" in command("plan", "take", str(plan), code=3).hint
 
     copy = command.folder / "my copy.json"
-    told = command("plan", "take", str(plan), "--to", str(copy), "--yes")
-    assert told.hint == f"Resume it: drainer resume '{copy}'"
+    printed = command("plan", "take", str(plan), "--to", str(copy), "--yes")
+    assert printed.hint == f"Resume it: drainer resume '{copy}'"
     assert plan.stat().st_uid == SOMEBODY
     shutil.copy(command.handlers, command.folder / "mine.py")
     command("plan", "take", str(plan), "--handler", "mine.py:OnTheLoop", "--yes")

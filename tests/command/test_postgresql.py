@@ -41,14 +41,14 @@ class Shop:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.asked = Counter[str]()
+        self.requested = Counter[str]()
         self.changes: list[dict[str, int]] = []
 
     def answer(self, key: str, change: dict[str, int]) -> int:
-        self.asked[key] += 1
-        if self.asked[key] == 1:
+        self.requested[key] += 1
+        if self.requested[key] == 1:
             return 429
-        if self.asked[key] == 2:
+        if self.requested[key] == 2:
             self.changes.append(change)
         return 204
 

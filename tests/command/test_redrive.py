@@ -165,7 +165,7 @@ def test_letters_of_different_drains_are_not_redriven_together_unless_told(
     assert sorted(offsets(command)) == [0, 1, 2]
 
 
-def elsewhere(command: Command) -> Path:
+def other_plan(command: Command) -> Path:
     """A folder that no redrive has a plan in."""
     folder = command.folder.parent / "elsewhere"
     folder.mkdir(exist_ok=True)
@@ -177,7 +177,7 @@ def test_another_plan_in_another_folder_repeats_no_letter(command: Command, dead
     redrive(command, dead.name, "--error", "OSError")
     assert sorted(offsets(command)) == list(range(0, 40, 2))
 
-    rest = redrive(command, dead.name, "--plan", str(elsewhere(command)), "-o", "json")
+    rest = redrive(command, dead.name, "--plan", str(other_plan(command)), "-o", "json")
 
     assert sorted(offsets(command)) == list(range(40)), "each of them once"
     accounts(rest.answer["messages"], read=20, done=20)
@@ -205,7 +205,7 @@ def test_what_can_not_be_redriven_is_skipped_and_holds_nothing_back(
     accounts(first.answer["messages"], read=37, done=10, skipped=27)
     assert set(first.answer["skipped_for"].values()) == {1, 26}
     assert first.answer["left_alone"] == {}
-    again = redrive(command, dead.name, "--plan", str(elsewhere(command)), "-o", "json")
+    again = redrive(command, dead.name, "--plan", str(other_plan(command)), "-o", "json")
 
     assert again.answer["status"] == "empty"
     assert sorted(offsets(command)) == list(range(10))
@@ -220,7 +220,7 @@ def test_what_can_not_be_redriven_is_skipped_and_holds_nothing_back(
         header = ("drainer-dead-letter/99", other.headers[0][1])
         sender.send(replace(other, headers=(header,)))
         assert sender.all_reported() == [None]
-    later = redrive(command, dead.name, "--plan", str(elsewhere(command)), "-o", "json")
+    later = redrive(command, dead.name, "--plan", str(other_plan(command)), "-o", "json")
     assert later.answer["skipped_for"] == {}, "another version of drainer may read it"
     assert "another version" in str(later.answer["left_alone"])
 
@@ -231,7 +231,7 @@ def test_a_redrive_is_known_when_its_group_has_expired(command: Command, dead: T
     command.cluster.delete_group(f"drainer.redrive.{dead.name}")  # as brokers do after some days
     write_letters(dead, [died(n, "doc") for n in range(5, 7)])
 
-    redrive(command, dead.name, "--plan", str(elsewhere(command)), "-o", "json")
+    redrive(command, dead.name, "--plan", str(other_plan(command)), "-o", "json")
 
     assert sorted(offsets(command)) == list(range(7)), "each of them once"
 
@@ -246,7 +246,7 @@ def test_a_killed_redrive_is_not_repeated_from_elsewhere_without_a_word(
     (plan,) = command.folder.glob("*.plan.json")
     begun = len(offsets(command, "begun"))
 
-    other = ("--plan", str(elsewhere(command)))
+    other = ("--plan", str(other_plan(command)))
     refused = redrive(command, dead.name, *other, code=3)
     assert "has not ended" in refused.error
     assert f"drainer resume {plan}" in refused.hint
@@ -271,7 +271,7 @@ def test_a_killed_redrive_is_repeated_from_elsewhere_if_that_is_accepted(
     command.wait_for(running, "done", 2)
     running.kill()
 
-    other = ("--plan", str(elsewhere(command)))
+    other = ("--plan", str(other_plan(command)))
     redrive(command, dead.name, *other, "--accept-repeats", "--error", "OSError")
     assert set(range(0, 20, 2)) <= set(offsets(command))
     redrive(command, dead.name, *other)
@@ -302,5 +302,5 @@ def test_letters_of_a_class_are_known_too(command: Command, dead: Topic) -> None
         n for n in range(30) if n not in vip
     ]
 
-    redrive(command, dead.name, "--plan", str(elsewhere(command)))
+    redrive(command, dead.name, "--plan", str(other_plan(command)))
     assert sorted(offsets(command)) == list(range(30))

@@ -1,4 +1,4 @@
-"""What can't be done safely is refused before anything is touched, with a reason and a way out."""
+"""Refusals before anything is touched, with a reason and a way out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from command.process import FAST, Command
 from kafka.topic import PASSWORD, USER, Topic
 from scenarios.brokers import Broker
 
-TOLD_WITHIN_S = 20.0  # on a busy machine; clients of Kafka wait for a minute
+REPORTED_WITHIN_S = 20.0  # on a busy machine; clients of Kafka wait for a minute
 SASL = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN")
 
 
@@ -46,7 +46,7 @@ def test_an_unreachable_broker_is_told_in_time(command: Command, topic: Topic) -
     started = {host: command.begin(topic, "-b", f"{host}:1") for host in hosts}
     for host, running in started.items():
         outcome = running.ends(3)
-        assert outcome.took_s < TOLD_WITHIN_S
+        assert outcome.took_s < REPORTED_WITHIN_S
         assert host in outcome.error
         is_refused(command, outcome)
 

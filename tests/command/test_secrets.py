@@ -25,8 +25,8 @@ class Fails(drainer.Handler):
 
 def written(command: Command, *outcomes: Outcome) -> bytes:
     """All that was said, and every file that was left behind but the handler's own record."""
-    said = "".join(outcome.out + outcome.err for outcome in outcomes).encode()
-    return said + b"".join(path.read_bytes() for path in command.folder.rglob("*"))
+    output = "".join(outcome.out + outcome.err for outcome in outcomes).encode()
+    return output + b"".join(path.read_bytes() for path in command.folder.rglob("*"))
 
 
 def test_a_drain_that_fails_writes_no_secret_anywhere(command: Command, broker: Broker) -> None:

@@ -38,7 +38,7 @@ def test_a_first_signal_lets_what_is_in_flight_finish(command: Command) -> None:
     running = command.begin(topic, "-c", "4", gate=command.gate)
     command.wait_for(running, "begun", 4)
     running.signal(signal.SIGINT)
-    running.says("stopping: interrupted by SIGINT")
+    running.prints("stopping: interrupted by SIGINT")
     assert len(command.record.begun()) == 4
     command.gate.touch()
     outcome = running.ends(4)
@@ -85,7 +85,7 @@ def test_a_second_signal_stops_at_once_though_handlers_hang(command: Command) ->
     running = command.begin(topic, "-c", "4", "--grace", "50s", handler=ON_THREADS, hang=1)
     command.wait_for(running, "begun", 1)
     running.signal(signal.SIGTERM)
-    running.says("stopping")
+    running.prints("stopping")
     running.signal(signal.SIGTERM)
     outcome = running.ends(4, within_s=AT_ONCE_S)
     finishes(command, topic, outcome, set(every_place(distinct(20))))

@@ -25,26 +25,26 @@ UNWRITTEN_S = 0.15  # as in test_kill.py
 
 @pytest.fixture(autouse=True)
 def spark_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a JVM that is killed leaves behind goes with the test."""
+    """Leave nothing of a killed JVM behind after the test."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "spark"))
     options = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -Djava.io.tmpdir={tmp_path}"
     monkeypatch.setenv("JDK_JAVA_OPTIONS", options.strip())
 
 
-def insist_that_all_are_gone(pids: list[int]) -> None:
+def ensure_all_are_gone(pids: list[int]) -> None:
     eventually(lambda: not any(program(pid) for pid in pids), "no process is left", 30)
 
 
 def is_plain(outcome: Outcome) -> None:
-    """What it says is for people."""
+    """Ensure that its output is for people."""
     assert "Traceback" not in outcome.err
     assert "\tat " not in outcome.err
     assert "WARNING" not in outcome.err
     assert outcome.hint
 
 
-def insist_on_few_repeats(command: Command, killed: set[int], victims: int = 1) -> None:
-    """What was begun again was in flight in a process that was killed, or had just finished.
+def ensure_few_repeats(command: Command, killed: set[int], victims: int = 1) -> None:
+    """Ensure that only what was in flight in a killed process, or had just finished, began again.
 
     Of those that were killed so many were at work, one after the other.
     """
@@ -70,7 +70,7 @@ def insist_on_few_repeats(command: Command, killed: set[int], victims: int = 1) 
 
 
 def joined_operations(count: int) -> list[str]:
-    """As ``operations``, where some name two documents."""
+    """Values as of ``operations``, where some name two documents."""
     return [
         json.dumps([f"a-{n % 50}", [f"b-{n * 3 % 50}", f"c-{n % 80}"] if n % 9 == 0 else f"c-{n}"])
         for n in range(count)
@@ -89,7 +89,7 @@ def test_a_driver_that_is_killed_is_resumed_with_another_number_of_tasks(
     command.wait_for(running, "done", 500, PATIENCE_S)
     processes = below(running.pid)
     running.kill()
-    insist_that_all_are_gone(processes)
+    ensure_all_are_gone(processes)
 
     words = ["resume", str(command.plan(topic)), "--yes", *command.options()]
     resumed = command.start(*words, *ON_SPARK, "--tasks", "3")
@@ -98,7 +98,7 @@ def test_a_driver_that_is_killed_is_resumed_with_another_number_of_tasks(
 
     assert "adds" in outcome.out
     command.ensure_drained(topic)
-    insist_on_few_repeats(command, set(processes))
+    ensure_few_repeats(command, set(processes))
     assert command.committed(topic) == {0: 800}
     assert command.left_behind == [command.plan(topic).name]
 
@@ -128,11 +128,11 @@ def test_a_killed_process_is_resumed_on_spark_and_ctrl_c_brings_all_of_it_to_res
     assert "■ interrupted by SIGINT" in outcome.err
     assert "Traceback" not in outcome.err
     assert "\tat " not in outcome.err
-    insist_that_all_are_gone(processes)
+    ensure_all_are_gone(processes)
     assert command.left_behind == [command.plan(topic).name]
     command(*outcome.resume_words[:2], "--yes", *IN_PROCESS, *command.options())
     command.ensure_drained(topic)
-    insist_on_few_repeats(command, {first.pid})
+    ensure_few_repeats(command, {first.pid})
 
 
 @pytest.mark.long
@@ -148,10 +148,10 @@ def test_a_jvm_that_is_killed_stops_the_drain_and_is_told_in_a_line(command: Com
 
     assert outcome.error.startswith("Spark's JVM is gone")
     is_plain(outcome)
-    insist_that_all_are_gone(processes)
+    ensure_all_are_gone(processes)
     command(*outcome.resume_words[:2], "--yes", *IN_PROCESS, *command.options())
     command.ensure_drained(topic)
-    insist_on_few_repeats(command, set(processes))
+    ensure_few_repeats(command, set(processes))
     assert command.left_behind == [command.plan(topic).name]
 
 

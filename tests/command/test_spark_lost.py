@@ -16,7 +16,7 @@ import pytest
 
 from command.conftest import operations
 from command.process import FAST, Command, Running
-from command.test_spark_chaos import IN_PROCESS, PATIENCE_S, insist_on_few_repeats, spark_at_home
+from command.test_spark_chaos import IN_PROCESS, PATIENCE_S, ensure_few_repeats, spark_at_home
 from drainer.kafka.cluster import Cluster
 from kafka.topic import Topic, eventually
 from scenarios.spark_chaos.processes import above, below, executor_of, executors_of
@@ -71,7 +71,7 @@ class Night:
                     yield json.loads(line)
 
     def jobs_done(self, words: str) -> int:
-        """How many jobs have ended, of those whose name has these words."""
+        """Count of ended jobs whose name has these words."""
         meant = {
             each["Job ID"]
             for each in self.events("JobStart")
@@ -81,7 +81,7 @@ class Night:
 
     @property
     def reasons(self) -> set[str]:
-        """Why tasks have ended."""
+        """Reasons why tasks have ended."""
         return {each["Task End Reason"]["Reason"] for each in self.events("TaskEnd")}
 
     def at_work(self) -> int:
@@ -117,11 +117,11 @@ class Night:
         self._command.gate.touch()
 
     def ends_well(self) -> None:
-        """It drains everything in order; it repeats what victims had in flight, or had just
-        finished."""
+        """Ensure that all is drained in order, and only what victims had in flight, or had just
+        finished, was repeated."""
         self.running.ends(0, PATIENCE_S)
         self._command.ensure_drained(self.topic)
-        insist_on_few_repeats(self._command, self._victims, victims=2)
+        ensure_few_repeats(self._command, self._victims, victims=2)
         assert self._command.left_behind == [self._command.plan(self.topic).name]
 
 
@@ -167,7 +167,7 @@ def test_shuffle_files_that_are_lost_are_made_again(
 def test_workers_and_executors_that_are_killed_cost_what_they_had_in_flight(
     command: Command, night: Night
 ) -> None:
-    """What executors that live are at is begun anew, too, for the stage has lost its input."""
+    """Work of living executors is begun anew, too, for the stage has lost its input."""
     values = bulky(1_500)
     wide = ("--master", "local-cluster[2,2,1024]", "--tasks", "2")
     night.begin(command.topic(values), *wide, gate=command.gate)

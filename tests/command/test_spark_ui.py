@@ -1,4 +1,4 @@
-"""What Spark's own UI shows of a drain."""
+"""Spark's own UI shows a drain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_stages_have_the_drain_and_the_step(command: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 
-    def ask(path: str) -> Any:
+    def fetch(path: str) -> Any:
         with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=20) as answer:
             return json.load(answer)
 
@@ -28,8 +28,8 @@ def test_stages_have_the_drain_and_the_step(command: Command) -> None:
     words = [word for each in conf for word in ("--spark-conf", f"spark.{each}")]
     running = command.begin(topic, "--master", "local[2]", *words, "-c", "2", pause_ms=400)
     command.wait_for(running, "begun", 2)
-    (application,) = ask("api/v1/applications")
-    stages = ask(f"api/v1/applications/{application['id']}/stages")
+    (application,) = fetch("api/v1/applications")
+    stages = fetch(f"api/v1/applications/{application['id']}/stages")
     outcome = running.ends(0)
 
     drain = json.loads(command.plan(topic).read_text())["drain_id"]

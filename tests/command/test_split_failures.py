@@ -67,14 +67,14 @@ def test_a_dead_letter_has_the_message_as_it_was_and_a_redrive_splits_it(command
 
     again = redrive(command, name, "-o", "json", code=6)
     accounts(again.answer["messages"], read=1, dead=1)
-    mended = redrive(command, name, "-o", "json", mended=1)
-    accounts(mended.answer["messages"], read=1, done=1)
-    accounts(mended.answer["sub_messages"], read=2, done=2)
+    fixed = redrive(command, name, "-o", "json", fixed=1)
+    accounts(fixed.answer["messages"], read=1, done=1)
+    accounts(fixed.answer["sub_messages"], read=2, done=2)
     assert done(command) == [*WITHOUT, (AT, 0), (AT, 1)]
     lines = [line for line in command.record.lines() if line.place[1] == AT]
     assert {line.attempt for line in lines} == {1}
     assert {line.id.rpartition(":")[0] for line in lines} == {letter.id.rpartition(":")[0]}
-    assert redrive(command, name, "-o", "json", mended=1).answer["status"] == "empty"
+    assert redrive(command, name, "-o", "json", fixed=1).answer["status"] == "empty"
 
 
 def test_parking_stops_the_partition_there_and_a_resume_splits_again(
@@ -88,14 +88,14 @@ def test_parking_stops_the_partition_there_and_a_resume_splits_again(
     assert command.committed(topic) == {0: AT}
     accounts(command.resume(topic, "-o", "json", code=5).answer["messages"], read=10, done=AT)
     assert done(command) == WITHOUT[:AT], "parked again"
-    accounts(command.resume(topic, "-o", "json", mended=1).answer["messages"], read=10, done=10)
+    accounts(command.resume(topic, "-o", "json", fixed=1).answer["messages"], read=10, done=10)
     command.record.check_order()
     assert sorted(done(command)) == sorted([*WITHOUT, (AT, 0), (AT, 1)])
     assert command.committed(topic) == {0: 10}
 
 
 @pytest.mark.parametrize(
-    ("raised", "code", "became", "says"),
+    ("raised", "code", "became", "expected"),
     [
         ("Skip", 0, "skipped", "malformed: Skip"),
         ("GiveUp", 6, "failed", "GiveUp: malformed: GiveUp"),
@@ -104,13 +104,13 @@ def test_parking_stops_the_partition_there_and_a_resume_splits_again(
     ],
 )
 def test_what_a_handler_raises_in_split_means_what_it_does_in_handle(
-    command: Command, raised: str, code: int, became: str, says: str
+    command: Command, raised: str, code: int, became: str, expected: str
 ) -> None:
     topic = command.topic([f"!{raised}", *same(2)])
     outcome = command.drain(topic, "--on-failure", "skip", "-o", "json", code=code)
     if raised != "Fatal":
         accounts(outcome.answer["messages"], read=3, **{became: 1})
-    assert says in outcome.out + outcome.err
+    assert expected in outcome.out + outcome.err
     assert outcome.answer["sub_messages"]["unsplit"] == (became == "failed")
 
 
@@ -135,19 +135,19 @@ def test_what_a_class_gave_up_is_not_split_by_a_better_handler_in_the_rest(
 ) -> None:
     topic = command.topic([MALFORMED, '["c"]', '["d"]'])
     command.drain(topic, "--only", "key == 'c'", "--on-split-failure", "skip", code=6)
-    rest = command.resume(topic, "--same-split", "-o", "json", code=6, mended=1)
+    rest = command.resume(topic, "--same-split", "-o", "json", code=6, fixed=1)
     accounts(rest.answer["messages"], read=3, done=2, failed=1)
     assert sorted(done(command)) == [(1, 0), (2, 0)]
 
 
 def test_a_message_done_in_part_that_does_not_split_any_more_halts(command: Command) -> None:
     topic = command.topic([MALFORMED, *same(2)])
-    command.drain(topic, *DEAD, code=5, mended=1, bad="mended")
+    command.drain(topic, *DEAD, code=5, fixed=1, bad="fixed")
     assert done(command)[:1] == [(0, 0)]
     halted = command.resume(topic, code=5)
     assert f"split failed at {topic.name}/0/0, which is done in part" in halted.error
     assert "ValueError: malformed" in halted.error
-    command.resume(topic, mended=1)
+    command.resume(topic, fixed=1)
     assert done(command).count((0, 0)) == 1
 
 

@@ -18,9 +18,9 @@ HERE = os.path.dirname(os.path.abspath(os.environ["DONE"]))
 
 class Handler(drainer.Handler):
     def split(self, message):
-        if message.value == b"bad" and not os.environ.get("MENDED"):
+        if message.value == b"bad" and not os.environ.get("FIXED"):
             raise ValueError("malformed")
-        if message.value == b"flaky" and not os.environ.get("MENDED"):
+        if message.value == b"flaky" and not os.environ.get("FIXED"):
             with open(HERE + "/calls", "a") as calls:
                 calls.write("x")
             if os.path.getsize(HERE + "/calls") > 1:
@@ -47,11 +47,11 @@ def begin(command: Command, topic: Topic, pause: str, *more: str) -> tuple[Runni
     return running, done
 
 
-def resume_mended(command: Command, topic: Topic) -> None:
-    command("resume", str(command.plan(topic)), "--yes", env={"MENDED": "1", "PAUSE": "0"})
+def resume_fixed(command: Command, topic: Topic) -> None:
+    command("resume", str(command.plan(topic)), "--yes", env={"FIXED": "1", "PAUSE": "0"})
 
 
-def insist_on_all(done: Path, cluster: Cluster, topic: Topic, messages: int) -> None:
+def ensure_all(done: Path, cluster: Cluster, topic: Topic, messages: int) -> None:
     """Each was handled, in the order of its sub-key, before it was committed."""
     found = [int(line) for line in done.read_text().split()]
     assert sorted(found) == list(range(messages))
@@ -75,8 +75,8 @@ def test_parking_that_is_set_between_two_stretches_of_a_wave_loses_nothing(
     running.ends(5)
     assert command.committed(topic) == {0: 205}
     assert max(map(int, done.read_text().split())) < 205
-    resume_mended(command, topic)
-    insist_on_all(done, command.cluster, topic, 500)
+    resume_fixed(command, topic)
+    ensure_all(done, command.cluster, topic, 500)
 
 
 @pytest.mark.long
@@ -89,5 +89,5 @@ def test_a_message_that_is_rejected_at_the_second_reading_alone_loses_nothing(
     running, done = begin(command, topic, "0", "--on-split-failure", "park")
     running.ends(5)
     assert command.committed(topic) == {0: 30}
-    resume_mended(command, topic)
-    insist_on_all(done, command.cluster, topic, 200)
+    resume_fixed(command, topic)
+    ensure_all(done, command.cluster, topic, 200)

@@ -25,7 +25,7 @@ def test_an_executor_that_never_comes_is_said_and_ctrl_c_ends_the_wait(
         state = ("--state", str(tmp_path / "state"))
         conf = ("--spark-conf", "spark.executor.memory=4g")
         running = command.begin(topic, "--master", cluster.url, *state, *conf)
-        running.says("Spark has no executor yet: each needs 4g of memory")
+        running.prints("Spark has no executor yet: each needs 4g of memory")
         running.signal(signal.SIGINT)
         outcome = running.ends(4)
 

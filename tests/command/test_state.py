@@ -52,7 +52,7 @@ def in_share(values: list[str], offsets: range) -> set[tuple[int, int, int]]:
     }
 
 
-def tell(records: TaskRecords, values: list[str], end: int) -> None:
+def report(records: TaskRecords, values: list[str], end: int) -> None:
     count = len(in_share(values, range(end)))
     progress = progress_at(end, messages=counts(done=end), sub_messages=counts(done=count))
     records.append(Record({0: progress}))
@@ -69,18 +69,18 @@ def test_what_tasks_told_is_not_handled_again(command: Command) -> None:
     task = Attempt(1, 1, 0, 0)
     records = state.begin(task, Streams(SHARE.of), {0: 0})
     records.go_on_from(state.settle(task, LOCAL))
-    tell(records, values, 20)
+    report(records, values, 20)
 
     running = command.start(*resume(command, path), "-o", "json")
-    running.says("waiting until the tasks of the former driver have ended")
-    tell(records, values, 30)  # it has not heard yet
+    running.prints("waiting until the tasks of the former driver have ended")
+    report(records, values, 30)  # it has not heard yet
     with pytest.raises(LockLost, match="another driver"):
         state.insist_on(task)
     records.end()
     answer = running.ends(0).answer
 
-    told = in_share(values, range(30))
-    assert set(command.record.done()) == every_place(values) - told
+    printed = in_share(values, range(30))
+    assert set(command.record.done()) == every_place(values) - printed
     command.record.check_order()
     assert answer["sub_messages"]["done"] == 2 * MESSAGES
     assert answer["messages"]["done"] == MESSAGES
@@ -90,4 +90,4 @@ def test_what_tasks_told_is_not_handled_again(command: Command) -> None:
         path.with_name(f"{path.name}.state") / PlanFile(path).load().plan.terms.drain_id
     ).exists()
     with pytest.raises(StateLost):  # it wakes up, hours later
-        tell(records, values, 31)
+        report(records, values, 31)

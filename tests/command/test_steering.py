@@ -156,7 +156,7 @@ def test_ps_lists_a_killed_drain_with_how_to_resume_it_and_removes_its_socket(
     running = command.begin(topic, *FAST, "-c", "2", gate=command.gate, gated="19")
     command.wait_for(running, "done", 19)
     watcher = command.start("watch", str(command.plan(topic)))
-    watcher.says("draining")
+    watcher.prints("draining")
     running.kill()
     assert "the drain's process is gone" in watcher.ends(4).error
     assert socket.exists()
@@ -294,7 +294,7 @@ def test_a_stopped_drain_says_how_to_resume_it_as_it_was_set(command: Command) -
     steer(command, topic, "set", "concurrency=50", "plan-interval=200ms")
     command.wait_for(running, "begun", 50)
     stopping = command.start("stop", str(command.plan(topic)), "--reason", "lunch")
-    running.says(f"stopping: stopped by {ME}")
+    running.prints(f"stopping: stopped by {ME}")
     assert is_in_state(command, topic, "stopping")["in_flight"] == 50
     refused = steer(command, topic, "set", "concurrency=60", code=3)
     assert "this drain is stopping" in refused.error
@@ -322,7 +322,7 @@ def test_stop_now_does_not_wait_for_a_handler_that_hangs(command: Command) -> No
     hangs = command.begin(topic, "-c", "4", "--grace", "50s", handler=ON_THREADS, hang=1)
     command.wait_for(hangs, "begun", 4)
     waits = command.start("stop", str(command.plan(topic)))
-    hangs.says("stopping")
+    hangs.prints("stopping")
     stopped_s = time.monotonic()
     outcome = steer(command, topic, "stop", "--now")
     ended = hangs.ends(4, within_s=AT_ONCE_S)
@@ -362,16 +362,16 @@ def test_watchers_see_how_it_ends_and_disturb_nothing(command: Command) -> None:
     killed, frozen, first, second = (command.start("watch", plan) for _ in range(4))
     with TerminalSession(["watch", plan], command.folder, command.env) as screen:
         for watcher in (killed, frozen, first, second):
-            watcher.says(f"draining {topic.name} for group {command.group(topic)}")
+            watcher.prints(f"draining {topic.name} for group {command.group(topic)}")
         screen.shows(f"Draining {topic.name}")
         screen.shows("'hot' 99")
         killed.kill()
         frozen.signal(signal.SIGSTOP)
         steer(command, topic, "set", "concurrency=20", "--reason", "in a hurry")
-        first.says("concurrency 8 → 20 (in a hurry)")
+        first.prints("concurrency 8 → 20 (in a hurry)")
         screen.shows("concurrency 8 → 20 (in a hurry)")
         gone = command.start("watch", plan, "-o", "json")
-        gone.says("draining")
+        gone.prints("draining")
         gone.signal(signal.SIGINT)
         gone.ends(0)
         assert running.running, "Ctrl-C ends the watching alone"
@@ -405,7 +405,7 @@ def test_read_only_lets_look_and_refuses_to_change(command: Command) -> None:
     is_in_state(command, topic, "draining")
     plan = str(command.plan(topic))
     watcher = command.start("watch", plan, env=READ_ONLY)
-    watcher.says("draining")
+    watcher.prints("draining")
     for request in ("set concurrency=9", "pause", "unpause", "stop", "stop --now"):
         refused = steer(command, topic, *request.split(), code=3, **READ_ONLY)
         assert "DRAINER_READ_ONLY" in refused.error
@@ -566,7 +566,7 @@ def test_on_spark_stop_now_does_not_wait_for_a_handler_that_hangs(
     command.wait_for(hangs, "begun", 1, within_s=200)
     is_in_state(command, topic, "draining")
     waits = command.start("stop", str(command.plan(topic)))
-    hangs.says("stopping")
+    hangs.prints("stopping")
     outcome = steer(command, topic, "stop", "--now")
     ended = hangs.ends(4, within_s=AT_ONCE_S)
     waits.ends(0)
@@ -667,7 +667,7 @@ def test_all_drains_are_watched_a_line_each(command: Command, on_terminal: OnTer
     plain = command.start("watch", "--all")
     for topic in topics:
         screen.shows(f"{topic.name} for {command.group(topic)}  draining")
-        plain.says(f"{topic.name} for {command.group(topic)}  draining")
+        plain.prints(f"{topic.name} for {command.group(topic)}  draining")
     command.gate.touch()
     for running in drains:
         running.ends(0)

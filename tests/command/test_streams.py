@@ -1,4 +1,4 @@
-"""Whatever becomes of the streams, a drain runs as it does and its exit code says how it ended."""
+"""A drain runs whatever becomes of its streams, and its exit code is how it ended."""
 
 from __future__ import annotations
 

@@ -43,34 +43,34 @@ def cluster_of_spark(
 
 
 class Submitted:
-    """What was handed to ``spark-submit``, in a group of processes of its own."""
+    """A command handed to ``spark-submit``, in a group of processes of its own."""
 
     def __init__(self, command: Command, *words: str) -> None:
         python = f"spark.pyspark.python={sys.executable}"
         conf = ["--conf", python, "--conf", "spark.executor.memory=512m", "--driver-memory", "512m"]
         path = command.streams / f"submitted-{len(list(command.streams.iterdir()))}"
-        self._said = path
-        with path.open("wb") as said:
+        self._line = path
+        with path.open("wb") as output:
             self._process = subprocess.Popen(
                 [str(SPARK_SUBMIT), *conf, *words],
                 cwd=command.folder,
                 env=command.env,
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
             )
 
     @property
-    def said(self) -> str:
-        return self._said.read_text()
+    def output(self) -> str:
+        return self._line.read_text()
 
     @property
     def running(self) -> bool:
         return self._process.poll() is None
 
     def ends(self, code: int) -> None:
-        assert self._process.wait(PATIENCE_S) == code, self.said
+        assert self._process.wait(PATIENCE_S) == code, self.output
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -101,7 +101,7 @@ def count_of(command: Command) -> int:
     return path.read_bytes().count(b'\n["done"') if path.exists() else 0
 
 
-def insist_on_the_end(command: Command, topic: Topic, values: list[str], plan: str, s3: S3) -> None:
+def ensure_the_end(command: Command, topic: Topic, values: list[str], plan: str, s3: S3) -> None:
     command.ensure_drained(topic)
     assert command.committed(topic) == {0: len(values)}
     assert plan_at(plan).load().plan.account.complete
@@ -118,14 +118,14 @@ def test_a_submitted_drain_that_was_killed_is_resumed_from_its_plan_in_an_object
     where = ("--master", cluster_of_spark.url, "--deploy-mode", "client", app())
     with submitted(command, *where, *run_words(command, topic, plan, pause_ms=20)) as first:
         eventually(lambda: count_of(command) > 200 or not first.running, "200 are done", PATIENCE_S)
-        assert first.running, first.said
+        assert first.running, first.output
     assert 0 < count_of(command) < len(values) * 2
 
     resume = ["resume", plan, "--yes", *command.options(), *FAST, "-c", "20"]
     with submitted(command, *where, *resume) as second:
         second.ends(0)
 
-    insist_on_the_end(command, topic, values, plan, s3)
+    ensure_the_end(command, topic, values, plan, s3)
 
 
 def test_a_driver_in_the_cluster_drains_by_its_plan_in_an_object_store(
@@ -150,4 +150,4 @@ def test_a_driver_in_the_cluster_drains_by_its_plan_in_an_object_store(
         "the drain ends and leaves its plan",
         PATIENCE_S,
     )
-    insist_on_the_end(command, topic, values, plan, s3)
+    ensure_the_end(command, topic, values, plan, s3)

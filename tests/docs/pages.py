@@ -65,7 +65,7 @@ def steps(text: str) -> Iterator[Step]:
 
 
 def commands_of_drainer(text: str) -> Iterator[Step]:
-    """Those in blocks that run drainer, whatever stands before it in the line."""
+    """Commands in blocks that run drainer, whatever stands before it in the line."""
     for step in steps(text):
         if not step.file and DRAINER.search(step.does):
             yield step

@@ -1,4 +1,4 @@
-"""What is there before a reader types a page's first command: topics, groups, handlers, files."""
+"""Preparation before a reader types a page's first command: topics, groups, handlers, files."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def orders(place: Place) -> None:
 
 
 def limits(place: Place) -> None:
-    """What ``drainer limits`` found on these brokers."""
+    """Limits that ``drainer limits`` found on these brokers."""
     orders(place)
     with connected(place.bootstrap) as cluster:
         known = measured({100: 5_000.0, 10_000: 2_000.0}, cluster_id=cluster.cluster_id)

@@ -20,7 +20,7 @@ from drainer.errors import EXIT_CLASS_WAITS, EXIT_DEAD_LETTERS, EXIT_INTERRUPTED
 from kafka.topic import eventually
 
 KILLED = -signal.SIGKILL
-ASKS = "[y/N] "
+QUESTION = "[y/N] "
 DONE = "done.txt"  # where handlers of the pages note each sub-message
 LINES_SHOWN = 30  # of a command that does not end as the page claims
 ENOUGH_DONE = 2000  # sub-messages, by which some messages are done as a whole
@@ -49,7 +49,7 @@ TWO_USERS = "needs two users; tests/command/test_plan_trust.py has them"
 
 
 def left_out(step: Step) -> str:
-    """Why no test types it; nothing if one does."""
+    """Reason why no test types it; empty if one does."""
     if step.user:
         return TWO_USERS
     return next((why for what, why in LEFT_OUT.items() if re.search(what, step.does)), "")
@@ -108,7 +108,7 @@ class Reader:
 
     def _runs(self, step: Step) -> str | None:
         code = next((code for line, code in ENDS.items() if line in "\n".join(step.prints)), 0)
-        given = [line.split(ASKS)[1] for line in step.prints if ASKS in line]
+        given = [line.split(QUESTION)[1] for line in step.prints if QUESTION in line]
         if code in (EXIT_INTERRUPTED, KILLED):
             session = self._begun(step.words[1:], given)
             if code == KILLED:
@@ -117,7 +117,7 @@ class Reader:
             session.signal(signal.SIGINT)
         else:
             session = self._session(step.words[1:])
-            session.answers(ASKS, given)
+            session.answers(QUESTION, given)
         session.ended()
         _ended(step, session.code, code, session.seen)
         return session.seen
@@ -127,7 +127,7 @@ class Reader:
         session, done = self._session(words), self.folder / DONE
         before = len(_lines(done))
         for answer in [] if "--yes" in words else given or ["y"]:
-            session.shows(ASKS)
+            session.shows(QUESTION)
             session.types(answer + "\n")
         session.until(lambda: len(_lines(done)) > before + ENOUGH_DONE, "it has done some")
         return session
@@ -137,7 +137,7 @@ class Reader:
         return self._opened.enter_context(TerminalSession(words, self.folder, self.env))
 
     def _in_shell(self, step: Step) -> str:
-        """What bash puts out; what it exports is kept, and what it leaves in the background."""
+        """Output of bash; what it exports is kept, and what it leaves in the background."""
         output, environment = self.folder / ".output", self.folder / ".environment"
         script = f"{step.does}\ncode=$?; env -0 > {environment}; exit $code"
         with output.open("wb") as put_out:

@@ -1,4 +1,4 @@
-"""What the pages ask to be typed: every command is drainer's, and does what its page says."""
+"""Commands of the pages: every one is drainer's, and does what its page says."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def parsed(words: list[str]) -> Any:
 
 
 def words_of(step: Step) -> list[str]:
-    """Those of drainer's command in a line of the shell."""
+    """Words of drainer's command in a line of the shell."""
     line = DRAINER.split(step.does, maxsplit=1)[1].rstrip(")")
     words = step._replace(does=f"drainer {line}").words[1:]
     return words[: next((at for at, word in enumerate(words) if word in ENDS_A_COMMAND), None)]

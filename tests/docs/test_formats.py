@@ -1,4 +1,4 @@
-"""What docs/reference/formats.md says of plans, dead letters and summaries is what they have."""
+"""Fields in docs/reference/formats.md are those of plans, dead letters and summaries."""
 
 from __future__ import annotations
 
@@ -131,18 +131,18 @@ def paths(body: Any, known: frozenset[str] = frozenset(), at: str = "") -> Itera
             yield from paths(value, known, path)
 
 
-def insist_same(said: list[str], found: set[str]) -> None:
-    assert len(set(said)) == len(said), "a field is there twice"
+def ensure_same(output: list[str], found: set[str]) -> None:
+    assert len(set(output)) == len(output), "a field is there twice"
     objects = {each for each in found if any(path.startswith(f"{each}.") for path in found)}
-    assert found - set(said) - objects == set(), "fields that the page does not have"
-    assert set(said) - found == set(), "fields that there are not"
+    assert found - set(output) - objects == set(), "fields that the page does not have"
+    assert set(output) - found == set(), "fields that there are not"
 
 
 def test_each_field_of_a_plan_is_on_the_page_and_no_other() -> None:
     body = json.loads(FULL_PLAN.encode())
     body["state"]["ruled"] = {}  # as that of the plan
 
-    insist_same(documented("Offset plan"), set(paths(body)))
+    ensure_same(documented("Offset plan"), set(paths(body)))
     assert f"`{body['format']}`" in section("Offset plan")
     for field in (*ACCOUNT, *(each.value for each in Outcome)):
         assert re.search(rf"\b{field}\b", section("Offset plan")), field
@@ -153,12 +153,12 @@ def test_each_field_of_a_dead_letter_is_on_the_page_and_no_other() -> None:
 
     assert name == LETTER_FORMAT
     assert f"`{name}`" in section("Dead letter")
-    insist_same(documented("Dead letter"), set(json.loads(value or b"")))
+    ensure_same(documented("Dead letter"), set(json.loads(value or b"")))
 
 
 def test_each_field_of_a_receipt_is_on_the_page_and_no_other() -> None:
     assert f"`{RECEIPT}`" in section("Receipt of a redrive")
-    insist_same(documented("Receipt of a redrive"), {each.name for each in fields(Receipt)})
+    ensure_same(documented("Receipt of a redrive"), {each.name for each in fields(Receipt)})
 
 
 def test_each_field_of_a_summary_is_on_the_page_and_no_other() -> None:
@@ -168,7 +168,7 @@ def test_each_field_of_a_summary_is_on_the_page_and_no_other() -> None:
     of_plan = {each.name for each in fields(PriorityClass)}
     found -= {f"classes.{name}" for name in of_plan}
 
-    insist_same(documented("JSON summary"), found)
+    ensure_same(documented("JSON summary"), found)
 
 
 def test_each_field_of_a_journal_is_on_the_page() -> None:

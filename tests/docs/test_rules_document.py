@@ -1,4 +1,4 @@
-"""What docs/reference/rules.md says of expressions and files is what they do."""
+"""Examples in docs/reference/rules.md of expressions and files work."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ PAYLOAD = json.loads(re.findall(r"```json\n(.+?)```", TEXT, re.DOTALL)[0])
 def rows_after(words: str) -> list[tuple[str, str]]:
     table = TEXT.split(words)[1].split("\n\n")[1]
     return [
-        (expression, said)
-        for expression, said in re.findall(r"^\| `(.+?)` \| (.*) \|$", table, re.MULTILINE)
+        (expression, output)
+        for expression, output in re.findall(r"^\| `(.+?)` \| (.*) \|$", table, re.MULTILINE)
     ]
 
 

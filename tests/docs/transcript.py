@@ -18,13 +18,13 @@ VARIES = re.compile(f"({DATE})|({TIME})|({NUMBER})")
 
 
 def lines_of(seen: str) -> list[str]:
-    """What a terminal shows at the end, without colours and what was erased."""
+    """Lines on a terminal at the end, without colours and what was erased."""
     lines = [ESCAPES.sub("", line.split(ERASED)[-1]) for line in seen.split("\n")]
     return "\n".join(lines).strip().splitlines()
 
 
 def expected(printed: str) -> re.Pattern[str]:
-    """What a line may be: widths, times, and numbers that the tutorial does not decide vary."""
+    """Pattern of a line: widths, times, and numbers that the tutorial does not decide vary."""
 
     def may_be(found: re.Match[str]) -> str:
         date, time, number = found.groups()
@@ -40,7 +40,7 @@ def expected(printed: str) -> re.Pattern[str]:
 
 
 def differs(printed: list[str], output: list[str]) -> str:
-    """What is printed and was not put out, or nothing; a line of … stands for any lines."""
+    """First printed line that was not put out, or nothing; a line of … stands for any lines."""
     given = [" ".join(line.split()) for line in output]
     parts: list[list[str]] = [[]]
     for line in printed:

@@ -1,4 +1,4 @@
-"""What a writer to a dead-letter topic can do to a redrive: nothing to real letters."""
+"""A writer to a dead-letter topic can do nothing to the redrive of real letters."""
 
 from __future__ import annotations
 
@@ -73,11 +73,13 @@ class Forged:
     def forge(self, **fields: object) -> Message:
         """A letter of the drain but for a few fields of its provenance."""
         letter = self.letter()
-        told = orjson.loads(letter.headers[0][1] or b"") | fields
-        return Message(Origin("", "", 0), 0, letter.key, letter.value, 1, [(FORMAT, dumps(told))])
+        printed = orjson.loads(letter.headers[0][1] or b"") | fields
+        return Message(
+            Origin("", "", 0), 0, letter.key, letter.value, 1, [(FORMAT, dumps(printed))]
+        )
 
     def write(self, records: Sequence[Message]) -> None:
-        """These, and a real letter behind them."""
+        """Forged letters, and a real one behind them."""
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": self.topic.bootstrap, "message.max.bytes": 2 * RECORD_BYTES}
         )
@@ -108,8 +110,8 @@ class Forged:
         return handled
 
 
-def dumps(told: object) -> bytes:
-    return orjson.dumps(told)
+def dumps(printed: object) -> bytes:
+    return orjson.dumps(printed)
 
 
 @pytest.fixture
@@ -167,11 +169,11 @@ def test_letters_of_made_up_drains_are_left_alone(forged: Forged) -> None:
 
 
 def test_a_letter_that_takes_all_a_topic_takes_can_die_again(forged: Forged) -> None:
-    """It grows by that: without what is too much, not at all."""
+    """A letter that dies again grows by its history."""
     fields = {"message_headers": 1, "payload_encoding": "null"}
-    ((_, told),) = forged.forge(**fields).headers
-    room = RECORD_BYTES - len(told or b"") - 400
-    headers = [(FORMAT, told), ("h", bytes(room))]
+    ((_, printed),) = forged.forge(**fields).headers
+    room = RECORD_BYTES - len(printed or b"") - 400
+    headers = [(FORMAT, printed), ("h", bytes(room))]
     keyed = forged.forge(payload_encoding="null", message_key="A" * (room // 4 * 4)).headers
     forged.write([Message(Origin("", "", 0), 0, None, None, 1, each) for each in (headers, keyed)])
 
@@ -184,7 +186,7 @@ def test_a_letter_that_takes_all_a_topic_takes_can_die_again(forged: Forged) -> 
 
 
 def test_a_receipt_that_is_larger_than_any_is_none() -> None:
-    said = {"group": "g", "topic_id": "t", "drain_id": "d", "host": "h", "plan": "/p", "end": 9}
-    body = said | {"ended": True, "finished": "1 " * RECEIPT_BYTES_MOST}
+    output = {"group": "g", "topic_id": "t", "drain_id": "d", "host": "h", "plan": "/p", "end": 9}
+    body = output | {"ended": True, "finished": "1 " * RECEIPT_BYTES_MOST}
     header = (RECEIPT, codec.encode(body))
     assert read_receipt(Message(Origin("d", "t", 0), 7, None, None, 1, [header])) is None

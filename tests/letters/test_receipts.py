@@ -56,8 +56,8 @@ class Log:
         return redrive_progress(cluster, "dead", "mine")
 
 
-def record(said: Receipt | bytes, offset: int = 7) -> Message:
-    header = codec.encode(said.as_json()) if isinstance(said, Receipt) else said
+def record(output: Receipt | bytes, offset: int = 7) -> Message:
+    header = codec.encode(output.as_json()) if isinstance(output, Receipt) else output
     return Message(Origin("dead", "dead-id", 0), offset, None, None, 1, [(RECEIPT, header)])
 
 
@@ -76,20 +76,20 @@ def done(found: OffsetPlan) -> set[int]:
 
 @given(st.lists(offsets, max_size=5), offsets)
 def test_a_plan_takes_in_all_that_was_finished_and_nothing_else(
-    told: list[set[int]], own: set[int]
+    printed: list[set[int]], own: set[int]
 ) -> None:
     """In any order, and said more than once."""
     found = plan(own)
-    for each in (*told, *reversed(told)):
+    for each in (*printed, *reversed(printed)):
         found = taking_in(found, {0: ranges_of(each)})
         found.account.check()
-    assert done(found) == {n for n in set().union(own, *told) if n < END}
+    assert done(found) == {n for n in set().union(own, *printed) if n < END}
     assert found.account.partitions == plan().account.partitions
 
 
 def test_a_receipt_comes_back_as_it_was_written() -> None:
-    said = replace(MINE, finished=Ranges(((0, 5), (7, 8))))
-    assert read_receipt(record(said)) == said
+    output = replace(MINE, finished=Ranges(((0, 5), (7, 8))))
+    assert read_receipt(record(output)) == output
 
 
 @given(st.binary(max_size=40) | st.sampled_from([b"{}", b"[" * 9000, b"\xff", b'{"group": 1}']))
@@ -124,12 +124,12 @@ def test_a_receipt_counts_for_its_group_and_topic_and_for_what_lies_before_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     far = replace(MINE, finished=Ranges(((2, 4), (6, 1000))))
-    said = {
+    output = {
         7: far,
         8: replace(far, group="other", finished=Ranges(((0, 8),))),
         9: replace(far, topic_id="copied", finished=Ranges(((0, 8),))),
     }
-    found = Log(monkeypatch, said).read(1)
+    found = Log(monkeypatch, output).read(1)
     assert found.finished == {0: ((0, 1), (2, 4), (6, 10))}, "those of others count as records"
     assert found.running is None
 

@@ -1,4 +1,4 @@
-"""What a redrive begins with, when its topic or its group is not what it was the last time."""
+"""Beginnings of a redrive whose topic or group is not what it was the last time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Redrives:
     cluster: Cluster
     topic: Topic
     folder: Path
-    said: list[str] = field(default_factory=list)
+    output: list[str] = field(default_factory=list)
 
     @property
     def file(self) -> PlanFile:
@@ -67,7 +67,7 @@ class Redrives:
 
     @property
     def committed(self) -> int | None:
-        """Where the group is, in the first partition."""
+        """Committed offset of the group in the first partition."""
         name = self.topic.name
         return self.cluster.committed(default_group(name), name, (0,))[0]
 
@@ -99,9 +99,9 @@ class Redrives:
         return prepare_redrive(self.cluster, request, meant, LocalSettings())
 
     def redrive(self, *sub_keys: str, plan: str = "redrive.json") -> list[int]:
-        """Which of those that died the handler got."""
+        """Dead letters that the handler got."""
         prepared = self.prepared(*sub_keys, plan=plan)
-        self.said = list(prepared.action.warnings)
+        self.output = list(prepared.action.warnings)
         summary = self.drain(prepared)
         assert summary.exit_code == 0
         handled: list[int] = prepared.handler.target.handled
@@ -184,7 +184,7 @@ def test_letters_that_were_deleted_are_passed_over_and_told(redrives: Redrives) 
     redrives.topic.delete_before(3)
 
     assert redrives.redrive() == [3]
-    assert [text for text in redrives.said if "offsets 0-1 of partition 0" in text]
+    assert [text for text in redrives.output if "offsets 0-1 of partition 0" in text]
     assert redrives.file.load().plan.account.complete
 
 
@@ -197,7 +197,7 @@ def test_letters_that_were_deleted_before_any_redrive_saw_them_are_told_too(
     redrives.topic.delete_before(4)
 
     assert redrives.redrive() == [2]
-    assert [text for text in redrives.said if "to 3)" in text]
+    assert [text for text in redrives.output if "to 3)" in text]
 
 
 def test_a_plain_resume_does_not_pass_over_what_was_deleted(redrives: Redrives) -> None:

@@ -283,11 +283,11 @@ def test_open_and_close_may_be_async_or_plain(prefix: str) -> None:
     )
     handler = load_handler("orders:H")
 
-    async def both() -> None:
+    async def open_and_close() -> None:
         await handler.open(CONTEXT)
         await handler.close()
 
-    asyncio.run(both())
+    asyncio.run(open_and_close())
     assert sys.modules["orders"].H.events == [{"url": "http://x"}, "closed"]
 
 
@@ -408,13 +408,13 @@ def test_a_handler_may_need_whole_messages() -> None:
 def test_what_a_handler_says_of_several_at_once_is_read() -> None:
     write("orders.py", TOGETHER.format(wrong="pass"))
 
-    both, folds, one = (load_handler(f"orders:{name}") for name in ("Both", "Folds", "One"))
+    together, folds, one = (load_handler(f"orders:{name}") for name in ("Both", "Folds", "One"))
 
-    assert both.bundling is not None
+    assert together.bundling is not None
     assert folds.bundling is not None
-    assert (both.bundling.most, both.bundling.of) == (7, BatchOf.LANE)
-    assert both.is_async
-    assert both.bundling.coalesce is not None
+    assert (together.bundling.most, together.bundling.of) == (7, BatchOf.LANE)
+    assert together.is_async
+    assert together.bundling.coalesce is not None
     assert (folds.bundling.most, folds.is_async) == (1, False)
     assert one.bundling is None
 
@@ -426,7 +426,7 @@ def test_nonsense_about_several_at_once_is_a_usage_error(wrong: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "says"),
+    ("code", "expected"),
     [
         ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_library'"),
         ("x = 1 / 0", "ZeroDivisionError: division by zero"),
@@ -435,29 +435,29 @@ def test_nonsense_about_several_at_once_is_a_usage_error(wrong: str) -> None:
         ("raise AssertionError('first line\\nsecond')", "AssertionError: first line"),
     ],
 )
-def test_an_error_at_import_is_refused_with_its_place(code: str, says: str) -> None:
+def test_an_error_at_import_is_refused_with_its_place(code: str, expected: str) -> None:
     write("broken.py", f"import drainer\n{code}\n")
 
     error = str(fails("broken.py", Refused))
 
-    assert says in error
+    assert expected in error
     assert "second" not in error
     assert "broken.py" in error
-    assert "SyntaxError" in says or "broken.py:2" in error
+    assert "SyntaxError" in expected or "broken.py:2" in error
 
 
 @pytest.mark.parametrize(
-    ("code", "says"),
+    ("code", "expected"),
     [
         ("raise ValueError('no url')", "ValueError: no url"),
         ("import shop.missing", "No module named 'shop.missing'"),
     ],
 )
-def test_an_error_in_the_package_around_the_module_is_refused_too(code: str, says: str) -> None:
+def test_an_error_in_the_package_around_the_module_is_refused_too(code: str, expected: str) -> None:
     write("shop/__init__.py", code)
     write("shop/orders.py", CLASS)
 
-    assert says in str(fails("shop.orders:Reindex", Refused))
+    assert expected in str(fails("shop.orders:Reindex", Refused))
 
 
 def test_a_class_that_can_not_be_made_is_refused() -> None:

@@ -92,10 +92,10 @@ def test_a_fetch_makes_a_cache_that_the_next_call_finds(
     fake_java(_GOOD_FETCH)
     cache = tmp_path / "new" / "kafka"
     (cache.parent / "kafka.part-dead" / "jars").mkdir(parents=True)  # of a fetch that was killed
-    said: list[str] = []
-    fetched = kafka_jars(cache=cache, print_line=said.append)
+    output: list[str] = []
+    fetched = kafka_jars(cache=cache, print_line=output.append)
     assert [jar.name for jar in fetched] == [f"kafka_2.13-{KAFKA_VERSION}.jar", "other-1.jar"]
-    assert said[-1] == f"fetched Kafka {KAFKA_VERSION}: 2 jars"
+    assert output[-1] == f"fetched Kafka {KAFKA_VERSION}: 2 jars"
     assert _leftovers(cache) == ["kafka"]
     (no_java / "java").unlink()
     assert kafka_jars(cache=cache) == fetched

@@ -71,13 +71,13 @@ def _end(bootstrap_servers: str, topic: str) -> int:
 @pytest.mark.usefixtures("kafka_installed")
 def test_a_sandbox_goes_up_and_down_without_a_trace(folder: Path) -> None:
     assert find(folder) is None
-    said: list[str] = []
-    started = _up(folder, said.append)
-    assert said[-1].endswith(f"answers on {started.bootstrap_servers}")
+    output: list[str] = []
+    started = _up(folder, output.append)
+    assert output[-1].endswith(f"answers on {started.bootstrap_servers}")
     assert find(folder) == started
     assert started.running
-    assert _up(folder, said.append) == started
-    assert "already up" in said[-1]
+    assert _up(folder, output.append) == started
+    assert "already up" in output[-1]
 
     assert sandbox.down(folder)
     assert not started.running
@@ -148,7 +148,7 @@ def test_down_never_signals_a_process_that_only_has_the_old_pid(folder: Path) ->
 
 
 def test_down_never_signals_a_process_that_is_not_its_broker(folder: Path) -> None:
-    """As a forged file may say, or one that was copied."""
+    """The mark in a forged or copied file."""
     bystander = subprocess.Popen(["sleep", "600"])
     try:
         mark = ProcessMark.of(bystander.pid)

@@ -48,14 +48,14 @@ def state(handler: Documents) -> State:
     return handler.state()
 
 
-class AsksForTheValue(Documents):
+class ReadsTheValue(Documents):
     """Keeps the laws, but needs what does not travel to Spark's tasks."""
 
     async def handle(self, sub: SubMessage) -> None:
         self.documents[str(sub.key)] = sub.message.value
 
 
-class SaysSo(AsksForTheValue):
+class Declares(ReadsTheValue):
     whole_messages = True
 
 

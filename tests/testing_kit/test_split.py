@@ -40,14 +40,14 @@ def test_a_handler_that_keeps_the_laws_passes_in_other_processes_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("handler", "told"),
+    ("handler", "printed"),
     [
         (handlers.GivesOneTwice, "gave the same SubMessage object"),
         (handlers.Unhashable, "of an unstable type: dict"),
     ],
 )
-def test_what_a_drain_would_halt_at_is_bad(handler: type[Handler], told: str) -> None:
-    assert told in only(handler, "split", Level.BAD).text
+def test_what_a_drain_would_halt_at_is_bad(handler: type[Handler], printed: str) -> None:
+    assert printed in only(handler, "split", Level.BAD).text
 
 
 @pytest.mark.parametrize("handler", [handlers.ByChance, handlers.Counts])
@@ -64,21 +64,21 @@ def test_the_order_of_a_set_is_found_out_by_other_processes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("handler", "told"),
+    ("handler", "printed"),
     [
         (handlers.ByTheDay, r"and sub-key \('\d{4}-\d\d-\d\d', 'a'\)"),
         (handlers.ByTheAge, r"3 sub-messages at orders/0/0, then 0"),
     ],
 )
 def test_a_split_that_looks_at_the_clock_is_found_out_by_another_one(
-    handler: type[Handler], told: str
+    handler: type[Handler], printed: str
 ) -> None:
     sample = [testing.message(["a", "b", "c"], timestamp=int(time.time() * 1000))]
     here = split_report(Subject(handler), sample, processes=1)
     assert not here.broken
     findings = split_report(Subject(handler), sample).findings
     (text,) = [finding.text for finding in findings if finding.level is Level.BAD]
-    assert re.search(f"{told}.* in another process whose clock is 397 days ahead", text)
+    assert re.search(f"{printed}.* in another process whose clock is 397 days ahead", text)
 
 
 def test_a_split_that_changes_the_message_is_found_out() -> None:

@@ -1,4 +1,4 @@
-"""What travels to Spark's tasks: a handler that needs more is found beforehand, and only warned."""
+"""Checks of what travels to Spark's tasks: a handler that needs more is only warned."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def found(handler: type[Handler]) -> dict[str, Finding]:
 
 
 def test_a_handler_that_asks_for_the_value_is_warned_of() -> None:
-    warned = found(handlers.AsksForTheValue)["travels"]
+    warned = found(handlers.ReadsTheValue)["travels"]
 
     assert warned.level is Level.WARN
     assert "ValueNotShipped" in warned.text
     assert "orders/0/0[0]" in warned.text
     assert "whole_messages" in str(warned.hint)
-    assert found(handlers.SaysSo)["travels"].level is Level.OK
+    assert found(handlers.Declares)["travels"].level is Level.OK
 
 
 def test_a_payload_that_can_t_be_sent_is_named() -> None:

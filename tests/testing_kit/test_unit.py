@@ -21,7 +21,7 @@ def run(handler: Any, *values: Any, **options: Any) -> Result:
 
 
 class TooMany(Exception):
-    """What a client raises for HTTP 429."""
+    """An error as clients raise it for HTTP 429."""
 
     status_code = 429
 
@@ -31,7 +31,7 @@ class OnTheLoop(Documents):
 
     def open(self, context: Context) -> None:
         super().open(context)
-        self.asked = set[object]()
+        self.requested = set[object]()
 
     async def handle(self, sub: SubMessage) -> None:
         self.work(sub)
@@ -46,9 +46,9 @@ class OnTheLoop(Documents):
             "away": ConnectionError("no route"),
         }.get(str(sub.key))
         again = isinstance(error, drainer.Retry | TooMany)
-        if error is None or (again and sub.key in self.asked):
+        if error is None or (again and sub.key in self.requested):
             return
-        self.asked.add(sub.key)
+        self.requested.add(sub.key)
         raise error
 
 
@@ -214,7 +214,7 @@ def raising(name: str, error: Exception) -> type[Handler]:
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "ends", "told"),
+    ("name", "error", "ends", "printed"),
     [
         ("handle", drainer.Fatal("no index"), HandleFailed, "no index"),
         ("handle", drainer.Retry("busy"), HandleFailed, r"100 attempts ended with Retry\('busy'\)"),
@@ -224,9 +224,9 @@ def raising(name: str, error: Exception) -> type[Handler]:
     ],
 )
 def test_what_ends_a_drain_is_raised(
-    name: str, error: Exception, ends: type[Exception], told: str
+    name: str, error: Exception, ends: type[Exception], printed: str
 ) -> None:
-    with pytest.raises(ends, match=told):
+    with pytest.raises(ends, match=printed):
         run(raising(name, error), ["a"])
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from command.conftest import operations
 from command.process import Command
 
-WINGS = {"spark", "insight", "limits", "certify", "sandbox", "letters", "demo"}
-TELLS_AT_THE_END = """
+EXTENSIONS = {"spark", "insight", "limits", "certify", "sandbox", "letters", "demo"}
+WRITES_AT_THE_END = """
 import atexit, sys
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def handle(sub):
 def test_a_drain_in_this_process_loads_no_wing(command: Command) -> None:
     topic = command.topic(operations(10))
     handler = command.folder / "tells.py"
-    handler.write_text(TELLS_AT_THE_END)
+    handler.write_text(WRITES_AT_THE_END)
     command.by = ("/usr/bin/env",)  # its modules are its own
 
     where = ["-b", command.bootstrap, "--topic", topic.name, "--group", command.group(topic)]
@@ -29,4 +29,4 @@ def test_a_drain_in_this_process_loads_no_wing(command: Command) -> None:
 
     loaded = (command.folder / "loaded").read_text().split()
     assert "drainer.engine.local" in loaded
-    assert not {name.split(".")[1] for name in loaded if name.startswith("drainer.")} & WINGS
+    assert not {name.split(".")[1] for name in loaded if name.startswith("drainer.")} & EXTENSIONS
