@@ -111,6 +111,7 @@ def command(
     found = [each for one in taken.values() for each in one.options.items()]
     declared = dict(sorted(found, key=lambda each: each[1].panel == OUTPUT))  # that panel is last
     early = {n: each for n, each in declared.items() if n in _OUTPUT}
+    of_terminal = {n for n, kind in kinds.items() if Terminal in (kind, *get_args(kind)[:1])}
 
     def called(context: typer.Context, **_: Any) -> None:
         if context.invoked_subcommand is not None:
@@ -123,7 +124,7 @@ def command(
             arguments: dict[str, Any] = dict.fromkeys(kinds, context)
             for name, one in taken.items():
                 values = {each: given[each] for each in one.options if each in given}
-                arguments[name] = terminal if kinds[name] is Terminal else one.make(values)
+                arguments[name] = terminal if name in of_terminal else one.make(values)
             if code := function(**arguments):
                 raise typer.Exit(code)
 
