@@ -24,7 +24,7 @@ from drainer.model.settings import LocalSettings
 from drainer.model.status import Resuming, Status, Summary
 from drainer.operations.engine import LocalContext
 from drainer.operations.examine import added_partitions
-from drainer.operations.group import check_inactive, locked
+from drainer.operations.group import check_inactive, committed_offsets, locked
 from drainer.operations.passes import in_passes
 from drainer.operations.policy import resolve_policy
 from drainer.operations.resume import resumed
@@ -95,9 +95,7 @@ def drain(
             cluster=cluster,
             committer=_committer(cluster, prepared, lock, runtime, print_line),
             lock=lock,
-            read_committed=lambda: cluster.committed(
-                plan.terms.group, plan.terms.topic, list(plan.account.partitions)
-            ),
+            read_committed=lambda: committed_offsets(cluster, plan),
             message_bytes=1.0 if cap is None else cap.message_bytes,
             observe=observe,
             print_line=print_line,
@@ -237,7 +235,7 @@ def _recheck(cluster: Cluster, prepared: Prepared) -> None:
     # A person may have taken an hour to confirm.
     plan = prepared.plan
     check_inactive(cluster, plan.terms.group)
-    found = cluster.committed(plan.terms.group, plan.terms.topic, tuple(plan.account.partitions))
+    found = committed_offsets(cluster, plan)
     for number, part in plan.account.partitions.items():
         # What expired meanwhile is written again with the first commit.
         if found[number] not in (part.committed, None):

@@ -11,7 +11,7 @@ from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.loss import LogCheck
 from drainer.model.listed import counted, listed, name_lost
 from drainer.model.plan import OffsetPlan
-from drainer.operations.group import check_inactive
+from drainer.operations.group import check_inactive, committed_offsets
 from drainer.store.saved_plan import LoadedPlan
 
 # One thing that was looked at: what it is, and why it does not hold; None where it does.
@@ -137,7 +137,7 @@ def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]
     Raises PlanRefused when somebody else put it there.
     """
     plan = loaded.plan
-    found = cluster.committed(plan.terms.group, plan.terms.topic, tuple(plan.account.partitions))
+    found = committed_offsets(cluster, plan)
     for number, part in plan.account.partitions.items():
         # A commit whose answer was lost may have arrived: any that the plan had written before.
         lowest = part.start if part.committed is None else part.committed

@@ -19,6 +19,11 @@ def check_inactive(cluster: Cluster, group: str) -> str:
     return found.state
 
 
+def committed_offsets(cluster: Cluster, plan: OffsetPlan) -> dict[int, int | None]:
+    """Offsets that the plan's group has committed, by partition; None where there is none."""
+    return cluster.committed(plan.terms.group, plan.terms.topic, tuple(plan.account.partitions))
+
+
 @contextmanager
 def locked(
     cluster: Cluster,

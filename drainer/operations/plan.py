@@ -18,7 +18,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.model.event import Event, EventKind
 from drainer.model.plan import OffsetPlan
 from drainer.operations.examine import ensure_same_place
-from drainer.operations.group import locked
+from drainer.operations.group import committed_offsets, locked
 from drainer.store.saved_plan import LoadedPlan, SavedPlan
 
 
@@ -42,9 +42,7 @@ def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
     moves = []
     plan = loaded.plan
     ensure_same_place(cluster, loaded)
-    for number, offset in cluster.committed(
-        plan.terms.group, plan.terms.topic, tuple(plan.account.partitions)
-    ).items():
+    for number, offset in committed_offsets(cluster, plan).items():
         part = plan.account.partitions[number]
         prior = part.start if part.prior is None else part.prior
         never = offset is None and part.prior is None

@@ -39,7 +39,7 @@ from drainer.model.status import LimitStatus, PartitionResult, ProgressStatus, S
 from drainer.model.terms import Terms
 from drainer.model.transaction import OpenTransaction
 from drainer.operations.engine import IN_PROCESS, Engine
-from drainer.operations.group import check_inactive
+from drainer.operations.group import check_inactive, committed_offsets
 from drainer.operations.policy import Policy, resolve_policy
 from drainer.store.place import PlanPlace, absolute, default_path
 from drainer.store.plan_file import plan_at
@@ -304,7 +304,7 @@ def _check_committed(cluster: Cluster, path: PlanPlace, seen: LoadedPlan) -> Non
     plan = seen.plan
     # What a redrive left unfinished, the next one reads in its plan.
     done = plan.account.watermarks if plan.account.complete else plan.account.committed
-    found = cluster.committed(plan.terms.group, plan.terms.topic, tuple(plan.account.partitions))
+    found = committed_offsets(cluster, plan)
     for number, offset in found.items():
         if (offset or 0) < (done[number] or 0):
             raise PlanRefused(
