@@ -429,10 +429,10 @@ safe-below-the-rate (limits: a rate that was not reached is never safe) in overl
 overload-not-ended (limits: on a shared cluster overload ends a trial) in Trials: operations/test_trials.py
 -return now_s - since_s >= SURE_S
 +return False
-most-exceeded (limits: --max-rate) in Limits.point: operations/test_trials.py
+most-exceeded (limits: --max-rate) in MeasuredLimits.point: operations/test_trials.py
 -pace = self.bytes_per_s_most * level / LEVELS / producers / message_bytes
 +pace = 2 * self.bytes_per_s_most * level / LEVELS / producers / message_bytes
-any-topic-removed (limits: nothing but a test topic is removed) in _insist_on_test_topics: kafka/test_limits_topic.py
+any-topic-removed (limits: nothing but a test topic is removed) in _ensure_test_topics: kafka/test_limits_topic.py
 -if strangers := [name for name in names if not _TOPIC.fullmatch(name)]:
 +if strangers := [name for name in names if not name.startswith(PREFIX)]:
 barrier-in-company (bundles, barrier) in Batcher: core/test_bundles.py

@@ -1,1 +1,1 @@
-"""Where brokers break: the search for it, and the traffic that it needs. An extension."""
+"""The load at which brokers break: its search, and the traffic for that. An extension."""

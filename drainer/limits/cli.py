@@ -20,8 +20,8 @@ from drainer.errors import UsageError
 from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import (
     delete_test_topics,
+    ensure_removable,
     find_test_topics,
-    insist_on_removal,
     moving_topics,
 )
 from drainer.limits.measure import measure_limits, prepare_limits
@@ -133,7 +133,7 @@ def _share(parse: Callable[[str], float]) -> ValueType:
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficOptions:
-    """What is sent; each a field of ``LimitSettings``, or values of one that is swept."""
+    """Options of the traffic; each a field of ``LimitSettings``, or values of one that is swept."""
 
     message_bytes: tuple[int, ...] = _traffic(
         "Message sizes; each gets its own boundary.",
@@ -182,7 +182,7 @@ class TrafficOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """How the boundary is searched for; each a field of ``LimitSettings``."""
+    """Options of the search for the boundary; each a field of ``LimitSettings``."""
 
     precision: float = _search(
         "Maximum distance of the boundary from the reported one.", 0.05, _share(parse_precision)
@@ -201,7 +201,7 @@ class SearchOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientOptions(EngineOptions):
-    """Where the clients run, on which cluster, and where the result goes."""
+    """Options of the clients: where they run, on which cluster, and where the result goes."""
 
     tasks: int | None = option(
         "Spark tasks that host the clients.", None, unset="one per core", panel="Spark"
@@ -269,12 +269,12 @@ def limits(
     client = settings.properties
     compression = client.get("compression.type") or client.get("compression.codec", "none")
     fixed = {**vars(searching), "compression": compression, "jmx": bool(hosts.jmx)}
-    asked = [
+    swept = [
         LimitSettings(**vars(sent) | {"consumer_groups": groups, "partitions": each}, **fixed)
         for groups, each in product(sent.consumer_groups, sent.partitions)
     ]
     with connect(settings) as cluster:
-        prepared = prepare_limits(cluster, asked, hosts.out, shared=hosts.shared_cluster)
+        prepared = prepare_limits(cluster, swept, hosts.out, shared=hosts.shared_cluster)
         found = prepared.limits
         show_limits_action(terminal, prepared, settings.bootstrap_servers, place.master)
         if not prepared.missing:
@@ -284,10 +284,10 @@ def limits(
         else:
             ensure_confirmed(terminal, "Begin?", yes=yes)
             # PySpark is imported only now: that takes its time.
-            from drainer.limits.spark.traffic import TrafficHost  # noqa: PLC0415
+            from drainer.limits.spark.traffic import traffic_host  # noqa: PLC0415
 
             terminal.print_line(f"starting Spark at {place.master} ...")
-            host = TrafficHost(place, settings, hosts.jmx, hosts.jmx_login)
+            host = traffic_host(place, settings, hosts.jmx, hosts.jmx_login)
             with SearchView(terminal, found) as view:
                 found, left = measure_limits(cluster, prepared, host, view.update)
             if left is not None:
@@ -334,7 +334,7 @@ def cleanup(kafka: ConnectionOptions, yes: Yes, terminal: Terminal) -> None:
     - `drainer limits cleanup -b localhost:9092`
     """
     with kafka.connect() as cluster:
-        insist_on_removal(cluster)
+        ensure_removable(cluster)
         names = find_test_topics(cluster)
         in_use = tuple(moving_topics(cluster, names) if names else ())
         own = tuple(name for name in names if name not in in_use)

@@ -1,4 +1,4 @@
-"""The file of limits: written whole after each trial, and held by one process."""
+"""The file of limits: written whole after each trial, and locked by one process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import filelock
 import orjson
 
 from drainer.errors import LimitsNotWritten, LimitsRefused
-from drainer.limits.search.boundary import Limits, as_json, from_json
+from drainer.limits.search.boundary import MeasuredLimits, as_json, from_json
 from drainer.store.atomic_file import write_to_last
 
 _BYTES_MOST = 256 * 1024 * 1024  # more is not a file of limits
@@ -26,10 +26,10 @@ class LimitsFile:
         self._lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), mode=0o600)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Keeps other processes of this machine off it, until the end of the block or death.
 
-        Raises LimitsRefused when another process holds it, or its folder can't be written.
+        Raises LimitsRefused when another process has the lock, or its folder can't be written.
         """
         try:
             if not self.path.parent.is_dir():  # which the lock would make
@@ -48,16 +48,16 @@ class LimitsFile:
         try:
             yield
         finally:
-            # Removed while still held; a process that opened it meanwhile tries in vain.
+            # Removed while still locked; a process that opened it meanwhile tries in vain.
             with suppress(OSError):
                 Path(self._lock.lock_file).unlink()
             self._lock.release()
 
-    def find(self) -> tuple[Limits, ...]:
+    def find(self) -> tuple[MeasuredLimits, ...]:
         """The measurements that are there, if any. Raises LimitsRefused as ``load``."""
         return self.load() if os.path.lexists(self.path) else ()
 
-    def load(self) -> tuple[Limits, ...]:
+    def load(self) -> tuple[MeasuredLimits, ...]:
         """Raises LimitsRefused when there is no file, or it is damaged, newer or something else."""
         other = "Name another file, or measure again with `drainer limits --out FILE`."
         try:
@@ -77,7 +77,7 @@ class LimitsFile:
             why, hint = str(error), error.hint or other
         raise LimitsRefused(f"{self.path}: {why}", hint=hint)
 
-    def write(self, limits: Limits) -> None:
+    def write(self, limits: MeasuredLimits) -> None:
         """Writes them beside the others, in place of those of the same traffic.
 
         A crash leaves the old file or the new one; it is for its owner only.

@@ -1,4 +1,4 @@
-"""``drainer limits``: what it will do, whether that is safe, and doing it."""
+"""``drainer limits``: prepares a measurement, ensures that it is safe, and makes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
 
 from drainer.engine.signals import signals_to
 from drainer.errors import (
@@ -29,15 +28,15 @@ from drainer.limits.kafka.topic import (
     brokers_of,
     create_test_topic,
     delete_test_topics,
+    ensure_removable,
+    ensure_usable,
     find_test_topics,
-    insist_on_removal,
-    insist_on_use,
     live_traffic,
     new_topic_name,
     old_partitions,
 )
-from drainer.limits.kafka.traffic import Places, payload_sample
-from drainer.limits.search.boundary import Limits, LimitSettings
+from drainer.limits.kafka.traffic import TrafficTargets, payload_sample
+from drainer.limits.search.boundary import LimitSettings, MeasuredLimits
 from drainer.limits.search.trial import End
 from drainer.limits.trials import LimitsStatus, Traffic, Trials
 from drainer.model.listed import listed
@@ -45,57 +44,53 @@ from drainer.model.listed import listed
 
 @dataclass(frozen=True, slots=True)
 class PreparedLimits:
-    """What will be done, looked at and found safe; nothing was touched yet."""
+    """A measurement that was checked and is safe to begin; nothing was touched yet."""
 
     file: LimitsFile
-    # A measurement for each traffic that is swept: what is known already, with the settings that
-    # were asked for.
-    limits: tuple[Limits, ...]
-    on_disk: tuple[Limits, ...]  # the file as it was found
-    places: tuple[Places, ...]
+    # A measurement for each traffic that is swept: what is known already, with the settings of now.
+    limits: tuple[MeasuredLimits, ...]
+    on_disk: tuple[MeasuredLimits, ...]  # the file as it was found
+    places: tuple[TrafficTargets, ...]
     shared: bool  # others may use the cluster; a trial ends within about a second of overload
     live: tuple[str, ...]  # others that use the cluster; nothing unless it is shared
     left_behind: tuple[str, ...]  # test topics of earlier runs, or of one that goes on
 
     @property
     def missing(self) -> int:
-        """How many boundaries are yet to be found."""
+        """Number of boundaries that are yet to be found."""
         return sum(each.missing for each in self.limits)
 
 
-class Host(AbstractContextManager["Host"], Protocol):
-    """Where the clients of the traffic run; a context manager that begins and ends it."""
-
-    def traffic(self, places: Places) -> AbstractContextManager[Traffic]:
-        """Traffic on these topics."""
-        ...
+# A context in which the clients run; it gives a function that makes traffic on topics.
+TrafficHost = AbstractContextManager[Callable[[TrafficTargets], AbstractContextManager[Traffic]]]
 
 
 def prepare_limits(
     cluster: Cluster, swept: Sequence[LimitSettings], out: Path, *, shared: bool = False
 ) -> PreparedLimits:
-    """Looks at cluster and file, and makes sure that the measurement may begin or resume.
+    """Check cluster and file, and ensure that the measurement may begin or resume.
 
     The settings of what is ``swept`` differ in nothing else.
 
     Raises:
         LimitsRefused: when the file is of other settings, of another cluster, or no limits.
-        Refused: when others use the cluster, and it was not said to be shared; or a right is
-            missing.
+        Refused: when others use the cluster, which is not ``shared``; or a right is missing.
     """
     at = datetime.now(UTC)
     file = LimitsFile(out)
     on_disk = file.find()
-    with file.held():  # now, and not when all was asked and answered
+    with file.lock():  # now, and not after all questions are answered
         pass
     brokers = len(brokers_of(cluster))
-    asked = [Limits(cluster.cluster_id, brokers, at.timestamp(), each) for each in swept]
-    limits = _resumed(on_disk, asked, out)
+    requested = [
+        MeasuredLimits(cluster.cluster_id, brokers, at.timestamp(), each) for each in swept
+    ]
+    limits = _resumed(on_disk, requested, out)
     live: tuple[str, ...] = ()
     old: tuple[str, tuple[int, ...], int] = ("", (), 0)
     sample = b""
     if any(each.missing for each in limits):
-        insist_on_removal(cluster)
+        ensure_removable(cluster)
         sample = payload_sample(swept[0].payload)
         if topic := swept[0].old_topic:
             old = topic, old_partitions(cluster, topic), swept[0].old_groups
@@ -107,7 +102,7 @@ def prepare_limits(
                 " overload, and --max-rate.",
             )
     places = tuple(
-        Places(
+        TrafficTargets(
             tuple(new_topic_name(at) for _ in range(each.topics)),
             each.partitions * brokers,
             each.consumer_groups,
@@ -123,10 +118,10 @@ def prepare_limits(
 def measure_limits(
     cluster: Cluster,
     prepared: PreparedLimits,
-    host: Host,
+    host: TrafficHost,
     update: Callable[[LimitsStatus], None],
     clock: Callable[[], float] = time.monotonic,
-) -> tuple[tuple[Limits, ...], DrainerError | None]:
+) -> tuple[tuple[MeasuredLimits, ...], DrainerError | None]:
     """Makes the trials that are yet to be made; a stop signal ends all traffic at once.
 
     The test topics are removed in any case. Gives what was found, and why one is still there if it
@@ -140,22 +135,22 @@ def measure_limits(
     file, created = prepared.file, False
     to_do = [pair for pair in zip(prepared.limits, prepared.places, strict=True) if pair[0].missing]
     topics = [topic for _, places in to_do for topic in places.topics]
-    with file.held():
+    with file.lock():
         if file.find() != prepared.on_disk:
             raise LimitsRefused(
                 f"{file.path} has changed meanwhile: another process uses it",
                 hint="Repeat the command to resume from there.",
             )
-        with host, _stop_signals():
+        with host as make_traffic, _stop_signals():
             try:
-                with _saying_how_to_resume(file):
+                with _naming_the_way_to_resume(file):
                     for limits, places in to_do:
                         for topic in places.topics:
                             size_most = max(limits.settings.message_bytes)
                             create_test_topic(cluster, topic, places.partitions, size_most)
                             created = True
-                    insist_on_use(cluster, topics[0])
-                    found = _measure_each(prepared, host, update, clock)
+                    ensure_usable(cluster, topics[0])
+                    found = _measure_each(prepared, make_traffic, update, clock)
             except BaseException as error:
                 is_refusal = isinstance(error, Refused) and not isinstance(error, BrokerUnreachable)
                 if is_refusal and not created:
@@ -168,18 +163,18 @@ def measure_limits(
 
 def _measure_each(
     prepared: PreparedLimits,
-    host: Host,
+    make_traffic: Callable[[TrafficTargets], AbstractContextManager[Traffic]],
     update: Callable[[LimitsStatus], None],
     clock: Callable[[], float],
-) -> tuple[Limits, ...]:
+) -> tuple[MeasuredLimits, ...]:
     begun_s = clock()
-    found: list[Limits] = []
+    found: list[MeasuredLimits] = []
     for limits, places in zip(prepared.limits, prepared.places, strict=True):
         if not limits.missing:
             prepared.file.write(limits)  # another share of it may be used
             found.append(limits)
             continue
-        with host.traffic(places) as traffic:
+        with make_traffic(places) as traffic:
             trials = Trials(
                 limits,
                 traffic,
@@ -222,7 +217,7 @@ def _stop_signals() -> Iterator[None]:
 
 
 @contextmanager
-def _saying_how_to_resume(file: LimitsFile) -> Iterator[None]:
+def _naming_the_way_to_resume(file: LimitsFile) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
@@ -234,24 +229,26 @@ def _saying_how_to_resume(file: LimitsFile) -> Iterator[None]:
         ) from None
 
 
-def _resumed(on_disk: Sequence[Limits], asked: Sequence[Limits], path: Path) -> tuple[Limits, ...]:
-    """What was asked for, with what is known of it. Raises LimitsRefused when that differs."""
-    by_traffic = {each.settings.swept: each for each in asked}
+def _resumed(
+    on_disk: Sequence[MeasuredLimits], requested: Sequence[MeasuredLimits], path: Path
+) -> tuple[MeasuredLimits, ...]:
+    """Add known results to what is requested. Raises LimitsRefused when settings differ."""
+    by_traffic = {each.settings.swept: each for each in requested}
     for each in on_disk:
         swept = each.settings.swept
-        by_traffic[swept] = _resumed_one(each, by_traffic.get(swept, asked[0]), path)
+        by_traffic[swept] = _resumed_one(each, by_traffic.get(swept, requested[0]), path)
     return tuple(by_traffic.values())
 
 
-def _resumed_one(found: Limits, asked: Limits, path: Path) -> Limits:
+def _resumed_one(found: MeasuredLimits, requested: MeasuredLimits, path: Path) -> MeasuredLimits:
     was, now_is = (
-        f"cluster {each.cluster_id} of {each.brokers} brokers" for each in (found, asked)
+        f"cluster {each.cluster_id} of {each.brokers} brokers" for each in (found, requested)
     )
     if was != now_is:
         raise LimitsRefused(
             f"{path} is for {was}, but this is {now_is}", hint="Name another file with --out."
         )
-    before, now = found.settings, asked.settings
+    before, now = found.settings, requested.settings
     # More sizes are not other settings, nor more trials, nor what a drain may use of the result.
     more = set(before.message_bytes) <= set(now.message_bytes)
     sizes = now.message_bytes if more else before.message_bytes

@@ -1,4 +1,4 @@
-"""What was found, as a page: one measurement, or several side by side.
+"""The page of limits: one measurement, or several side by side.
 
 They are of the same traffic on clusters of several sizes, or of other traffic on one.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from drainer.limits.search.boundary import Boundary, Limits, as_json
+from drainer.limits.search.boundary import Boundary, MeasuredLimits, as_json
 from drainer.limits.search.trial import End
 from drainer.limits.view import between, decided_by, ended, traffic_words
 from drainer.model.listed import listed
@@ -19,11 +19,11 @@ from drainer.view.page import Cell, Column, Curve, Curves, Field, Line, Page, Ta
 
 INKS = 6
 
-Named = tuple[str, Limits]
+NamedLimits = tuple[str, MeasuredLimits]
 
 
-def named_limits(found: Sequence[tuple[Path, Limits]]) -> list[Named]:
-    """Each with what it differs in, as in ``3 brokers``; if in nothing, with its file.
+def named_limits(found: Sequence[tuple[Path, MeasuredLimits]]) -> list[NamedLimits]:
+    """Add to each what it differs in, as in ``3 brokers``; if in nothing, its file.
 
     A single one has no name.
     """
@@ -41,9 +41,9 @@ def named_limits(found: Sequence[tuple[Path, Limits]]) -> list[Named]:
     ]
 
 
-def curves(found: Sequence[Named]) -> list[Curves]:
-    """The charts of Dropbox's kind: what is tolerated over the size of a message."""
-    charts: tuple[tuple[str, str, Callable[[Limits, Boundary], float]], ...] = (
+def curves(found: Sequence[NamedLimits]) -> list[Curves]:
+    """Charts of Dropbox's kind: the boundary over the size of a message."""
+    charts: tuple[tuple[str, str, Callable[[MeasuredLimits, Boundary], float]], ...] = (
         ("mb-per-s", "MB/s a broker", lambda limits, each: limits.mb_per_s_a_broker(each)),
         ("messages-per-s", "messages/s", lambda _, each: each.messages_per_s),
     )
@@ -55,13 +55,13 @@ def curves(found: Sequence[Named]) -> list[Curves]:
             if known := sorted((size, y) for size, y in points if y > 0):
                 lines.append(Curve(label, known, f"c{number % INKS + 1}"))
         if lines:
-            tells = f"The boundary in {unit} over the size of a message, as producers send it."
-            made.append(Curves(name, f"Boundary, {unit}", tells, lines))
+            title = f"The boundary in {unit} over the size of a message, as producers send it."
+            made.append(Curves(name, f"Boundary, {unit}", title, lines))
     return made
 
 
-def limits_page(found: Sequence[tuple[Path, Limits]]) -> Page:
-    """The boundaries, what decided, and what a drain may use; several by size, side by side.
+def limits_page(found: Sequence[tuple[Path, MeasuredLimits]]) -> Page:
+    """The page: boundaries, what decided, and what a drain may use; several side by side.
 
     Its data have every trial.
     """
@@ -98,7 +98,7 @@ def limits_page(found: Sequence[tuple[Path, Limits]]) -> Page:
     )
 
 
-def _headline(measured: Sequence[Limits]) -> Line:
+def _headline(measured: Sequence[MeasuredLimits]) -> Line:
     rates = {
         limits.mb_per_s_a_broker(each): each for limits in measured for each in limits.boundaries
     }
@@ -109,7 +109,7 @@ def _headline(measured: Sequence[Limits]) -> Line:
     return Line(f"{prefix} {rate:,.1f} MB/s per broker, at {size}", Tone.STRONG)
 
 
-def _boundaries(named: Sequence[Named]) -> Table | None:
+def _boundaries(named: Sequence[NamedLimits]) -> Table | None:
     several = len(named) > 1
     names, shares = ((Column("limits"),), ("of the first",)) if several else ((), ())
     sizes = sorted({each.message_bytes for _, limits in named for each in limits.boundaries})
@@ -135,8 +135,8 @@ def _boundaries(named: Sequence[Named]) -> Table | None:
     return Table(columns, rows, shown=len(rows)) if rows else None
 
 
-def _warnings(limits: Limits) -> list[str]:
-    """What is not known as it was asked for, and how to find it."""
+def _warnings(limits: MeasuredLimits) -> list[str]:
+    """Warnings of boundaries that are not known well enough, and how to find them."""
     found = [] if not limits.missing else ["The search is not complete: repeat the command."]
     for each in limits.boundaries:
         if each.end is End.WIDE:

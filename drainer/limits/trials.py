@@ -1,4 +1,4 @@
-"""The trials of a measurement of limits: which traffic is tried, and what is kept of it."""
+"""The trials of a measurement of limits: the traffic that is tried, and what is kept of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 from drainer.errors import Interrupted
 from drainer.limits.file import LimitsFile
-from drainer.limits.search.boundary import LEVELS, Limits, LimitSettings
+from drainer.limits.search.boundary import LEVELS, LimitSettings, MeasuredLimits
 from drainer.limits.search.overload import judge
 from drainer.limits.search.trial import Found, Point, Signals, Trial, Verdict
 
@@ -24,7 +24,7 @@ Observe = Callable[[str, Signals | None], None]
 
 
 class Traffic(Protocol):
-    """What makes the traffic: Spark's tasks, or a modelled cluster."""
+    """Maker of the traffic: Spark's tasks, or a modelled cluster."""
 
     def measure(
         self,
@@ -37,7 +37,7 @@ class Traffic(Protocol):
     ) -> Signals:
         """Makes it for a while and gives what was seen in the window.
 
-        ``stop_when`` is asked all along about what was seen last, and ends it at once.
+        ``stop_when`` gets the latest signals all along, and ends it at once.
         """
         ...
 
@@ -48,9 +48,9 @@ class Traffic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LimitsStatus:
-    """How far a measurement is."""
+    """Progress of a measurement."""
 
-    limits: Limits  # all that is kept of the measurement of this traffic
+    limits: MeasuredLimits  # all that is kept of the measurement of this traffic
     message_bytes: int
     found: Found | None  # what is known of that one; None before its search began
     elapsed_s: float  # since all of it began, or was resumed
@@ -64,7 +64,7 @@ class LimitsStatus:
 class Trials:
     """Searches the boundary of one size after the other; each trial is in the file at once."""
 
-    limits: Limits  # what is known already; its trials are not made again
+    limits: MeasuredLimits  # what is known already; its trials are not made again
     traffic: Traffic
     file: LimitsFile
     _: KW_ONLY
@@ -79,7 +79,7 @@ class Trials:
         self._message_bytes = self.limits.settings.message_bytes[0]
         self._found: Found | None = None
 
-    def run(self) -> Limits:
+    def run(self) -> MeasuredLimits:
         """All boundaries that are not known yet.
 
         Raises:
@@ -93,12 +93,12 @@ class Trials:
         return self.limits
 
     def _find_boundary(self, message_bytes: int) -> None:
-        from drainer.limits.search.search import Search  # noqa: PLC0415 - numpy is slow to import
+        from drainer.limits.search.search import BoundarySearch  # noqa: PLC0415 - numpy is slow to import
 
         settings = self._settings
         trials = self.limits.trials_of(message_bytes)
         known = [(self.limits.level(trial.point), trial.verdict) for trial in trials]
-        search = Search(
+        search = BoundarySearch(
             LEVELS,
             settings.precision,
             settings.trials,
@@ -165,7 +165,7 @@ class Trials:
 
         return observe
 
-    def _keep(self, limits: Limits) -> None:
+    def _keep(self, limits: MeasuredLimits) -> None:
         self.file.write(limits)
         self.limits = limits
         self.update(self._status())
@@ -180,11 +180,11 @@ class Trials:
 
 
 def usual_s(settings: LimitSettings) -> float:
-    """How long a trial takes with all that is around it, roughly."""
+    """Seconds that a trial takes with all that is around it, roughly."""
     return settings.warm_up_s + settings.window_s + SURROUNDINGS_S
 
 
-def baseline_point(limits: Limits, message_bytes: int) -> Point:
+def baseline_point(limits: MeasuredLimits, message_bytes: int) -> Point:
     """The traffic of one producer that no broker feels, at this size."""
     unfelt = limits.point(message_bytes, LEVELS // BASELINE_OF)
     return replace(unfelt, producers=1, pace=min(BASELINE_PACE, unfelt.messages_per_s))

@@ -1,11 +1,11 @@
-"""What a person sees of a search for limits: what will be tried, how it goes, and its words."""
+"""Terminal output of a search for limits: its preview, its progress, and their words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from drainer.limits.measure import PreparedLimits
-from drainer.limits.search.boundary import Boundary, Limits, LimitSettings
+from drainer.limits.search.boundary import Boundary, LimitSettings, MeasuredLimits
 from drainer.limits.search.trial import End, Point, Signals, Verdict
 from drainer.limits.trials import USUAL_TRIALS, LimitsStatus, usual_s
 from drainer.model.listed import listed
@@ -27,7 +27,7 @@ _ENDS = {
 def show_limits_action(
     terminal: Terminal, prepared: PreparedLimits, bootstrap_servers: str, master: str
 ) -> None:
-    """What is about to be done, and to which topics."""
+    """Print the preview: the traffic, and the topics that it goes to."""
     limits = prepared.limits[0]
     settings = limits.settings
     brokers, path = figures.counted(limits.brokers, "broker"), str(prepared.file.path)
@@ -74,7 +74,7 @@ def show_limits_action(
 
 
 def show_leftovers(terminal: Terminal, own: tuple[str, ...], in_use: tuple[str, ...]) -> None:
-    """What can be removed, by name, and what is in use."""
+    """Print topics that can be removed, and those in use."""
     if not own and not in_use:
         terminal.print_line("this cluster has no topics of drainer limits")
     terminal.items(*(Field("topic", topic) for topic in own))
@@ -85,7 +85,7 @@ def show_leftovers(terminal: Terminal, own: tuple[str, ...], in_use: tuple[str, 
 class SearchView(RunningLine):
     """A line for each trial and each boundary, and on a screen one of what runs now below them."""
 
-    def __init__(self, terminal: Terminal, known: Sequence[Limits]) -> None:
+    def __init__(self, terminal: Terminal, known: Sequence[MeasuredLimits]) -> None:
         super().__init__(terminal)
         self._known = {each.settings.swept: each for each in known}
         self._swept = known[0].settings.swept if len(known) == 1 else None
@@ -136,14 +136,14 @@ def between(boundary: Boundary) -> str:
 
 
 def ended(boundary: Boundary) -> str:
-    """What limits it, or why that isn't known."""
+    """The limit at a boundary, or why that isn't known."""
     why = "; ".join(boundary.why)
     if boundary.end is End.WIDE and boundary.is_open:
         return "lower bound: no trial overloaded the brokers"
-    said = _ENDS.get(boundary.end, "")
+    words = _ENDS.get(boundary.end, "")
     if boundary.end in (End.MOST, End.UNCLEAR) or not why:
-        return said
-    return f"{said}: {why}" if said else why
+        return words
+    return f"{words}: {why}" if words else why
 
 
 def signal_words(signals: Signals, baseline_ms: float | None) -> str:
@@ -166,7 +166,7 @@ def signal_words(signals: Signals, baseline_ms: float | None) -> str:
 
 
 def decided_by(settings: LimitSettings) -> str:
-    """Where signals come from."""
+    """Sources of the signals, in words."""
     if settings.jmx:
         return "request handlers of the brokers (JMX), in-sync replicas, and what clients see"
     return "what clients see, and in-sync replicas; --jmx host:port adds request handlers"
@@ -183,7 +183,7 @@ def _each_trial(prepared: PreparedLimits) -> Field:
 
 
 def traffic_words(settings: LimitSettings) -> tuple[str, ...]:
-    """What the traffic is like beside its messages, an axis each."""
+    """Properties of the traffic beside its messages, an axis each."""
     old = f"{figures.counted(settings.old_groups, 'reader')} of old messages of"
     return (
         f"{figures.counted(settings.consumer_groups, 'group')} reading",

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from drainer.errors import EXIT_INTERRUPTED
 from drainer.limits.file import LimitsFile
-from drainer.limits.search.boundary import Limits
+from drainer.limits.search.boundary import MeasuredLimits
 from scenarios.broker_limits.cases import CASES, Case
 
 WITHIN = 0.15  # of each other, and of half
@@ -39,7 +39,7 @@ class Run:
     case: Case
     name: str
     times: float  # what one broker does at its usual capacity
-    limits: Limits
+    limits: MeasuredLimits
     path: Path
     took_s: float
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from drainer.limits.search.boundary import Boundary, Limits, LimitSettings
+from drainer.limits.search.boundary import Boundary, LimitSettings, MeasuredLimits
 from drainer.limits.search.trial import End
 from drainer.model.rate_cap import CapCurve, CapPoint
 
@@ -19,7 +19,7 @@ def limits(rates: Mapping[int, float] = RATES) -> CapCurve:
 
 def measured(
     rates: Mapping[int, float] = RATES, *, cluster_id: str = "c", groups: int = 1
-) -> Limits:
+) -> MeasuredLimits:
     """What such a curve is made from."""
     found = tuple(
         Boundary(
@@ -34,4 +34,4 @@ def measured(
         for size, rate in rates.items()
     )
     settings = LimitSettings(message_bytes=tuple(rates), max_mb_per_s=100.0, consumer_groups=groups)
-    return Limits(cluster_id, 1, 1_795_000_000.0, settings, boundaries=found)
+    return MeasuredLimits(cluster_id, 1, 1_795_000_000.0, settings, boundaries=found)

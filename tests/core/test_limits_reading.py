@@ -6,10 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.limits.search.reading import Calm, Report, TrafficReading, changing_share
+from drainer.limits.search.reading import (
+    IdleDetector,
+    TrafficReading,
+    TrafficReport,
+    changing_share,
+)
 from drainer.limits.search.trial import Point
 
-QUIET = Report(at_s=0.0, order=1, ready=True, acknowledged=0, errors=0, consumed=(0, 0), busy_s=0.0)
+QUIET = TrafficReport(
+    at_s=0.0, order=1, ready=True, acknowledged=0, errors=0, consumed=(0, 0), busy_s=0.0
+)
 
 
 def report(
@@ -30,7 +37,7 @@ def test_a_window_adds_up_tasks_and_takes_the_slowest_group_and_the_busiest_proc
         trips = (900.0,) if at_s <= 2 else (1.0, 3.0, 2.0)
         more = {"busy_s": 0.2 * at_s, "errors": quarter, "round_trips_ms": trips}
         more["old_bytes"] = round(5_000 * at_s)
-        report(reading, 0, at_s, 100, 90, **more, looks=1, throttled=quarter % 2)  # type: ignore[arg-type]
+        report(reading, 0, at_s, 100, 90, **more, samples=1, throttled=quarter % 2)  # type: ignore[arg-type]
         report(reading, 1, at_s + 0.1, 300, 250, busy_s=0.9 * at_s, errors=2 * quarter)
 
     seen = reading.signals(2.0, 9.0)
@@ -75,7 +82,7 @@ def in_bursts(until_s: float, late_at: float | None = None) -> TrafficReading:
             acknowledged=25 * quarter,
             consumed=(100 * (quarter // 4),),
             round_trips_ms=(500.0 if at_s == late_at else 2.0,),
-            looks=1,
+            samples=1,
         )
         reading.take(at_s, 0, report)
     return reading
@@ -84,7 +91,7 @@ def in_bursts(until_s: float, late_at: float | None = None) -> TrafficReading:
 @pytest.mark.parametrize(
     ("pace", "begun_s", "window_s", "falls_behind"),
     [
-        (100.0, 9.5, None, None),  # too short to tell
+        (100.0, 9.5, None, None),  # too short
         (100.0, 6.5, 1.0, None),  # consumers fetch in bursts: they are looked at for longer
         (100.0, 5.0, 1.0, 0.2),
         (2.0, 6.0, None, None),  # until ten messages were sent
@@ -109,7 +116,7 @@ def test_what_runs_is_reported_when_there_is_enough_of_it(
             assert seen.falling_behind < falls_behind
 
 
-def test_a_task_that_tells_seldom_hides_nothing_of_what_runs() -> None:
+def test_a_task_that_reports_seldom_hides_nothing_of_what_runs() -> None:
     reading = TrafficReading(2, 2)
     for quarter in range(41):
         report(reading, 0, quarter / 4, 100, 100)
@@ -123,20 +130,20 @@ def test_a_task_that_tells_seldom_hides_nothing_of_what_runs() -> None:
 
 
 def test_brokers_are_calm_when_they_take_what_they_are_sent_about_as_fast_as_ever() -> None:
-    calm = Calm(20.0)
+    detector = IdleDetector(20.0)
 
-    def holds(round_trip_ms: float | None, sent_per_s: float = 20.0) -> bool:
+    def idle(round_trip_ms: float | None, sent_per_s: float = 20.0) -> bool:
         reading = in_bursts(4.0).signals(0, 4)
         assert reading is not None
-        return calm.holds(replace(reading, round_trip_ms=round_trip_ms, sent_per_s=sent_per_s))
+        return detector.update(replace(reading, round_trip_ms=round_trip_ms, sent_per_s=sent_per_s))
 
-    assert holds(100.0)
-    assert not holds(8.0, sent_per_s=4.0)  # it refuses most of it, and that sets no standard
-    assert holds(190.0, sent_per_s=15.0)
-    assert not holds(250.0)
-    assert not holds(None)
-    assert holds(10.0)
-    assert not holds(100.0)
+    assert idle(100.0)
+    assert not idle(8.0, sent_per_s=4.0)  # it refuses most of it, and that sets no standard
+    assert idle(190.0, sent_per_s=15.0)
+    assert not idle(250.0)
+    assert not idle(None)
+    assert idle(10.0)
+    assert not idle(100.0)
 
 
 def test_a_change_lasts_until_the_next_look_and_a_replica_that_stays_out_is_one_all_the_time() -> (

@@ -81,8 +81,8 @@ def test_topics_that_move_and_groups_with_members_are_live_traffic(
     writing = threading.Thread(target=write)
     writing.start()
     try:
-        seen = live_traffic(cluster, look_s=1.0)
-        named = moving_topics(cluster, [still.name], look_s=0.2)
+        seen = live_traffic(cluster, watch_s=1.0)
+        named = moving_topics(cluster, [still.name], watch_s=0.2)
     finally:
         over.set()
         writing.join()

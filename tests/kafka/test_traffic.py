@@ -13,15 +13,15 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka import traffic
 from drainer.limits.kafka.traffic import (
+    ClientStatistics,
     GroupReader,
-    Looks,
     OldReader,
     OldReaders,
     PacedProducer,
     Pacer,
     Readers,
+    make_payloads,
     payload_sample,
-    payloads,
 )
 from drainer.limits.search.trial import Point
 from kafka.topic import Topic, eventually
@@ -38,25 +38,25 @@ def producer_of(
     settings: ClientSettings,
     topic: Topic,
     point: Point = POINT,
-    looks: Looks | None = None,
+    statistics: ClientStatistics | None = None,
     partitions: int = 4,
 ) -> PacedProducer:
-    pool = payloads(point.message_bytes)[:100]
+    pool = make_payloads(point.message_bytes)[:100]
     places = [(topic.name, number) for number in range(partitions)]
-    return PacedProducer(settings, places, point, pool, 0, looks)
+    return PacedProducer(settings, places, point, pool, 0, statistics)
 
 
 def acknowledged(producer: PacedProducer) -> int:
-    producer.send_up_to(0)  # it hears of the brokers' answers
+    producer.send_up_to(0)  # which takes the brokers' answers
     return producer.acknowledged
 
 
 def test_payloads_are_random_and_of_the_size() -> None:
-    random = payloads(1000)
+    random = make_payloads(1000)
 
     assert {len(payload) for payload in random} == {1000}
     assert len(set(random)) == len(random) > 1000
-    assert len(payloads(50_000_000)) == 2
+    assert len(make_payloads(50_000_000)) == 2
 
 
 def test_payloads_are_cut_from_a_file_or_all_the_same(tmp_path: Path) -> None:
@@ -64,11 +64,11 @@ def test_payloads_are_cut_from_a_file_or_all_the_same(tmp_path: Path) -> None:
     file.write_bytes(b"abcdefghij")
 
     assert payload_sample("random") == b""
-    assert payloads(100, payload_sample("constant")) == [bytes(100)]
-    assert payloads(4, payload_sample(str(file))) == [b"abcd", b"efgh"]
-    assert payloads(12, payload_sample(str(file))) == [b"abcdefghijab"]
-    for wrong, says in ((tmp_path / "nowhere", "No such file"), (Path("/dev/null"), "is empty")):
-        with pytest.raises(UsageError, match=says):
+    assert make_payloads(100, payload_sample("constant")) == [bytes(100)]
+    assert make_payloads(4, payload_sample(str(file))) == [b"abcd", b"efgh"]
+    assert make_payloads(12, payload_sample(str(file))) == [b"abcdefghijab"]
+    for wrong, reason in ((tmp_path / "nowhere", "No such file"), (Path("/dev/null"), "is empty")):
+        with pytest.raises(UsageError, match=reason):
             payload_sample(str(wrong))
 
 
@@ -77,7 +77,7 @@ def test_producers_compress_as_the_client_is_configured_to(bootstrap: str, topic
     settings = ClientSettings.load(bootstrap, overrides=("compression.type=gzip",))
     point = replace(POINT, message_bytes=10_000)
     places = [(topic.name, 0)]
-    producer = PacedProducer(settings, places, point, payloads(10_000, bytes(1)), 0, None)
+    producer = PacedProducer(settings, places, point, make_payloads(10_000, bytes(1)), 0, None)
     producer.connect()
 
     producer.send_up_to(10)
@@ -131,9 +131,8 @@ def test_what_finds_no_room_is_passed_over(
 
 def test_the_pace_is_held_by_the_schedule(settings: ClientSettings, topic: Topic) -> None:
     producers = [producer_of(settings, topic, replace(POINT, pace=pace)) for pace in (500, 37)]
-    for producer in producers:
-        producer.connect()
     pacer = Pacer(producers)
+    pacer.connect()
     begun_s = time.monotonic()
     pacer.start()
     eventually(lambda: producers[1].offered >= 37, "a second's worth is sent")
@@ -146,16 +145,16 @@ def test_the_pace_is_held_by_the_schedule(settings: ClientSettings, topic: Topic
     assert producers[0].offered == pytest.approx(500 / 37 * producers[1].offered, rel=0.06)
 
 
-def test_looks_at_a_client_tell_of_round_trips_and_waiting(
+def test_statistics_of_a_client_have_its_round_trips_and_waiting(
     settings: ClientSettings, topic: Topic
 ) -> None:
-    looks = Looks()
-    pacer = Pacer([producer_of(settings, topic, looks=looks)])
+    statistics = ClientStatistics()
+    pacer = Pacer([producer_of(settings, topic, statistics=statistics)])
     pacer.start()
     taken: list[dict[str, object]] = []
 
     def seen() -> bool:
-        taken.append(looks.take())
+        taken.append(statistics.take())
         return bool(taken[-1]["round_trips_ms"]) and bool(taken[-1]["queued_ms"])
 
     eventually(seen, "statistics came")
@@ -165,7 +164,7 @@ def test_looks_at_a_client_tell_of_round_trips_and_waiting(
     assert all(0 < ms < 5_000 for ms in last["round_trips_ms"])  # type: ignore[attr-defined]
     assert all(0 < ms < 5_000 for ms in last["queued_ms"])  # type: ignore[attr-defined]
     assert last["throttled"] == 0
-    assert looks.take()["round_trips_ms"] == ()
+    assert statistics.take()["round_trips_ms"] == ()
 
 
 def test_readers_read_what_comes_after_they_began_and_commit_nothing(
@@ -199,9 +198,9 @@ def test_old_messages_are_read_at_the_pace_and_again_when_all_were(
     readers.start()
     assert readers.read_bytes == 0
 
-    readers.hold(200_000.0)
+    readers.set_pace(200_000.0)
     eventually(lambda: readers.read_bytes > 3 * 60_000, "all was read more than twice", 60)
-    readers.hold(0.0)
+    readers.set_pace(0.0)
     took_s = time.monotonic() - begun_s
     readers.halt()
 

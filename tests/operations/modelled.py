@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drainer.limits.file import LimitsFile
-from drainer.limits.search.boundary import Limits, LimitSettings
+from drainer.limits.search.boundary import LimitSettings, MeasuredLimits
 from drainer.limits.search.reading import RUNNING_S
 from drainer.limits.search.trial import Point, Signals
 from drainer.limits.trials import LimitsStatus, Observe, Trials
@@ -108,8 +108,8 @@ class ModelledCluster:
         return replace(seen, **shown)  # type: ignore[arg-type]
 
 
-def nothing_known(settings: LimitSettings = SETTINGS) -> Limits:
-    return Limits("c-1", 1, 1_000.0, settings)
+def nothing_known(settings: LimitSettings = SETTINGS) -> MeasuredLimits:
+    return MeasuredLimits("c-1", 1, 1_000.0, settings)
 
 
 def run(
@@ -118,8 +118,8 @@ def run(
     settings: LimitSettings = SETTINGS,
     *,
     shared: bool = False,
-    said: list[LimitsStatus] | None = None,
-) -> Limits:
+    statuses: list[LimitsStatus] | None = None,
+) -> MeasuredLimits:
     """A measurement, begun or gone on with from the file."""
     file = LimitsFile(path)
     known = file.find()
@@ -128,7 +128,7 @@ def run(
         cluster,
         file,
         shared=shared,
-        update=(said if said is not None else []).append,
+        update=(statuses if statuses is not None else []).append,
         clock=cluster.clock,
         now=cluster.clock,
     ).run()

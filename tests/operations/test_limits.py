@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
 
 import pytest
 
@@ -15,7 +14,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.limits import measure as operation
 from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import delete_test_topics, find_test_topics
-from drainer.limits.kafka.traffic import Places
+from drainer.limits.kafka.traffic import TrafficTargets
 from drainer.limits.measure import PreparedLimits, measure_limits, prepare_limits
 from drainer.limits.search.boundary import LimitSettings, cap_curve
 from drainer.limits.search.trial import End
@@ -26,35 +25,32 @@ from .modelled import ModelledCluster
 
 
 @pytest.fixture(autouse=True)
-def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def alone_on_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests may use the broker meanwhile."""
     monkeypatch.setattr(operation, "live_traffic", lambda _: ())
 
 
 @dataclass
-class ModelledHost:
+class ModelledHost(AbstractContextManager["ModelledHost", None]):
     """Modelled traffic on a real topic, which is seen to be there while the traffic is."""
 
     cluster: Cluster
     modelled: ModelledCluster = field(default_factory=ModelledCluster)
-    begun: list[Places] = field(default_factory=list)
+    begun: list[TrafficTargets] = field(default_factory=list)
     ended: bool = False
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.ended = True
 
     @contextmanager
-    def traffic(self, places: Places) -> Iterator[ModelledCluster]:
+    def __call__(self, places: TrafficTargets) -> Iterator[ModelledCluster]:
         for topic in places.topics:
             assert len(self.cluster.topic(topic).partitions) == places.partitions
         self.begun.append(places)
         yield self.modelled
 
 
-ASKED = LimitSettings(message_bytes=(1024,), partitions=3, warm_up_s=5.0, window_s=20.0)
+SETTINGS = LimitSettings(message_bytes=(1024,), partitions=3, warm_up_s=5.0, window_s=20.0)
 
 
 @pytest.fixture
@@ -63,23 +59,23 @@ def out(tmp_path: Path) -> Path:
 
 
 def is_gone(cluster: Cluster, topic: str) -> None:
-    """Brokers hear of it one after the other."""
+    """Brokers take note of it one after the other."""
     eventually(lambda: topic not in find_test_topics(cluster), f"{topic} is gone")
 
 
-def unheard(_: LimitsStatus) -> None:
-    """Nobody looks."""
+def ignore(_: LimitsStatus) -> None:
+    """Shows nothing."""
 
 
 def test_the_topics_that_were_named_are_there_for_the_traffic_and_gone_afterwards(
     cluster: Cluster, out: Path
 ) -> None:
-    prepared = prepare_limits(cluster, [replace(ASKED, consumer_groups=2, topics=2)], out)
+    prepared = prepare_limits(cluster, [replace(SETTINGS, consumer_groups=2, topics=2)], out)
     assert len(set(prepared.places[0].topics)) == 2
     assert not set(prepared.places[0].topics) & set(find_test_topics(cluster))
     host = ModelledHost(cluster)
 
-    (limits,), left = measure_limits(cluster, prepared, host, unheard)
+    (limits,), left = measure_limits(cluster, prepared, host, ignore)
 
     assert host.begun == list(prepared.places)
     assert (prepared.places[0].partitions, prepared.places[0].groups) == (3, 2)
@@ -92,20 +88,22 @@ def test_the_topics_that_were_named_are_there_for_the_traffic_and_gone_afterward
     assert [path.name for path in out.parent.iterdir()] == ["limits.json"]
 
 
-def test_a_stopped_run_leaves_no_topic_and_says_how_to_resume(cluster: Cluster, out: Path) -> None:
-    prepared = prepare_limits(cluster, [ASKED], out)
+def test_a_stopped_run_leaves_no_topic_and_reports_how_to_resume(
+    cluster: Cluster, out: Path
+) -> None:
+    prepared = prepare_limits(cluster, [SETTINGS], out)
     host = ModelledHost(cluster, ModelledCluster(stop_at=4))
 
     with pytest.raises(Interrupted, match="keeps 2 trials") as stopped:
-        measure_limits(cluster, prepared, host, unheard)
+        measure_limits(cluster, prepared, host, ignore)
 
     assert "Repeat the command" in str(stopped.value.hint)
     assert host.ended
     is_gone(cluster, prepared.places[0].topics[0])
-    again = prepare_limits(cluster, [ASKED], out)
+    again = prepare_limits(cluster, [SETTINGS], out)
     assert len(again.limits[0].trials) == 2
     host = ModelledHost(cluster)
-    (limits,), _ = measure_limits(cluster, again, host, unheard)
+    (limits,), _ = measure_limits(cluster, again, host, ignore)
     assert not limits.missing
     assert len(host.modelled.tried) == len(limits.trials) - 2
 
@@ -113,7 +111,7 @@ def test_a_stopped_run_leaves_no_topic_and_says_how_to_resume(cluster: Cluster, 
 def test_who_may_not_create_the_topic_is_refused_for_that_alone(
     cluster: Cluster, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared = prepare_limits(cluster, [ASKED], out)
+    prepared = prepare_limits(cluster, [SETTINGS], out)
 
     def forbidden(*_: object) -> None:
         raise Refused("this user may not do that", hint="grant CREATE")
@@ -121,7 +119,7 @@ def test_who_may_not_create_the_topic_is_refused_for_that_alone(
     monkeypatch.setattr(operation, "create_test_topic", forbidden)
     monkeypatch.setattr(operation, "delete_test_topics", forbidden)
     with pytest.raises(Refused) as refused:
-        measure_limits(cluster, prepared, ModelledHost(cluster), unheard)
+        measure_limits(cluster, prepared, ModelledHost(cluster), ignore)
 
     assert str(refused.value) == "this user may not do that"
     assert refused.value.hint == "grant CREATE"
@@ -130,14 +128,14 @@ def test_who_may_not_create_the_topic_is_refused_for_that_alone(
 def test_a_topic_that_can_not_be_removed_is_reported_and_spoils_no_result(
     cluster: Cluster, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared = prepare_limits(cluster, [ASKED], out)
+    prepared = prepare_limits(cluster, [SETTINGS], out)
 
     def forbidden(*_: object) -> None:
         raise Refused("this user may not delete it")
 
     with monkeypatch.context() as patched:
         patched.setattr(operation, "delete_test_topics", forbidden)
-        (limits,), left = measure_limits(cluster, prepared, ModelledHost(cluster), unheard)
+        (limits,), left = measure_limits(cluster, prepared, ModelledHost(cluster), ignore)
 
     assert not limits.missing
     assert prepared.places[0].topics[0] in str(left)
@@ -153,41 +151,41 @@ def test_others_on_the_cluster_are_refused_by_name_unless_it_is_shared(
     monkeypatch.setattr(operation, "live_traffic", lambda _: busy)
 
     with pytest.raises(Refused, match=r"orders receives 12\.3 messages/s") as refused:
-        prepare_limits(cluster, [ASKED], out)
+        prepare_limits(cluster, [SETTINGS], out)
 
     assert "group billing has members" in str(refused.value)
     assert "--shared-cluster" in str(refused.value.hint)
-    assert prepare_limits(cluster, [ASKED], out, shared=True).live == busy
+    assert prepare_limits(cluster, [SETTINGS], out, shared=True).live == busy
 
 
 def test_old_messages_are_read_where_there_are_some(
     cluster: Cluster, out: Path, bootstrap: str, topic_name: str
 ) -> None:
     topic = Topic(bootstrap, topic_name, 3)
-    asked = replace(ASKED, old_topic=topic_name, old_groups=2)
+    settings = replace(SETTINGS, old_topic=topic_name, old_groups=2)
     with pytest.raises(Refused, match="has no old messages"):
-        prepare_limits(cluster, [asked], out)
+        prepare_limits(cluster, [settings], out)
     topic.produce(["old"], 1)
 
-    prepared = prepare_limits(cluster, [asked], out)
+    prepared = prepare_limits(cluster, [settings], out)
 
     assert prepared.places[0].old_partitions == (1,)
     assert prepared.limits[0].point(1024, 10).old_bytes_per_s == pytest.approx(
         2 * prepared.limits[0].point(1024, 10).bytes_per_s
     )
     with pytest.raises(TopicMissing, match="nowhere"):
-        prepare_limits(cluster, [replace(ASKED, old_topic="nowhere")], out)
+        prepare_limits(cluster, [replace(SETTINGS, old_topic="nowhere")], out)
 
 
 @pytest.fixture
 def known(cluster: Cluster, out: Path) -> LimitsFile:
     """A result that is there."""
-    measure_limits(cluster, prepare_limits(cluster, [ASKED], out), ModelledHost(cluster), unheard)
+    measure_limits(cluster, prepare_limits(cluster, [SETTINGS], out), ModelledHost(cluster), ignore)
     return LimitsFile(out)
 
 
 def prepare(cluster: Cluster, known: LimitsFile, **changes: object) -> PreparedLimits:
-    return prepare_limits(cluster, [replace(ASKED, **changes)], known.path)  # type: ignore[arg-type]
+    return prepare_limits(cluster, [replace(SETTINGS, **changes)], known.path)  # type: ignore[arg-type]
 
 
 def test_what_is_of_something_else_is_refused_with_what_differs(
@@ -218,12 +216,12 @@ def test_a_result_that_is_there_is_not_measured_again_and_another_safe_share_nee
 
 
 def test_what_is_swept_is_measured_in_one_run_into_one_file(cluster: Cluster, out: Path) -> None:
-    swept = [replace(ASKED, consumer_groups=groups) for groups in (1, 4)]
+    swept = [replace(SETTINGS, consumer_groups=groups) for groups in (1, 4)]
     host = ModelledHost(cluster, ModelledCluster(stop_at=20))
     prepared = prepare_limits(cluster, swept, out)
 
     with pytest.raises(Interrupted, match=r"keeps 1[0-9] trials"):
-        measure_limits(cluster, prepared, host, unheard)
+        measure_limits(cluster, prepared, host, ignore)
 
     again = prepare_limits(cluster, swept, out)
     assert [len(each.boundaries) for each in again.limits] == [1, 0]
@@ -239,19 +237,19 @@ def test_what_is_swept_is_measured_in_one_run_into_one_file(cluster: Cluster, ou
         is_gone(cluster, places.topics[0])
     with pytest.raises(LimitsRefused, match="consumer_groups was 1, and is 4"):
         prepare_limits(cluster, swept[1:], out)
-    more = prepare_limits(cluster, [*swept, replace(ASKED, consumer_groups=9)], out)
+    more = prepare_limits(cluster, [*swept, replace(SETTINGS, consumer_groups=9)], out)
     assert [each.missing for each in more.limits] == [0, 0, 1]
 
 
 def test_more_trials_resume_a_search_whose_result_is_wide(cluster: Cluster, out: Path) -> None:
-    few = replace(ASKED, trials=4)
+    few = replace(SETTINGS, trials=4)
     (wide,), _ = measure_limits(
-        cluster, prepare_limits(cluster, [few], out), ModelledHost(cluster), unheard
+        cluster, prepare_limits(cluster, [few], out), ModelledHost(cluster), ignore
     )
     assert wide.boundaries[0].end is End.WIDE
 
-    more = prepare_limits(cluster, [ASKED], out)
-    (limits,), _ = measure_limits(cluster, more, ModelledHost(cluster), unheard)
+    more = prepare_limits(cluster, [SETTINGS], out)
+    (limits,), _ = measure_limits(cluster, more, ModelledHost(cluster), ignore)
 
     assert limits.boundaries[0].end is End.NARROW
     assert limits.trials[:4] == wide.trials
@@ -261,7 +259,7 @@ def test_a_size_more_is_no_other_setting(cluster: Cluster, known: LimitsFile) ->
     more = prepare(cluster, known, message_bytes=(1024, 10_240))
     host = ModelledHost(cluster)
 
-    (limits,), _ = measure_limits(cluster, more, host, unheard)
+    (limits,), _ = measure_limits(cluster, more, host, ignore)
 
     assert {point.message_bytes for point, _ in host.modelled.tried} == {10_240}
     assert [boundary.message_bytes for boundary in limits.boundaries] == [1024, 10_240]
@@ -275,6 +273,6 @@ def test_a_file_that_changed_meanwhile_is_refused_and_nothing_is_touched(
     host = ModelledHost(cluster)
 
     with pytest.raises(LimitsRefused, match="has changed"):
-        measure_limits(cluster, prepared, host, unheard)
+        measure_limits(cluster, prepared, host, ignore)
 
     assert host.begun == []

@@ -146,25 +146,25 @@ def test_a_trial_that_can_not_be_kept_ends_the_run(
     assert len(LimitsFile(tmp_path / "limits.json").load()[0].trials) == 2
 
 
-def test_the_status_says_what_runs_and_how_long_it_takes(tmp_path: Path) -> None:
-    said: list[LimitsStatus] = []
+def test_the_status_has_what_runs_and_how_long_it_takes(tmp_path: Path) -> None:
+    statuses: list[LimitsStatus] = []
     cluster = ModelledCluster()
 
-    run(cluster, tmp_path / "limits.json", said=said)
+    run(cluster, tmp_path / "limits.json", statuses=statuses)
 
-    assert {status.phase for status in said if status.point is not None} == {
+    assert {status.phase for status in statuses if status.point is not None} == {
         "baseline, warming up",
         "baseline, steady",
         "warming up",
         "steady",
         "cooling down",
     }
-    elapsed = [status.elapsed_s for status in said]
+    elapsed = [status.elapsed_s for status in statuses]
     assert elapsed == sorted(elapsed)
-    half = next(status for status in said if status.elapsed_s > cluster.now_s / 2)
+    half = next(status for status in statuses if status.elapsed_s > cluster.now_s / 2)
     assert half.left_s == pytest.approx(cluster.now_s / 2, rel=0.5)
-    assert not said[-1].limits.missing
-    assert said[-1].left_s < 60
+    assert not statuses[-1].limits.missing
+    assert statuses[-1].left_s < 60
 
 
 @pytest.mark.parametrize("message_bytes", [100, 102_400])

@@ -36,11 +36,11 @@ def test_handlers_of_an_idle_broker_are_idle_and_of_a_loaded_one_are_not(
 ) -> None:
     metrics = BrokerMetrics(spark.sparkContext, measured.jmx_address)
     metrics.calibrate()
-    looks: list[Reading] = [metrics.look()]
+    samples: list[Reading] = [metrics.read()]
 
     def share() -> float:
-        looks.append(metrics.look())
-        return metrics.idle_share(looks[-2], looks[-1])
+        samples.append(metrics.read())
+        return metrics.idle_share(samples[-2], samples[-1])
 
     eventually(lambda: share() > 0.6, "its handler is idle", 60)
     producer = Producer({"bootstrap.servers": measured.bootstrap_servers, "linger.ms": 0})
@@ -68,7 +68,7 @@ def test_brokers_are_looked_at_all_the_time(spark: SparkSession, broker: Broker)
         metrics.idle_share((0, 0), (2, idle_ns))
         for idle_ns in (2_200_000_000, 1_900_000_000, 4_100_000_000)
     ]
-    eventually(lambda: jmx.handlers_idle(0, float("inf")) is not None, "there are two looks")
+    eventually(lambda: jmx.handlers_idle(0, float("inf")) is not None, "there are two samples")
 
     assert shares == [pytest.approx(0.1), 0, 1]
     assert 0 <= (jmx.handlers_idle(0, float("inf")) or 0) <= 1
@@ -91,11 +91,11 @@ def test_metrics_behind_a_login_are_for_whoever_has_it(
         assert "a guess" not in str(refused.value)
         jmx = Jmx(spark.sparkContext, addresses, read_login(str(login)))
         jmx.start()
-        eventually(lambda: jmx.handlers_idle(0, float("inf")) is not None, "there are two looks")
+        eventually(lambda: jmx.handlers_idle(0, float("inf")) is not None, "there are two samples")
         jmx.close()
 
 
-def test_where_no_metrics_are_it_says_so(spark: SparkSession, bootstrap: str) -> None:
+def test_an_address_without_metrics_is_refused(spark: SparkSession, bootstrap: str) -> None:
     with pytest.raises(UsageError, match="not HOST:PORT"):
         BrokerMetrics(spark.sparkContext, "broker-1")
     with socket.create_server(("127.0.0.1", 0)) as server:

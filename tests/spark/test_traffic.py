@@ -1,4 +1,4 @@
-"""Traffic on Spark: trials tell what the brokers bore, and none of it outlives its driver."""
+"""Traffic on Spark: trials measure what the brokers tolerate; none of it outlives its driver."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import textwrap
 import threading
 from contextlib import suppress
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
@@ -22,12 +23,12 @@ from drainer.errors import Interrupted, Refused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import create_test_topic, moving_topics, new_topic_name
-from drainer.limits.kafka.traffic import Places
-from drainer.limits.search.reading import Report
+from drainer.limits.kafka.traffic import TrafficTargets
+from drainer.limits.search.reading import TrafficReport
 from drainer.limits.search.trial import Point, Signals
 from drainer.limits.spark import traffic as traffic_module
 from drainer.limits.spark.hosting import Host, Hosting
-from drainer.limits.spark.traffic import SparkTraffic
+from drainer.limits.spark.traffic import spark_traffic
 from drainer.limits.spark.traffic_coordinator import (
     SILENCE_S,
     TrafficCoordinator,
@@ -40,6 +41,7 @@ from scenarios.broker_limits.cases import limit_clients
 from scenarios.brokers import Broker
 
 POINT = Point(1024, 4, 200.0)
+REPORT = TrafficReport(1.0, 1, True, 10, 0, (), 0.5)
 WAIT_S = 60.0  # on a machine that does much else
 
 
@@ -74,24 +76,24 @@ def test_one_job_makes_trial_after_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     Topic(settings.bootstrap_servers, topic_name, 2).produce([b"x" * 1024] * 8000)
-    places = Places((topic, new_topic(settings)), 3, 5, topic_name, (0,), 1, b"ab")
+    places = TrafficTargets((topic, new_topic(settings)), 3, 5, topic_name, (0,), 1, b"ab")
     point = replace(POINT, old_groups=1)
     phases: list[str] = []
-    said: list[Signals] = []
+    running: list[Signals] = []
 
     def enough(signals: Signals) -> bool:
-        said.append(signals)
-        return len(said) == 3
+        running.append(signals)
+        return len(running) == 3
 
     def still() -> bool:
         with Cluster.connect(settings, WAIT_S) as cluster:
             return not moving_topics(cluster, [topic], 0.3)
 
-    with SparkTraffic(spark.sparkContext, settings, places, 2) as traffic:
+    with spark_traffic(spark.sparkContext, settings, places, 2) as traffic:
         seen = traffic.measure(
             point, warm_up_s=1, window_s=3, observe=lambda phase, _: phases.append(phase)
         )
-        insist_on_sane_signals(seen)
+        ensure_sane_signals(seen)
         assert seen.old_bytes_per_s == pytest.approx(point.old_bytes_per_s, rel=0.3)
         assert all(written(settings, each) for each in places.topics)
         assert first_value(settings, topic) == b"ab" * 512
@@ -106,9 +108,9 @@ def test_one_job_makes_trial_after_trial(
         less = traffic.measure(replace(POINT, producers=1), warm_up_s=1, window_s=2)
         assert 0 < less.sent_per_s < seen.sent_per_s / 2
 
-        # One whose signals say so ends early.
+        # A trial whose signals show enough ends early.
         early = traffic.measure(POINT, warm_up_s=WAIT_S, window_s=WAIT_S, stop_when=enough)
-        assert early == said[2]
+        assert early == running[2]
         assert early.window_s <= 1.5
         eventually(still, "the traffic has stopped", WAIT_S)
 
@@ -122,7 +124,7 @@ def first_value(settings: ClientSettings, topic: str) -> bytes | None:
     return message.value()
 
 
-def insist_on_sane_signals(seen: Signals) -> None:
+def ensure_sane_signals(seen: Signals) -> None:
     assert seen.sent_per_s == pytest.approx(800, rel=0.3)  # the machine may be busy
     assert 2.5 < seen.window_s <= 3.5
     assert 0 < (seen.round_trip_ms or 0) < 5_000
@@ -143,8 +145,8 @@ def test_a_quota_of_the_brokers_is_seen(
     with Broker(tmp_path, die_with_parent=True) as own:
         limit_clients(own, "producer", 20_000)
         settings = ClientSettings.load(own.bootstrap_servers)
-        with SparkTraffic(
-            spark.sparkContext, settings, Places((new_topic(settings),), 3, 1), 1
+        with spark_traffic(
+            spark.sparkContext, settings, TrafficTargets((new_topic(settings),), 3, 1), 1
         ) as traffic:
             seen = traffic.measure(
                 POINT,
@@ -160,15 +162,18 @@ def test_more_tasks_than_run_at_once_are_refused(
 ) -> None:
     monkeypatch.setattr(traffic_module, "TASKS_S", 3.0)
 
-    with pytest.raises(Refused, match="only 0 of 3 tasks started"):
-        SparkTraffic(spark.sparkContext, settings, Places((topic,), 3, 0), 3).start()
+    with (
+        pytest.raises(Refused, match="only 0 of 3 tasks started"),
+        spark_traffic(spark.sparkContext, settings, TrafficTargets((topic,), 3, 0), 3),
+    ):
+        pass
 
 
 @pytest.mark.long
 def test_traffic_on_a_topic_that_is_deleted_ends_with_the_reason(
     spark: SparkSession, settings: ClientSettings, topic: str
 ) -> None:
-    with SparkTraffic(spark.sparkContext, settings, Places((topic,), 3, 5), 2) as traffic:
+    with spark_traffic(spark.sparkContext, settings, TrafficTargets((topic,), 3, 5), 2) as traffic:
         with Cluster.connect(settings, WAIT_S) as cluster:
             cluster.admin.delete_topics([topic])[topic].result(WAIT_S)
 
@@ -187,7 +192,6 @@ def test_traffic_ends_with_its_driver(
         from drainer.limits.search.trial import Point
         from drainer.limits.spark.traffic_coordinator import TrafficCoordinator, TrafficOrder
         coordinator = TrafficCoordinator("127.0.0.1", 1, lambda task, report: None)
-        coordinator.open()
         coordinator.give(TrafficOrder(2, Point(100, 1, 500.0)))
         print(coordinator.port, coordinator.token, flush=True)
         time.sleep(600)
@@ -199,7 +203,7 @@ def test_traffic_ends_with_its_driver(
         try:
             assert process.stdout is not None
             port, token = process.stdout.readline().split()
-            places = Places((topic,), 3, 1)
+            places = TrafficTargets((topic,), 3, 1)
             hosting = Hosting(settings, places, 1, ("127.0.0.1", int(port)), token)
             host = Host(hosting, 0)
             raised: list[BaseException] = []
@@ -214,7 +218,7 @@ def test_traffic_ends_with_its_driver(
 
             eventually(lambda: not sends(), "nothing is sent any more", SILENCE_S + 5)
             if end == signal.SIGSTOP:
-                assert not raised  # it may go on
+                assert not raised  # the driver may resume
         finally:
             process.kill()
             task.join(WAIT_S)
@@ -228,10 +232,15 @@ def _kept(run: object, raised: list[BaseException]) -> None:
         raised.append(error)
 
 
-def test_whoever_has_no_token_is_hung_up_on() -> None:
-    heard: list[tuple[int, Report]] = []
-    coordinator = TrafficCoordinator("127.0.0.1", 1, lambda *said: heard.append(said))
-    coordinator.open()
+def order_for(task: Connection) -> TrafficOrder:
+    """The driver's answer to a report."""
+    task.send_bytes(msgspec.json.encode(REPORT))
+    return msgspec.json.decode(task.recv_bytes(), type=TrafficOrder)
+
+
+def test_a_peer_without_the_token_is_hung_up_on() -> None:
+    taken: list[tuple[int, TrafficReport]] = []
+    coordinator = TrafficCoordinator("127.0.0.1", 1, lambda *report: taken.append(report))
     for greeting in (b"\x00\x00\x00\x0a#WELCOME##", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100):
         with socket.create_connection(("127.0.0.1", coordinator.port), timeout=WAIT_S) as stranger:
             stranger.sendall(greeting)
@@ -241,31 +250,30 @@ def test_whoever_has_no_token_is_hung_up_on() -> None:
     with pytest.raises(Interrupted, match="the driver is gone"):
         connect(("127.0.0.1", coordinator.port), "a guess")
 
-    assert coordinator.here == 0
+    assert not coordinator.connected
     assert coordinator.lost is None
     assert coordinator.token not in repr(
-        Hosting(ClientSettings("b:9092"), Places((), 1, 0), 1, ("h", 1), coordinator.token)
+        Hosting(ClientSettings("b:9092"), TrafficTargets((), 1, 0), 1, ("h", 1), coordinator.token)
     )
     with connect(("127.0.0.1", coordinator.port), coordinator.token) as task:
         task.send_bytes(b"0")
-        order = msgspec.json.decode(task.recv_bytes(), type=TrafficOrder)
-        assert order == TrafficOrder(1)
+        assert order_for(task) == TrafficOrder(1)
+    assert taken == [(0, REPORT)]
     eventually(lambda: coordinator.lost is not None, "a task that hangs up is missed")
     coordinator.close()
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", coordinator.port), timeout=WAIT_S)
 
 
-def test_whoever_says_nothing_is_hung_up_on_and_keeps_nobody_waiting() -> None:
+def test_a_silent_peer_is_hung_up_on_and_keeps_no_task_waiting() -> None:
     coordinator = TrafficCoordinator("127.0.0.1", 1, lambda *_: None)
-    coordinator.open()
     address = ("127.0.0.1", coordinator.port)
     with (
         socket.create_connection(address, timeout=WAIT_S) as silent,
         connect(address, coordinator.token) as task,
     ):
         task.send_bytes(b"0")
-        eventually(lambda: coordinator.here == 1, "the task is here")
+        eventually(lambda: coordinator.connected == {0}, "the task is here")
         while silent.recv(100):
             pass
         assert coordinator.lost is None
@@ -274,16 +282,15 @@ def test_whoever_says_nothing_is_hung_up_on_and_keeps_nobody_waiting() -> None:
 
 def test_an_order_reaches_a_task_at_once_and_its_failure_the_driver() -> None:
     coordinator = TrafficCoordinator("127.0.0.1", 1, lambda *_: None)
-    coordinator.open()
     with connect(("127.0.0.1", coordinator.port), coordinator.token) as task:
         task.send_bytes(b"0")
-        eventually(lambda: coordinator.here == 1, "the task is here")
+        eventually(lambda: coordinator.connected == {0}, "the task is here")
+        assert order_for(task) == TrafficOrder(1)
         coordinator.give(TrafficOrder(7, POINT, 2))
-        orders = iter(lambda: msgspec.json.decode(task.recv_bytes(), type=TrafficOrder), None)
-        assert next(order for order in orders if order.number > 1) == TrafficOrder(7, POINT, 2)
+        assert order_for(task) == TrafficOrder(7, POINT, 2)
         failure = said_of(Refused("no room", hint="make some"))
         task.send_bytes(msgspec.json.encode({"failure": failure}))
-        eventually(lambda: coordinator.lost is not None, "it is told")
+        eventually(lambda: coordinator.lost is not None, "it is reported")
     assert isinstance(coordinator.lost, Refused)
     assert coordinator.lost.hint == "make some"
     coordinator.close()

@@ -10,16 +10,16 @@ import pytest
 
 from drainer.errors import LimitsNotWritten, LimitsRefused
 from drainer.limits.file import LimitsFile
-from drainer.limits.search.boundary import Limits
+from drainer.limits.search.boundary import MeasuredLimits
 from operations.modelled import ModelledCluster, run
 
 
 @pytest.fixture(scope="module")
-def limits(tmp_path_factory: pytest.TempPathFactory) -> Limits:
+def limits(tmp_path_factory: pytest.TempPathFactory) -> MeasuredLimits:
     return run(ModelledCluster(), tmp_path_factory.mktemp("limits") / "limits.json")
 
 
-def test_what_was_written_is_read_and_is_its_owners(tmp_path: Path, limits: Limits) -> None:
+def test_what_was_written_is_read_and_is_its_owners(tmp_path: Path, limits: MeasuredLimits) -> None:
     file = LimitsFile(tmp_path / "limits.json")
     file.write(limits)
 
@@ -38,15 +38,15 @@ def test_nothing_there_is_nothing_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(b"{", "not JSON"), (b'{"drainer_limits": 4}', "damaged")]
+    ("content", "reason"), [(b"{", "not JSON"), (b'{"drainer_limits": 4}', "damaged")]
 )
 def test_any_other_file_is_refused_by_name_and_left_as_it_is(
-    tmp_path: Path, content: bytes, said: str
+    tmp_path: Path, content: bytes, reason: str
 ) -> None:
     path = tmp_path / "limits.json"
     path.write_bytes(content)
 
-    with pytest.raises(LimitsRefused, match=said) as refused:
+    with pytest.raises(LimitsRefused, match=reason) as refused:
         LimitsFile(path).find()
 
     assert str(path) in str(refused.value)
@@ -55,7 +55,7 @@ def test_any_other_file_is_refused_by_name_and_left_as_it_is(
 
 
 def test_a_full_disk_leaves_what_was_there(
-    tmp_path: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, limits: MeasuredLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = LimitsFile(tmp_path / "limits.json")
     file.write(limits)
@@ -75,15 +75,15 @@ def test_a_full_disk_leaves_what_was_there(
 
 def test_two_processes_do_not_measure_into_one_file(tmp_path: Path) -> None:
     first, second = (LimitsFile(tmp_path / "limits.json") for _ in range(2))
-    with first.held(), pytest.raises(LimitsRefused, match="another drainer process"), second.held():
+    with first.lock(), pytest.raises(LimitsRefused, match="another drainer process"), second.lock():
         pass
-    with second.held():
+    with second.lock():
         pass
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_missing_is_told_before_anything_begins(tmp_path: Path) -> None:
+def test_a_folder_that_is_missing_is_reported_before_anything_begins(tmp_path: Path) -> None:
     nowhere = LimitsFile(tmp_path / "nowhere" / "limits.json")
-    with pytest.raises(LimitsRefused, match="can't write limits") as refused, nowhere.held():
+    with pytest.raises(LimitsRefused, match="can't write limits") as refused, nowhere.lock():
         pass
     assert "--out" in str(refused.value.hint)

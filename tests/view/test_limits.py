@@ -9,10 +9,10 @@ import orjson
 import pytest
 
 from drainer.limits.file import LimitsFile
-from drainer.limits.kafka.traffic import Places
+from drainer.limits.kafka.traffic import TrafficTargets
 from drainer.limits.measure import PreparedLimits
 from drainer.limits.page import limits_page, named_limits
-from drainer.limits.search.boundary import Limits, from_json
+from drainer.limits.search.boundary import MeasuredLimits, from_json
 from drainer.limits.search.trial import End
 from drainer.limits.trials import LimitsStatus
 from drainer.limits.view import (
@@ -35,19 +35,19 @@ PATH = Path("my limits.json")
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> list[LimitsStatus]:
-    """All that a search said of itself."""
+def statuses(tmp_path_factory: pytest.TempPathFactory) -> list[LimitsStatus]:
+    """All statuses of a search."""
     statuses: list[LimitsStatus] = []
-    run(ModelledCluster(), tmp_path_factory.mktemp("limits") / "limits.json", said=statuses)
+    run(ModelledCluster(), tmp_path_factory.mktemp("limits") / "limits.json", statuses=statuses)
     return statuses
 
 
 @pytest.fixture(scope="module")
-def limits(said: list[LimitsStatus]) -> Limits:
-    return said[-1].limits
+def limits(statuses: list[LimitsStatus]) -> MeasuredLimits:
+    return statuses[-1].limits
 
 
-def ended(found: Limits, end: End, **changes: object) -> Limits:
+def ended(found: MeasuredLimits, end: End, **changes: object) -> MeasuredLimits:
     first, *rest = found.boundaries
     changed = replace(first, end=end, **changes)  # type: ignore[arg-type]
     return replace(found, boundaries=(changed, *rest))
@@ -58,7 +58,7 @@ def test_the_topic_is_named_before_anything_is_touched() -> None:
     file, other = LimitsFile(PATH), f"{TOPIC[:-1]}d"
     live = ("orders is written to at 12.3 messages/s",)
     known = nothing_known(replace(SETTINGS, topics=2, old_topic="orders"))
-    places = Places((TOPIC, f"{TOPIC[:-1]}e"), 10, 5)
+    places = TrafficTargets((TOPIC, f"{TOPIC[:-1]}e"), 10, 5)
     prepared = PreparedLimits(file, (known,), (), (places,), True, live, (other,))
 
     show_limits_action(terminal, prepared, "broker-1:9092", "local[*]")
@@ -75,7 +75,7 @@ def test_the_topic_is_named_before_anything_is_touched() -> None:
 
 
 def test_the_page_begins_with_the_verdict_and_the_way_to_use_it_and_ends_with_the_boundaries(
-    limits: Limits,
+    limits: MeasuredLimits,
 ) -> None:
     terminal, out, _ = samples.terminal(width=200)
     terminal.present(limits_page([(PATH, limits)]))
@@ -91,7 +91,7 @@ def test_the_page_begins_with_the_verdict_and_the_way_to_use_it_and_ends_with_th
     assert lines[1] == "use them: drainer run … --broker-limits 'my limits.json'"
 
 
-def test_the_report_has_the_findings_for_programs(limits: Limits) -> None:
+def test_the_report_has_the_findings_for_programs(limits: MeasuredLimits) -> None:
     text = html(limits_page([(PATH, replace(limits, cluster_id=EVIL))]), ENDED)
     reader = Reader(text)
 
@@ -108,7 +108,7 @@ def test_nothing_is_offered_of_a_search_that_found_nothing_yet() -> None:
     assert page.headline.text == "no boundary is known yet"
 
 
-def test_a_lower_bound_says_that_it_is_one_and_why(limits: Limits) -> None:
+def test_a_lower_bound_is_shown_as_one_and_why(limits: MeasuredLimits) -> None:
     for end, why in (
         (End.MOST, "lower bound: the most that was tried; raise --max-rate"),
         (End.WIDE, "lower bound: no trial overloaded the brokers"),
@@ -123,7 +123,9 @@ def test_a_lower_bound_says_that_it_is_one_and_why(limits: Limits) -> None:
     assert "no traffic was safe: round trip" in Reader(html(none, ENDED)).text
 
 
-def test_a_boundary_that_is_wider_than_asked_is_warned_of_with_a_way_out(limits: Limits) -> None:
+def test_a_boundary_that_is_wider_than_required_is_warned_of_with_a_way_out(
+    limits: MeasuredLimits,
+) -> None:
     few = replace(limits, settings=replace(limits.settings, trials=limits.boundaries[0].trials))
     for found, way_out in ((few, "Add --trials"), (limits, "Lower --max-rate")):
         page = limits_page([(PATH, ended(found, End.WIDE, low=100_000.0))])
@@ -134,7 +136,7 @@ def test_a_boundary_that_is_wider_than_asked_is_warned_of_with_a_way_out(limits:
         assert way_out in warning
 
 
-def test_what_was_swept_has_a_row_and_a_curve_each(limits: Limits) -> None:
+def test_what_was_swept_has_a_row_and_a_curve_each(limits: MeasuredLimits) -> None:
     swept = [
         replace(limits, settings=replace(limits.settings, consumer_groups=groups))
         for groups in (1, 5)
@@ -164,14 +166,14 @@ def test_leftovers_are_listed_by_name_and_what_is_in_use_is_left() -> None:
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_a_log_has_a_line_for_each_trial_and_boundary_that_is_new(
-    said: list[LimitsStatus], quiet: bool
+    statuses: list[LimitsStatus], quiet: bool
 ) -> None:
     terminal, _, err = samples.terminal(quiet=quiet)
-    half = len(said) // 2
-    known, limits = said[half].limits, said[-1].limits
+    half = len(statuses) // 2
+    known, limits = statuses[half].limits, statuses[-1].limits
 
     with SearchView(terminal, [known]) as view:
-        for status in said[half:]:
+        for status in statuses[half:]:
             view.update(status)
 
     lines = err.getvalue().splitlines()
@@ -186,10 +188,10 @@ def test_a_log_has_a_line_for_each_trial_and_boundary_that_is_new(
         assert len(lines) - len(trials) == len(limits.boundaries) - len(known.boundaries)
 
 
-def test_a_screen_has_a_line_of_what_runs_now(said: list[LimitsStatus]) -> None:
+def test_a_screen_has_a_line_of_what_runs_now(statuses: list[LimitsStatus]) -> None:
     screen = samples.Screen()
     terminal = Terminal(stderr=screen, width=250, height=50)
-    status = next(s for s in said if len(s.limits.boundaries) == 1 and s.phase == "steady")
+    status = next(s for s in statuses if len(s.limits.boundaries) == 1 and s.phase == "steady")
 
     with SearchView(terminal, [nothing_known()]) as view:
         view.update(status)
@@ -201,7 +203,7 @@ def test_a_screen_has_a_line_of_what_runs_now(said: list[LimitsStatus]) -> None:
 
 
 def test_results_side_by_side_are_named_by_what_they_differ_in_and_drawn_in_one_chart(
-    limits: Limits,
+    limits: MeasuredLimits,
 ) -> None:
     settings = replace(limits.settings, old_topic="orders", message_bytes=(100,))
     first, *_ = limits.boundaries

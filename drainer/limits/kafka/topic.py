@@ -28,7 +28,7 @@ from drainer.model.listed import listed
 
 PREFIX = "drainer.limits."
 REPLICAS_MOST = 3
-LOOK_S = 2.5
+WATCH_S = 2.5
 RETENTION_MS = 15 * 60 * 1000
 PARTITION_BYTES = 512 * 1024 * 1024  # brokers look every 5 minutes whether it is more
 SEGMENT_BYTES = 64 * 1024 * 1024
@@ -51,8 +51,8 @@ def brokers_of(cluster: Cluster) -> tuple[int, ...]:
     return tuple(sorted(_metadata(cluster).brokers))
 
 
-def insist_on_removal(cluster: Cluster) -> None:
-    """Makes sure that this user may remove test topics, as far as brokers say so beforehand.
+def ensure_removable(cluster: Cluster) -> None:
+    """Ensure that this user may remove test topics, as far as brokers report it beforehand.
 
     They do to a user who has no right at all to a topic. Raises as ``delete_test_topics``.
     """
@@ -66,7 +66,7 @@ def create_test_topic(
 
     Raises Refused when this user may not create it, or Kafka rejects it.
     """
-    _insist_on_test_topics([name])
+    _ensure_test_topics([name])
     replicas = min(REPLICAS_MOST, len(brokers_of(cluster)))
     config = {
         "cleanup.policy": "delete",
@@ -87,8 +87,8 @@ def create_test_topic(
         time.sleep(0.05)
 
 
-def insist_on_use(cluster: Cluster, name: str) -> None:
-    """Makes sure that this user may remove the topic, which is there, and use it.
+def ensure_usable(cluster: Cluster, name: str) -> None:
+    """Ensure that this user may remove the topic, which is there, and use it.
 
     Raises RightMissing.
     """
@@ -99,13 +99,13 @@ def insist_on_use(cluster: Cluster, name: str) -> None:
 
 
 def replicas_of(cluster: Cluster, topics: Sequence[str]) -> dict[tuple[str, int], Replicas]:
-    """Who has each partition of some topics. Raises Refused when one is not there."""
+    """Replicas of each partition of some topics. Raises Refused when one is not there."""
 
     def attempt(left: float) -> dict[tuple[str, int], Replicas]:
-        asked = cluster.admin.describe_topics(TopicCollection(list(topics)), request_timeout=left)
+        futures = cluster.admin.describe_topics(TopicCollection(list(topics)), request_timeout=left)
         return {
             (topic, p.id): Replicas(tuple(n.id for n in p.replicas), tuple(n.id for n in p.isr))
-            for topic, one in asked.items()
+            for topic, one in futures.items()
             for p in cluster.wait(one, left).partitions
         }
 
@@ -126,7 +126,7 @@ def old_partitions(cluster: Cluster, topic: str) -> tuple[int, ...]:
 
 
 def find_test_topics(cluster: Cluster) -> tuple[str, ...]:
-    """What runs have left behind, or are using now."""
+    """Test topics that runs have left behind, or are using now."""
     return tuple(sorted(name for name in _topics(cluster) if _TOPIC.fullmatch(name)))
 
 
@@ -137,37 +137,37 @@ def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
         ValueError: when a name is not one of ours; nothing is removed then.
         Refused: when this user may not.
     """
-    _insist_on_test_topics(names)
+    _ensure_test_topics(names)
     with _needing("DELETE"):
         for name in names:
             cluster.delete_topic(name)
 
 
-def live_traffic(cluster: Cluster, look_s: float = LOOK_S) -> tuple[str, ...]:
-    """What others do now, in words: topics that are written to, and groups that have members.
+def live_traffic(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, ...]:
+    """Use of the cluster by others, in words: topics that are written to, groups with members.
 
-    It looks at the ends of all logs twice, so long apart. Another run of ``drainer limits`` is live
+    It reads the ends of all logs twice, so long apart. Another run of ``drainer limits`` is live
     traffic, too. Topics that Kafka keeps for itself (``__…``) are left out: whoever makes them move
     is seen as well.
     """
     partitions = {n: count for n, count in _topics(cluster).items() if not n.startswith("__")}
-    moving = _moving(cluster, partitions, look_s)
+    moving = _moving(cluster, partitions, watch_s)
     groups = sorted(name for name, state in _groups(cluster) if state not in _IDLE)
     topics = [f"{name} receives {per_s:,.1f} messages/s" for name, per_s in moving.items()]
     return (*topics, *(f"group {name} has members" for name in groups))
 
 
 def moving_topics(
-    cluster: Cluster, names: Collection[str], look_s: float = LOOK_S
+    cluster: Cluster, names: Collection[str], watch_s: float = WATCH_S
 ) -> dict[str, float]:
     """Messages/s of those topics that are written to."""
     partitions = {name: count for name, count in _topics(cluster).items() if name in names}
-    return _moving(cluster, partitions, look_s)
+    return _moving(cluster, partitions, watch_s)
 
 
-def _moving(cluster: Cluster, partitions: Mapping[str, int], look_s: float) -> dict[str, float]:
+def _moving(cluster: Cluster, partitions: Mapping[str, int], watch_s: float) -> dict[str, float]:
     before, begun_s = _ends(cluster, partitions), time.monotonic()
-    time.sleep(look_s)
+    time.sleep(watch_s)
     after, took_s = _ends(cluster, partitions), time.monotonic() - begun_s
     written: dict[str, int] = {}
     for (name, number), end in after.items():
@@ -186,10 +186,9 @@ def _topics(cluster: Cluster) -> dict[str, int]:
 
 
 def _groups(cluster: Cluster) -> list[tuple[str, ConsumerGroupState]]:
-
     def attempt(left: float) -> list[tuple[str, ConsumerGroupState]]:
-        asked = cluster.admin.list_consumer_groups(request_timeout=left)
-        return [(each.group_id, each.state) for each in cluster.wait(asked, left).valid]
+        future = cluster.admin.list_consumer_groups(request_timeout=left)
+        return [(each.group_id, each.state) for each in cluster.wait(future, left).valid]
 
     return cluster.request("list the groups", attempt)
 
@@ -198,9 +197,9 @@ def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, in
     places = [TopicPartition(name, n) for name, count in partitions.items() for n in range(count)]
 
     def attempt(left: float) -> dict[tuple[str, int], int]:
-        asked = cluster.admin.list_offsets(dict.fromkeys(places, LATEST), request_timeout=left)
+        futures = cluster.admin.list_offsets(dict.fromkeys(places, LATEST), request_timeout=left)
         found = {}
-        for place, one in asked.items():
+        for place, one in futures.items():
             try:
                 if (end := cluster.wait(one, left).offset) >= 0:  # else its leader is away
                     found[place.topic, place.partition] = end
@@ -223,6 +222,6 @@ def _needing(right: Right) -> Iterator[None]:
         raise may_not(what, right, f"topics that begin with {PREFIX}") from error.__cause__
 
 
-def _insist_on_test_topics(names: Collection[str]) -> None:
+def _ensure_test_topics(names: Collection[str]) -> None:
     if strangers := [name for name in names if not _TOPIC.fullmatch(name)]:
         raise ValueError(f"not of drainer limits: {', '.join(strangers)}")

@@ -1,4 +1,4 @@
-"""The traffic of a trial: producers that each hold a pace, consumers, and readers of old messages.
+"""The traffic of a trial: producers with a pace each, consumers, and readers of old messages.
 
 A producer is one client of Kafka with its own connections, as an application has; so many of them
 make a rate that batching inside one would not give. Consumers read at once all that they get.
@@ -29,8 +29,8 @@ TICK_S = 0.01  # between bursts of a producer
 CATCH_UP_S = 0.5  # what is later than that is not sent any more: it would be another rate
 QUEUE_S = 2.0  # of its own pace a producer keeps before it has no room
 QUEUE_BYTES_LEAST = 1024 * 1024
-LOOK_MS = 250  # between librdkafka's statistics of a producer
-LISTENED_TO = 8  # producers of a task whose statistics are taken: they cost time
+STATISTICS_MS = 250  # between two of a producer, by librdkafka
+PRODUCERS_MEASURED = 8  # producers of a task whose statistics are taken: they cost time
 MESSAGE_TIMEOUT_MS = 15_000
 SAMPLES = {"random": b"", "constant": bytes(1)}
 POOL_BYTES = 16 * 1024 * 1024  # of payloads; far more than what a broker may compress together
@@ -41,15 +41,15 @@ OLD_AHEAD_KBYTES = 1024  # of each partition: more would last for a part of a tr
 OLD_BACKOFF_MS = 10  # once that is fetched; the default is a second, which is no pace of a drain
 OLD_CLIENT = "drainer-limits-old"  # as which brokers know readers of old messages
 IDLE_S = 0.005
-ASK_S, ASK_AGAIN_S = 10.0, 0.1
+REQUEST_S, RETRY_S = 10.0, 0.1
 
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 _FATAL = frozenset({KafkaError._FATAL, *FORBIDDEN, *NO_TOPIC, *REJECTED})
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where traffic goes."""
+class TrafficTargets:
+    """Topics and partitions that the traffic goes to, and the groups that read them."""
 
     topics: tuple[str, ...]  # the test topics, whose payloads mean nothing
     partitions: int
@@ -66,7 +66,7 @@ class Places:
 
 
 def payload_sample(payload: str) -> bytes:
-    """What payloads are cut from: as ``LimitSettings.payload`` names it; nothing for random ones.
+    """Bytes that payloads are cut from, by ``LimitSettings.payload``; none for random payloads.
 
     Raises UsageError when it is a file that can't be read, or an empty one.
     """
@@ -82,7 +82,7 @@ def payload_sample(payload: str) -> bytes:
     raise UsageError(f"can't use {payload}: {why}", hint="Give random, constant, or a file.")
 
 
-def payloads(message_bytes: int, sample: bytes = b"") -> list[bytes]:
+def make_payloads(message_bytes: int, sample: bytes = b"") -> list[bytes]:
     """Payloads of exactly this size, cut from the sample, which is repeated if it is shorter.
 
     Without one they are random: the conservative case, for nothing compresses them.
@@ -95,29 +95,29 @@ def payloads(message_bytes: int, sample: bytes = b"") -> list[bytes]:
     return [whole[at : at + message_bytes] for at in range(0, last + 1, message_bytes)]
 
 
-class Looks:
-    """What librdkafka's statistics said of clients since the last ``take``."""
+class ClientStatistics:
+    """Samples of clients by librdkafka's statistics, since the last ``take``."""
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[list[float], list[float], bool]] = deque()
+        self._samples: deque[tuple[list[float], list[float], bool]] = deque()
 
     def add(self, round_trips_ms: list[float], queued_ms: list[float], *, throttled: bool) -> None:
-        """Of one client and its brokers; the slowest of them counts."""
-        self._looks.append((round_trips_ms, queued_ms, throttled))
+        """Adds a sample of one client and its brokers; the slowest of them counts."""
+        self._samples.append((round_trips_ms, queued_ms, throttled))
 
     def take(self) -> dict[str, Any]:
-        """As the fields of a report."""
-        taken = [self._looks.popleft() for _ in range(len(self._looks))]
+        """Return the fields of a report, and begin anew."""
+        taken = [self._samples.popleft() for _ in range(len(self._samples))]
         return {
             "round_trips_ms": tuple(round(max(trips), 3) for trips, _, _ in taken if trips),
             "queued_ms": tuple(round(max(queued), 3) for _, queued, _ in taken if queued),
-            "looks": len(taken),
+            "samples": len(taken),
             "throttled": sum(throttled for _, _, throttled in taken),
         }
 
 
 class PacedProducer:
-    """One producer; what it has offered and what was acknowledged are counts of messages.
+    """One producer with a pace; it counts messages that it offered and that were acknowledged.
 
     Its messages go to one of the ``places`` after the other, from the ``first`` on, a burst to
     each.
@@ -132,12 +132,12 @@ class PacedProducer:
         point: Point,
         pool: Sequence[bytes],
         first: int,
-        looks: Looks | None,
+        statistics: ClientStatistics | None,
     ) -> None:
         self._places = places
         self._place = first % len(places)
         self._next = cycle(pool).__next__
-        self._looks = looks
+        self._statistics = statistics
         self._answered_s = monotonic()
         self._throttled_until_s = 0.0
         self._gone = 0  # failed, or given up when it was halted
@@ -155,9 +155,9 @@ class PacedProducer:
             queue_buffering_max_kbytes=max(kept, 2 * point.message_bytes) // 1024 + 1,
             queue_buffering_max_messages=max(100, int(point.pace * QUEUE_S)),
         )
-        conf |= {"delivery.report.only.error": True, "on_delivery": self._failed}
-        if looks is not None:
-            conf |= {"statistics.interval.ms": LOOK_MS, "stats_cb": self._look}
+        conf |= {"delivery.report.only.error": True, "on_delivery": self._on_failure}
+        if statistics is not None:
+            conf |= {"statistics.interval.ms": STATISTICS_MS, "stats_cb": self._on_statistics}
         self._producer = settings.producer(conf)
 
     @property
@@ -167,7 +167,7 @@ class PacedProducer:
     def connect(self) -> None:
         """Waits until brokers know it. Raises Interrupted when they don't answer."""
         try:
-            self._producer.list_topics(self._places[self._place][0], timeout=ASK_S)
+            self._producer.list_topics(self._places[self._place][0], timeout=REQUEST_S)
         except KafkaException as error:
             raise _not_connected("a producer", self._settings, error.args[0]) from None
 
@@ -188,12 +188,12 @@ class PacedProducer:
             self._passed_over = due - self.offered
         except KafkaException as error:  # the topic has no such partition any more
             self._passed_over = due - self.offered
-            self._note(error.args[0])
+            self._count_error(error.args[0])
         if count > 0:
             self._place = (self._place + 1) % len(self._places)
         self._producer.poll(0)
 
-    def insist(self) -> None:
+    def ensure_working(self) -> None:
         """Raises Interrupted when it can't go on, whatever it is given time for."""
         if self._failure is not None:
             raise self._failure
@@ -208,22 +208,21 @@ class PacedProducer:
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
         self._producer.poll(0)
 
-    def _failed(self, error: KafkaError | None, _: Message) -> None:
+    def _on_failure(self, error: KafkaError | None, _: Message) -> None:
         if error is not None:
             self._gone += 1
-            self._note(error)
+            self._count_error(error)
 
-    def _note(self, error: KafkaError) -> None:
+    def _count_error(self, error: KafkaError) -> None:
         if error.code() in _PURGED:
             return
         self.errors += 1
         if self._failure is None and (error.fatal() or error.code() in _FATAL):
             self._failure = no_test_topic(self._settings.redact(error.str()))
 
-    def _look(self, text: str) -> None:
-        assert self._looks is not None
-        said = orjson.loads(text)
-        brokers = [one for one in said["brokers"].values() if one["nodeid"] >= 0]
+    def _on_statistics(self, text: str) -> None:
+        assert self._statistics is not None
+        brokers = [one for one in orjson.loads(text)["brokers"].values() if one["nodeid"] >= 0]
         now_s = monotonic()
         trips = [_ms(one["rtt"]) for one in brokers if one["rtt"]["cnt"]]
         if trips:
@@ -237,12 +236,12 @@ class PacedProducer:
             for one in brokers
             if one["int_latency"]["cnt"]
         ]
-        # Said once with an answer, and the broker takes nothing more for that long.
+        # It comes once with an answer, and the broker takes nothing more for that long.
         throttle_ms = max((one["throttle"]["max"] for one in brokers), default=0)
         if throttle_ms > 0:
             self._throttled_until_s = now_s + throttle_ms / 1000
-        throttled = now_s - LOOK_MS / 1000 < self._throttled_until_s
-        self._looks.add(trips, queued, throttled=throttled)
+        throttled = now_s - STATISTICS_MS / 1000 < self._throttled_until_s
+        self._statistics.add(trips, queued, throttled=throttled)
 
 
 def no_test_topic(why: str) -> Interrupted:
@@ -269,11 +268,30 @@ def _ms(window: dict[str, Any]) -> float:
 
 
 class Pacer(Loop):
-    """Holds the pace of all producers of a process."""
+    """The pace of all producers of a process."""
 
     def __init__(self, producers: Sequence[PacedProducer]) -> None:
         super().__init__("traffic-pacer", ends=[producer.halt for producer in producers])
         self._producers = producers
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(producer.acknowledged for producer in self._producers)
+
+    @property
+    def errors(self) -> int:
+        return sum(producer.errors for producer in self._producers)
+
+    def connect(self) -> None:
+        """Waits until brokers know all producers. Raises Interrupted when they don't answer."""
+        for producer in self._producers:
+            producer.connect()
+
+    def ensure_working(self) -> None:
+        """Raises what the thread raised, or Interrupted when a producer can't go on."""
+        super().ensure_working()
+        for producer in self._producers:
+            producer.ensure_working()
 
     def _go_on(self) -> None:
         begun_s, tick = monotonic(), 0
@@ -307,10 +325,10 @@ class GroupReader:
     def skip(self) -> None:
         """Goes on at the ends of the partitions as they are now.
 
-        Raises Interrupted when brokers don't say where that is.
+        Raises Interrupted when brokers don't report them.
         """
         places = [TopicPartition(*place) for place in self._places]
-        until_s = monotonic() + ASK_S
+        until_s = monotonic() + REQUEST_S
         try:
             for place in places:
                 place.offset = self._end_of(place, until_s)
@@ -323,13 +341,13 @@ class GroupReader:
             left_s = until_s - monotonic()
             try:
                 ends: tuple[int, int] = self._consumer.get_watermark_offsets(
-                    place, timeout=max(ASK_AGAIN_S, left_s)
+                    place, timeout=max(RETRY_S, left_s)
                 )
             except KafkaException as error:
                 # The leaders of a topic that was just made are not known everywhere at once.
                 if error.args[0].code() not in PASSING or left_s < 0:
                     raise
-                sleep(ASK_AGAIN_S)
+                sleep(RETRY_S)
             else:
                 if ends[1] >= 0:
                     return ends[1]
@@ -441,21 +459,22 @@ class OldReaders(Loop):
     def __init__(self, readers: Sequence[OldReader]) -> None:
         super().__init__("traffic-old-readers", ends=[reader.close for reader in readers])
         self._readers = readers
-        self._held = (0.0, monotonic(), 0.0)
+        # Bytes/s, since when, and the bytes that were read until then.
+        self._pace = (0.0, monotonic(), 0.0)
         self.read_bytes = 0
 
-    def hold(self, bytes_per_s: float) -> None:
-        """From now on."""
-        self._held = (bytes_per_s, monotonic(), self.read_bytes)
+    def set_pace(self, bytes_per_s: float) -> None:
+        """Sets the pace from now on."""
+        self._pace = (bytes_per_s, monotonic(), self.read_bytes)
 
     def _go_on(self) -> None:
         restarted_s = 0.0
         while not self._halted.is_set():
-            held = pace, since_s, before = self._held
+            schedule = pace, since_s, before = self._pace
             due = before + pace * (monotonic() - since_s) - self.read_bytes
             late = due - CATCH_UP_S * pace
-            if late > 0 and held is self._held:
-                self._held = (pace, since_s, before - late)
+            if late > 0 and schedule is self._pace:
+                self._pace = (pace, since_s, before - late)
             read = 0
             if pace and since_s != restarted_s:
                 restarted_s = since_s

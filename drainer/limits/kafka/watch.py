@@ -1,4 +1,4 @@
-"""Threads that go on until they are halted, and looking at something four times a second: at which
+"""Threads that run until they are halted, and what is sampled four times a second in one: which
 replicas of the test topics are in sync."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import replicas_of
 
-LOOK_S = 0.25
+SAMPLE_S = 0.25
 KEEP_S = 600.0
 PATIENCE_S = 5.0
 
@@ -39,6 +39,11 @@ class Loop:
     def start(self) -> None:
         self._thread.start()
 
+    def ensure_working(self) -> None:
+        """Raises what the thread raised."""
+        if self.failure is not None:
+            raise self.failure
+
     def halt(self) -> None:
         self._halted.set()
         if self._thread.is_alive():
@@ -57,32 +62,32 @@ class Loop:
 
 
 class Watch(Loop, Generic[Seen]):
-    """Keeps what ``look`` gave, with the times of the monotonic clock.
+    """Keeps samples with the times of the monotonic clock.
 
-    A look that raises BrokerUnreachable is left out. Anything else ends the watch.
+    A sample that raises BrokerUnreachable is left out. Anything else ends the watch.
     """
 
     def __init__(
-        self, name: str, look: Callable[[], Seen], ends: Sequence[Callable[[], None]] = ()
+        self, name: str, sample: Callable[[], Seen], ends: Sequence[Callable[[], None]] = ()
     ) -> None:
         super().__init__(name, PATIENCE_S, ends)
-        self._look = look
-        self._looks: deque[tuple[float, Seen]] = deque(maxlen=int(KEEP_S / LOOK_S))
+        self._sample = sample
+        self._samples: deque[tuple[float, Seen]] = deque(maxlen=int(KEEP_S / SAMPLE_S))
 
     def within(self, begin_s: float, end_s: float) -> list[tuple[float, Seen]]:
-        """What was seen in that time."""
-        return [look for look in list(self._looks) if begin_s <= look[0] <= end_s]
+        """Samples of that time."""
+        return [each for each in list(self._samples) if begin_s <= each[0] <= end_s]
 
     def _go_on(self) -> None:
-        while not self._halted.wait(LOOK_S):
+        while not self._halted.wait(SAMPLE_S):
             begun_s = time.monotonic()
             with suppress(BrokerUnreachable):
-                seen = self._look()
-                self._looks.append(((begun_s + time.monotonic()) / 2, seen))
+                seen = self._sample()
+                self._samples.append(((begun_s + time.monotonic()) / 2, seen))
 
 
 class InSyncWatch(Watch[InSync]):
-    """Looks with a connection of its own.
+    """A watch of replicas, with a connection of its own.
 
     ``usual`` is what was seen first, before there was any traffic. ``failure`` is set when the
     topics are there no more, or not for this client.
@@ -99,7 +104,7 @@ class InSyncWatch(Watch[InSync]):
         self.usual = self._in_sync()
 
     def within(self, begin_s: float, end_s: float) -> list[tuple[float, InSync]]:
-        """What was seen in that time; nothing without replicas to lose."""
+        """Samples of that time; none without replicas to lose."""
         return super().within(begin_s, end_s) if self._replicated else []
 
     def _in_sync(self) -> InSync:

@@ -15,7 +15,7 @@ from drainer.errors import LimitsRefused
 from drainer.limits.search.trial import (
     AboveZero,
     Amount,
-    Count,
+    AtLeastZero,
     End,
     Found,
     Point,
@@ -26,7 +26,7 @@ from drainer.limits.search.trial import (
 from drainer.model.rate_cap import CapCurve, CapPoint
 
 FORMAT = 4
-TRIALS_MOST = 20  # of one search, unless said otherwise
+TRIALS_MOST = 20  # of one search, by default
 LEVELS = 16_384  # of traffic, evenly apart, up to what is tried at first
 PRODUCERS_LEAST = 20  # that make it: below what so many send, each sends less
 # At first: more than most brokers tolerate that also have readers (Dropbox's: 60 MB/s with five
@@ -38,14 +38,14 @@ _AGAIN = "Measure them again with `drainer limits --out FILE`."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitSettings:
-    """What a measurement was asked to do; it is only resumed with the same."""
+    """Settings of a measurement; it is only resumed with the same."""
 
     message_bytes: tuple[Positive, ...]  # the sizes of messages, each with a boundary of its own
     # That all producers together never exceed (10^6 bytes); None for 200 a broker, and as much more
     # as the brokers tolerate.
     max_mb_per_s: AboveZero | None = None
     max_producers: Positive = 256
-    consumer_groups: Count = 5
+    consumer_groups: AtLeastZero = 5
     topics: Positive = 1  # over which it is spread
     partitions: Positive = 10  # of each test topic, for each broker
     old_topic: str = ""  # whose old messages are read meanwhile, as a drain does; empty for none
@@ -59,7 +59,7 @@ class LimitSettings:
     trials: Positive = TRIALS_MOST
     warm_up_s: Amount = 10.0
     window_s: AboveZero = 30.0
-    jmx: bool = False  # whether brokers were asked over JMX
+    jmx: bool = False  # whether brokers were measured over JMX
 
     def __post_init__(self) -> None:
         if not self.message_bytes or len(set(self.message_bytes)) < len(self.message_bytes):
@@ -67,19 +67,19 @@ class LimitSettings:
 
     @property
     def swept(self) -> tuple[int, int]:
-        """What may have several values in one measurement."""
+        """Settings that may have several values in one measurement."""
         return self.consumer_groups, self.partitions
 
     def differences(self, other: LimitSettings) -> list[str]:
-        """In which another differs, as in ``consumer_groups was 5, and is 7``."""
+        """Settings in which another differs, as in ``consumer_groups was 5, and is 7``."""
         names = [each.name for each in fields(self)]
-        both = ((name, getattr(self, name), getattr(other, name)) for name in names)
-        return [f"{name} was {was}, and is {now}" for name, was, now in both if was != now]
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
+        return [f"{name} was {was}, and is {now}" for name, was, now in pairs if was != now]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """How much the brokers tolerate of messages of one size.
+    """The highest rate of messages of one size that the brokers tolerate.
 
     Attributes:
         messages_per_s: that the brokers acknowledged at the safe end, which counts as the
@@ -98,7 +98,7 @@ class Boundary:
     read_per_s: Amount
     low: Amount
     high: float | None
-    trials: Count
+    trials: AtLeastZero
     end: End
     why: tuple[str, ...] = ()
 
@@ -117,8 +117,8 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """All that was measured of a cluster, or as far as that got.
+class MeasuredLimits:
+    """Results of the measurement of a cluster, or as far as that got.
 
     ``at`` is when it began, in seconds since the epoch; ``baseline`` holds by message size the
     round trip in ms of brokers without load.
@@ -139,7 +139,7 @@ class Limits:
 
     @property
     def bytes_per_s_most(self) -> float:
-        """That ``max_producers`` together send."""
+        """Bytes/s that ``max_producers`` together send."""
         most = self.settings.max_mb_per_s
         return 1e6 * (MB_PER_S_A_BROKER * self.brokers if most is None else most)
 
@@ -155,8 +155,8 @@ class Limits:
         """The level whose traffic it is."""
         return round(point.bytes_per_s / self.bytes_per_s_most * LEVELS)
 
-    def with_boundary(self, message_bytes: int, found: Found) -> Limits:
-        """These, and the boundary of this size as its search found it."""
+    def with_boundary(self, message_bytes: int, found: Found) -> MeasuredLimits:
+        """Add the boundary of this size as its search found it."""
         tried = [(t.verdict, self.level(t.point), t) for t in self.trials_of(message_bytes)]
         safe = [t for *at, t in tried if at == [Verdict.SAFE, found.safe]]
         against = [t for *at, t in tried if at == [Verdict.OVERLOADED, found.overloaded]]
@@ -186,27 +186,27 @@ class Limits:
 
     @property
     def missing(self) -> int:
-        """How many sizes that were asked for have no boundary yet."""
+        """Number of sizes that have no boundary yet."""
         return len(self.settings.message_bytes) - len(self.boundaries)
 
     def boundary(self, message_bytes: int) -> Boundary | None:
-        """The one of this size; None when it is not known yet."""
+        """The boundary of this size; None when it is not known yet."""
         return next((b for b in self.boundaries if b.message_bytes == message_bytes), None)
 
     def trials_of(self, message_bytes: int) -> tuple[Trial, ...]:
-        """Those of this size, in their order."""
+        """Trials of this size, in their order."""
         return tuple(t for t in self.trials if t.point.message_bytes == message_bytes)
 
     def mb_per_s_a_broker(self, boundary: Boundary) -> float:
-        """What producers may send, shared out over brokers; copies and readers not counted."""
+        """Rate of the producers, shared out over brokers; copies and readers not counted."""
         return boundary.bytes_per_s / self.brokers / 1e6
 
 
-Kept = Annotated[tuple[Limits, ...], Meta(min_length=1)]
+Kept = Annotated[tuple[MeasuredLimits, ...], Meta(min_length=1)]
 
 
-def cap_curve(measured: Sequence[Limits]) -> CapCurve:
-    """What caps a drain: of several measurements, the least for each size.
+def cap_curve(measured: Sequence[MeasuredLimits]) -> CapCurve:
+    """The cap of a drain: of several measurements, the least for each size.
 
     Raises LimitsRefused when no boundary is known.
     """
@@ -222,7 +222,7 @@ def cap_curve(measured: Sequence[Limits]) -> CapCurve:
     return CapCurve(first.cluster_id, first.at, first.settings.safe_share, tuple(points))
 
 
-def as_json(measured: Sequence[Limits]) -> dict[str, Any]:
+def as_json(measured: Sequence[MeasuredLimits]) -> dict[str, Any]:
     """The form in which measurements are kept."""
     return {
         "drainer_limits": FORMAT,
@@ -230,7 +230,7 @@ def as_json(measured: Sequence[Limits]) -> dict[str, Any]:
     }
 
 
-def from_json(body: object) -> tuple[Limits, ...]:
+def from_json(body: object) -> tuple[MeasuredLimits, ...]:
     """Raises LimitsRefused when the body is something else, newer or damaged."""
     if not isinstance(body, dict) or "drainer_limits" not in body:
         raise LimitsRefused("it is JSON, but not a limits file", hint=_AGAIN)

@@ -1,16 +1,16 @@
-"""Whether a trial overloaded the brokers, and which signals say so.
+"""Detects whether a trial overloaded the brokers, and by which signals.
 
 Overload is what Dropbox took for it: request handler threads idle for less than a fifth of their
-time, or in-sync replicas that keep changing. Who can't ask the brokers goes by what clients see.
+time, or in-sync replicas that keep changing. Without JMX, what clients see decides.
 """
 
 from __future__ import annotations
 
 from drainer.limits.search.trial import Point, Signals, Verdict
 
-Said = tuple[str, ...]  # sentences on what is amiss, or none
+Reasons = tuple[str, ...]  # sentences on what is amiss, or none
 
-# What counts as overload; shares are of time unless said otherwise.
+# What counts as overload; shares are of time unless reasons otherwise.
 HANDLERS_IDLE_LEAST = 0.20  # request handlers that are idle less are overloaded (JMX)
 ISR_CHANGING_MOST = 0.5  # in-sync replicas changing
 ROUND_TRIP_FACTOR = 5.0  # a round trip this many times the unloaded one is late,
@@ -30,8 +30,8 @@ def judge(
 ) -> tuple[Verdict, tuple[str, ...]]:
     """The verdict on a trial, and why. ``baseline_round_trip_ms`` is that of unloaded brokers.
 
-    What brokers say of themselves is overload whatever clients look like: handlers not idle,
-    replicas changing, clients throttled. Without JMX late answers and consumers that fall behind
+    Metrics of the brokers decide whatever clients look like: handlers not idle, replicas
+    changing, clients throttled. Without JMX late answers and consumers that fall behind
     are overload as well; with it only if also the rate was not reached, for handlers that are idle
     may stand behind a network or disk that is not. Signals that busy clients give of brokers are
     none. A rate that was not reached is never safe: when brokers look fine it was the clients.
@@ -45,33 +45,33 @@ def judge(
     short, behind, failed = _short(point, signals), _behind(signals), _failed(signals)
     late, old = _late(point, signals, baseline_round_trip_ms), _old(point, signals)
     verdict: Verdict | None = None
-    said: Said = ()
-    if overload := _brokers_say(signals):
-        verdict, said = Verdict.OVERLOADED, overload
+    reasons: Reasons = ()
+    if overload := _broker_reasons(signals):
+        verdict, reasons = Verdict.OVERLOADED, overload
     elif signals.clients_busy > CLIENTS_BUSY_MOST:
         # A process without time measures its own waiting as the brokers'.
         if found := short + behind + failed + old + (() if has_jmx else late):
             busy = f"a client is busy {_percent(signals.clients_busy)} of a core"
-            verdict, said = Verdict.CLIENTS, (busy, *found)
+            verdict, reasons = Verdict.CLIENTS, (busy, *found)
     elif failed or old:
-        verdict, said = Verdict.OVERLOADED, failed + old + late + short
+        verdict, reasons = Verdict.OVERLOADED, failed + old + late + short
     elif has_jmx:
         if missing := short + behind:
             # Handlers are not all there is of a broker.
             verdict = Verdict.OVERLOADED if late else Verdict.CLIENTS
-            said = late + missing + idle
+            reasons = late + missing + idle
     elif late or behind:
-        verdict, said = Verdict.OVERLOADED, late + behind + short
+        verdict, reasons = Verdict.OVERLOADED, late + behind + short
     elif found := short + _queued(signals):
-        verdict, said = Verdict.CLIENTS, found + answered
+        verdict, reasons = Verdict.CLIENTS, found + answered
     if verdict is None:
         unknown = _unknown(point, signals)
         verdict = Verdict.UNCLEAR if unknown else Verdict.SAFE
-        said = unknown or idle + answered
-    return verdict, said
+        reasons = unknown or idle + answered
+    return verdict, reasons
 
 
-def _brokers_say(seen: Signals) -> Said:
+def _broker_reasons(seen: Signals) -> Reasons:
     found = []
     idle = seen.handlers_idle
     if idle is not None and idle < HANDLERS_IDLE_LEAST:
@@ -86,14 +86,14 @@ def _brokers_say(seen: Signals) -> Said:
     return tuple(found)
 
 
-def _short(point: Point, seen: Signals) -> Said:
+def _short(point: Point, seen: Signals) -> Reasons:
     wanted, sent = point.messages_per_s, seen.sent_per_s
     if sent >= (1 - PACE_SHORTFALL_MOST) * wanted:
         return ()
     return (f"{sent:,.0f} of {wanted:,.0f} messages/s were sent",)
 
 
-def _late(point: Point, seen: Signals, baseline_ms: float) -> Said:
+def _late(point: Point, seen: Signals, baseline_ms: float) -> Reasons:
     if seen.sent_per_s <= 0:
         return ("no message was acknowledged",) if point.producers else ()
     most = max(baseline_ms * ROUND_TRIP_FACTOR, baseline_ms + ROUND_TRIP_OVER_MS)
@@ -103,35 +103,35 @@ def _late(point: Point, seen: Signals, baseline_ms: float) -> Said:
     return (f"round trip {_ms(seen.round_trip_ms)}, over {_ms(most)} {unloaded}",)
 
 
-def _behind(seen: Signals) -> Said:
+def _behind(seen: Signals) -> Reasons:
     if seen.falling_behind is None or seen.falling_behind <= FALLING_BEHIND_MOST:
         return ()
     share, most = _percent(seen.falling_behind), _percent(FALLING_BEHIND_MOST)
     return (f"consumers fall behind by {share} of what is sent, over {most}",)
 
 
-def _old(point: Point, seen: Signals) -> Said:
+def _old(point: Point, seen: Signals) -> Reasons:
     wanted, read = point.old_bytes_per_s, seen.old_bytes_per_s
     if read is None or read >= (1 - OLD_SHORTFALL_MOST) * wanted:
         return ()
     return (f"{read / 1e6:,.2f} of {wanted / 1e6:,.2f} MB/s of old messages were read",)
 
 
-def _failed(seen: Signals) -> Said:
+def _failed(seen: Signals) -> Reasons:
     handed_in = seen.errors + seen.sent_per_s * seen.window_s
     if not seen.errors or seen.errors <= ERRORS_MOST * handed_in:
         return ()
     return (f"{seen.errors:,} messages were refused or timed out",)
 
 
-def _queued(seen: Signals) -> Said:
+def _queued(seen: Signals) -> Reasons:
     if seen.queue_ms <= QUEUE_MS_MOST:
         return ()
     return (f"messages wait {_ms(seen.queue_ms)} in producers",)
 
 
-def _unknown(point: Point, seen: Signals) -> Said:
-    """What would have to be known of a trial before it is called safe."""
+def _unknown(point: Point, seen: Signals) -> Reasons:
+    """Missing measurements, without which a trial is not called safe."""
     if seen.window_s < WINDOW_S_LEAST:
         return (f"observed for {seen.window_s:.3g} s only, under {WINDOW_S_LEAST:g} s",)
     found = []

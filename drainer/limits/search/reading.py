@@ -1,4 +1,4 @@
-"""What the tasks of a trial report, and the signals in it: counts and samples of many, as one."""
+"""Reports of the tasks of a trial, and the signals in them: counts and samples of many, as one."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ RUNNING_LAG_S = 4.0  # for consumers
 
 AT_REST = 2.0  # times the round trip of an idle cluster
 AT_REST_MS = 5.0  # above it, which is not load either
-AT_REST_PACE = 0.5  # of the pace that is at least held, in a stretch so short
+AT_REST_PACE = 0.5  # of the pace that is at least reached, in a stretch so short
 
 _acknowledged, _old_bytes = attrgetter("acknowledged"), attrgetter("old_bytes")
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What a task says of its traffic, a few times a second. Its counts never fall."""
+class TrafficReport:
+    """A task's report of its traffic, a few times a second. Its counts never fall."""
 
     at_s: float  # when, by a clock of the task
     order: int  # the number of the order that it carries out
@@ -33,30 +33,30 @@ class Report:
     errors: int
     consumed: tuple[int, ...]  # messages by group, in the order of the groups
     busy_s: float  # processor time of the process
-    # Of produce requests, one for each look at a client since the last report.
+    # Of produce requests, one for each sample of a client since the last report.
     round_trips_ms: tuple[float, ...] = ()
     queued_ms: tuple[float, ...] = ()  # how long messages waited in a client, likewise
-    looks: int = 0  # at clients since the last report
+    samples: int = 0  # of clients since the last report
     throttled: int = 0  # in how many of these brokers throttled the client
     silences: int = 0  # how often it stopped because no order came
     old_bytes: int = 0
 
 
 class TrafficReading:
-    """What all tasks have reported: the lag of the groups, and signals over any stretch of time.
+    """Reports of all tasks: the lag of the groups, and signals over any stretch of time.
 
-    Times are of one clock, the driver's. What brokers say of themselves is not in the signals.
+    Times are of one clock, the driver's. Metrics of the brokers are not in the signals.
     """
 
     def __init__(self, tasks: int, groups: int) -> None:
         self.tasks = tasks
         self._groups = groups
-        self._latest: dict[int, Report] = {}
-        self._reports: list[tuple[float, int, Report]] = []
+        self._latest: dict[int, TrafficReport] = {}
+        self._reports: list[tuple[float, int, TrafficReport]] = []
         self._lags: list[tuple[float, tuple[int, ...]]] = []
         self._base = (0,) * groups  # what a group that began later never reads
 
-    def take(self, at_s: float, task: int, report: Report) -> None:
+    def take(self, at_s: float, task: int, report: TrafficReport) -> None:
         """Raises ValueError when it has other groups than it should."""
         if len(report.consumed) != self._groups or not 0 <= task < self.tasks:
             raise ValueError(f"a report of task {task} with {len(report.consumed)} groups")
@@ -65,7 +65,7 @@ class TrafficReading:
         self._lags.append((at_s, self.lags))
 
     def forget_before(self, at_s: float) -> None:
-        """Lets go of what was reported before that time."""
+        """Drops reports before that time."""
         self._reports = [each for each in self._reports if each[0] >= at_s]
         self._lags = [lag for lag in self._lags if lag[0] >= at_s]
 
@@ -77,12 +77,12 @@ class TrafficReading:
 
     @property
     def silences(self) -> int:
-        """How often tasks stopped because no order came."""
+        """Number of times that tasks stopped because no order came."""
         return sum(report.silences for report in self._latest.values())
 
     @property
     def lags(self) -> tuple[int, ...]:
-        """By group how many messages it has yet to read."""
+        """Messages that each group has yet to read."""
         reports = self._latest.values()
         acknowledged = sum(report.acknowledged for report in reports)
         return tuple(
@@ -106,9 +106,9 @@ class TrafficReading:
     def signals(
         self, begin_s: float, end_s: float, lag_for_s: float | None = None
     ) -> Signals | None:
-        """What was seen in between; None when it was too short to tell.
+        """Signals in between; None when that was too short to measure.
 
-        With ``lag_for_s`` consumers are looked at for that long before the end; 0: not at all.
+        With ``lag_for_s`` only that long before the end counts for consumers; 0: nothing counts.
         """
         by_task = self._within(begin_s, end_s)
         if len(by_task) < self.tasks:
@@ -117,12 +117,12 @@ class TrafficReading:
         stretches = [(reports[0], reports[-1]) for reports in by_task]
         # The samples of a first report are of the time before it.
         within = [report for reports in by_task for report in reports[1:]]
-        looks = sum(report.looks for report in within)
+        samples = sum(report.samples for report in within)
         return Signals(
             window_s=max(last.at_s - first.at_s for first, last in stretches),
             sent_per_s=_per_s(by_task, _acknowledged),
             round_trip_ms=_median([ms for report in within for ms in report.round_trips_ms]),
-            throttled=sum(report.throttled for report in within) / looks if looks else 0.0,
+            throttled=sum(report.throttled for report in within) / samples if samples else 0.0,
             falling_behind=self._falling_behind(lag_begin_s, end_s),
             handlers_idle=None,
             isr_changing=None,
@@ -138,9 +138,9 @@ class TrafficReading:
         )
 
     def running(self, point: Point, begun_s: float, now_s: float) -> Signals | None:
-        """What was seen in the last moments of this traffic; None while that is too short to tell.
+        """Signals of the last moments of this traffic; None while those are too short to measure.
 
-        Consumers are looked at for longer, since they fetch in bursts, and not at all until then.
+        Consumers are measured for longer, since they fetch in bursts, and not at all until then.
         """
         for_s = max(RUNNING_S, RUNNING_MESSAGES / point.messages_per_s)
         lag_for_s = max(RUNNING_LAG_S, for_s)
@@ -150,10 +150,10 @@ class TrafficReading:
             now_s - for_s, now_s, lag_for_s if now_s - begun_s >= lag_for_s else 0.0
         )
 
-    def _within(self, begin_s: float, end_s: float) -> list[list[Report]]:
+    def _within(self, begin_s: float, end_s: float) -> list[list[TrafficReport]]:
         """Two reports or more of each task; of one with a single one, the one before it, too."""
-        by_task: dict[int, list[Report]] = {}
-        before: dict[int, Report] = {}
+        by_task: dict[int, list[TrafficReport]] = {}
+        before: dict[int, TrafficReport] = {}
         for at_s, task, report in self._reports:
             if at_s < begin_s:
                 before[task] = report
@@ -180,14 +180,15 @@ class TrafficReading:
         return max(0.0, *grows, 0.0) / sent_per_s
 
 
-class Calm:
-    """Whether brokers answer a little traffic, of this pace, as they do when they are idle."""
+class IdleDetector:
+    """Detects that brokers answer a little traffic, of this pace, as they do when they are idle."""
 
     def __init__(self, pace: float) -> None:
         self._pace = pace
         self._least_ms = float("inf")
 
-    def holds(self, seen: Signals) -> bool:
+    def update(self, seen: Signals) -> bool:
+        """Whether they are idle by these signals; those before them are known."""
         # Brokers that refuse messages, which replicas in sync are too few for, are quick about it.
         if not seen.round_trip_ms or seen.sent_per_s < AT_REST_PACE * self._pace:
             return False
@@ -196,7 +197,7 @@ class Calm:
 
 
 def changing_share(states: Sequence[tuple[float, object]], usual: object) -> float | None:
-    """In which share of the time between looks something changed, or was not as it is usually.
+    """Share of the time between samples in which something changed, or was not as usual.
 
     ``states`` are times with what was seen then; None when that is fewer than two.
     """
@@ -208,7 +209,9 @@ def changing_share(states: Sequence[tuple[float, object]], usual: object) -> flo
     return changed / total if total else None
 
 
-def _per_s(by_task: Sequence[Sequence[Report]], count: Callable[[Report], int]) -> float:
+def _per_s(
+    by_task: Sequence[Sequence[TrafficReport]], count: Callable[[TrafficReport], int]
+) -> float:
     return sum(
         (count(last) - count(first)) / (last.at_s - first.at_s) for first, *_, last in by_task
     )

@@ -1,4 +1,4 @@
-"""Traffic as a point in a space, what a trial of one showed, and what a search makes of them.
+"""Traffic as a point in a space, the trial of a point, and the findings of a search.
 
 The points that don't overload a cluster form a region; its boundary is what is looked for. After
 "Finding Kafka's throughput limit in Dropbox infrastructure" (Dropbox Jetstream, 2019).
@@ -12,7 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-Count = Annotated[int, Meta(ge=0)]
+AtLeastZero = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(gt=0)]
 Amount = Annotated[float, Meta(ge=0)]
 AboveZero = Annotated[float, Meta(gt=0)]
@@ -27,9 +27,9 @@ class Point:
     """
 
     message_bytes: Positive
-    producers: Count
+    producers: AtLeastZero
     pace: AboveZero
-    old_groups: Count = 0
+    old_groups: AtLeastZero = 0
 
     @property
     def messages_per_s(self) -> float:
@@ -41,12 +41,12 @@ class Point:
 
     @property
     def old_bytes_per_s(self) -> float:
-        """That are to be read of old messages."""
+        """Bytes/s of old messages that are to be read."""
         return self.old_groups * self.bytes_per_s
 
 
 class Verdict(StrEnum):
-    """What a trial says of its point."""
+    """The result of a trial of a point."""
 
     SAFE = "safe"
     OVERLOADED = "overloaded"
@@ -56,7 +56,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What was seen in the steady window of a trial; None where it could not be measured."""
+    """Measurements in the steady window of a trial; None where it could not be measured."""
 
     window_s: float
     sent_per_s: float  # messages/s that the brokers acknowledged, of all producers
@@ -93,24 +93,24 @@ class Trial:
 
 
 class End(StrEnum):
-    """Why a search ended, or where it stands."""
+    """The reason why a search ended, or that it has not."""
 
     OPEN = "open"  # it has not
-    NARROW = "narrow"  # the boundary is known as narrowly as was asked
-    WIDE = "wide"  # wider than was asked: no more trials are allowed, or no traffic lies between
+    NARROW = "narrow"  # the boundary is known as narrowly as the settings require
+    WIDE = "wide"  # wider than that: no more trials are allowed, or no traffic lies between
     MOST = "most"  # the most is not overloaded: the boundary lies above it
     CLIENTS = "clients"  # these clients can't do more: the boundary lies above what they could
     NONE = "none"  # not even one producer is safe
-    UNCLEAR = "unclear"  # trial after trial said nothing
+    UNCLEAR = "unclear"  # trial after trial gave no verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search knows, in levels of traffic."""
+    """Knowledge of a search, in levels of traffic."""
 
     safe: int  # does not overload the brokers: what counts as the boundary. It was tried, or is 0.
     overloaded: int | None  # the lowest level above it that did; None when none did
     low: float  # the boundary lies above it with some 95% probability
     high: float | None  # and below it with as much; None when it may lie anywhere above
-    trials: int  # that were made, those that said nothing among them
+    trials: int  # that were made, those without a verdict among them
     end: End

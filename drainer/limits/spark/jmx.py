@@ -1,4 +1,4 @@
-"""What brokers say of themselves by JMX, read through the JVM that Spark has anyway.
+"""Metrics of brokers by JMX, read through the JVM that Spark has anyway.
 
 Request handlers mark in a meter how many nanoseconds they had nothing to do, divided by their
 number: the growth of its count over a stretch of time is the idle share in just that stretch. The
@@ -33,7 +33,7 @@ Reading = tuple[float, int]  # seconds of the monotonic clock, and the nanosecon
 
 
 class BrokerMetrics:
-    """How idle the request handlers of one broker are, by its metrics at ``host:port``.
+    """Idle share of the request handlers of one broker, by its metrics at ``host:port``.
 
     ``login`` is for metrics that are not open to all.
 
@@ -76,11 +76,11 @@ class BrokerMetrics:
 
     def calibrate(self) -> None:
         """Finds out how many pools mark the meter, while there is no traffic; takes a second."""
-        first = self.look()
+        first = self.read()
         time.sleep(CALIBRATE_S)
-        self._pools = max(1, round(_share(first, self.look())))
+        self._pools = max(1, round(_share(first, self.read())))
 
-    def look(self) -> Reading:
+    def read(self) -> Reading:
         """Raises BrokerUnreachable when the broker doesn't answer any more."""
         with self._failing():
             begun_s = time.monotonic()
@@ -114,7 +114,7 @@ class BrokerMetrics:
 
 
 class Jmx:
-    """Looks at the metrics of all brokers. A broker that doesn't answer for a while is left out."""
+    """Metrics of all brokers. A broker that doesn't answer for a while is left out."""
 
     def __init__(
         self, context: SparkContext, addresses: Sequence[str], login: Login | None = None
@@ -123,18 +123,18 @@ class Jmx:
         brokers = [BrokerMetrics(context, address, login) for address in addresses]
         for broker in brokers:
             broker.calibrate()
-        self._watches = [(broker, Watch("jmx", broker.look)) for broker in brokers]
+        self._watches = [(broker, Watch("jmx", broker.read)) for broker in brokers]
 
     def start(self) -> None:
         for _, watch in self._watches:
             watch.start()
 
     def handlers_idle(self, begin_s: float, end_s: float) -> float | None:
-        """Of the busiest broker; None when none was looked at twice in that time."""
+        """Idle share of the busiest broker; None when none was read twice in that time."""
         shares = [
-            broker.idle_share(looks[0][1], looks[-1][1])
+            broker.idle_share(samples[0][1], samples[-1][1])
             for broker, watch in self._watches
-            if len(looks := watch.within(begin_s, end_s)) > 1
+            if len(samples := watch.within(begin_s, end_s)) > 1
         ]
         return min(shares, default=None)
 

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from typing import Self
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
 
 from pyspark import SparkContext
 
 from drainer.errors import DrainerError, Interrupted, Refused
 from drainer.kafka.settings import ClientSettings
-from drainer.limits.kafka.traffic import Places, no_test_topic
-from drainer.limits.kafka.watch import InSyncWatch
-from drainer.limits.search.reading import Calm, Report, TrafficReading, changing_share
+from drainer.limits.kafka.traffic import TrafficTargets, no_test_topic
+from drainer.limits.kafka.watch import InSyncWatch, Loop
+from drainer.limits.search.reading import (
+    IdleDetector,
+    TrafficReading,
+    TrafficReport,
+    changing_share,
+)
 from drainer.limits.search.trial import Point, Signals
-from drainer.limits.spark.hosting import REPORT_S, Hosting
+from drainer.limits.spark.hosting import Hosting
 from drainer.limits.spark.jmx import Jmx, Login
-from drainer.limits.spark.traffic_coordinator import TrafficCoordinator, TrafficOrder
+from drainer.limits.spark.traffic_coordinator import (
+    REPORT_S,
+    TrafficCoordinator,
+    TrafficOrder,
+)
 from drainer.limits.trials import Observe
 from drainer.mask import describe
 from drainer.spark.failure import spark_failures
@@ -36,112 +43,157 @@ _GANG = {
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "120",
 }
+Reports = deque[tuple[float, int, TrafficReport]]  # when, of which task
 LOCALHOST = "127.0.0.1"
 TASKS_S = 60.0  # for all tasks to begin
 READY_S = 60.0  # for the clients of an order to connect
 STOP_S = 5.0
-LOOK_S = 0.1
-LOOKED_S = 1.5  # at brokers for the running signals: several looks lie in it
-PROBE_PACE = 20.0  # messages/s that tell whether the brokers are at rest
+POLL_S = 0.1
+BROKERS_S = 1.5  # of broker metrics in running signals: several samples lie in it
+PROBE_PACE = 20.0  # messages/s, to measure whether the brokers are at rest
 PROBE_BYTES = 100
 PROBE_S = 1.0
 LAG_AT_REST = 2 * PROBE_PACE
 ATTEMPTS = 3  # of a window that was disturbed
 
 
-@dataclass(eq=False, repr=False)
-class TrafficHost:
-    """A session for the traffic; a context manager that begins it and ends it.
+@contextmanager
+def traffic_host(
+    place: SparkLook,
+    client: ClientSettings,
+    jmx: tuple[str, ...] = (),
+    jmx_login: Login | None = None,
+) -> Iterator[Callable[[TrafficTargets], AbstractContextManager[SparkTraffic]]]:
+    """A session for traffic: gives a function that begins it, of as many tasks as run at once.
 
-    One that runs already in this process is used, and left running.
+    A session that runs already in this process is used, and left running.
 
-    Raises UsageError and Refused as ``spark_session`` does.
+    Raises UsageError and Refused as ``context_on`` does.
     """
+    with context_on(place, NAME, _GANG) as context:
 
-    place: SparkLook
-    client: ClientSettings
-    jmx: tuple[str, ...] = ()
-    jmx_login: Login | None = None
+        def traffic(places: TrafficTargets) -> AbstractContextManager[SparkTraffic]:
+            slots = slots_now(context) if place.is_local else 0
+            tasks = place.tasks or slots or slots_at_rest(context)
+            if 0 < slots < tasks:  # elsewhere executors may come yet
+                raise Refused(
+                    f"{place.master} runs {slots} tasks at once, but --tasks is {tasks}",
+                    hint="Lower --tasks, or remove it: all tasks must run at once.",
+                )
+            return spark_traffic(context, client, places, tasks, jmx, jmx_login)
 
-    def __enter__(self) -> Self:
-        self._opened = ExitStack()
-        self._context = self._opened.enter_context(context_on(self.place, NAME, _GANG))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
-
-    def traffic(self, places: Places) -> SparkTraffic:
-        """Traffic on these topics, of as many tasks as can run at once."""
-        slots = slots_now(self._context) if self.place.is_local else 0
-        tasks = self.place.tasks or slots or slots_at_rest(self._context)
-        if 0 < slots < tasks:  # elsewhere executors may come yet
-            raise Refused(
-                f"{self.place.master} runs {slots} tasks at once, but --tasks is {tasks}",
-                hint="Lower --tasks, or remove it: all tasks must run at once.",
-            )
-        return SparkTraffic(self._context, self.client, places, tasks, self.jmx, self.jmx_login)
+        yield traffic
 
 
-@dataclass(eq=False, repr=False)
+@contextmanager
+def spark_traffic(
+    context: SparkContext,
+    client: ClientSettings,
+    places: TrafficTargets,
+    tasks: int,
+    jmx: tuple[str, ...] = (),
+    jmx_login: Login | None = None,
+) -> Iterator[SparkTraffic]:
+    """Connects to the brokers and begins the tasks, all of which have to run at once.
+
+    At the end traffic, tasks and connections are gone. ``jmx`` has ``host:port`` of brokers'
+    metrics, which ``jmx_login`` opens.
+
+    Raises Refused when a broker's metrics can't be read, or the topic can't be reached, or Spark
+    has no room for so many tasks.
+    """
+    with ExitStack() as opened:
+        in_sync = InSyncWatch(client, places.topics)
+        opened.callback(in_sync.halt)
+        metrics = Jmx(context, jmx, jmx_login)
+        opened.callback(metrics.close)
+        bind, host = _addresses(context)
+        reports: Reports = deque()
+        coordinator = TrafficCoordinator(
+            bind, tasks, lambda task, report: reports.append((time.monotonic(), task, report))
+        )
+        hosting = Hosting(client, places, tasks, (host, coordinator.port), coordinator.token)
+        job = HostingJob(context, hosting)
+        opened.callback(job.halt)
+        opened.callback(coordinator.close)  # which ends the job
+        traffic = SparkTraffic(places, tasks, job, coordinator, reports, in_sync, metrics)
+        job.start()
+        traffic.wait_for_tasks()
+        in_sync.start()
+        metrics.start()
+        yield traffic
+
+
+class HostingJob(Loop):
+    """The Spark job of the tasks, in a thread of its own."""
+
+    def __init__(self, context: SparkContext, hosting: Hosting) -> None:
+        super().__init__("traffic-job", STOP_S, [self._cancel])
+        self._context = context
+        self._hosting = hosting
+        self._group = f"drainer limits: {hosting.places.topics[0]}"
+
+    def _go_on(self) -> None:
+        context, tasks = self._context, self._hosting.tasks
+        try:
+            with spark_failures():
+                context.setJobGroup(self._group, self._group, interruptOnCancel=True)
+                hosts = context.parallelize(range(tasks), tasks)
+                hosts.barrier().mapPartitions(self._hosting).collect()
+        except DrainerError:
+            raise
+        except Exception as error:  # the session was stopped meanwhile, and has nothing left
+            raise Interrupted(f"the Spark job failed: {describe(error)}", cause=error) from error
+
+    def runs(self, wait_s: float) -> bool:
+        """Whether it still runs after that time."""
+        self._thread.join(wait_s)
+        return self._thread.is_alive()
+
+    def _cancel(self) -> None:
+        if self._thread.is_alive():
+            with suppress(DrainerError), spark_failures():
+                self._context.cancelJobGroup(self._group)
+            self._thread.join(STOP_S)
+
+
 class SparkTraffic:
-    """Makes traffic on a test topic and says what was seen; a context manager.
+    """Traffic on test topics, and its signals; ``spark_traffic`` makes it.
 
     Nothing of it goes on without this process. All methods are for one thread, and raise
     Interrupted (or what a task raised) when it can't go on: a task is gone, Spark broke, or the
     clients lost the topic or the right to use it.
     """
 
-    context: SparkContext
-    client: ClientSettings
-    places: Places
-    tasks: int  # how many host; all of them have to run at once
-    jmx: tuple[str, ...] = ()  # ``host:port`` of brokers' metrics, which ``jmx_login`` opens
-    jmx_login: Login | None = None
+    def __init__(
+        self,
+        places: TrafficTargets,
+        tasks: int,
+        job: HostingJob,
+        coordinator: TrafficCoordinator,
+        reports: Reports,
+        in_sync: InSyncWatch,
+        metrics: Jmx,
+    ) -> None:
+        self._places = places
+        self._job = job
+        self._coordinator = coordinator
+        self._reports = reports
+        self._in_sync = in_sync
+        self._metrics = metrics
+        self._reading = TrafficReading(tasks, places.groups)
+        self._idle = IdleDetector(PROBE_PACE)
 
-    def __post_init__(self) -> None:
-        self._reading = TrafficReading(self.tasks, self.places.groups)
-        self._reports: deque[tuple[float, int, Report]] = deque()
-        self._job_name = f"drainer limits: {self.places.topics[0]}"
-        self._job_error: DrainerError | None = None
-        self._job = threading.Thread(target=self._run_job, name="traffic-job", daemon=True)
-        self._calm = Calm(PROBE_PACE)
-        self._opened = ExitStack()
-
-    def start(self) -> None:
-        """Connects to the brokers and begins the tasks; there is no traffic yet.
-
-        Raises Refused when a broker's metrics can't be read, or the topic can't be reached, or
-        Spark has no room for so many tasks.
-        """
-        with ExitStack() as opened:
-            self._in_sync = InSyncWatch(self.client, self.places.topics)
-            opened.callback(self._in_sync.halt)
-            self._jmx = Jmx(self.context, self.jmx, self.jmx_login)
-            opened.callback(self._jmx.close)
-            bind, host = _addresses(self.context)
-            self._coordinator = TrafficCoordinator(bind, self.tasks, self._take)
-            self._coordinator.open()
-            opened.callback(self._end_job)
-            self._hosting = Hosting(
-                client=self.client,
-                places=self.places,
-                tasks=self.tasks,
-                address=(host, self._coordinator.port),
-                token=self._coordinator.token,
-            )
-            self._job.start()
-            until_s = time.monotonic() + TASKS_S
-            while (here := self._coordinator.here) < self.tasks:
-                if time.monotonic() > until_s:
-                    raise Refused(
-                        f"only {here} of {self.tasks} tasks started in {TASKS_S:.0f} s",
-                        hint="Lower --tasks, or give Spark more cores: all tasks must run at once.",
-                    )
-                self._look()
-            self._in_sync.start()
-            self._jmx.start()
-            self._opened = opened.pop_all()
+    def wait_for_tasks(self) -> None:
+        """Raises Refused when not all are connected in time."""
+        tasks, until_s = self._reading.tasks, time.monotonic() + TASKS_S
+        while (connected := len(self._coordinator.connected)) < tasks:
+            if time.monotonic() > until_s:
+                raise Refused(
+                    f"only {connected} of {tasks} tasks started in {TASKS_S:.0f} s",
+                    hint="Lower --tasks, or give Spark more cores: all tasks must run at once.",
+                )
+            self._poll()
 
     def measure(
         self,
@@ -155,7 +207,7 @@ class SparkTraffic:
         """Makes this traffic for a while; gives what was seen in the window behind the warm-up.
 
         ``observe`` gets the phase and the signals of the last moments, ten times a second.
-        When ``stop_when`` says so of these, in the warm-up too, the traffic stops at once and they
+        When ``stop_when`` is true of these, in the warm-up too, the traffic stops at once and they
         are the result: its ``window_s`` is short.
 
         Raises Interrupted when it was disturbed again and again: the driver was kept from running.
@@ -169,14 +221,14 @@ class SparkTraffic:
                 steady_s = begun_s + warm_up_s
                 end_s = steady_s + window_s + 2 * REPORT_S  # reports begin and end a little inside
                 while (now_s := time.monotonic()) < end_s:
-                    self._look()
-                    running = self._with_looks(
-                        self._reading.running(point, begun_s, now_s), now_s - LOOKED_S, now_s
-                    )
+                    self._poll()
+                    latest = self._reading.running(point, begun_s, now_s)
+                    running = self._with_broker_signals(latest, now_s - BROKERS_S, now_s)
                     observe("warming up" if now_s < steady_s else "steady", running)
                     if running is not None and stop_when(running):
                         return running
-                whole = self._with_looks(self._reading.signals(steady_s, end_s), steady_s, end_s)
+                window = self._reading.signals(steady_s, end_s)
+                whole = self._with_broker_signals(window, steady_s, end_s)
                 if whole is not None and self._reading.silences == silences:
                     return whole
         finally:
@@ -200,13 +252,13 @@ class SparkTraffic:
             begun_s = time.monotonic()
             self._reading.forget_before(begun_s)
             while not at_rest and (now_s := time.monotonic()) < until_s:
-                self._look()
+                self._poll()
                 if now_s - begun_s < PROBE_S:
                     continue
                 seen = self._reading.signals(now_s - PROBE_S, now_s)
                 observe("cooling down", seen)
                 caught_up = self._caught_up(now_s - PROBE_S, now_s)
-                at_rest = seen is not None and self._calm.holds(seen) and caught_up
+                at_rest = seen is not None and self._idle.update(seen) and caught_up
         finally:
             self._halt()
         if not at_rest:
@@ -214,27 +266,10 @@ class SparkTraffic:
         self._reading.set_caught_up()
         return at_rest
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Ends the traffic, the tasks and the connections; does not raise."""
-        self._opened.close()
-
-    def _end_job(self) -> None:
-        self._coordinator.close()
-        if self._job.is_alive():
-            self._job.join(STOP_S)
-        if self._job.is_alive():
-            with suppress(DrainerError), spark_failures():
-                self.context.cancelJobGroup(self._job_name)
-            self._job.join(STOP_S)
-
     def _caught_up(self, begin_s: float, end_s: float) -> bool:
         lag = self._reading.lag_between(begin_s, end_s)
         if lag is None:
-            return not self.places.groups
+            return not self._places.groups
         least, most = lag
         return most <= LAG_AT_REST and most - least <= LAG_AT_REST
 
@@ -249,54 +284,40 @@ class SparkTraffic:
                     f"the clients are not ready after {READY_S:.0f} s",
                     hint="Check that the executors have room for them, and reach the brokers.",
                 )
-            self._look()
+            self._poll()
 
     def _halt(self) -> None:
         before = self._coordinator.order
         self._coordinator.give(TrafficOrder(before.number + 1, None, before.skips))
 
-    def _with_looks(self, seen: Signals | None, begin_s: float, end_s: float) -> Signals | None:
-        """With how idle request handlers were, and how long in-sync replicas changed."""
+    def _with_broker_signals(
+        self, seen: Signals | None, begin_s: float, end_s: float
+    ) -> Signals | None:
+        """Adds how idle request handlers were, and how long in-sync replicas changed."""
         if seen is None:
             return None
         return replace(
             seen,
-            handlers_idle=self._jmx.handlers_idle(begin_s, end_s),
+            handlers_idle=self._metrics.handlers_idle(begin_s, end_s),
             isr_changing=changing_share(self._in_sync.within(begin_s, end_s), self._in_sync.usual),
         )
 
-    def _take(self, task: int, report: Report) -> None:
-        self._reports.append((time.monotonic(), task, report))  # in a thread of the coordinator
-
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Waits for a moment and reads what was reported; raises what ended the traffic."""
-        self._job.join(LOOK_S)
+        runs = self._job.runs(POLL_S)
         while self._reports:
             self._reading.take(*self._reports.popleft())
         if self._in_sync.failure is not None:
             raise no_test_topic(str(self._in_sync.failure))
         if self._coordinator.lost is not None:
             raise self._coordinator.lost
-        if self._job_error is not None:
-            raise self._job_error
-        if not self._job.is_alive():
+        self._job.ensure_working()
+        if not runs:
             raise Interrupted("the tasks ended on their own", hint="Try again.")
-
-    def _run_job(self) -> None:
-        context = self.context
-        try:
-            with spark_failures():
-                context.setJobGroup(self._job_name, self._job_name, interruptOnCancel=True)
-                hosts = context.parallelize(range(self.tasks), self.tasks)
-                hosts.barrier().mapPartitions(self._hosting).collect()
-        except DrainerError as error:
-            self._job_error = error
-        except Exception as error:  # the session was stopped meanwhile, and has nothing left
-            self._job_error = Interrupted(f"the Spark job failed: {describe(error)}", cause=error)
 
 
 def _addresses(context: SparkContext) -> tuple[str, str]:
-    """What to listen on, and how tasks reach it."""
+    """The address to listen on, and the one by which tasks reach it."""
     if str(context.master).startswith("local"):
         return LOCALHOST, LOCALHOST
     conf = context.getConf()

@@ -16,7 +16,7 @@ from drainer.errors import LimitsRefused
 from drainer.limits.search.boundary import (
     LEVELS,
     PRODUCERS_LEAST,
-    Limits,
+    MeasuredLimits,
     as_json,
     cap_curve,
     from_json,
@@ -163,14 +163,16 @@ def test_sizes_come_in_any_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "said"),
+    ("limits", "reason"),
     [
         (replace(MEASURED, boundaries=()), "no boundary yet"),
         (measured({1_000: 0.0, 100: 500.0}), "no traffic was safe"),
     ],
 )
-def test_a_cap_that_does_not_follow_is_refused_with_a_way_out(limits: Limits, said: str) -> None:
-    with pytest.raises(LimitsRefused, match=said) as error:
+def test_a_cap_that_does_not_follow_is_refused_with_a_way_out(
+    limits: MeasuredLimits, reason: str
+) -> None:
+    with pytest.raises(LimitsRefused, match=reason) as error:
         cap_curve([limits]).cap(500)
 
     assert error.value.hint
@@ -191,7 +193,7 @@ def test_a_curve_has_rising_sizes_and_a_share_of_what_was_borne(changes: dict[st
         replace(CURVE, **changes)
 
 
-def body_of(limits: Limits) -> Any:
+def body_of(limits: MeasuredLimits) -> Any:
     return orjson.loads(orjson.dumps(as_json([limits])))
 
 
@@ -205,15 +207,15 @@ def test_what_was_written_is_read_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "reason"),
     [
         (None, "not a limits file"),
         ({"format": "drainer-plan/1"}, "not a limits file"),
         *(({"drainer_limits": version}, "version") for version in (1, 3.0, True)),
     ],
 )
-def test_something_else_or_another_version_is_refused(body: object, said: str) -> None:
-    with pytest.raises(LimitsRefused, match=said) as error:
+def test_something_else_or_another_version_is_refused(body: object, reason: str) -> None:
+    with pytest.raises(LimitsRefused, match=reason) as error:
         from_json(body)
 
     assert error.value.hint

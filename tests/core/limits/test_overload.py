@@ -1,4 +1,4 @@
-"""What is overload, what were the clients, and what nobody can tell."""
+"""Overload, busy clients, and trials without a verdict."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BEHIND = "consumers fall behind by 12% of what is sent, over 5%"
     ("signals", "verdict", "why"),
     [
         ({}, SAFE, "round trip 3 ms (2 ms without load)"),
-        # What brokers say of themselves.
+        # Metrics of the brokers.
         ({"handlers_idle": 0.45}, SAFE, "request handlers idle 45%"),
         ({"handlers_idle": 0.196}, OVERLOADED, "request handlers idle 19.6%, under 20%"),
         ({"isr_changing": 0.6}, OVERLOADED, "in-sync replicas changing 60% of the time, over 50%"),
@@ -75,10 +75,10 @@ BEHIND = "consumers fall behind by 12% of what is sent, over 5%"
 def test_each_signal_decides_with_its_figure(
     signals: dict[str, Any], verdict: Verdict, why: str
 ) -> None:
-    found, said = judged(**signals)
+    found, reasons = judged(**signals)
 
     assert found is verdict
-    assert why in "; ".join(said)
+    assert why in "; ".join(reasons)
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_each_signal_decides_with_its_figure(
         ({}, SAFE),
     ],
 )
-def test_busy_clients_are_no_witnesses_but_of_what_brokers_say_and_of_a_rate_that_was_reached(
+def test_busy_clients_decide_nothing_but_metrics_of_brokers_and_a_reached_rate_do(
     signals: dict[str, Any], verdict: Verdict
 ) -> None:
-    found, said = judged(**signals, clients_busy=0.97)
+    found, reasons = judged(**signals, clients_busy=0.97)
 
     assert found is verdict
-    assert (said[0] == "a client is busy 97% of a core") == (verdict is CLIENTS)
+    assert (reasons[0] == "a client is busy 97% of a core") == (verdict is CLIENTS)
 
 
 def test_a_round_trip_is_late_by_the_factor_when_it_is_long_without_load() -> None:
@@ -110,7 +110,7 @@ def test_a_round_trip_is_late_by_the_factor_when_it_is_long_without_load() -> No
     assert (at(240.0), at(260.0)) == (SAFE, OVERLOADED)
 
 
-def test_old_messages_that_come_late_are_overload_whatever_the_handlers_say() -> None:
+def test_old_messages_that_come_late_are_overload_however_idle_handlers_are() -> None:
     point = replace(POINT, old_groups=2)
 
     def judged_of(**signals: Any) -> tuple[Verdict, tuple[str, ...]]:

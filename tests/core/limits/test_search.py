@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from drainer.limits.search.boundary import TRIALS_MOST
 from drainer.limits.search.overload import judge
-from drainer.limits.search.search import UNCLEAR_MOST, WIDEST, Search
+from drainer.limits.search.search import UNCLEAR_MOST, WIDEST, BoundarySearch
 from drainer.limits.search.trial import End, Found, Point, Signals, Verdict
 
 FEW, MANY = range(200), range(1_000)
@@ -45,7 +45,7 @@ class Cluster:
     boundary: float
     seed: int
     jmx: bool = True
-    noise: float = 1.0  # times what is said above
+    noise: float = 1.0  # times SPREAD
     drift: float = 0.0
     lies: float = 0.0
     lying: frozenset[int] = frozenset()  # trials that lie in any case
@@ -98,8 +98,8 @@ def drawn(seed: int, *, jmx: bool, lies: float) -> tuple[Cluster, int]:
     return Cluster(boundary, seed, jmx, drift=drift, lies=lies), most
 
 
-def went(search: Search, verdict: Callable[[int], Verdict], tried: Any = None) -> Found:
-    """What it finds with these answers; ``tried`` is a list that gets what it asked."""
+def went(search: BoundarySearch, verdict: Callable[[int], Verdict], tried: Any = None) -> Found:
+    """The result with these verdicts; ``tried`` is a list that gets the levels."""
     while (producers := search.next()) is not None:
         if tried is not None:
             tried.append(producers)
@@ -113,7 +113,7 @@ def close(found: Found, cluster: Cluster) -> bool:
 
 def result(seed: int, *, jmx: bool) -> tuple[Found, Cluster]:
     cluster, most = drawn(seed, jmx=jmx, lies=0.04)
-    return went(Search(most, PRECISION), cluster.verdict), cluster
+    return went(BoundarySearch(most, PRECISION), cluster.verdict), cluster
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_within_5_percent_in_20_trials_with_95_of_100_clusters(seeds: range, jmx
 
     4% of the trials lie, each by itself: more than a third of the searches meet one or more. What
     was found is the safe end, which was tried, not the middle of a range. The reported interval
-    holds the boundary as often, and what is called safe is seldom far above it.
+    has the boundary as often, and what is called safe is seldom far above it.
     """
     most = len(seeds)
     results = [result(seed, jmx=jmx) for seed in seeds]
@@ -152,27 +152,27 @@ def test_within_5_percent_in_20_trials_with_95_of_100_clusters(seeds: range, jmx
 def test_what_was_overloaded_more_often_than_not_is_not_called_safe() -> None:
     known = [(96, SAFE), (96, SAFE), (100, SAFE), (100, OVERLOADED), (104, OVERLOADED)]
 
-    assert Search(1_000, PRECISION, known=known).found().safe == 100
-    assert Search(1_000, PRECISION, known=[*known, (100, OVERLOADED)]).found().safe == 96
+    assert BoundarySearch(1_000, PRECISION, known=known).found().safe == 100
+    assert BoundarySearch(1_000, PRECISION, known=[*known, (100, OVERLOADED)]).found().safe == 96
 
 
 @pytest.mark.parametrize("lying", range(10))
 def test_a_bound_that_was_wrong_at_first_is_found_out(lying: int) -> None:
     cluster = Cluster(130.5, seed=0, noise=0, lying=frozenset({lying}))
 
-    assert close(went(Search(1_000, PRECISION), cluster.verdict), cluster)
+    assert close(went(BoundarySearch(1_000, PRECISION), cluster.verdict), cluster)
 
 
 @given(most=st.integers(1, 20_000), share=st.floats(0, 0.99), precision=st.floats(0.02, 0.3))
 @settings(deadline=None, max_examples=60)
-def test_without_noise_the_boundary_is_bracketed_as_narrowly_as_asked(
+def test_without_noise_the_boundary_is_bracketed_as_narrowly_as_required(
     most: int, share: float, precision: float
 ) -> None:
     boundary = int(most * share)  # safe; one more is not
-    search = Search(most, precision, trials_most=40)
+    search = BoundarySearch(most, precision, trials_most=40)
     found = went(search, lambda producers: SAFE if producers <= boundary else OVERLOADED)
     if precision >= PRECISION:  # with less it takes more trials to be sure that it was no chance
-        fits = precision * boundary > 1  # else one more is already further off than was asked
+        fits = precision * boundary > 1  # else one more is already further off than that
         assert found.end is (End.NONE if not boundary else End.NARROW if fits else End.WIDE)
     assert found.overloaded is not None
     assert found.safe <= boundary < found.overloaded
@@ -186,10 +186,10 @@ def test_without_noise_the_boundary_is_bracketed_as_narrowly_as_asked(
 
 @given(st.integers(1, 3_000), st.lists(verdicts, max_size=20), st.integers(0, 14))
 @settings(deadline=None, max_examples=100)
-def test_it_never_asks_outside_always_ends_and_goes_on_as_if_it_had_not_been_interrupted(
+def test_it_stays_within_the_levels_always_ends_and_goes_on_as_if_it_had_not_been_interrupted(
     most: int, answers: list[Verdict], stop: int
 ) -> None:
-    search = Search(most, PRECISION)
+    search = BoundarySearch(most, PRECISION)
     trials: list[tuple[int, Verdict]] = []
     while (producers := search.next()) is not None:
         assert 1 <= producers <= most
@@ -201,7 +201,7 @@ def test_it_never_asks_outside_always_ends_and_goes_on_as_if_it_had_not_been_int
     assert found.end is not End.OPEN
     assert 0 <= found.low <= found.safe <= (found.high or most) <= most
 
-    again = Search(most, PRECISION, known=trials[:stop])
+    again = BoundarySearch(most, PRECISION, known=trials[:stop])
     for trial in trials[stop:]:
         assert again.next() == trial[0]
         again.take(*trial)
@@ -209,7 +209,7 @@ def test_it_never_asks_outside_always_ends_and_goes_on_as_if_it_had_not_been_int
 
 
 def test_brokers_that_bear_the_most_give_a_lower_bound() -> None:
-    found = went(Search(400, PRECISION), Cluster(900.0, seed=1).verdict)
+    found = went(BoundarySearch(400, PRECISION), Cluster(900.0, seed=1).verdict)
 
     assert (found.end, found.safe, found.overloaded, found.high) == (End.MOST, 400, None, None)
     assert found.trials < TRIALS_MOST
@@ -217,14 +217,14 @@ def test_brokers_that_bear_the_most_give_a_lower_bound() -> None:
 
 def test_the_most_is_not_tried_when_less_overloads() -> None:
     tried: list[int] = []
-    went(Search(1_000, PRECISION), Cluster(60.0, seed=1).verdict, tried)
+    went(BoundarySearch(1_000, PRECISION), Cluster(60.0, seed=1).verdict, tried)
 
     assert max(tried) < 500
 
 
 @pytest.mark.parametrize("can", [0, 2, 90])
 def test_clients_that_can_do_no_more_give_a_lower_bound(can: int) -> None:
-    found = went(Search(1_000, PRECISION), lambda n: SAFE if n <= can else CLIENTS)
+    found = went(BoundarySearch(1_000, PRECISION), lambda n: SAFE if n <= can else CLIENTS)
 
     assert (found.end, found.overloaded, found.high) == (End.CLIENTS, None, None)
     assert found.trials < TRIALS_MOST
@@ -233,18 +233,20 @@ def test_clients_that_can_do_no_more_give_a_lower_bound(can: int) -> None:
 
 def test_clients_that_fail_above_the_boundary_do_not_hide_it() -> None:
     cluster = Cluster(120.0, seed=3)
-    found = went(Search(1_000, PRECISION), lambda n: CLIENTS if n > 180 else cluster.verdict(n))
+    found = went(
+        BoundarySearch(1_000, PRECISION), lambda n: CLIENTS if n > 180 else cluster.verdict(n)
+    )
 
     assert found.end is not End.CLIENTS
     assert close(found, cluster)
 
 
-def test_trials_that_say_nothing_end_it() -> None:
-    asked: list[int] = []
-    found = went(Search(100, PRECISION), lambda _: Verdict.UNCLEAR, asked)
+def test_trials_without_a_verdict_end_it() -> None:
+    tried: list[int] = []
+    found = went(BoundarySearch(100, PRECISION), lambda _: Verdict.UNCLEAR, tried)
 
-    assert len(asked) == UNCLEAR_MOST
-    assert len(set(asked)) == 1
+    assert len(tried) == UNCLEAR_MOST
+    assert len(set(tried)) == 1
     assert found.end is End.UNCLEAR
 
 
@@ -253,7 +255,7 @@ def test_a_search_that_widens_goes_on_beyond_a_most_that_is_safe(boundary: int) 
     cluster = Cluster(boundary, seed=1)
     tried: list[int] = []
 
-    found = went(Search(256, PRECISION, widens=True), cluster.verdict, tried)
+    found = went(BoundarySearch(256, PRECISION, widens=True), cluster.verdict, tried)
 
     assert found.end is End.NARROW
     assert close(found, cluster)
@@ -262,13 +264,13 @@ def test_a_search_that_widens_goes_on_beyond_a_most_that_is_safe(boundary: int) 
     again = Cluster(boundary, seed=1)
     known = [(producers, again.verdict(producers)) for producers in tried]
     for kept in range(len(known)):
-        resumed = Search(256, PRECISION, known=known[:kept], widens=True)
+        resumed = BoundarySearch(256, PRECISION, known=known[:kept], widens=True)
         assert resumed.next() == tried[kept]
-    bounded = went(Search(256, PRECISION), Cluster(boundary, seed=1).verdict)
+    bounded = went(BoundarySearch(256, PRECISION), Cluster(boundary, seed=1).verdict)
     assert (bounded.end is End.MOST) == (boundary > 256)
 
 
 def test_a_search_that_widens_ends_where_nothing_is_ever_too_much() -> None:
-    found = went(Search(4, PRECISION, widens=True), lambda _: SAFE)
+    found = went(BoundarySearch(4, PRECISION, widens=True), lambda _: SAFE)
 
     assert (found.end, found.safe) == (End.MOST, WIDEST * 4)
