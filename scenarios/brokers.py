@@ -79,12 +79,12 @@ class Broker(broker.Broker):
 
     @property
     def sasl_bootstrap_servers(self) -> str:
-        """Where clients with credentials connect. Raises ValueError without ``sasl_users``."""
+        """Address for clients with credentials. Raises ValueError without ``sasl_users``."""
         return _address(self.sasl_port, "sasl_users")
 
     @property
     def jmx_address(self) -> str:
-        """Where its metrics are read: ``host:port``. Raises ValueError without ``jmx``."""
+        """Address where its metrics are read: ``host:port``. Raises ValueError without ``jmx``."""
         return _address(self.ports.jmx, "jmx")
 
     def classpath(self) -> str:
@@ -102,7 +102,7 @@ class Broker(broker.Broker):
         try:
             self.launch()
             self.wait_ready()
-        except BaseException:  # Ctrl-C too: half a broker is of use to nobody
+        except BaseException:  # Ctrl-C too: half a broker is of no use
             self.kill()
             raise
 
@@ -145,7 +145,7 @@ class Brokers:
     Args:
         folder: of all of them; each has one of its own in it.
         count: how many there are.
-        properties, jmx, jmx_login, classes, die_with_parent, say: as each ``Broker`` takes them.
+        properties, jmx, jmx_login, classes, die_with_parent, print_line: as of each ``Broker``.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Brokers:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect: ``host:port``, with commas between."""
+        """Addresses where clients connect: ``host:port``, with commas between."""
         return ",".join(each.bootstrap_servers for each in self.each)
 
     def launch(self) -> None:
@@ -236,7 +236,7 @@ def _address(port: int | None, made_with: str) -> str:
 
 def _frozen(pid: int) -> bool:
     if sys.platform != "linux":
-        return True  # as far as can be told
+        return True  # as far as can be seen
     # A stop reaches the threads one by one, and the last of them may still answer a client.
     try:
         stats = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
@@ -250,7 +250,7 @@ def _numbers(ports: BrokerPorts) -> set[int]:
 
 
 def _of_cluster(ports: Sequence[BrokerPorts], number: int) -> dict[str, str]:
-    """What makes a broker one of several, the ``number``th of those with these ports."""
+    """Properties that make a broker one of several, the ``number``th of those with these ports."""
     voters = (f"{number}@{HOST}:{each.controller}" for number, each in enumerate(ports, 1))
     return {
         "node.id": str(number),

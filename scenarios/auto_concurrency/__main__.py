@@ -40,7 +40,7 @@ AT_LEAST = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A drain: sub-messages per second, attempts that failed, and what it says of concurrency."""
+    """A drain: sub-messages per second, attempts that failed, and its report of concurrency."""
 
     concurrency: str
     rate: float
@@ -88,9 +88,9 @@ def main() -> None:
     draw(
         {kind: [(int(r.concurrency), r.rate) for r in found[:-1]] for kind, found in runs.items()},
         {
-            kind: (settled, found[-1].last_rate)
+            kind: (chosen, found[-1].last_rate)
             for kind, found in runs.items()
-            if (settled := _settled(found[-1]))
+            if (chosen := _chosen(found[-1]))
         },
         {kind: [(at, inside) for at, inside, _ in runs[kind][-1].trace] for kind in runs},
         SLOTS,
@@ -135,20 +135,20 @@ def _judge(kind: str, runs: Sequence[Run]) -> bool:
     *fixed, auto = runs
     most = max(run.rate for run in fixed)
     best = min(int(run.concurrency) for run in fixed if run.rate >= ENOUGH * most)
-    settled, rate = _settled(auto), auto.last_rate
-    near = (1 - WITHIN) * best <= settled <= (1 + WITHIN) * best
+    chosen, rate = _chosen(auto), auto.last_rate
+    near = (1 - WITHIN) * best <= chosen <= (1 + WITHIN) * best
     print(
         f"\na downstream that {kind} past {SLOTS}: the best fixed value is {best}, auto settled at"
-        f" {settled}: {settled / best - 1:+.0%}, {'within' if near else 'NOT within'} {WITHIN:.0%}"
+        f" {chosen}: {chosen / best - 1:+.0%}, {'within' if near else 'NOT within'} {WITHIN:.0%}"
         f"\n  {rate:,.0f}/s there, {rate / most:.1%} of the best; {auto.rate:,.0f}/s with the"
         f" search, {auto.rate / most:.1%}; {auto.auto.get('why')}"
     )
     return near and rate >= AT_LEAST * most
 
 
-def _settled(run: Run) -> int:
-    settled = run.auto.get("settled")
-    return settled if isinstance(settled, int) else 0
+def _chosen(run: Run) -> int:
+    chosen = run.auto.get("settled")
+    return chosen if isinstance(chosen, int) else 0
 
 
 if __name__ == "__main__":

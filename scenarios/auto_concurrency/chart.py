@@ -12,7 +12,7 @@ BLUE, RED, GREY = "#3566a8", "#b8433a", "#999999"
 
 def draw(
     fixed: Mapping[str, Sequence[tuple[int, float]]],
-    settled: Mapping[str, tuple[int, float]],
+    chosen: Mapping[str, tuple[int, float]],
     traces: Mapping[str, Sequence[tuple[float, int]]],
     slots: int,
     path: Path,
@@ -24,8 +24,8 @@ def draw(
     for column, (name, points) in enumerate(fixed.items()):
         top, below = axes[0][column], axes[1][column]
         top.plot(*zip(*points, strict=True), "o-", color=BLUE, label="fixed")
-        if name in settled:
-            top.plot(*settled[name], "D", color=RED, markersize=9, label="auto, settled")
+        if name in chosen:
+            top.plot(*chosen[name], "D", color=RED, markersize=9, label="auto, settled")
         top.set_title(name)
         top.set_ylim(bottom=0)
         top.set_xlabel("concurrency")

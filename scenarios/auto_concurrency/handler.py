@@ -1,4 +1,4 @@
-"""Handlers whose downstream has 300 slots; each acts differently when more is asked of it.
+"""Handlers whose downstream has 300 slots; each acts differently under more load.
 
 ``--set latency_ms=20`` is what it takes unloaded, ``--set trace=FILE`` where the handler writes
 down, ten times a second, how many were in it and how many were done.
@@ -19,11 +19,11 @@ TRACE_S = 0.1
 
 
 class TooMany(Exception):
-    """What a downstream with a limit answers to one too many."""
+    """Answer of a downstream with a limit to one call too many."""
 
 
 class Pool(Handler):
-    """Whoever comes when all slots are taken waits for one."""
+    """A pool: a call that finds all slots taken waits for one."""
 
     async def open(self, context: Context) -> None:
         self.latency_s = float(context.options.get("latency_ms", "20")) / 1000
@@ -39,12 +39,12 @@ class Pool(Handler):
     async def handle(self, sub: SubMessage) -> None:
         self.inside += 1
         try:
-            await self.ask()
+            await self.request()
         finally:
             self.inside -= 1
         self.done += 1
 
-    async def ask(self) -> None:
+    async def request(self) -> None:
         async with self.slots:
             await asyncio.sleep(self.latency_s)
 
@@ -62,7 +62,7 @@ class Pool(Handler):
 class Degrading(Pool):
     """Past 300 all become slower, by more than there are more of them: throughput falls."""
 
-    async def ask(self) -> None:
+    async def request(self) -> None:
         crowd = max(1.0, self.inside / SLOTS)
         await asyncio.sleep(self.latency_s * crowd**1.7)
 
@@ -70,7 +70,7 @@ class Degrading(Pool):
 class Refusing(Pool):
     """The 301st is refused, after a moment."""
 
-    async def ask(self) -> None:
+    async def request(self) -> None:
         if self.inside > SLOTS:
             await asyncio.sleep(self.latency_s / 4)
             raise TooMany(f"429: more than {SLOTS} at once")

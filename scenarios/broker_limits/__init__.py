@@ -1,1 +1,1 @@
-"""Where a throttled broker breaks, twice, and again with half of it."""
+"""Limits at which a throttled broker breaks, twice, and again with half of it."""

@@ -30,7 +30,7 @@ class Case:
 
     Attributes:
         name: of the case.
-        decides: what ``drainer limits`` has to say of it.
+        decides: what ``drainer limits`` has to report of it.
         begin: so many brokers in a folder, of so many times the usual capacity; gives the words
             that connect ``drainer limits`` to them.
         message_bytes: the sizes to try.

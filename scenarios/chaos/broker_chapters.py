@@ -22,7 +22,7 @@ from scenarios.brokers import Broker
 from scenarios.chaos.cut import CUT_AT, LATER, WRITTEN, CutLog
 from scenarios.chaos.drain import Backlog, Pace, Process, Spread, until
 from scenarios.chaos.letters import delete_letters, read_letters
-from scenarios.chaos.stage import KILLED, SLOW, WIDE, Stage, Told
+from scenarios.chaos.stage import KILLED, SLOW, WIDE, Report, Stage
 from scenarios.chaos.trace import silence_around
 
 ABORTED = -signal.SIGABRT
@@ -37,45 +37,47 @@ LETTERS = Spread(partitions=24, fan_out=2)
 SEVERAL = Spread(partitions=6)
 
 
-def leader_away(stage: Stage) -> Told:
+def leader_away(stage: Stage) -> Report:
     """Leaders are stopped and killed while drains start, run and end: no partition is skipped."""
-    told = Told(0)
+    report = Report(0)
     refusals: Counter[str] = Counter()
     starts = stage.times(6, 30)
-    while told.times < starts:
+    while report.times < starts:
         replicas = stage.chance.choice([1, -1])
         spread = Spread(SMALL.partitions, replicas, SMALL.fan_out)
         with stage.backlog(240, SLOW, spread) as backlog:
-            told.sub_messages += backlog.sub_messages
+            report.sub_messages += backlog.sub_messages
             for _ in range(TRIES):
                 process = _begin_amid_trouble(stage, backlog)
-                told.times += 1
-                code = told.ends(process, EXIT_DONE, EXIT_REFUSED, EXIT_INTERRUPTED)
-                told.insist("-1001" not in process.said, f"it said {process.said}")
+                report.times += 1
+                code = report.ends(process, EXIT_DONE, EXIT_REFUSED, EXIT_INTERRUPTED)
+                report.ensure("-1001" not in process.output, f"it printed {process.output}")
                 if code == EXIT_DONE:
                     break
-                refusals[process.said.strip().partition("\n")[0][:100]] += 1
-            told.insist(code == EXIT_DONE, f"not done after {TRIES} starts")
+                refusals[process.output.strip().partition("\n")[0][:100]] += 1
+            report.ensure(code == EXIT_DONE, f"not done after {TRIES} starts")
             if code == EXIT_DONE:
-                lost = told.judge(backlog).lost
+                lost = report.judge(backlog).lost
                 checked = backlog.command("plan", "verify", str(backlog.plan))
                 checked.ends()
-                told.remarks += [f"{lost} lost, `plan verify` gives {checked.ends()}"] * bool(lost)
-    told.remarks += [f"{count} x {said}" for said, count in refusals.most_common()]
-    return told
+                report.remarks += [f"{lost} lost, `plan verify` gives {checked.ends()}"] * bool(
+                    lost
+                )
+    report.remarks += [f"{count} x {error}" for error, count in refusals.most_common()]
+    return report
 
 
-def first_letters(stage: Stage) -> Told:
+def first_letters(stage: Stage) -> Report:
     """The first letters of a new topic, with a broker killed under every other drain's.
 
     Each letter that is counted dead is in the topic. It takes no kill: the leaders of a new topic
     are not ready at once.
     """
-    told = Told(0)
+    report = Report(0)
     dead = found = copies = 0
     for number in range(stage.times(6, 60)):
         with stage.backlog(240, WIDE, LETTERS) as backlog:
-            told.sub_messages += backlog.sub_messages
+            report.sub_messages += backlog.sub_messages
             letters = f"{backlog.topic}.dead"
             process = backlog.begin(
                 *("--on-failure", "dead-letter", "--dead-letter-topic", letters),
@@ -84,19 +86,19 @@ def first_letters(stage: Stage) -> Told:
             if number % 2 == 0:
                 backlog.at_work(process)
                 _kill_one(stage)
-                told.times += 1
-            while told.ends(process, EXIT_DEAD_LETTERS, EXIT_INTERRUPTED) == EXIT_INTERRUPTED:
+                report.times += 1
+            while report.ends(process, EXIT_DEAD_LETTERS, EXIT_INTERRUPTED) == EXIT_INTERRUPTED:
                 process = backlog.begin()
-            told.judge(backlog)
+            report.judge(backlog)
             counted = PlanFile(backlog.plan).load().plan.account.counts()[1].dead
             ids = read_letters(stage.settings, letters)
-            told.insist(counted == len(ids), f"{counted} counted dead, {len(ids)} in the topic")
+            report.ensure(counted == len(ids), f"{counted} counted dead, {len(ids)} in the topic")
             dead += counted
             found += len(ids)
             copies += ids.total() - len(ids)
             delete_letters(stage.settings, letters)
-    told.remarks.append(f"{dead:,} counted dead, {found:,} letters, {copies} of them twice")
-    return told
+    report.remarks.append(f"{dead:,} counted dead, {found:,} letters, {copies} of them twice")
+    return report
 
 
 def _kill_one(stage: Stage) -> None:
@@ -107,108 +109,110 @@ def _kill_one(stage: Stage) -> None:
     broker.start()
 
 
-def cut_while_reading(stage: Stage) -> Told:
+def cut_while_reading(stage: Stage) -> Report:
     """The log is cut while most of it is unread, and grows again: the drain ends with 8."""
     return _cut(stage, "--buffer", "128KiB")
 
 
-def cut_when_read(stage: Stage) -> Told:
+def cut_when_read(stage: Stage) -> Report:
     """The log is cut when all was fetched, and grows again: the drain ends with 8."""
     return _cut(stage)
 
 
-def _cut(stage: Stage, *more: str) -> Told:
+def _cut(stage: Stage, *more: str) -> Report:
     with CutLog.on(stage, CUT) as log:
-        told = Told(log.backlog.sub_messages, times=1)
+        report = Report(log.backlog.sub_messages, times=1)
         process = log.backlog.begin("--retries", "0", *more)
         log.backlog.at_work(process, 2_000)
-        told.insist(process.running, "it had ended before the log was cut")
-        _cut_and_grow(log, told)
-        told.ends(process, EXIT_UNRESUMABLE)
-        told.insist("unclean leader election" in process.said, f"it said {process.said}")
-        _ends_in_doubt(told, log)
-        return told
+        report.ensure(process.running, "it had ended before the log was cut")
+        _cut_and_grow(log, report)
+        report.ends(process, EXIT_UNRESUMABLE)
+        report.ensure("unclean leader election" in process.output, f"it printed {process.output}")
+        _ends_in_doubt(report, log)
+        return report
 
 
-def cut_between_runs(stage: Stage) -> Told:
+def cut_between_runs(stage: Stage) -> Report:
     """The drain is killed, then the log is cut and grows again: the resume refuses with 8."""
     with CutLog.on(stage, CUT) as log:
-        told = Told(log.backlog.sub_messages, times=1)
+        report = Report(log.backlog.sub_messages, times=1)
         process = log.backlog.begin()
         log.backlog.at_work(process, 2_000)
         process.send(signal.SIGKILL)
-        told.ends(process, KILLED)
-        _cut_and_grow(log, told)
-        _ends_in_doubt(told, log)
+        report.ends(process, KILLED)
+        _cut_and_grow(log, report)
+        _ends_in_doubt(report, log)
         process = log.backlog.begin()
-        told.ends(process, EXIT_UNRESUMABLE)
-        told.insist("unclean leader election" in process.said, f"it said {process.said}")
-        return told
+        report.ends(process, EXIT_UNRESUMABLE)
+        report.ensure("unclean leader election" in process.output, f"it printed {process.output}")
+        return report
 
 
-def _cut_and_grow(log: CutLog, told: Told) -> None:
+def _cut_and_grow(log: CutLog, report: Report) -> None:
     end = log.cut()
-    told.insist(end == CUT_AT, f"the log was cut at {end}, not at {CUT_AT}")
+    report.ensure(end == CUT_AT, f"the log was cut at {end}, not at {CUT_AT}")
     log.backlog.grow(LATER)
-    told.remarks.append(f"cut from {WRITTEN} to {end}, then {LATER} new; group at {log.committed}")
+    report.remarks.append(
+        f"cut from {WRITTEN} to {end}, then {LATER} new; group at {log.committed}"
+    )
 
 
-def _ends_in_doubt(told: Told, log: CutLog) -> None:
+def _ends_in_doubt(report: Report, log: CutLog) -> None:
     checked = log.backlog.command("plan", "verify", str(log.backlog.plan))
-    told.ends(checked, EXIT_FOUND)
-    told.remarks.append(f"`plan verify` gives {checked.ends()}, group at {log.committed}")
+    report.ends(checked, EXIT_FOUND)
+    report.remarks.append(f"`plan verify` gives {checked.ends()}, group at {log.committed}")
 
 
-def stalled(stage: Stage) -> Told:
+def stalled(stage: Stage) -> Report:
     """One of the brokers stalls for 20 s, again and again: no process aborts, drains go on."""
-    told = Told(0)
+    report = Report(0)
     beside: Counter[tuple[str, int]] = Counter()
     with stage.backlog(60, SLOW, SEVERAL) as done:
-        told.ends(done.begin(), EXIT_DONE)
+        report.ends(done.begin(), EXIT_DONE)
         with _commands_beside(done, beside):
             for _ in range(stage.times(2, 50)):
                 with stage.backlog(900, SLOW, SEVERAL) as backlog:
-                    told.sub_messages += backlog.sub_messages
+                    report.sub_messages += backlog.sub_messages
                     process = backlog.begin()
                     time.sleep(stage.chance.uniform(0, 8))
                     _stall(stage.chance.choice(stage.brokers.each))
-                    told.times += 1
-                    if told.ends(process, EXIT_DONE) != EXIT_DONE:
-                        told.finish(backlog)  # what was lost by that is seen then
-                    told.judge(backlog)
+                    report.times += 1
+                    if report.ends(process, EXIT_DONE) != EXIT_DONE:
+                        report.finish(backlog)  # what was lost by that is seen then
+                    report.judge(backlog)
     ends = (f"{what} {code} x{times}" for (what, code), times in sorted(beside.items()))
-    told.remarks.append(f"beside it: {', '.join(ends)}")
+    report.remarks.append(f"beside it: {', '.join(ends)}")
     aborts = sum(times for (_, code), times in beside.items() if code == ABORTED)
-    told.insist(not aborts, f"{aborts} commands beside it died by SIGABRT")
-    told.remarks.append(f"{told.codes[ABORTED]} of {told.times} drains died by SIGABRT")
-    return told
+    report.ensure(not aborts, f"{aborts} commands beside it died by SIGABRT")
+    report.remarks.append(f"{report.codes[ABORTED]} of {report.times} drains died by SIGABRT")
+    return report
 
 
-def broker_stalled(stage: Stage) -> Told:
+def broker_stalled(stage: Stage) -> Report:
     """All brokers stand still for 20 s, then also die and start: the drain waits, and goes on."""
     stalls = stage.times(2, 6)
     with stage.backlog(900 * stalls, SLOW) as backlog:
-        told = Told(backlog.sub_messages, rewinds=False)
+        report = Report(backlog.sub_messages, rewinds=False)
         process = backlog.begin()
         waits: list[tuple[float, float]] = []
         for number in range(stalls):
             if not backlog.at_work(process, 4_000):
-                told.insist(False, f"it ended before stall {number + 1}")
+                report.ensure(False, f"it ended before stall {number + 1}")
                 break
             if number % 2 == 0:
                 _stall(*stage.brokers.each)
             else:
                 _stall_and_kill(stage)
-            told.times += 1
+            report.times += 1
             waited = _goes_on_after(backlog, process)
-            told.insist(waited is not None, f"it did not go on after stall {number + 1}")
+            report.ensure(waited is not None, f"it did not go on after stall {number + 1}")
             waits += [waited] if waited else []
-        told.ends(process, EXIT_DONE)
-        told.judge(backlog)
-        told.remarks += [f"quiet {q:.1f} s, went on {w:.1f} s after the return" for q, w in waits]
+        report.ends(process, EXIT_DONE)
+        report.judge(backlog)
+        report.remarks += [f"quiet {q:.1f} s, went on {w:.1f} s after the return" for q, w in waits]
         latest_s = max((waited_s for _, waited_s in waits), default=0)
-        told.insist(latest_s < GOES_ON_WITHIN_S, f"it went on only after {latest_s:.1f} s")
-        return told
+        report.ensure(latest_s < GOES_ON_WITHIN_S, f"it went on only after {latest_s:.1f} s")
+        return report
 
 
 def _goes_on_after(backlog: Backlog, process: Process) -> tuple[float, float] | None:
@@ -252,7 +256,7 @@ def _begin_amid_trouble(stage: Stage, backlog: Backlog) -> Process:
         broker.pause()
     process = backlog.begin()
     if not before:
-        # Amid the questions that a start asks: they take a third of a second.
+        # Amid the requests of a start: they take a third of a second.
         sockets = chance.randint(3, 8)
         until(lambda: process.sockets >= sockets or backlog.traced_bytes > 0, _is_over(process))
         process.ends_within(chance.uniform(0, 0.06))
@@ -299,7 +303,7 @@ def _commands_beside(done: Backlog, ends: Counter[tuple[str, int]]) -> Iterator[
         repeating.join()
 
 
-BROKER_CHAPTERS: dict[str, Callable[[Stage], Told]] = {
+BROKER_CHAPTERS: dict[str, Callable[[Stage], Report]] = {
     "leader-away": leader_away,
     "first-letters": first_letters,
     "cut-reading": cut_while_reading,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from drainer.errors import EXIT_DONE, EXIT_HALTED, EXIT_INTERRUPTED, EXIT_REFUSED
 from scenarios.chaos.drain import Process, until
-from scenarios.chaos.stage import KILLED, SLOW, WIDE, Stage, Told, limit, piped
+from scenarios.chaos.stage import KILLED, SLOW, WIDE, Report, Stage, limit, piped
 from scenarios.chaos.trace import began_after
 
 HERE = Path(__file__).parent
@@ -28,12 +28,12 @@ STOPS_WITHIN_S = 1.0
 STOPPED_S = 14.0
 
 
-def killed(stage: Stage) -> Told:
+def killed(stage: Stage) -> Report:
     """``kill -9`` at random moments, until the backlog is drained."""
     with stage.backlog(4_000 if stage.short else 20_000, WIDE) as backlog:
-        told = Told(backlog.sub_messages)
+        report = Report(backlog.sub_messages)
         starting, kills = 0, stage.times(6, 20)
-        while told.times < kills:
+        while report.times < kills:
             process = backlog.begin()
             if stage.chance.random() < STARTING:
                 ended = process.ends_within(stage.chance.uniform(0, 1.5))
@@ -44,61 +44,61 @@ def killed(stage: Stage) -> Told:
             if ended:
                 break
             process.send(signal.SIGKILL)
-            told.ends(process, KILLED)
-            told.times += 1
+            report.ends(process, KILLED)
+            report.times += 1
         else:
             process = backlog.begin()
-        told.ends(process, EXIT_DONE)
-        told.remarks.append(f"{starting} while starting")
-        found = told.judge(backlog)
-        told.check_repeats(list(found.runs.values())[:-1], WIDE.concurrency)
-        told.insist(told.times >= kills, f"done after {told.times} kills")
-        return told
+        report.ends(process, EXIT_DONE)
+        report.remarks.append(f"{starting} while starting")
+        found = report.judge(backlog)
+        report.check_repeats(list(found.runs.values())[:-1], WIDE.concurrency)
+        report.ensure(report.times >= kills, f"done after {report.times} kills")
+        return report
 
 
-def terminated(stage: Stage) -> Told:
+def terminated(stage: Stage) -> Report:
     """SIGTERM at random moments: an orderly stop each time, and nothing handled twice."""
     with stage.backlog(600, SLOW) as backlog:
-        told = Told(backlog.sub_messages, rewinds=False)
+        report = Report(backlog.sub_messages, rewinds=False)
         for _ in range(2 if stage.short else 5):
             process = backlog.begin()
             backlog.at_work(process, stage.chance.randrange(5_000))
             process.send(signal.SIGTERM)
-            told.ends(process, EXIT_INTERRUPTED)
-            told.times += 1
-        told.finish(backlog)
-        told.judge(backlog)
-        return told
+            report.ends(process, EXIT_INTERRUPTED)
+            report.times += 1
+        report.finish(backlog)
+        report.judge(backlog)
+        return report
 
 
-def stopped_shortly(stage: Stage) -> Told:
+def stopped_shortly(stage: Stage) -> Report:
     """SIGSTOP for less than the lock's session, then SIGCONT: as if nothing had been."""
     with stage.backlog(600, SLOW) as backlog:
-        told = Told(backlog.sub_messages, rewinds=False)
+        report = Report(backlog.sub_messages, rewinds=False)
         process = backlog.begin()
         for _ in range(1 if stage.short else 3):
             backlog.at_work(process, 2_000)
             _stop_for(process, stage.chance.uniform(1, SESSION_S - 3))
-            told.times += 1
-        told.ends(process, EXIT_DONE)
-        told.judge(backlog)
-        return told
+            report.times += 1
+        report.ends(process, EXIT_DONE)
+        report.judge(backlog)
+        return report
 
 
-def stopped_long(stage: Stage) -> Told:
-    """SIGSTOP for longer than the session, and nobody takes the lock: it goes on."""
+def stopped_long(stage: Stage) -> Report:
+    """SIGSTOP for longer than the session, and no other takes the lock: it goes on."""
     with stage.backlog(600, SLOW) as backlog:
-        told = Told(backlog.sub_messages, rewinds=False)
+        report = Report(backlog.sub_messages, rewinds=False)
         process = backlog.begin()
         backlog.at_work(process, 5_000)
         _stop_for(process, SESSION_S + 2)
-        told.times = 1
-        told.ends(process, EXIT_DONE)
-        told.judge(backlog)
-        return told
+        report.times = 1
+        report.ends(process, EXIT_DONE)
+        report.judge(backlog)
+        return report
 
 
-def overtaken(stage: Stage) -> Told:
+def overtaken(stage: Stage) -> Report:
     """SIGSTOP for longer than the session; another drain takes the lock meanwhile.
 
     The first one must begin no call after that, stop by itself, and leave the group to the other.
@@ -106,139 +106,139 @@ def overtaken(stage: Stage) -> Told:
     return _overtaken(stage, "Traced")
 
 
-def overtaken_on_threads(stage: Stage) -> Told:
+def overtaken_on_threads(stage: Stage) -> Report:
     """The same with a handler on threads, which have sub-messages waiting."""
     return _overtaken(stage, "TracedOnThreads")
 
 
-def _overtaken(stage: Stage, handler: str) -> Told:
+def _overtaken(stage: Stage, handler: str) -> Report:
     with stage.backlog(1_200, SLOW) as backlog:
         backlog.handler = handler
-        told = Told(backlog.sub_messages)
+        report = Report(backlog.sub_messages)
         first = backlog.begin()
         backlog.at_work(first, 5_000)
         first.send(signal.SIGSTOP)
-        told.times = 1
+        report.times = 1
         stopped_s = time.monotonic()
         time.sleep(SESSION_S + 1)
         second = backlog.begin_other(backlog.plan.with_suffix(".other"), from_="committed")
         backlog.at_work(second, 2_000)
         time.sleep(max(0.0, stopped_s + STOPPED_S - time.monotonic()))
         woken_s = time.monotonic()
-        told.insist(second.running, "the second one had ended by then")
+        report.ensure(second.running, "the second one had ended by then")
         first.send(signal.SIGCONT)
-        told.ends(first, EXIT_INTERRUPTED)
-        told.insist("took the lock" in first.said, f"it said {first.said}")
-        told.ends(second, EXIT_DONE)
-        told.ends(backlog.begin(), EXIT_REFUSED)  # the group is where the other left it
+        report.ends(first, EXIT_INTERRUPTED)
+        report.ensure("took the lock" in first.output, f"it printed {first.output}")
+        report.ends(second, EXIT_DONE)
+        report.ends(backlog.begin(), EXIT_REFUSED)  # the group is where the other left it
         more = began_after(backlog.trace, first.pid, woken_s)
         # The other one begins what was in flight, and calls on threads end after SIGCONT.
-        found = told.judge(backlog, at_once=more + SLOW.concurrency)
+        found = report.judge(backlog, at_once=more + SLOW.concurrency)
         last_s = max(0.0, found.runs[first.pid].ended_s - woken_s)
-        told.remarks.append(f"the first began {more} more, its last line {last_s:.2f} s after")
-        told.insist(not more, f"the first one began {more} calls after SIGCONT")
-        told.insist(last_s < STOPS_WITHIN_S, "the first one went on")
-        return told
+        report.remarks.append(f"the first began {more} more, its last line {last_s:.2f} s after")
+        report.ensure(not more, f"the first one began {more} calls after SIGCONT")
+        report.ensure(last_s < STOPS_WITHIN_S, "the first one went on")
+        return report
 
 
-def broker_killed(stage: Stage) -> Told:
+def broker_killed(stage: Stage) -> Report:
     """The broker is killed and comes back: the drain waits, and goes on."""
     with stage.backlog(1_200 if stage.short else 2_400, SLOW) as backlog:
-        told = Told(backlog.sub_messages, rewinds=False)
+        report = Report(backlog.sub_messages, rewinds=False)
         process = backlog.begin("--buffer", "4MiB")
         for _ in range(1 if stage.short else 3):
             if not backlog.at_work(process, 4_000):
                 break
             stage.broker.kill()
-            told.times += 1
+            report.times += 1
             time.sleep(stage.chance.uniform(0, 2))
             stage.broker.start()
-        told.ends(process, EXIT_DONE)
-        told.judge(backlog)
-        return told
+        report.ends(process, EXIT_DONE)
+        report.judge(backlog)
+        return report
 
 
-def disk_full(stage: Stage) -> Told:
+def disk_full(stage: Stage) -> Report:
     """No file may grow past 2 KiB from a random moment on, as on a full disk."""
     with stage.backlog(600, SLOW) as backlog, piped(backlog.trace) as pipe:
-        told = Told(backlog.sub_messages)
+        report = Report(backlog.sub_messages)
         trace = ("--set", f"trace={pipe}")
         for _ in range(2 if stage.short else 5):
             process = backlog.begin(*trace)
             backlog.at_work(process, stage.chance.randrange(5_000))
             limit(process, resource.RLIMIT_FSIZE, SMALLEST_FILE)
-            told.ends(process, EXIT_INTERRUPTED)
-            told.insist("Make room" in process.said, f"it said {process.said}")
-            told.times += 1
-        told.finish(backlog, *trace)
-        found = told.judge(backlog)
-        told.check_repeats(list(found.runs.values())[:-1], SLOW.concurrency)
-        return told
+            report.ends(process, EXIT_INTERRUPTED)
+            report.ensure("Make room" in process.output, f"it printed {process.output}")
+            report.times += 1
+        report.finish(backlog, *trace)
+        found = report.judge(backlog)
+        report.check_repeats(list(found.runs.values())[:-1], SLOW.concurrency)
+        return report
 
 
-def clock_jumps(stage: Stage) -> Told:
+def clock_jumps(stage: Stage) -> Report:
     """The wall clock jumps by hours, back and forth, at each look; with a kill and a SIGTERM."""
     with stage.backlog(600, SLOW) as backlog:
-        told = Told(backlog.sub_messages)
+        report = Report(backlog.sub_messages)
         paths = [str(HERE / "clock"), os.environ.get("PYTHONPATH", "")]
         env = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         for number, code in ((signal.SIGTERM, EXIT_INTERRUPTED), (signal.SIGKILL, KILLED)):
             process = backlog.begin(env=env)
             backlog.at_work(process, stage.chance.randrange(5_000))
             process.send(number)
-            told.ends(process, code)
-            told.times += 1
-        told.ends(backlog.begin(env=env), EXIT_DONE)
+            report.ends(process, code)
+            report.times += 1
+        report.ends(backlog.begin(env=env), EXIT_DONE)
         plan = json.loads(backlog.plan.read_text())
-        told.remarks.append(f"created {plan['created'][:16]}, updated {plan['updated'][:16]}")
+        report.remarks.append(f"created {plan['created'][:16]}, updated {plan['updated'][:16]}")
         off = abs(datetime.fromisoformat(plan["updated"]) - datetime.now(UTC)).total_seconds()
-        told.insist(off > 60, "the clock did not jump")
-        found = told.judge(backlog)
-        told.check_repeats(list(found.runs.values())[1:2], SLOW.concurrency)
-        return told
+        report.ensure(off > 60, "the clock did not jump")
+        found = report.judge(backlog)
+        report.check_repeats(list(found.runs.values())[1:2], SLOW.concurrency)
+        return report
 
 
-def memory_error(stage: Stage) -> Told:
-    """The handler asks for more memory than there is: a failure like any other."""
+def memory_error(stage: Stage) -> Report:
+    """The handler allocates more memory than there is: a failure like any other."""
     with stage.backlog(600, SLOW) as backlog:
-        told = Told(backlog.sub_messages)
+        report = Report(backlog.sub_messages)
         process = backlog.begin("--set", "hog=300", "--retries", "0")
         backlog.at_work(process, 500)
         pages = int(Path(f"/proc/{process.pid}/statm").read_text(encoding="utf-8").split()[0])
         room = pages * os.sysconf("SC_PAGE_SIZE") + ROOM_MIB * 2**20
         limit(process, resource.RLIMIT_AS, room)
-        told.ends(process, EXIT_HALTED)
-        told.insist("MemoryError" in process.said, f"it said {process.said}")
-        told.times = 1
-        told.finish(backlog)
-        found = told.judge(backlog)
-        told.insist(found.repeated == 1, "only the one that failed is begun again")
-        return told
+        report.ends(process, EXIT_HALTED)
+        report.ensure("MemoryError" in process.output, f"it printed {process.output}")
+        report.times = 1
+        report.finish(backlog)
+        found = report.judge(backlog)
+        report.ensure(found.repeated == 1, "only the one that failed is begun again")
+        return report
 
 
-def out_of_memory(stage: Stage) -> Told:
-    """The handler leaks, and the process is killed when it holds too much, as the kernel does."""
+def out_of_memory(stage: Stage) -> Report:
+    """The handler leaks, and the process is killed when it takes too much, as the kernel does."""
     with stage.backlog(600, SLOW) as backlog:
-        told = Told(backlog.sub_messages)
+        report = Report(backlog.sub_messages)
         reached = []
         for _ in range(1 if stage.short else 3):
             process = backlog.begin("--set", f"leak_kib={LEAK_KIB}")
             backlog.at_work(process)
-            reached.append(_holds_too_much(process))
+            reached.append(_outgrows(process))
             process.send(signal.SIGKILL)
-            told.ends(process, KILLED)
-            told.times += 1
-        told.finish(backlog)
-        told.remarks.append(f"killed at {', '.join(f'{mib:.0f}' for mib in reached)} MiB")
-        found = told.judge(backlog)
-        told.check_repeats(list(found.runs.values())[:-1], SLOW.concurrency)
-        return told
+            report.ends(process, KILLED)
+            report.times += 1
+        report.finish(backlog)
+        report.remarks.append(f"killed at {', '.join(f'{mib:.0f}' for mib in reached)} MiB")
+        found = report.judge(backlog)
+        report.check_repeats(list(found.runs.values())[:-1], SLOW.concurrency)
+        return report
 
 
-def consumer_joins(stage: Stage) -> Told:
-    """A production consumer joins the group: the drain stops, says so, and can be resumed."""
+def consumer_joins(stage: Stage) -> Report:
+    """A production consumer joins the group: the drain stops, prints why, and can be resumed."""
     with stage.backlog(600, SLOW) as backlog:
-        told = Told(backlog.sub_messages)
+        report = Report(backlog.sub_messages)
         process = backlog.begin()
         backlog.at_work(process, 5_000)
         with subprocess.Popen(
@@ -253,39 +253,43 @@ def consumer_joins(stage: Stage) -> Told:
             assert consumer.stdin is not None
             consumer.stdout.readline()
             joined_s = time.monotonic()
-            told.times = 1
-            told.ends(process, EXIT_INTERRUPTED)
-            told.insist("checkout-7" in process.said, f"it said {process.said}")
-            told.remarks.append(f"stopped {time.monotonic() - joined_s:.1f} s after it had joined")
+            report.times = 1
+            report.ends(process, EXIT_INTERRUPTED)
+            report.ensure("checkout-7" in process.output, f"it printed {process.output}")
+            report.remarks.append(
+                f"stopped {time.monotonic() - joined_s:.1f} s after it had joined"
+            )
             consumer.stdin.close()
-        told.finish(backlog)
-        found = told.judge(backlog)
-        told.check_repeats(list(found.runs.values())[:-1], SLOW.concurrency)
-        return told
+        report.finish(backlog)
+        found = report.judge(backlog)
+        report.check_repeats(list(found.runs.values())[:-1], SLOW.concurrency)
+        return report
 
 
-def two_at_once(stage: Stage) -> Told:
+def two_at_once(stage: Stage) -> Report:
     """A second drain of the group, with this plan and with another: refused, and not felt."""
     with stage.backlog(900, SLOW) as backlog:
-        told = Told(backlog.sub_messages, rewinds=False)
+        report = Report(backlog.sub_messages, rewinds=False)
         first = backlog.begin()
         backlog.at_work(first, 2_000)
         begun_s = time.monotonic()
-        told.ends(backlog.begin(), EXIT_REFUSED)
+        report.ends(backlog.begin(), EXIT_REFUSED)
         same_s = time.monotonic() - begun_s
         other = backlog.begin_other(backlog.plan.with_suffix(".other"), from_="committed")
-        told.ends(other, EXIT_REFUSED)
-        told.insist("holds the lock" in other.said, f"it said {other.said}")
+        report.ends(other, EXIT_REFUSED)
+        report.ensure("holds the lock" in other.output, f"it printed {other.output}")
         other_s = time.monotonic() - begun_s - same_s
-        told.times = 2
-        told.insist(first.running, "the first one had ended by then")
-        told.ends(first, EXIT_DONE)
-        told.remarks.append(f"refused after {same_s:.1f} s (same plan), {other_s:.1f} s (another)")
-        told.judge(backlog)
-        return told
+        report.times = 2
+        report.ensure(first.running, "the first one had ended by then")
+        report.ends(first, EXIT_DONE)
+        report.remarks.append(
+            f"refused after {same_s:.1f} s (same plan), {other_s:.1f} s (another)"
+        )
+        report.judge(backlog)
+        return report
 
 
-def _holds_too_much(process: Process) -> float:
+def _outgrows(process: Process) -> float:
     most_mib = process.resident_mib + ROOM_MIB
     until(lambda: process.resident_mib > most_mib, lambda: not process.running)
     return process.resident_mib
@@ -297,7 +301,7 @@ def _stop_for(process: Process, seconds: float) -> None:
     process.send(signal.SIGCONT)
 
 
-CHAPTERS: dict[str, Callable[[Stage], Told]] = {
+CHAPTERS: dict[str, Callable[[Stage], Report]] = {
     "kill": killed,
     "term": terminated,
     "stop-short": stopped_shortly,

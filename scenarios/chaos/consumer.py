@@ -1,4 +1,4 @@
-"""The production consumer that somebody starts amid a drain: it joins the group, and says so.
+"""The production consumer that somebody starts amid a drain: it joins the group, and prints that.
 
 ``python consumer.py BOOTSTRAP GROUP TOPIC``; it leaves when its standard input ends.
 """

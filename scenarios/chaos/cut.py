@@ -65,7 +65,7 @@ class CutLog:
 
     @property
     def committed(self) -> int | None:
-        """Where the group stands."""
+        """Committed offset of the group."""
         with Cluster.connect(self.stage.settings, 60) as cluster:
             return cluster.committed(self.backlog.group, self.backlog.topic, [0])[0]
 

@@ -29,7 +29,7 @@ LOOK_EVERY_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How wide and how fast a drain runs: ``concurrency / latency`` sub-messages a second."""
+    """Pace of a drain: ``concurrency / latency`` sub-messages per second."""
 
     concurrency: int
     latency_ms: int
@@ -38,9 +38,9 @@ class Pace:
 class Process:
     """One drain; its words go to a file, so that it never waits for a reader."""
 
-    def __init__(self, words: list[str], said: Path, env: Mapping[str, str]) -> None:
-        self._said = said
-        with said.open("wb") as stream:
+    def __init__(self, words: list[str], output: Path, env: Mapping[str, str]) -> None:
+        self._output = output
+        with output.open("wb") as stream:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "drainer", *words],
                 stdin=subprocess.DEVNULL,
@@ -58,12 +58,12 @@ class Process:
         return self._process.poll() is None
 
     @property
-    def said(self) -> str:
-        return self._said.read_text()
+    def output(self) -> str:
+        return self._output.read_text()
 
     @property
     def resident_mib(self) -> float:
-        """Memory that it holds now; 0 when it is gone."""
+        """Memory that it has now; 0 when it is gone."""
         try:
             pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="utf-8").split()[1])
         except (OSError, IndexError):
@@ -72,7 +72,7 @@ class Process:
 
     @property
     def sockets(self) -> int:
-        """How many connections it has open, and listens on; 0 when it is gone."""
+        """Count of connections that it has open or listens on; 0 when it is gone."""
         found = 0
         with suppress(OSError):
             for each in Path(f"/proc/{self.pid}/fd").iterdir():
@@ -97,7 +97,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Where a backlog lies: partitions that take turns, and their replicas (-1: as by default)."""
+    """Place of a backlog: partitions that take turns, and their replicas (-1: as by default)."""
 
     partitions: int = 1
     replicas: int = -1
@@ -201,8 +201,8 @@ class Backlog:
         return self._process([*words, *running, *options], env)
 
     def _process(self, words: list[str], env: Mapping[str, str] | None = None) -> Process:
-        said = self._folder / f"{self.topic}.{len(self._started)}.said"
-        process = Process(words, said, env or {})
+        output = self._folder / f"{self.topic}.{len(self._started)}.output"
+        process = Process(words, output, env or {})
         self._started.append(process)
         return process
 
@@ -212,15 +212,15 @@ class Backlog:
         fill(self.settings, self.topic, spread)
 
 
-def until(holds: Callable[[], bool], over: Callable[[], bool] = lambda: False) -> bool:
-    """Waits until it holds; False when something else was over first.
+def until(condition: Callable[[], bool], over: Callable[[], bool] = lambda: False) -> bool:
+    """Waits until the condition is true; False when something else was over first.
 
     Raises TimeoutError when neither comes.
     """
     end = time.monotonic() + PATIENCE_S
-    while not holds():
+    while not condition():
         if over():
-            return holds()
+            return condition()
         if time.monotonic() > end:
             raise TimeoutError(f"not within {PATIENCE_S:.0f} s")
         time.sleep(LOOK_EVERY_S)

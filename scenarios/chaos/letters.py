@@ -16,7 +16,7 @@ ANSWER_S = 30.0
 
 
 def read_letters(settings: ClientSettings, topic: str) -> Counter[Place]:
-    """How often each sub-message has a letter, by its place."""
+    """Count of letters of each sub-message, by its place."""
     conf = {"bootstrap.servers": settings.bootstrap_servers, "group.id": f"{topic}.reader"}
     consumer = Consumer(conf | {"enable.auto.commit": False, "auto.offset.reset": "error"})
     found: Counter[Place] = Counter()

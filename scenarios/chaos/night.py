@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 
 from scenarios.brokers import Brokers
-from scenarios.chaos.stage import Stage, Told
+from scenarios.chaos.stage import Report, Stage
 
 HEAD = (
     "chapter | times | exit codes | calls | repeated | each time | of the backlog | lost"
@@ -23,12 +23,12 @@ HEAD = (
 def play(
     prog: str,
     description: str | None,
-    chapters: Mapping[str, Callable[[Stage], Told]],
+    chapters: Mapping[str, Callable[[Stage], Report]],
     on_three: Collection[str] = (),
 ) -> None:
-    """Plays the chapters that the command line asks for; ends with 1 when a law broke.
+    """Plays the chapters of the command line; ends with 1 when a law broke.
 
-    Those ``on_three`` brokers are so unless the command line says otherwise, all others on one.
+    Those ``on_three`` brokers are so unless --brokers is given, all others on one.
     """
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--short", action="store_true", help="fewer and smaller, on less")
@@ -38,7 +38,7 @@ def play(
     parser.add_argument("--rounds", type=int, default=1, help="how often each is played")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     given = parser.parse_args()
-    told: dict[str, Told] = {}
+    reports: dict[str, Report] = {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         running: dict[int, Brokers] = {}
 
@@ -58,11 +58,11 @@ def play(
             print(f"{name}: {(chapter.__doc__ or '').splitlines()[0]}", flush=True)
             begun_s = time.monotonic()
             played = chapter(stage)
-            told[name if given.rounds == 1 else f"{name} {number}"] = played
+            reports[name if given.rounds == 1 else f"{name} {number}"] = played
             print(f"  {played.line}  ({time.monotonic() - begun_s:.0f} s)", flush=True)
     print(f"\n| {HEAD} |\n|{'---|' * (HEAD.count('|') + 1)}")
-    for name, each in told.items():
+    for name, each in reports.items():
         print(f"| {name} | {each.line} |")
-    broken = [f"{name}: {what}" for name, each in told.items() for what in each.broken]
+    broken = [f"{name}: {what}" for name, each in reports.items() for what in each.broken]
     if broken:
         raise SystemExit("\n".join(["", "broken:", *broken]))

@@ -1,4 +1,4 @@
-"""Where the chapters play: brokers of their own, a folder, chance, and what a chapter tells."""
+"""Stage of the chapters: brokers of their own, a folder, chance, and a chapter's report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KILLED = -9
 
 @dataclass(slots=True)
 class Stage:
-    """What all chapters share; ``short`` is the version of few minutes."""
+    """Means that all chapters share; ``short`` is the version of few minutes."""
 
     brokers: Brokers
     folder: Path
@@ -46,7 +46,7 @@ class Stage:
         return ClientSettings.load(self.brokers.bootstrap_servers)
 
     def times(self, short: int, long: int) -> int:
-        """How often a chapter does what it does, unless the command line says otherwise."""
+        """Number of times that a chapter acts: the given one, unless --kills has another."""
         return self.kills or (short if self.short else long)
 
     def backlog(
@@ -56,14 +56,14 @@ class Stage:
 
 
 @dataclass(slots=True)
-class Told:
-    """What a chapter found.
+class Report:
+    """Findings of a chapter.
 
     Attributes:
         sub_messages: of the backlog.
         times: how often it was done to the drain.
         codes: the exit codes that were expected and came.
-        judged: what the trace says.
+        judged: the laws by the trace.
         rewinds: whether something may be handled twice at all.
         remarks: figures of this chapter alone.
         broken: what should have been otherwise.
@@ -78,7 +78,7 @@ class Told:
     broken: list[str] = field(default_factory=list)
 
     def ends(self, process: Process, *expected: int) -> int:
-        """Waits for the end of a process; any other code than these is told as broken.
+        """Waits for the end of a process; reports any other code than these as broken.
 
         One that hangs is killed.
         """
@@ -90,29 +90,29 @@ class Told:
             code = process.ends()
         self.codes[code] += 1
         if code not in expected:
-            said = " / ".join(process.said.strip().splitlines()[-4:])
-            self.broken.append(f"exit {code}, not {' or '.join(map(str, expected))}: {said}")
+            printed = " / ".join(process.output.strip().splitlines()[-4:])
+            self.broken.append(f"exit {code}, not {' or '.join(map(str, expected))}: {printed}")
         return code
 
-    def insist(self, holds: bool, what: str) -> None:
-        if not holds:
-            self.broken.append(what)
+    def ensure(self, fact: bool, failure: str) -> None:
+        if not fact:
+            self.broken.append(failure)
 
     def finish(self, backlog: Backlog, *more: str) -> None:
         """Resumes until all is done."""
         self.ends(backlog.begin(*more), EXIT_DONE)
 
     def judge(self, backlog: Backlog, at_once: int = 0) -> Judged:
-        """Holds the trace against the laws; so many may be ``at_once`` on their lanes.
+        """Compares the trace with the laws; so many may be ``at_once`` on their lanes.
 
         A chapter of several backlogs judges each of them.
         """
         found = judge(backlog.trace, backlog.sub_messages)
         self.judged = found if self.judged is None else self.judged + found
-        self.insist(not found.lost, f"{found.lost} lost")
-        self.insist(not found.out_of_order, f"{found.out_of_order} out of order")
-        self.insist(found.at_once <= at_once, f"{found.at_once} at once on one lane")
-        self.insist(self.rewinds or not found.repeated, f"{found.repeated} repeated")
+        self.ensure(not found.lost, f"{found.lost} lost")
+        self.ensure(not found.out_of_order, f"{found.out_of_order} out of order")
+        self.ensure(found.at_once <= at_once, f"{found.at_once} at once on one lane")
+        self.ensure(self.rewinds or not found.repeated, f"{found.repeated} repeated")
         return found
 
     def check_repeats(self, runs: Sequence[Run], concurrency: int) -> None:
@@ -123,7 +123,7 @@ class Told:
             f"most for one {most:,}; {within} of {len(runs)} within 2 x {concurrency} + 100 ms"
         )
         over = [run for run in runs if run.repeated > concurrency + run.lately]
-        self.insist(not over, f"more than a plan interval repeated: {over}")
+        self.ensure(not over, f"more than a plan interval repeated: {over}")
 
     @property
     def line(self) -> str:

@@ -37,7 +37,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What became of a backlog.
+    """Outcome of a backlog.
 
     Attributes:
         runs: by process id, in the order of their first lines.
@@ -90,7 +90,7 @@ def judge(path: Path, sub_messages: int) -> Judged:
 
 
 def began_after(path: Path, pid: int, moment_s: float) -> int:
-    """How many sub-messages a process began after a moment of the monotonic clock."""
+    """Count of sub-messages that a process began after a moment of the monotonic clock."""
     return sum(
         line.begins and line.pid == pid and line.at_ns > moment_s * 1e9 for line in read_lines(path)
     )
@@ -108,7 +108,7 @@ def silence_around(path: Path, moment_s: float) -> tuple[float, float] | None:
 
 
 def read_lines(path: Path) -> list[TraceLine]:
-    """What was written whole: a line that a kill tore has no dot at its end."""
+    """Lines that were written whole: a line that a kill tore has no dot at its end."""
     lines = []
     for text in path.read_bytes().splitlines():
         if text.endswith(b" ."):

@@ -28,7 +28,7 @@ from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import Broker, delete_topic
 
 HANDLER = Path(__file__).with_name("handler.py")
-CUSTOMERS, CUSTOMER, NOBODY = 40, 4, 99
+CUSTOMERS, CUSTOMER, UNKNOWN = 40, 4, 99
 OPERATIONS, DOCUMENTS = 50, 997  # of a message, of a customer
 LATER, LATER_ALL = 1.1, 1.05
 
@@ -60,7 +60,7 @@ def _customer_first(
 ) -> bool:
     alone = range(CUSTOMER, messages, CUSTOMERS)
     first = f"payload.customer == {CUSTOMER}"
-    nobody = f"payload.customer == {NOBODY}"
+    unknown = f"payload.customer == {UNKNOWN}"
     customer: list[float] = []
     whole: list[float] = []
     print("| its work alone | one read | it first | of both | all, without | with | of both |")
@@ -68,7 +68,7 @@ def _customer_first(
     with topic(settings, range(messages)) as mixed, topic(settings, alone) as own:
         for _ in range(rounds):
             work_s = drain(settings, folder, own, *how)[0]
-            read_s = drain(settings, folder, mixed, *how, "--only", nobody)[0]
+            read_s = drain(settings, folder, mixed, *how, "--only", unknown)[0]
             without_s = drain(settings, folder, mixed, *how)[0]
             with_s, first_s = drain(settings, folder, mixed, *how, "--first", first)
             customer.append(first_s / (work_s + read_s))
@@ -108,7 +108,7 @@ def record(number: int) -> tuple[bytes, bytes, int]:
 
 
 def drain(settings: ClientSettings, folder: Path, name: str, *words: str) -> tuple[float, float]:
-    """How long a drain took, and until its class was drained, in seconds."""
+    """Duration of a drain, and that until its class was drained, in seconds."""
     group = f"{name}-{secrets.token_hex(3)}"
     plan = folder / f"{group}.json"
     found = subprocess.run(

@@ -1,4 +1,4 @@
-"""A handler that waits for each operation as long as ``latency_ms`` says."""
+"""A handler that waits ``latency_ms`` for each operation."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How near an estimate is to the drain that follows it."""
+"""Errors of estimates: how near one is to the drain that follows it."""

@@ -40,7 +40,7 @@ ONE_KEY = b"customer-4711"
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What a backlog is like. ``hottest`` is the share of the hottest sub-key, roughly."""
+    """Shape of a backlog. ``hottest`` is the share of the hottest sub-key, roughly."""
 
     name: str
     skew: float = 0.0
@@ -58,7 +58,7 @@ class Workload:
         return (self.usual_ms * (1 - self.slow_share) + self.slow_ms * self.slow_share) / 1000
 
     def sub_messages(self, concurrency: int, seconds: float) -> int:
-        """How many take about so long."""
+        """Number that takes about so long."""
         call_s = max(self.mean_s / concurrency, self.mean_s * self.hottest)
         each_s = max(call_s / self.in_a_call, PROCESS_S)
         return min(SUB_MESSAGES_MOST, round(seconds / each_s))

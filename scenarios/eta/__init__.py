@@ -1,1 +1,1 @@
-"""How near the time left that a running drain shows is to the truth."""
+"""Errors of the time left: how near that that a running drain shows is to the truth."""

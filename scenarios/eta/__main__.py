@@ -89,7 +89,7 @@ WORKLOADS = (
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a drain showed, and when."""
+    """Progress that a drain showed, and when."""
 
     at_s: float
     status: Status
@@ -115,7 +115,7 @@ def main() -> None:
             for engine in given.engine or ENGINES:
                 moments = _drain(settings, Path(folder), workload, engine, given.seconds)
                 good &= _print(engine, workload.name, moments, lambda status: status.progress.eta_s)
-                # Of a class that a barrier cuts short nobody knows how much there is until then.
+                # Of a class that a barrier cuts short it is unknown until then how much there is.
                 while not workload.barrier_every and (where := _turn(moments)) is not None:
                     own = [each for each in moments if _turn([each]) == where]
                     after = moments[moments.index(own[-1]) + 1 :]

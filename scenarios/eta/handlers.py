@@ -1,4 +1,4 @@
-"""Handlers that wait for each call as long as ``latency_ms`` says."""
+"""Handlers that wait ``latency_ms`` for each call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drainer import Barrier, Context, Handler, Message, SubMessage
 
 
 class Operations(Handler):
-    """One sub-message per operation, by its document; a barrier behind those that ask for one."""
+    """One sub-message per operation, by its document; a barrier behind those that want one."""
 
     def open(self, context: Context) -> None:
         self.latency_s = float(context.options["latency_ms"]) / 1000

@@ -10,7 +10,7 @@ from itertools import groupby
 from pyte.screens import Char, Screen
 
 WIDTH, HEIGHT, MARGIN = 8.4, 17.0, 14.0  # of a character, of a line, and around, in pixels
-HOLD_S = 4.0  # the last screen stays
+LAST_S = 4.0  # the last screen stays
 INK, PAPER = "#d7dae0", "#16191f"
 COLOURS = {
     "black": "#5c6370", "red": "#e06c75", "green": "#98c379", "brown": "#e5c07b",
@@ -31,7 +31,7 @@ class Shot:
 
 
 def rows_of(screen: Screen) -> Rows:
-    """What a screen shows, line by line."""
+    """Lines that a screen shows."""
     lines = (screen.buffer[y] for y in range(screen.lines))
     return tuple("".join(_runs([line[x] for x in range(screen.columns)])) for line in lines)
 
@@ -61,7 +61,7 @@ def svg(shots: Sequence[Shot], columns: int, title: str) -> str:
     """The shots one after the other, for ever; who wants no motion sees the last."""
     lines = len(shots[0].rows)
     wide, high = columns * WIDTH + 2 * MARGIN, lines * HEIGHT + 2 * MARGIN
-    whole_s = shots[-1].at_s + HOLD_S
+    whole_s = shots[-1].at_s + LAST_S
     known: dict[str, str] = {}
     frames, moves = [], []
     for number, shot in enumerate(shots):

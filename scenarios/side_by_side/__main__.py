@@ -1,7 +1,7 @@
-"""MetricsSampler every workload and order in one run; prints a table and draws a chart.
+"""Measures every workload and order in one run; prints a table and draws a chart.
 
 Ratios are measured in pairs within the run: machines differ and drift, ratios less so. Partition
-and key order are measured on a part of the backlog (they would take hours); the table says so.
+and key order are measured on a part of the backlog (they would take hours); the table notes it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ JOURNAL_PAIRS = 5  # of runs with and without the journal
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: a figure, what it is held against, and whether it is met."""
+    """One line of the table: a figure, what it is compared with, and whether it is met."""
 
     workload: str
     mode: str
@@ -85,9 +85,7 @@ class Bench:
             workload.handler,
             latency_ms=latency,
             concurrency=concurrency,
-            order=order,
-            until=until,
-            options=options,
+            options=("--order", order, "--until", str(until or "end"), *options),
             program=program,
         )
         print(
@@ -191,7 +189,7 @@ def journal_cost(bench: Bench) -> list[Row]:
             rates.append(1 - found[DRAINER].rate / found[WITHOUT_JOURNAL].rate)
             cpu.append(found[DRAINER].cpu_s / found[WITHOUT_JOURNAL].cpu_s - 1)
         timed = bench.run(workload, concurrency, latency_ms=latency_ms, program=TIMED_JOURNAL)
-        share = float(timed.said.rpartition("journal: ")[2]) / timed.elapsed_s
+        share = float(timed.stderr.rpartition("journal: ")[2]) / timed.elapsed_s
         handler = f"{latency_ms} ms" if latency_ms else "no-op handler"
         median = sorted(rates)[JOURNAL_PAIRS // 2]
         rows.append(

@@ -25,7 +25,7 @@ WITHOUT_JOURNAL = (str(Path(__file__).with_name("without_journal.py")),)
 class Measured:
     """One run: sub-messages per second while draining, seconds of it, peak memory in MiB.
 
-    ``cpu_s`` is of the whole process, its start included; ``said`` is its standard error.
+    ``cpu_s`` is of the whole process, its start included; ``stderr`` is what it printed there.
     """
 
     rate: float
@@ -33,7 +33,7 @@ class Measured:
     sub_messages: int
     peak_mib: float
     cpu_s: float
-    said: str
+    stderr: str
 
 
 def bare_loop(concurrency: int, latency_ms: int, seconds: float = 5.0) -> float:
@@ -64,24 +64,21 @@ def measure(
     *,
     latency_ms: int,
     concurrency: int,
-    order: str = "sub-key",
-    until: int | None = None,
     options: tuple[str, ...] = (),
     program: tuple[str, ...] = DRAINER,
 ) -> Measured:
-    """Drains ``[0, until)`` of the topic in a process of its own.
+    """Drains the topic in a process of its own.
 
-    ``program`` is what Python is told to run, as ``-m drainer``.
+    ``program`` is what Python runs, as ``-m drainer``.
 
-    Raises RuntimeError with what the command said, when it did not finish all of it.
+    Raises RuntimeError with what the command printed, when it did not finish all of it.
     """
     with tempfile.TemporaryDirectory() as folder:
         command = [
             *(sys.executable, *program, "run"),
             *("--topic", topic, "--group", group, "-b", bootstrap, "--from", "earliest"),
             *("--handler", f"{HANDLERS}:{handler}", "--set", f"latency_ms={latency_ms}"),
-            *("--concurrency", str(concurrency), "--order", order),
-            *("--until", "end" if until is None else str(until)),
+            *("--concurrency", str(concurrency)),
             *("--plan", str(Path(folder) / "plan.json"), "--yes", "-o", "json", "--quiet"),
             *options,
         ]
@@ -103,5 +100,5 @@ def measure(
         sub_messages=summary["sub_messages"]["done"],
         peak_mib=usage.ru_maxrss / 1024,
         cpu_s=usage.ru_utime + usage.ru_stime,
-        said=words.decode(),
+        stderr=words.decode(),
     )

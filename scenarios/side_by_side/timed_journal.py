@@ -1,4 +1,4 @@
-"""``drainer`` with a stopwatch on its journal, which tells at the end ``journal: SECONDS``.
+"""``drainer`` with a stopwatch on its journal, which prints at the end ``journal: SECONDS``.
 
 It measures the event loop's own time, so that neighbours on the machine don't count: what the
 journal keeps the loop from doing else. Noting in memory what finished is not in it.

@@ -1,4 +1,4 @@
-"""The backlogs: what is in the topic, and what the theory says it takes at best."""
+"""The backlogs: what is in the topic, and the least time that theory allows."""
 
 from __future__ import annotations
 

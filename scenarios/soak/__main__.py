@@ -42,7 +42,7 @@ GROWTH = 0.05  # of the memory between the middle and the end: more is growth
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What messages are like: sub-messages of each, bytes of each and of each payload.
+    """Shape of messages: sub-messages of each, bytes of each and of each payload.
 
     Of ``parked_every`` messages one is parked, none when that is 0.
     """
@@ -97,8 +97,8 @@ def main() -> None:
         fill(settings, TOPIC, _records(workload, messages, given.concurrency))
         looks = list(_drain(broker.bootstrap_servers, Path(folder), given))
         idle_mib = float((Path(folder) / "idle_mib").read_text())
-    _tell(looks)
-    _hold_to_bound(looks, idle_mib, parse_size(given.buffer) / 2**20)
+    _print(looks)
+    _ensure_bounded(looks, idle_mib, parse_size(given.buffer) / 2**20)
 
 
 def _records(
@@ -170,27 +170,27 @@ def _row(look: Look) -> str:
     return "| " + " | ".join(f"{value:,.0f}" for value in astuple(look)) + " |"
 
 
-def _tell(looks: Sequence[Look]) -> None:
+def _print(looks: Sequence[Look]) -> None:
     took_s = looks[-1].at_s
-    settled = [look for look in looks if FILLING <= look.at_s / took_s <= 1 - EMPTYING]
-    hours = [look.at_s / 3600 for look in settled]
+    steady = [look for look in looks if FILLING <= look.at_s / took_s <= 1 - EMPTYING]
+    hours = [look.at_s / 3600 for look in steady]
     print("\n| figure | least | median | most | trend per hour |\n|---|---|---|---|---|")
     for field in fields(Look)[1:]:
-        values = [getattr(look, field.name) for look in settled]
+        values = [getattr(look, field.name) for look in steady]
         trend = statistics.linear_regression(hours, values).slope
         print(
             f"| {field.name.replace('_', ' ')} | {min(values):,.1f} |"
             f" {statistics.median(values):,.1f} | {max(values):,.1f} | {trend:+,.1f} |"
         )
-    third = len(settled) // 3
-    middle = statistics.median(look.resident_mib for look in settled[:third])
-    end = statistics.median(look.resident_mib for look in settled[-third:])
+    third = len(steady) // 3
+    middle = statistics.median(look.resident_mib for look in steady[:third])
+    end = statistics.median(look.resident_mib for look in steady[-third:])
     print(f"\nmemory: {middle:.1f} MiB, and {end:.1f} MiB at the end = {end / middle - 1:+.1%}")
     if end > middle * (1 + GROWTH):
         raise SystemExit("the memory grew")
 
 
-def _hold_to_bound(looks: Sequence[Look], idle_mib: float, buffer_mib: float) -> None:
+def _ensure_bounded(looks: Sequence[Look], idle_mib: float, buffer_mib: float) -> None:
     most = max(look.resident_mib for look in looks)
     bound = idle_mib + BOUND_BUFFERS * buffer_mib + BOUND_MIB
     print(

@@ -15,7 +15,7 @@ from pathlib import Path
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_UNRESUMABLE
 from drainer.spark.lease import LOCAL
 from scenarios.chaos.drain import Backlog, Pace, Process, until
-from scenarios.chaos.stage import KILLED, Stage, Told, piped
+from scenarios.chaos.stage import KILLED, Report, Stage, piped
 from scenarios.chaos.trace import Judged
 from scenarios.spark_chaos.processes import (
     below,
@@ -35,108 +35,110 @@ SMALLEST_FILE = 64
 PROCESSES_GO_S = 30.0
 
 
-def worker_killed(stage: Stage) -> Told:
+def worker_killed(stage: Stage) -> Report:
     """``kill -9`` of a Python worker in the midst of its task: Spark starts it anew."""
-    with _chapter(stage) as (backlog, told):
+    with _chapter(stage) as (backlog, report):
         process, victims = backlog.begin(*ON_SPARK), []
         for _ in range(2 if stage.short else 3):
             _let_work(stage, backlog, process)
             victims.append(_worker_at_work(backlog))
             os.kill(victims[-1], signal.SIGKILL)
-            told.times += 1
-        told.ends(process, EXIT_DONE)
-        _judge(told, backlog, victims)
-        return told
+            report.times += 1
+        report.ends(process, EXIT_DONE)
+        _judge(report, backlog, victims)
+        return report
 
 
-def driver_killed(stage: Stage) -> Told:
+def driver_killed(stage: Stage) -> Report:
     """``kill -9`` of the driver; a resume goes on, with another number of tasks."""
-    with _chapter(stage) as (backlog, told):
+    with _chapter(stage) as (backlog, report):
         victims: list[int] = []
         for tasks in (2, 3) if stage.short else (2, 3, 1, 4):
             process = backlog.begin(*ON_SPARK, "--tasks", str(tasks))
             _let_work(stage, backlog, process)
             started = below(process.pid)
             process.send(signal.SIGKILL)
-            told.ends(process, KILLED)
-            told.times += 1
+            report.ends(process, KILLED)
+            report.times += 1
             victims += started
-            told.insist(_are_gone(started), "a process was left behind")
-        told.finish(backlog, *ON_SPARK, "--tasks", "2")
-        _judge(told, backlog, victims)
-        return told
+            report.ensure(_are_gone(started), "a process was left behind")
+        report.finish(backlog, *ON_SPARK, "--tasks", "2")
+        _judge(report, backlog, victims)
+        return report
 
 
-def engines_in_turn(stage: Stage) -> Told:
+def engines_in_turn(stage: Stage) -> Report:
     """One process and Spark in turn, each killed in the midst of it."""
-    with _chapter(stage) as (backlog, told):
+    with _chapter(stage) as (backlog, report):
         victims: list[int] = []
         for engine in (("--engine", "process"), ON_SPARK) * (1 if stage.short else 2):
             process = backlog.begin(*engine)
             _let_work(stage, backlog, process)
             victims += [process.pid, *below(process.pid)]
             process.send(signal.SIGKILL)
-            told.ends(process, KILLED)
-            told.times += 1
-        told.finish(backlog, "--engine", "process")
-        _judge(told, backlog, victims)
-        return told
+            report.ends(process, KILLED)
+            report.times += 1
+        report.finish(backlog, "--engine", "process")
+        _judge(report, backlog, victims)
+        return report
 
 
-def jvm_killed(stage: Stage) -> Told:
-    """``kill -9`` of Spark's JVM, as for want of memory: the drain stops, and says so."""
-    with _chapter(stage) as (backlog, told):
+def jvm_killed(stage: Stage) -> Report:
+    """``kill -9`` of Spark's JVM, as for want of memory: the drain stops, and prints why."""
+    with _chapter(stage) as (backlog, report):
         process = backlog.begin(*ON_SPARK)
         _let_work(stage, backlog, process)
         started = below(process.pid)
         os.kill(jvm_of(process.pid), signal.SIGKILL)
-        told.times = 1
-        told.ends(process, EXIT_INTERRUPTED)
-        told.insist(_are_gone(started), "a process was left behind")
-        told.insist("Spark's JVM is gone" in process.said, f"it said {process.said[-400:]}")
-        _is_plain(told, process)
-        told.finish(backlog, *ON_SPARK)
-        _judge(told, backlog, started)
-        return told
+        report.times = 1
+        report.ends(process, EXIT_INTERRUPTED)
+        report.ensure(_are_gone(started), "a process was left behind")
+        report.ensure(
+            "Spark's JVM is gone" in process.output, f"it printed {process.output[-400:]}"
+        )
+        _is_plain(report, process)
+        report.finish(backlog, *ON_SPARK)
+        _judge(report, backlog, started)
+        return report
 
 
-def terminated(stage: Stage) -> Told:
+def terminated(stage: Stage) -> Report:
     """SIGTERM at random moments: an orderly stop each time, and nothing handled twice."""
-    with _chapter(stage, rewinds=False) as (backlog, told):
+    with _chapter(stage, rewinds=False) as (backlog, report):
         for _ in range(1 if stage.short else 3):
             process = backlog.begin(*ON_SPARK)
             _let_work(stage, backlog, process)
             process.send(signal.SIGTERM)
-            told.ends(process, EXIT_INTERRUPTED)
-            told.insist(not _state(backlog).exists(), "its state was left behind")
-            _is_plain(told, process)
-            told.times += 1
-        told.finish(backlog, *ON_SPARK)
-        _judge(told, backlog)
-        return told
+            report.ends(process, EXIT_INTERRUPTED)
+            report.ensure(not _state(backlog).exists(), "its state was left behind")
+            _is_plain(report, process)
+            report.times += 1
+        report.finish(backlog, *ON_SPARK)
+        _judge(report, backlog)
+        return report
 
 
-def hurried(stage: Stage) -> Told:
+def hurried(stage: Stage) -> Report:
     """SIGTERM twice: it ends at once, and what is in the handlers is repeated."""
-    with _chapter(stage) as (backlog, told):
+    with _chapter(stage) as (backlog, report):
         process = backlog.begin(*ON_SPARK)
         _let_work(stage, backlog, process)
         started = below(process.pid)
         process.send(signal.SIGTERM)
         time.sleep(0.02)
         process.send(signal.SIGTERM)
-        told.times = 1
-        told.ends(process, EXIT_INTERRUPTED)
-        told.insist(_are_gone(started), "a process was left behind")
-        _is_plain(told, process)
-        told.finish(backlog, *ON_SPARK)
-        _judge(told, backlog, started)
-        return told
+        report.times = 1
+        report.ends(process, EXIT_INTERRUPTED)
+        report.ensure(_are_gone(started), "a process was left behind")
+        _is_plain(report, process)
+        report.finish(backlog, *ON_SPARK)
+        _judge(report, backlog, started)
+        return report
 
 
-def stood_still(stage: Stage) -> Told:
+def stood_still(stage: Stage) -> Report:
     """SIGSTOP of a worker for longer than its lease, then SIGCONT; and once more, then SIGKILL."""
-    with _chapter(stage) as (backlog, told):
+    with _chapter(stage) as (backlog, report):
         process, victims = backlog.begin(*ON_SPARK), []
         for then in (signal.SIGCONT, signal.SIGKILL):
             _let_work(stage, backlog, process)
@@ -144,48 +146,48 @@ def stood_still(stage: Stage) -> Told:
             os.kill(worker, signal.SIGSTOP)
             time.sleep(LOCAL.lease_s + 1)
             os.kill(worker, then)
-            told.times += 1
+            report.times += 1
             victims += [worker] if then is signal.SIGKILL else []
-        told.ends(process, EXIT_DONE)
-        _judge(told, backlog, victims)
-        return told
+        report.ends(process, EXIT_DONE)
+        _judge(report, backlog, victims)
+        return report
 
 
-def broker_killed(stage: Stage) -> Told:
+def broker_killed(stage: Stage) -> Report:
     """The broker is killed and comes back: the drain waits, and goes on."""
-    with _chapter(stage, times=2, rewinds=False) as (backlog, told):
+    with _chapter(stage, times=2, rewinds=False) as (backlog, report):
         process = backlog.begin(*ON_SPARK, "--wave", "512KiB")
         for _ in range(1 if stage.short else 3):
             if not backlog.at_work(process, 4_000):
                 break
             stage.broker.kill()
-            told.times += 1
+            report.times += 1
             time.sleep(stage.chance.uniform(0, 2))
             stage.broker.start()
-        told.ends(process, EXIT_DONE)
-        _judge(told, backlog)
-        return told
+        report.ends(process, EXIT_DONE)
+        _judge(report, backlog)
+        return report
 
 
-def state_deleted(stage: Stage) -> Told:
-    """Somebody deletes the folder of the state: the drain stops, with what it has heard."""
-    with _chapter(stage) as (backlog, told):
+def state_deleted(stage: Stage) -> Report:
+    """A person deletes the folder of the state: the drain stops, with the reports that it has."""
+    with _chapter(stage) as (backlog, report):
         process = backlog.begin(*ON_SPARK)
         _let_work(stage, backlog, process)
         started = below(process.pid)
         shutil.rmtree(_state(backlog))
-        told.times = 1
-        told.ends(process, EXIT_INTERRUPTED)
-        _is_plain(told, process)
-        told.remarks.append(_last_words(process))
-        told.finish(backlog, *ON_SPARK)
-        _judge(told, backlog, started, strict=False)
-        return told
+        report.times = 1
+        report.ends(process, EXIT_INTERRUPTED)
+        _is_plain(report, process)
+        report.remarks.append(_last_words(process))
+        report.finish(backlog, *ON_SPARK)
+        _judge(report, backlog, started, strict=False)
+        return report
 
 
-def disk_full(stage: Stage) -> Told:
+def disk_full(stage: Stage) -> Report:
     """No file of a worker may grow past 64 bytes from a random moment on, as on a full disk."""
-    with _chapter(stage) as (backlog, told), piped(backlog.trace) as pipe:
+    with _chapter(stage) as (backlog, report), piped(backlog.trace) as pipe:
         trace = ("--set", f"trace={pipe}")
         process = backlog.begin(*ON_SPARK, *trace)
         _let_work(stage, backlog, process)
@@ -195,33 +197,33 @@ def disk_full(stage: Stage) -> Told:
                 with suppress(ProcessLookupError):
                     _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
                     resource.prlimit(pid, resource.RLIMIT_FSIZE, (SMALLEST_FILE, hard))
-        told.times = 1
-        told.ends(process, EXIT_INTERRUPTED)
-        told.insist("Make room" in process.said, f"it said {process.said[-400:]}")
-        _is_plain(told, process)
-        told.finish(backlog, *ON_SPARK, *trace)
-        _judge(told, backlog, started)
-        return told
+        report.times = 1
+        report.ends(process, EXIT_INTERRUPTED)
+        report.ensure("Make room" in process.output, f"it printed {process.output[-400:]}")
+        _is_plain(report, process)
+        report.finish(backlog, *ON_SPARK, *trace)
+        _judge(report, backlog, started)
+        return report
 
 
-def two_at_once(stage: Stage) -> Told:
+def two_at_once(stage: Stage) -> Report:
     """A second drain of the group, with this plan and with another: refused, and not felt."""
-    with _chapter(stage, rewinds=False) as (backlog, told):
+    with _chapter(stage, rewinds=False) as (backlog, report):
         first = backlog.begin(*ON_SPARK)
         backlog.at_work(first, 500)
-        told.ends(backlog.begin(*ON_SPARK), EXIT_REFUSED)
+        report.ends(backlog.begin(*ON_SPARK), EXIT_REFUSED)
         other = backlog.plan.with_suffix(".other")
-        told.ends(backlog.begin_other(other, *ON_SPARK, from_="committed"), EXIT_REFUSED)
-        told.times = 2
-        told.insist(first.running, "the first one had ended by then")
-        told.ends(first, EXIT_DONE)
-        _judge(told, backlog)
-        return told
+        report.ends(backlog.begin_other(other, *ON_SPARK, from_="committed"), EXIT_REFUSED)
+        report.times = 2
+        report.ensure(first.running, "the first one had ended by then")
+        report.ends(first, EXIT_DONE)
+        _judge(report, backlog)
+        return report
 
 
-def executors_killed(stage: Stage) -> Told:
+def executors_killed(stage: Stage) -> Report:
     """``kill -9`` of executors' JVMs on ``local-cluster[2,1,1024]``, which has new ones then."""
-    with _chapter(stage, times=2) as (backlog, told):
+    with _chapter(stage, times=2) as (backlog, report):
         process = backlog.begin(*CLUSTER, "--state", f"{backlog.plan}.state")
         victims: list[int] = []
         for _ in range(1 if stage.short else 3):
@@ -230,32 +232,32 @@ def executors_killed(stage: Stage) -> Told:
             executor = stage.chance.choice(executors_of(process.pid))
             victims += below(executor)
             os.kill(executor, signal.SIGKILL)
-            told.times += 1
-        _end(told, backlog, process, *CLUSTER)
-        _judge(told, backlog, victims)
-        return told
+            report.times += 1
+        _end(report, backlog, process, *CLUSTER)
+        _judge(report, backlog, victims)
+        return report
 
 
-def machines(stage: Stage) -> Told:
+def machines(stage: Stage) -> Report:
     """A standalone cluster of three machines: at random one comes, one goes, or loses its executor
     or the Python worker in it."""
-    with _chapter(stage, times=2) as (backlog, told), standalone(stage.folder) as cluster:
+    with _chapter(stage, times=2) as (backlog, report), standalone(stage.folder) as cluster:
         where = (*ON_A_CLUSTER, "--master", cluster.url, "--state", f"{backlog.plan}.state")
         up = [cluster.worker() for _ in range(3)]
         process, victims = backlog.begin(*where), list[int]()
         for _ in range(2 if stage.short else 5):
             if not _let_work(stage, backlog, process):
                 break
-            victims += _change(stage, told, backlog, cluster, up)
-            told.times += 1
-        _end(told, backlog, process, *where)
-        _judge(told, backlog, victims)
-        return told
+            victims += _change(stage, report, backlog, cluster, up)
+            report.times += 1
+        _end(report, backlog, process, *where)
+        _judge(report, backlog, victims)
+        return report
 
 
 def _change(
     stage: Stage,
-    told: Told,
+    report: Report,
     backlog: Backlog,
     cluster: Standalone,
     up: list[subprocess.Popen[bytes]],
@@ -265,7 +267,7 @@ def _change(
     machine = stage.chance.choice(up)
     lost = {"machine": machine.pid, "executor": executor_of(worker), "worker": worker}
     what = stage.chance.choice(["added", "worker", "executor", *["machine"] * (len(up) > 1)])
-    told.remarks.append(what)
+    report.remarks.append(what)
     if what == "added":
         up.append(cluster.worker())
         return []
@@ -280,9 +282,9 @@ def _change(
     return dead
 
 
-def driver_frozen(stage: Stage) -> Told:
+def driver_frozen(stage: Stage) -> Report:
     """SIGSTOP of driver and JVM, and a fresh drain with another plan; then SIGCONT, at random."""
-    with _chapter(stage) as (backlog, told):
+    with _chapter(stage) as (backlog, report):
         first = backlog.begin(*ON_SPARK)
         _let_work(stage, backlog, first)
         frozen_s = time.monotonic()
@@ -290,22 +292,22 @@ def driver_frozen(stage: Stage) -> Told:
             engine = stage.chance.choice([("--engine", "process"), ON_SPARK])
             fresh = backlog.begin_other(backlog.plan.with_suffix(".other"), *engine)
             fresh.ends_within(stage.chance.uniform(5, 60))
-        told.times = 1
-        told.ends(fresh, EXIT_DONE)
-        told.ends(first, EXIT_INTERRUPTED, EXIT_UNRESUMABLE)
-        found = told.judge(backlog)
+        report.times = 1
+        report.ends(fresh, EXIT_DONE)
+        report.ends(first, EXIT_INTERRUPTED, EXIT_UNRESUMABLE)
+        found = report.judge(backlog)
         ran_on_s = max(run.ended_s for run in found.runs.values() if run.begun_s < frozen_s)
-        told.remarks.append(f"{engine[1]}; first drain's calls for {ran_on_s - frozen_s:.1f} s")
-        return told
+        report.remarks.append(f"{engine[1]}; first drain's calls for {ran_on_s - frozen_s:.1f} s")
+        return report
 
 
 @contextmanager
 def _chapter(
     stage: Stage, times: int = 1, *, rewinds: bool = True
-) -> Iterator[tuple[Backlog, Told]]:
-    """Its backlog, and what it reports."""
+) -> Iterator[tuple[Backlog, Report]]:
+    """Backlog and report of a chapter."""
     with stage.backlog(times * (300 if stage.short else 600), PACE) as backlog:
-        yield backlog, Told(backlog.sub_messages, rewinds=rewinds)
+        yield backlog, Report(backlog.sub_messages, rewinds=rewinds)
 
 
 def _let_work(stage: Stage, backlog: Backlog, process: Process) -> bool:
@@ -313,12 +315,12 @@ def _let_work(stage: Stage, backlog: Backlog, process: Process) -> bool:
     return backlog.at_work(process, 500 + stage.chance.randrange(3_000))
 
 
-def _end(told: Told, backlog: Backlog, process: Process, *where: str) -> None:
+def _end(report: Report, backlog: Backlog, process: Process, *where: str) -> None:
     """The drain ends well; or, where Spark has given up, a resume does."""
-    if told.ends(process, EXIT_DONE, EXIT_INTERRUPTED) == EXIT_INTERRUPTED:
-        _is_plain(told, process)
-        told.remarks.append(_last_words(process))
-        told.finish(backlog, *where)
+    if report.ends(process, EXIT_DONE, EXIT_INTERRUPTED) == EXIT_INTERRUPTED:
+        _is_plain(report, process)
+        report.remarks.append(_last_words(process))
+        report.finish(backlog, *where)
 
 
 def _worker_at_work(backlog: Backlog) -> int:
@@ -338,33 +340,34 @@ def _state(backlog: Backlog) -> Path:
     return Path(f"{backlog.plan}.state")
 
 
-def _is_plain(told: Told, process: Process) -> None:
-    """What it says is for people."""
-    said = process.said
-    told.insist("Traceback" not in said and "\tat " not in said, f"it said {said[-1000:]}")
+def _is_plain(report: Report, process: Process) -> None:
+    """Ensure that its output is for people."""
+    printed = process.output
+    plain = "Traceback" not in printed and "\tat " not in printed
+    report.ensure(plain, f"it printed {printed[-1000:]}")
 
 
 def _last_words(process: Process) -> str:
-    found = [line for line in process.said.splitlines() if line.startswith("error: ")]
-    return found[-1].removeprefix("error: ") if found else "no error told"
+    found = [line for line in process.output.splitlines() if line.startswith("error: ")]
+    return found[-1].removeprefix("error: ") if found else "no error printed"
 
 
 def _judge(
-    told: Told, backlog: Backlog, victims: Iterable[int] = (), *, strict: bool = True
+    report: Report, backlog: Backlog, victims: Iterable[int] = (), *, strict: bool = True
 ) -> Judged:
     """The laws; and that what is repeated, the victims had in flight or had just finished."""
-    found = told.judge(backlog)
+    found = report.judge(backlog)
     killed = [found.runs[pid] for pid in victims if pid in found.runs]
     if strict:
-        told.check_repeats(killed, PACE.concurrency)
+        report.check_repeats(killed, PACE.concurrency)
         repeated = sum(run.repeated for run in killed)
-        told.insist(found.repeated == repeated, f"{found.repeated - repeated} by others")
+        report.ensure(found.repeated == repeated, f"{found.repeated - repeated} by others")
     left = [path.name for path in backlog.plan.parent.glob(f"{backlog.plan.name}.*")]
-    told.insist(not left, f"left behind: {left}")
+    report.ensure(not left, f"left behind: {left}")
     return found
 
 
-CHAPTERS: dict[str, Callable[[Stage], Told]] = {
+CHAPTERS: dict[str, Callable[[Stage], Report]] = {
     "worker": worker_killed,
     "driver": driver_killed,
     "engines": engines_in_turn,

@@ -24,7 +24,7 @@ def below(pid: int) -> list[int]:
 
 
 def above(pid: int) -> list[int]:
-    """What started it, what started that, and so on."""
+    """Ancestors of a process, its parent first."""
     found, processes = [], _processes()
     while pid in processes:
         pid, _ = processes[pid]
@@ -33,7 +33,7 @@ def above(pid: int) -> list[int]:
 
 
 def program(pid: int) -> str:
-    """What a process runs; nothing for one that is dead."""
+    """Command line of a process; empty for one that is dead."""
     return _processes().get(pid, (0, ""))[1]
 
 
@@ -54,7 +54,7 @@ def executor_of(worker: int) -> int | None:
 
 @contextmanager
 def standing_still(pids: Iterable[int]) -> Iterator[None]:
-    """As on a machine that is frozen, until the end of the block."""
+    """Freeze processes until the end of the block, as their machine might."""
     stopped = list(pids)
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
@@ -68,14 +68,14 @@ def standing_still(pids: Iterable[int]) -> Iterator[None]:
 
 def _processes() -> dict[int, tuple[int, str]]:
     """Of each that lives what started it, and what it runs."""
-    told = subprocess.run(
+    listed = subprocess.run(
         ["ps", "-A", "-ww", "-o", "pid=,ppid=,stat=,args="],
         capture_output=True,
         text=True,
         check=True,
     )
     found = {}
-    for line in told.stdout.splitlines():
+    for line in listed.stdout.splitlines():
         pid, parent, stat, args = line.split(maxsplit=3)
         if not stat.startswith("Z"):
             found[int(pid)] = int(parent), args

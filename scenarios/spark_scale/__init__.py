@@ -1,1 +1,1 @@
-"""What more tasks gain on Spark: reading one partition."""
+"""Gains of more tasks on Spark: reading one partition."""

@@ -1,4 +1,4 @@
-"""What Spark gains and costs on one machine, and what a cluster would by that.
+"""Gains and costs of Spark on one machine, and what a cluster would by that.
 
 Reading one partition by more and more tasks; one backlog by more and more slots of the same cores,
 with messages of uneven size; in one process and on Spark, where the handler waits, where it
@@ -21,8 +21,8 @@ from scenarios.spark_scale.chart import draw
 from scenarios.spark_scale.drains import Bench, bench
 
 
-class Given(argparse.Namespace):
-    """What was asked for."""
+class Arguments(argparse.Namespace):
+    """Arguments of the command line."""
 
     master: str
     times: int
@@ -36,12 +36,12 @@ class Given(argparse.Namespace):
     chart: Path
 
 
-def by_slots(made: Bench, given: Given) -> dict[str, Any]:
+def by_slots(made: Bench, given: Arguments) -> dict[str, Any]:
     options = ["--shards", str(given.shards)] if given.shards else []
     return slots.compare(made, given.load, given.slots, options, given.times)
 
 
-CHAPTERS: dict[str, Callable[[Bench, Given], dict[str, Any] | None]] = {
+CHAPTERS: dict[str, Callable[[Bench, Arguments], dict[str, Any] | None]] = {
     "reading": lambda made, given: reading.compare(made, given.master, given.tasks, given.times),
     "slots": by_slots,
     "against": lambda made, given: against.compare(made, given.case, given.master, given.times),
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CHAPTERS, default=list(CHAPTERS))
     parser.add_argument("--figures", type=Path, default=Path("spark_scale.json"))
     parser.add_argument("--chart", type=Path, default=Path("spark_scale.svg"))
-    given = parser.parse_args(namespace=Given())
+    given = parser.parse_args(namespace=Arguments())
     figures = orjson.loads(given.figures.read_bytes()) if given.figures.exists() else {}
     with bench() as made:
         for name in given.only:

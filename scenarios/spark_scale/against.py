@@ -62,7 +62,7 @@ def compare(made: Bench, names: Sequence[str], master: str, times: int) -> dict[
 
 
 def _all_cores() -> float:
-    """How much more a process for each core computes than one alone."""
+    """Factor by which a process for each core computes than one alone."""
     cores = os.cpu_count() or 1
     with get_context("spawn").Pool(cores) as pool:
         pool.map(compute, [1] * cores)
@@ -110,7 +110,7 @@ def _turns(made: Bench, name: str, master: str, times: int) -> dict[str, Any]:
 
 
 def _rounds(seconds: float) -> int:
-    """How many rounds of ``compute`` take so long on this machine, now."""
+    """Number of rounds of ``compute`` take so long on this machine, now."""
     tried = 20_000
     taken = []
     for _ in range(7):

@@ -53,7 +53,7 @@ def _slots(axes: Axes, rows: Mapping[str, Any]) -> None:
 
 
 def _waves(axes: Axes, found: Mapping[str, Any]) -> None:
-    axes.plot(*zip(*found["held"], strict=True), color=BLUE, linewidth=1)
+    axes.plot(*zip(*found["on_disk"], strict=True), color=BLUE, linewidth=1)
     axes.axhline(2, color=RED)
     axes.set_title(f"{found['waves']} waves on a local cluster")
     axes.set_xlabel("seconds")

@@ -30,7 +30,7 @@ PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What a drain took.
+    """Cost of a drain.
 
     Attributes:
         rate: sub-messages per second of ``elapsed_s``.
@@ -85,14 +85,14 @@ class Bench:
         command_s = time.monotonic() - begun_s
         if process.returncode:
             raise SystemExit(f"it ended with {process.returncode}: {out.decode()}")
-        told = orjson.loads(out)
+        summary = orjson.loads(out)
         return Drained(
-            told["sub_messages_per_s"],
-            told["elapsed_s"],
+            summary["sub_messages_per_s"],
+            summary["elapsed_s"],
             command_s,
             watch.processor_s,
             self._sent() - sent,
-            told["engine_counts"].get("waves"),
+            summary["engine_counts"].get("waves"),
             watch.python_mib,
             watch.java_mib,
         )
@@ -114,8 +114,8 @@ def bench() -> Iterator[Bench]:
 
 
 def on_spark(master: str, wave: str | None = None) -> list[str]:
-    said = ["--engine", "spark", "--master", master]
-    return said if wave is None else [*said, "--wave", wave]
+    options = ["--engine", "spark", "--master", master]
+    return options if wave is None else [*options, "--wave", wave]
 
 
 class Events:
@@ -137,7 +137,7 @@ class Events:
         return [part for each in named for part in ("--spark-conf", each)]
 
     def of(self, name: str) -> Iterator[dict[str, Any]]:
-        """Those of a name, as SparkListenerTaskEnd."""
+        """Events of a name, as SparkListenerTaskEnd."""
         (log,) = [e for e in self._folder.rglob("*") if e.is_file() and e.suffix != ".crc"]
         for line in log.read_bytes().splitlines():
             event = orjson.loads(line)
@@ -174,8 +174,8 @@ def looking(look: Callable[[], None], every_s: float) -> Iterator[None]:
 class _Watch:
     """Processor time and memory of a process and all that it begins, looked at now and then.
 
-    The system does not say it afterwards: the parent of Spark's Python workers ignores their ends,
-    so their time is added to nobody's.
+    The system does not report it afterwards: the parent of Spark's Python workers ignores their
+    ends, so their time is not added to any.
     """
 
     def __init__(self, pid: int) -> None:

@@ -24,19 +24,21 @@ def spent_s(pids: Iterable[int]) -> float:
 def main() -> None:
     master, tasks = sys.argv[1], int(sys.argv[2])
     session = spark_session(master, "empty")
-    context = session.sparkContext
+    context, here = session.sparkContext, os.getpid()
     pairs = context.parallelize([(number, number) for number in range(tasks)], tasks)
-    assert context._gateway is not None
-    driver = [os.getpid(), context._gateway.proc.pid]  # which is the JVM: spark-submit execs it
+    # The JVM is a child, since spark-submit execs it.
+    stats = ((pid, Stat.of(pid)) for pid in family(here))
+    jvms = [pid for pid, stat in stats if stat.name == "java" and stat.parent == here]
+    driver = [here, *jvms]
 
     jobs = max(1, TASKS // (2 * tasks))  # of two stages each
 
     def run() -> tuple[float, float]:
-        """Of all processes, and of the driver's."""
-        before = spent_s(family(os.getpid())), spent_s(driver)
+        """Processor time of all processes, and of the driver's."""
+        before = spent_s(family(here)), spent_s(driver)
         for _ in range(jobs):
             pairs.partitionBy(tasks, int).mapPartitions(list).count()
-        return spent_s(family(os.getpid())) - before[0], spent_s(driver) - before[1]
+        return spent_s(family(here)) - before[0], spent_s(driver) - before[1]
 
     run()  # until Java has compiled most of it
     task_s, driver_s = (each / (jobs * 2 * tasks) for each in run())

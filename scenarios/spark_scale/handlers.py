@@ -23,7 +23,7 @@ class Documents(Handler):
 
 
 class Wait(Documents):
-    """As for a downstream that takes ``latency_ms``."""
+    """A wait, as for a downstream that takes ``latency_ms``."""
 
     async def handle(self, sub: SubMessage) -> None:
         await asyncio.sleep(self.latency_s)

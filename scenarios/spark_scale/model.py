@@ -151,10 +151,11 @@ def _fold_s(made: Bench) -> float:
     subs = {claim: {number: HOLES} for claim in claims}
     account.begin(1, {number: wave}, {number: (wave,)}, subs, {})
     account.deal(1, [[(1, claim)] for claim in claims])
-    begun, told = Progress(part.start), Progress(part.start + 1, finished)
+    begun, reported = Progress(part.start), Progress(part.start + 1, finished)
     counts = {number: Counts(HOLES, HOLES)}
     records = [
-        encode_record({claim: {number: told}}, {claim: {number: begun}}, counts) for claim in claims
+        encode_record({claim: {number: reported}}, {claim: {number: begun}}, counts)
+        for claim in claims
     ]
     begun_s = time.process_time()
     for task, record in enumerate(records):

@@ -62,7 +62,7 @@ ONE = Load(1)
 
 
 class Cost(NamedTuple):
-    """What one drain took: seconds from plan to summary, processor seconds of all its processes
+    """Cost of one drain: seconds from plan to summary, processor seconds of all its processes
     from the command's start, bytes that tasks shuffled, bytes that the broker sent, tasks."""
 
     elapsed_s: float
@@ -72,7 +72,7 @@ class Cost(NamedTuple):
     tasks: float
 
     def beyond(self, other: Cost) -> Cost:
-        """What it took more than the other one."""
+        """Cost beyond that of the other one."""
         return Cost(*(mine - its for mine, its in zip(self, other, strict=True)))
 
 
@@ -86,7 +86,7 @@ def drain(made: Bench, topic: str, slots: int, options: Sequence[str]) -> Cost:
 
 
 def empty(master: str, tasks: int) -> dict[str, float]:
-    """What Spark takes for tasks with next to nothing to do, as ``empty.py`` says it."""
+    """Time that Spark takes for tasks with next to nothing to do, as ``empty.py`` prints it."""
     command = [sys.executable, "-m", "scenarios.spark_scale.empty", master, str(tasks)]
     found: dict[str, float] = orjson.loads(subprocess.check_output(command))
     return found

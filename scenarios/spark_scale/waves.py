@@ -1,4 +1,4 @@
-"""What Spark's local folders hold while a backlog is drained in 50 waves on a local cluster."""
+"""Size of Spark's local folders while a backlog is drained in 50 waves on a local cluster."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def compare(made: Bench) -> dict[str, Any]:
         f" {few.elapsed_s:.1f} s in {few.waves} waves: {cost_s:.2f} s a wave",
         flush=True,
     )
-    held = [(at - times[0], size / wave_bytes) for at, size, _ in folder.seen]
-    return {"held": held, "most": most, "waves": found.waves, "wave_s": cost_s}
+    on_disk = [(at - times[0], size / wave_bytes) for at, size, _ in folder.seen]
+    return {"on_disk": on_disk, "most": most, "waves": found.waves, "wave_s": cost_s}
 
 
 def _ends(events: Events) -> dict[int, float]:

@@ -1,6 +1,6 @@
 """Steers drains from another process while they run with 1,000 calls at once, on a real broker.
 
-Each thing that is asked for is measured by what the handler wrote down: from the request until the
+Each request is measured by what the handler wrote down: from the request until the
 drain acts by it, for good. Ends with 1 when one took over a second, or a law broke.
 """
 
@@ -32,7 +32,7 @@ MOST_S = 1.0
 
 @dataclass(slots=True)
 class Steer:
-    """What was asked for, when, and when the answer came, by the monotonic clock."""
+    """A request, when it was made, and when the answer came, by the monotonic clock."""
 
     what: str
     at_s: float

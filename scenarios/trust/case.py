@@ -26,19 +26,19 @@ WAIT_S = 60.0
 
 
 class Broken(AssertionError):
-    """Raised by a case when what it tries still breaks trust; the text says how."""
+    """Raised by a case when what it tries still breaks trust; the text is how."""
 
 
-def ensure(holds: object, what: str) -> None:
-    """Raise Broken with ``what`` unless it holds."""
-    if not holds:
+def ensure(fact: object, what: str) -> None:
+    """Raise Broken with ``what`` unless it is a fact."""
+    if not fact:
         raise Broken(what)
 
 
-def wait_until(holds: Callable[[], object], what: str, within_s: float = WAIT_S) -> None:
-    """Check again until it holds. Raises Broken with ``what`` when it does not in time."""
+def wait_until(condition: Callable[[], object], what: str, within_s: float = WAIT_S) -> None:
+    """Check again until the condition is true. Raises Broken with ``what`` when it is late."""
     until_s = time.monotonic() + within_s
-    while not holds():
+    while not condition():
         ensure(time.monotonic() < until_s, f"not within {within_s:.0f} s: {what}")
         time.sleep(0.02)
 
@@ -123,10 +123,10 @@ class Running:
             time.sleep(0.05)
         return found[0]
 
-    def until(self, holds: Callable[[], object], what: str) -> None:
-        """Wait until it holds. Raises Broken when the command ends before."""
-        wait_until(lambda: holds() or self.process.poll() is not None, what, TRY_S)
-        ensure(holds(), f"it ended before {what}: {self.err[-600:]}")
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until the condition is true. Raises Broken when the command ends before."""
+        wait_until(lambda: condition() or self.process.poll() is not None, what, TRY_S)
+        ensure(condition(), f"it ended before {what}: {self.err[-600:]}")
 
     def ended(self, within_s: float = TRY_S) -> Ended:
         """Wait for its end."""

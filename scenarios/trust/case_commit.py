@@ -42,7 +42,7 @@ class Slow(drainer.Handler):
 WAITS = "while sub.message.{at} and not os.path.exists('go'): time.sleep(0.05)"
 SLEEPS = SLOW.format(until="time.sleep(0.05)")
 WAITS_AFTER_SOME = SLOW.format(until=WAITS.format(at=f"offset >= {SOME}"))
-EXPIRY_S = 60  # the least that a broker can be told is a minute
+EXPIRY_S = 60  # the least that a broker accepts is a minute
 RUNS = 5
 
 
@@ -180,7 +180,7 @@ def one_host_name(stage: Stage) -> str:
 
 @case(
     "the topic gets partitions between a kill and the resume",
-    before="nothing is said of them",
+    before="they are not reported",
 )
 def added_partitions(stage: Stage) -> str:
     drain = _Slow(stage, stage.broker)
@@ -192,7 +192,7 @@ def added_partitions(stage: Stage) -> str:
     printed = "got partitions 1 to 2"
     for ended in (stage.drainer(*words), drain.resume()):
         ensure(printed in ended.text, ended.text[:600])
-    return "plan verify, the preview and the summary tell of partitions 1 to 2"
+    return "plan verify, the preview and the summary report partitions 1 to 2"
 
 
 class _Slow:

@@ -98,7 +98,9 @@ def forged_plan(stage: Stage) -> str:
     plan.chmod(0o666)
     ended = stage.drainer("resume", str(plan), "--yes", code=3)
     ensure("plan take" in ended.err, ended.err)
-    return "the client file wins; broker and handler are shown, and asked about, before either"
+    return (
+        "the client file wins; broker and handler are shown, and need a confirmation, before either"
+    )
 
 
 @case(

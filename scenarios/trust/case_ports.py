@@ -139,7 +139,7 @@ def blocks_of_spark(stage: Stage) -> str:
         blocks = list(temporary.rglob("blockmgr-*"))
         ensure(blocks, f"no blocks in {temporary}")
         readable = [each for each in others_read(temporary) if "blockmgr" in str(each)]
-        ensure(not readable, f"anybody may read {readable}")
+        ensure(not readable, f"any user may read {readable}")
         (stage.folder / "go").touch()
         running.ends(0)
     ensure(not list(temporary.rglob("blockmgr-*")), "blocks are left behind")

@@ -18,7 +18,7 @@ from scenarios.trust.case import Broken, Running, Stage, case, ensure
 from scenarios.trust.case_letters import dead_letters, forge, handled, listed, produce, redrive
 from scenarios.trust.case_plantrust import change_plan, untouched_address
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
 SLOW = """
 import asyncio
 
@@ -63,7 +63,7 @@ def slow_drain(stage: Stage, topic: str, *more: str) -> Iterator[tuple[Running, 
 
 
 @case(
-    "another user asks a running drain to stop, and looks into its files",
+    "another user requests that a running drain stops, and looks into its files",
     before="never broken; the folder, the kernel's word on the uid, and modes stand before it",
 )
 def another_user_steers(stage: Stage) -> str:
@@ -77,9 +77,9 @@ def another_user_steers(stage: Stage) -> str:
         for opened in (path, path.parent, path.parent.parent):
             opened.chmod(0o777)  # so that the kernel's word on the uid is all that is left
         with chdir(path.parent):  # what lies above may be closed to others
-            ensure(not _answer(path.name, NOBODY), "it answered another user")
+            ensure(not _answer(path.name, UNPRIVILEGED), "it answered another user")
             ensure(drain.process.poll() is None, "another user ended it")
-            ensure(_answer(path.name, 0), "it answers nobody")
+            ensure(_answer(path.name, 0), "it answers no user")
         drain.ends(4)
     return "no answer, and the drain continues; files have mode 0600, their folder 0700"
 
@@ -158,7 +158,9 @@ def login_of_a_person(stage: Stage) -> str:
         change_plan(stage.folder / "p.json", client_config=str(config))
         ended = stage.drainer("plan", "verify", "p.json", code=3)
         ensure(brokers in ended.err and str(config) in ended.err, ended.err)
-    return "plan verify and plan undo name the brokers, and ask before they connect"
+    return (
+        "plan verify and plan undo name the brokers, and request a confirmation before they connect"
+    )
 
 
 @case(

@@ -23,7 +23,7 @@ class Names(drainer.Handler):
         raise LookupError(f"no account of {sub.key}")
 """
 PLAN_AT_URI = "s3://backlogs/orders.plan.json"
-NOBODY = "65534"
+UNPRIVILEGED = "65534"
 STRANGER = """
 import os, socket, sys, threading, time
 
@@ -152,11 +152,11 @@ def no_name_runs_at_tab(stage: Stage) -> str:
 def strangers_sockets(stage: Stage) -> str:
     if os.geteuid() != 0:
         return "not tried: only root can become another user"
-    folder = Path(f"/tmp/drainer-{NOBODY}")
+    folder = Path(f"/tmp/drainer-{UNPRIVILEGED}")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
-    os.chown(folder, int(NOBODY), int(NOBODY))
-    words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    os.chown(folder, int(UNPRIVILEGED), int(UNPRIVILEGED))
+    words = ["setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups"]
     words += [sys.executable, "-c", STRANGER, str(folder), socket_name(PLAN_AT_URI)]
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen(words, stdout=pipe, stderr=null) as stranger:
@@ -168,7 +168,7 @@ def strangers_sockets(stage: Stage) -> str:
             silent = sum(each["state"] == "silent" for each in found)
             ensure(silent > 20, f"{silent} drains of the stranger are listed as silent")
             stage.drainer("pause", PLAN_AT_URI, code=3)
-            stage.drainer("pause", PLAN_AT_URI, "--user", NOBODY)
+            stage.drainer("pause", PLAN_AT_URI, "--user", UNPRIVILEGED)
         finally:
             stranger.kill()
             shutil.rmtree(folder, ignore_errors=True)
@@ -190,6 +190,6 @@ def no_forged_plan_is_offered(stage: Stage) -> str:
     plan.chmod(0o666)
     ensure(
         resume not in stage.drainer("ps", within_s=60).text,
-        "it is offered though anybody can write it",
+        "it is offered though any user can write it",
     )
-    return "only plans that nobody else could have written"
+    return "only plans that no other user could have written"

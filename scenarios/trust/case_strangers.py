@@ -22,7 +22,7 @@ from drainer.store.plan_file import PlanFile
 from scenarios.trust.case import Broken, Stage, case, ensure
 from scenarios.trust.case_plantrust import change_plan, evil_library, untouched_address
 
-NOBODY, NO_ID = 65534, 0xFFFF_FFFF
+UNPRIVILEGED, NO_ID = 65534, 0xFFFF_FFFF
 KEYS = {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "hush"}
 HALTS = """
 import drainer
@@ -46,9 +46,9 @@ def halted(stage: Stage) -> Path:
 def give_away(*paths: Path) -> None:
     """Makes files somebody else's. Raises Broken without root, who alone can."""
     if os.geteuid() != 0:
-        raise Broken("run this as root: nobody else can give files away")
+        raise Broken("run this as root: no other user can give files away")
     for path in paths:
-        os.chown(path, NOBODY, NOBODY)
+        os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
 
 
 @case(
@@ -105,12 +105,12 @@ def plan_by_mail(stage: Stage) -> str:
             )
             own.accept()[0].close()
         stage.drainer("plan", "take", str(plan), "--to", "mine.json", "--yes", env=KEYS)
-    return "asks first, and names the address; the endpoint is the environment's, not the plan's"
+    return "the address needs a confirmation; the endpoint is the environment's, not the plan's"
 
 
 @case(
     "a state forged in a sticky folder of somebody else",
-    before="resume counted what it says as done, and committed past it",
+    before="resume counted its claims as done, and committed past it",
 )
 def forged_state(stage: Stage) -> str:
     plan, folder = halted(stage), stage.folder / "shared"
@@ -142,7 +142,7 @@ def forged_state(stage: Stage) -> str:
 )
 def access_lists(stage: Stage) -> str:
     plan = halted(stage)
-    rights = ((0x01, 6, NO_ID), (0x02, 6, NOBODY), (0x04, 4, NO_ID), (0x10, 6, NO_ID))
+    rights = ((0x01, 6, NO_ID), (0x02, 6, UNPRIVILEGED), (0x04, 4, NO_ID), (0x10, 6, NO_ID))
     entries = (*rights, (0x20, 0, NO_ID))
     packed = b"".join(struct.pack("<HHI", *each) for each in entries)
     os.setxattr(plan, "system.posix_acl_access", struct.pack("<I", 2) + packed)
@@ -199,4 +199,4 @@ def sandbox_of_another(stage: Stage) -> str:
     finally:
         bystander.kill()
         bystander.wait()
-    return "refused: the file may be anybody's, and the process is not a broker of this folder"
+    return "refused: the file may be any user's, and the process is not a broker of this folder"

@@ -1,7 +1,7 @@
 """Kafka rights: the table of docs/howto/permissions.md, each command tried with exactly that.
 
 For each right of a command there is a user who has all of them but that one, and one who has no
-more than is needed. No command says or leaves the password that they all log in with.
+more than is needed. No command prints or leaves the password that they all log in with.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports without saying so
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported without a word
     AclBinding,
     AclBindingFilter,
     AclOperation,
@@ -351,7 +351,7 @@ def _give(
     holding = [
         p for p in files if p.suffix != ".properties" and PASSWORD.encode() in p.read_bytes()
     ]
-    ensure(PASSWORD not in given.out + given.err, f"{words}: it says the password")
+    ensure(PASSWORD not in given.out + given.err, f"{words}: it prints the password")
     ensure(not holding, f"{words}: the password is in {holding}")
     return given
 

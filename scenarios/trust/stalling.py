@@ -11,9 +11,9 @@ from functools import partial
 
 from drainer.sandbox.ports import HOST
 
-STALL_S = 5.0  # longer than drainer waits before it asks again
+STALL_S = 5.0  # longer than drainer waits before it tries again
 LIST_OFFSETS = 2  # by Kafka's protocol
-_HEAD = struct.Struct(">ih")  # a request's size, and what it asks
+_HEAD = struct.Struct(">ih")  # a request's size, and its kind
 
 
 class StallingProxy:
@@ -21,7 +21,7 @@ class StallingProxy:
 
     Attributes:
         port: where it listens.
-        asked: how often the topic's offsets were asked for.
+        requested: how often the topic's offsets were requested.
     """
 
     def __init__(self, broker_port: int) -> None:

@@ -1,7 +1,7 @@
 """On a process's PYTHONPATH, its wall clock jumps by up to half a day, back or forth, at each look.
 
-All of Python's own ways to ask for the date and time are changed. The monotonic clock isn't, as it
-isn't by someone who sets the clock; nor is the wall clock that C libraries ask the kernel for.
+All of Python's own ways to read the date and time are changed. The monotonic clock isn't, as it
+isn't by someone who sets the clock; nor is the wall clock that C libraries read from the kernel.
 """
 
 from __future__ import annotations
