@@ -41,7 +41,7 @@ class Engine(Protocol):
     def start_s(self) -> float:
         """Seconds until the first call, about."""
 
-    def __call__(self, held: LocalContext) -> Summary: ...
+    def __call__(self, context: LocalContext) -> Summary: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class InProcess:
     session_s = 0.0  # what handles falls silent with it
     start_s = 0.0
 
-    def __call__(self, held: LocalContext) -> Summary:
-        plan, running, settings = held.plan, held.running, held.cluster.settings
+    def __call__(self, context: LocalContext) -> Summary:
+        plan, running, settings = context.plan, context.running, context.cluster.settings
         pace = write_pace = None
         if plan.terms.limits is not None:
-            pace = RateLimiter(plan.terms.limits.reading, message_bytes=held.message_bytes)
+            pace = RateLimiter(plan.terms.limits.reading, message_bytes=context.message_bytes)
             write_pace = RateLimiter(plan.terms.limits)
 
         def open_source(dispatcher: Dispatcher, notify: Callable[[], None]) -> Source:
@@ -73,15 +73,15 @@ class InProcess:
                 load_bytes=running.buffer_bytes // 2,
                 notify=notify,
                 pace=pace,
-                runtime=held.runtime,
+                runtime=context.runtime,
             )
             return self.wrap(thread, dispatcher)
 
-        with letter_writers(settings, plan, held.runtime) as open_letters:
+        with letter_writers(settings, plan, context.runtime) as open_letters:
             write_to = partial(TopicWriter, settings, pace=write_pace)
             ports = Ports(open_source, open_letters, write_to, pace, write_pace)
-            summary = LocalDrain(held, ports).run()
-            return replace(summary, ignored_letters=held.handler.ignored_letters)
+            summary = LocalDrain(context, ports).run()
+            return replace(summary, ignored_letters=context.handler.ignored_letters)
 
 
 IN_PROCESS = InProcess()

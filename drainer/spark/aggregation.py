@@ -27,7 +27,7 @@ Changes = dict[str, dict[int, Progress]]  # by claim and partition
 
 
 @dataclass(slots=True)
-class _Stretch:
+class _WavePartition:
     """What a wave has of a partition."""
 
     start: int
@@ -88,7 +88,7 @@ class _Stretch:
 class _Wave:
     """One that is under way."""
 
-    stretches: dict[int, _Stretch]  # by partition
+    stretches: dict[int, _WavePartition]  # by partition
     subs: Mapping[str, Mapping[int, int]]
     open: set[str]  # claims whose parts are not over
 
@@ -126,7 +126,7 @@ class Aggregation:
         self.parked_lanes = ParkedLanes(0, plan.account.parked_lanes.of(self.parked))
         self._ruled = plan.account.ruled
         self._limited = plan.terms.rules.max_per_key is not None
-        self._asked: dict[int, list[Range]] = {}  # that waves which ended have asked the limit
+        self._limit_seen: dict[int, list[Range]] = {}  # that waves which ended have asked the limit
         self._waves: dict[int, _Wave] = {}
         self._deals: dict[int, tuple[_Task, ...]] = {}
         self._next = 1  # deal
@@ -177,7 +177,7 @@ class Aggregation:
             left = delivered.get(n, ())
             read = count(left)
             before = (self._base[n].fates, *(claim[n].fates for claim in self._others.values()))
-            stretches[n] = _Stretch(
+            stretches[n] = _WavePartition(
                 start,
                 end,
                 {claim: start for claim, of_claim in subs.items() if n in of_claim},
@@ -246,7 +246,7 @@ class Aggregation:
                     stretches[n].beyond[claim] = progress
                     stretches[n].add_fates(claim, progress.fates)
 
-    def insist_conserved(self, deal: int) -> None:
+    def ensure_conserved(self, deal: int) -> None:
         """Raises AccountWrong when a deal does not add up: nothing of it may be committed."""
         for number, task in enumerate(self._deals[deal]):
             counts = sum(task.counts.values(), Counts())
@@ -291,7 +291,7 @@ class Aggregation:
             self._fold(wave, others)
         for n, counts in self._counted().items():
             base[n] = replace(base[n], sub_messages=base[n].sub_messages + counts)
-        return {ALL: base, **_saying_more(others, base)}
+        return {ALL: base, **_ahead_of(others, base)}
 
     def counts(self) -> tuple[Counts, Counts]:
         """Messages and sub-messages."""
@@ -329,7 +329,7 @@ class Aggregation:
         """What the rules did, over all runs and tasks."""
         ruled = self._ruled + self._own_rules()
         below = dict(ruled.asked_below)
-        for number, ranges in self._asked_by_all(ruled).items():
+        for number, ranges in self._limit_seen_by_all(ruled).items():
             for start, end in ranges:
                 if start <= below.get(number, self._starts[number]):
                     below[number] = max(end, below.get(number, 0))
@@ -372,21 +372,21 @@ class Aggregation:
     def _own_rules(self) -> RuleAccount:
         return sum((task.ruled for task in self._tasks), RuleAccount())
 
-    def _asked_by_all(self, ruled: RuleAccount) -> dict[int, tuple[Range, ...]]:
+    def _limit_seen_by_all(self, ruled: RuleAccount) -> dict[int, tuple[Range, ...]]:
         """Offsets of which the limit was asked about everything, whatever claim it falls in."""
         if not self._limited:
             return {}
-        asked = {n: list(ranges) for n, ranges in self._asked.items()}
+        seen = {n: list(ranges) for n, ranges in self._limit_seen.items()}
         for wave in self._waves.values():
             for number, stretch in wave.stretches.items():
-                told = (
+                reached = (
                     greater(ruled.asked_below, ruled.asked_by.get(claim, {})).get(number, 0)
                     for claim in stretch.marks
                 )
-                below = min(told, default=stretch.end)
+                below = min(reached, default=stretch.end)
                 if below > stretch.start:
-                    asked.setdefault(number, []).append((stretch.start, min(below, stretch.end)))
-        return {n: join_ranges(ranges) for n, ranges in asked.items()}
+                    seen.setdefault(number, []).append((stretch.start, min(below, stretch.end)))
+        return {n: join_ranges(ranges) for n, ranges in seen.items()}
 
     def _reach(self) -> None:
         for wave in self._waves.values():
@@ -420,13 +420,15 @@ class Aggregation:
             if wave.open:
                 continue
             if self._limited:
-                self._asked = {n: list(r) for n, r in self._asked_by_all(self.ruled()).items()}
+                self._limit_seen = {
+                    n: list(r) for n, r in self._limit_seen_by_all(self.ruled()).items()
+                }
             for stretch in wave.stretches.values():
                 stretch.close()
             _add(wave, self._base)
             self._fold(wave, self._others)
             del self._waves[number]
-            self._others = _saying_more(self._others, self._base)
+            self._others = _ahead_of(self._others, self._base)
 
 
 def _add(wave: _Wave, base: dict[int, Progress]) -> None:
@@ -435,16 +437,16 @@ def _add(wave: _Wave, base: dict[int, Progress]) -> None:
         base[n] = known.merge(Progress(0, stretch.finished, {}, messages, known.sub_messages))
 
 
-def _saying_more(claims: Changes, base: Mapping[int, Progress]) -> Changes:
+def _ahead_of(claims: Changes, base: Mapping[int, Progress]) -> Changes:
     """Those that have finished something which not all claims have."""
     return {
         selector: claim
         for selector, claim in claims.items()
-        if any(_says_more(progress, base[n]) for n, progress in claim.items())
+        if any(_is_ahead_of(progress, base[n]) for n, progress in claim.items())
     }
 
 
-def _says_more(own: Progress, base: Progress) -> bool:
+def _is_ahead_of(own: Progress, base: Progress) -> bool:
     by_all = ((0, base.watermark), *base.finished)
     partly = ((offset, offset + 1) for offset in sorted(own.partial))
     whole = ((0, own.watermark), *own.finished)

@@ -62,8 +62,8 @@ class Drained:
     def counts(self) -> DataFrame:
         """The account: a row for messages, and one for sub-messages."""
         columns = ("read", "done", "dead", "skipped", "failed", "pending")
-        both = {"messages": self.summary.messages, "sub_messages": self.summary.sub_messages}
-        rows = [(of, *attrgetter(*columns)(counts)) for of, counts in both.items()]
+        accounts = {"messages": self.summary.messages, "sub_messages": self.summary.sub_messages}
+        rows = [(of, *attrgetter(*columns)(counts)) for of, counts in accounts.items()]
         schema = ", ".join(["of string", *(f"{name} bigint" for name in columns)])
         return self.session.createDataFrame(rows, schema)
 
@@ -144,7 +144,7 @@ def drain(
         place,
     )
     settings = client_settings(client)
-    terminal, asked = Terminal(), _Asked()
+    terminal, stops = Terminal(), _StopRequests()
 
     def run() -> Summary:
         with Cluster.connect(settings) as cluster:
@@ -157,12 +157,12 @@ def drain(
             terminal.preview(preview_page(prepared.action))
             if not prepared.action.resumes and not prepared.action.offsets:
                 return nothing_to_drain(prepared)
-            runtime = replace(THIS_PROCESS, stop_signals=asked.listening)
+            runtime = replace(THIS_PROCESS, stop_signals=stops.listening)
             callbacks = Callbacks(view.update, terminal.print_line)
             return run_drain(cluster, prepared, running, callbacks, runtime=runtime)
 
     with progress_view(terminal) as view:  # this thread may have an event loop
-        summary = interruptible(run, interrupted=asked.press)
+        summary = interruptible(run, interrupted=stops.press)
     show_summary(terminal, summary)
     return Drained(done(summary) if check else summary, spark)
 
@@ -213,31 +213,34 @@ def _prepare(
     return prepare(cluster, request, running)
 
 
-class _Asked:
+class _StopRequests:
     """Requests to stop, by a thread that only waits for the drain."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pressed = False
-        self._tell: Callable[[], object] | None = None
+        self._request: Callable[[], object] | None = None
 
     @contextmanager
     def listening(
-        self, loop: asyncio.AbstractEventLoop, heard: Callable[[str], None], _: Callable[[], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_signal: Callable[[str], None],
+        _: Callable[[], None],
     ) -> Iterator[None]:
         """As ``Runtime.stop_signals``."""
         with self._lock:
-            self._tell = partial(loop.call_soon_threadsafe, heard, "SIGINT")
+            self._request = partial(loop.call_soon_threadsafe, on_signal, "SIGINT")
             if self._pressed:
-                self._tell()
+                self._request()
         try:
             yield
         finally:
             with self._lock:
-                self._tell = None
+                self._request = None
 
     def press(self) -> None:
         with self._lock:
             self._pressed = True
-            if self._tell is not None:
-                self._tell()
+            if self._request is not None:
+                self._request()

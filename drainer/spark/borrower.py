@@ -9,7 +9,7 @@ from drainer.engine.local import LocalDrain
 from drainer.engine.pipeline import Pipeline
 from drainer.model.failures import FailureSettings
 from drainer.spark.lending import Borrowed
-from drainer.spark.state import Lent
+from drainer.spark.state import QuotaGrant
 
 
 @dataclass(eq=False)
@@ -25,7 +25,7 @@ class Borrower:
     name: str
     base: FailureSettings
     _: KW_ONLY
-    lent: Callable[[], Lent]
+    lent: Callable[[], QuotaGrant]
     failures: Callable[[], FailureSettings | None]
     obeyed: Callable[[], None]
     use_share: Callable[[float], None]

@@ -94,7 +94,7 @@ class Bucket(Objects):
 
         return self._do("written", put)
 
-    def insist_on_replace(self) -> None:
+    def ensure_replace(self) -> None:
         """Raises StateRefused when ``replace`` writes over anything else, or StateLost."""
         name = f"probe-{token_hex(8)}"
         try:

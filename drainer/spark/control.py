@@ -17,7 +17,7 @@ from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.failures import Totals
 from drainer.spark.lease import LeaseTimes, may_beat
 from drainer.spark.lending import Borrowed, Lender, SharedSearch
-from drainer.spark.state import Control, Lent, State
+from drainer.spark.state import Control, QuotaGrant, State
 
 
 @dataclass(eq=False)
@@ -57,18 +57,18 @@ class ControlChannel:
             self._control = replace(self._control, stop=reason)
             self._write(self._control)
 
-    def lend(self, lent: Lent) -> None:
+    def lend(self, lent: QuotaGrant) -> None:
         """They make so many calls at once; a beat says it too, if this raises PlanNotWritten or
         StateLost."""
         with self._writing:
             if lent.number < self._control.lent.number:  # of two threads the later one was first
                 return
-            self._say(replace(self._control, lent=lent))
+            self._update(replace(self._control, lent=lent))
 
     def change(self, failures: FailureSettings) -> None:
         """They decide by these; a beat says it too, if this raises PlanNotWritten or StateLost."""
         with self._writing:
-            self._say(replace(self._control, failures=failures))
+            self._update(replace(self._control, failures=failures))
 
     def end(self) -> None:
         """Nothing is written any more: what is removed now stays so."""
@@ -84,7 +84,7 @@ class ControlChannel:
                 beat = self._control.beat + 1
                 self._write(replace(self._control, beat=beat, totals=self.totals))
 
-    def _say(self, control: Control) -> None:
+    def _update(self, control: Control) -> None:
         self._control = control
         if not self._ended.is_set():
             self._write(control)
@@ -99,7 +99,7 @@ class ControlChannel:
                 self.beat()
 
 
-class Loans:
+class QuotaAllocator:
     """Lends a drain's concurrency to its tasks, as often as these look."""
 
     def __init__(
@@ -107,13 +107,13 @@ class Loans:
         concurrency: Concurrency,
         *,
         threads: bool,
-        word: ControlChannel,
+        channel: ControlChannel,
         times: LeaseTimes,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._threads = threads
         self._lender = Lender[str](0)
-        self._word = word
+        self._channel = channel
         self._period_s = times.look_s
         self._clock = clock
         self._due_s = 0.0
@@ -131,15 +131,15 @@ class Loans:
         first = min(self.total or concurrency.first, most) if concurrency.is_auto else most
         self.search = ConcurrencyLimit(first, most) if concurrency.is_auto else None
         self.total = first
-        self._begin_anew()
+        self._restart()
 
     def pause(self, paused: bool) -> None:
         """Lends nothing while paused."""
         if paused != self._paused:
             self._paused = paused
-            self._begin_anew()
+            self._restart()
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         # A search measures from here on: what was measured before says nothing.
         self._shared = None
         if self.search is not None:
@@ -188,4 +188,6 @@ class Loans:
         calls = lender.grants()
         if lender.number != before:
             with suppress(DrainerError):  # the next beat says it too
-                await blocking_call(self._word.lend, Lent(lender.number, lender.total, calls))
+                await blocking_call(
+                    self._channel.lend, QuotaGrant(lender.number, lender.total, calls)
+                )

@@ -31,12 +31,12 @@ from drainer.model.status import CapStatus, FailureStatus, HealthStatus, Status,
 from drainer.operations.engine import LocalContext
 from drainer.policy.failures import Totals
 from drainer.spark.aggregation import Aggregation
-from drainer.spark.control import ControlChannel, Loans
+from drainer.spark.control import ControlChannel, QuotaAllocator
 from drainer.spark.failure import refusing
-from drainer.spark.jobs import Checking, Jobs, insist_on_probes
+from drainer.spark.jobs import Checking, Jobs, ensure_probes
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.reading import Reader, WaveSettings, typical_bytes
-from drainer.spark.session import TELL_S, drain_context
+from drainer.spark.session import ANSWER_S, drain_context
 from drainer.spark.settings import SparkSettings
 from drainer.spark.shipping import Shipped, ship
 from drainer.spark.state import State, state_beside
@@ -53,12 +53,12 @@ class SparkDrain:
 
     look_s = 0.1  # between two looks at what tasks reported
 
-    def __init__(self, held: LocalContext, settings: SparkSettings) -> None:
-        self._held = held
-        self._plan = held.plan
-        self._file = held.file
-        self._handler = held.handler
-        self._running = held.running
+    def __init__(self, context: LocalContext, settings: SparkSettings) -> None:
+        self._context = context
+        self._plan = context.plan
+        self._file = context.file
+        self._handler = context.handler
+        self._running = context.running
         self._spark = settings
         self.ending = Ending()
         self.ending.call_at_once(self.begin_no_more)
@@ -74,7 +74,7 @@ class SparkDrain:
             try:
                 with refusing():
                     starting = drain_context(
-                        self._spark, self._plan.terms.drain_id, self._held.print_line
+                        self._spark, self._plan.terms.drain_id, self._context.print_line
                     )
                     on = opened.enter_context(starting)
             except KeyboardInterrupt:
@@ -86,7 +86,7 @@ class SparkDrain:
             self._jobs = Jobs(context)
             with event_loop() as loop:
                 self._prepare_run(ship(context, self._handler, self._spark.archives))
-                life = Lifecycle(self._held, self, self._checkpointer, self.ending)
+                life = Lifecycle(self._context, self, self._checkpointer, self.ending)
                 return loop.run_until_complete(life.run())
 
     def _prepare_run(self, shipped: Shipped) -> None:
@@ -96,14 +96,16 @@ class SparkDrain:
         self._file.named += (uri,)
         self._state = State.open(uri, plan.terms.drain_id)
         times = self._spark.lease
-        lock = self._held.lock
-        self._word = ControlChannel(self._state, self._epoch, times, lambda: lock.confirmed_s)
+        lock = self._context.lock
+        self._channel = ControlChannel(self._state, self._epoch, times, lambda: lock.confirmed_s)
         concurrency = Concurrency.of(running.concurrency)
         threads = not self._handler.is_async
-        self._loans = Loans(concurrency, threads=threads, word=self._word, times=times)
+        self._quota = QuotaAllocator(
+            concurrency, threads=threads, channel=self._channel, times=times
+        )
         spec = HandlerSpec(
             shipped=shipped,
-            client=self._held.cluster.settings,
+            client=self._context.cluster.settings,
             topic=plan.terms.topic,
             group=plan.terms.group,
             drain_id=plan.terms.drain_id,
@@ -118,7 +120,7 @@ class SparkDrain:
         )
         self._aggregation = Aggregation(plan, uri, self._epoch)
         self._checkpointer = Checkpointer(
-            self._held, self._aggregation, self.latency, self.ending.end
+            self._context, self._aggregation, self.latency, self.ending.end
         )
         self._done_before = self._aggregation.counts()[1].done
         self._kept: set[int] = set()  # deals of which the state has something
@@ -129,7 +131,7 @@ class SparkDrain:
             wave_bytes=self._spark.wave_bytes,
             slots=self._slots,
             shards=self._spark.shards or shards_for(self._slots.most),
-            message_bytes=typical_bytes(self._held.cluster.settings, plan),
+            message_bytes=typical_bytes(self._context.cluster.settings, plan),
         )
         self._reader = Reader(plan, self._aggregation.watermarks, self._terms, self._jobs)
 
@@ -138,22 +140,22 @@ class SparkDrain:
         handled then. The first wave is read meanwhile."""
         name = f"drainer {self._plan.terms.drain_id}: looking at the tasks"
         checking = Checking(self._terms.handler, self._plan.terms.topic_id)
-        await blocking_call(self._word.begin)
+        await blocking_call(self._channel.begin)
         try:
             # Whatever ends this process: tasks may still be at work then.
-            self._held.lock.stays = True
+            self._context.lock.stays = True
             look = blocking_call(self._jobs.check, checking, max(1, self._slots.count), name)
             self._reader.begin(behind=name)
             first = (look, asyncio.ensure_future(self.ending.wait()))
-            found, _ = await asyncio.wait(first, timeout=TELL_S, return_when=FIRST_COMPLETED)
+            found, _ = await asyncio.wait(first, timeout=ANSWER_S, return_when=FIRST_COMPLETED)
             if not found:
-                self._held.print_line(await blocking_call(self._jobs.waits_for, name))
+                self._context.print_line(await blocking_call(self._jobs.waits_for, name))
                 await asyncio.wait(first, return_when=FIRST_COMPLETED)
             if not look.done():
                 await blocking_call(self._jobs.cancel, name)
                 raise self.ending.cause or Interrupted("it was stopped")
             with refusing():
-                await blocking_call(insist_on_probes, self._state, look.result())
+                await blocking_call(ensure_probes, self._state, look.result())
         except BaseException:
             await self._leave_tasks()
             raise
@@ -161,14 +163,14 @@ class SparkDrain:
     async def _leave_tasks(self) -> None:
         """Ends those that were looked at, and removes what they wrote when they write no more."""
         with suppress(DrainerError):
-            await blocking_call(self._word.stop, "nothing is drained")
+            await blocking_call(self._channel.stop, "nothing is drained")
         await self._reader.cancel()
         with suppress(DrainerError):
             await self._close_handlers(None)
         await self._remove_state()
 
     async def _remove_state(self) -> None:
-        await blocking_call(self._word.end)
+        await blocking_call(self._channel.end)
         with suppress(DrainerError):
             await blocking_call(self._state.remove, self._file.path)
 
@@ -179,8 +181,8 @@ class SparkDrain:
         await self._look_at_tasks()
         self._monitor = TaskMonitor(
             self._aggregation,
-            given_up_before(self._held),
-            concurrency=self._loans.total,
+            given_up_before(self._context),
+            concurrency=self._quota.total,
             buffer_bytes=of_one_task(self._running, self._tasks).buffer_bytes * self._tasks,
             plan_path=str(self._file.path),
             folds=self._handler.folds,
@@ -204,23 +206,23 @@ class SparkDrain:
             checkpointer,
             self.ending.end,
             self._take_news,
-            self._loans,
+            self._quota,
             Settings(self._running, self._plan.terms.failures),
             self._totals,
         )
         self._working = spawn(self._work.run(), "waves", self.ending.end)
 
     def pause(self, paused: bool) -> None:
-        self._loans.pause(paused)
+        self._quota.pause(paused)
 
     async def check(self) -> None:
         if monotonic() >= self._news_due_s:
             self._news_due_s = monotonic() + self._state.journal_interval_s
             await self._take_news(sparing=True)
-        await self._loans.look()
-        self._monitor.concurrency = self._loans.total
-        self._word.totals = self._totals()
-        self._work.insist_on_limit()
+        await self._quota.look()
+        self._monitor.concurrency = self._quota.total
+        self._channel.totals = self._totals()
+        self._work.check_limit()
         if monotonic() >= self._slots_due_s:
             self._slots_due_s = monotonic() + SLOTS_S
             with suppress(DrainerError):  # when Spark is gone, its jobs say so
@@ -232,11 +234,11 @@ class SparkDrain:
         before, self._work.settings = self._work.settings, settings
         concurrency = Concurrency.of(settings.running.concurrency)
         if concurrency != Concurrency.of(before.running.concurrency):
-            self._loans.use(concurrency)
+            self._quota.use(concurrency)
         if settings.failures != before.failures:
             self._reader.failures = settings.failures
             with suppress(DrainerError):  # the next beat says it too
-                await blocking_call(self._word.change, settings.failures)
+                await blocking_call(self._channel.change, settings.failures)
 
     def _totals(self) -> Totals:
         subs, skipped = self._aggregation.counts()[1], self._aggregation.ruled().skipped_by
@@ -269,7 +271,7 @@ class SparkDrain:
                     self._work.part_done(deal, task, claim)
                 self._monitor.take(attempt, head.status)
                 if head.status is not None:
-                    self._loans.reported(attempt.borrower, head.status.borrowed)
+                    self._quota.reported(attempt.borrower, head.status.borrowed)
 
     def begin_no_more(self) -> None:
         self._reader.stop()
@@ -306,27 +308,27 @@ class SparkDrain:
             await self._remove_state()
 
     async def _bring_to_rest(self, reason: str) -> bool:
-        """Whether all tasks have said that they are; else they may still be at work."""
-        said = True
+        """Whether all tasks have reported that they are; else they may still be at work."""
+        reported = True
         try:
-            await blocking_call(self._word.stop, reason)
+            await blocking_call(self._channel.stop, reason)
         except DrainerError:
             await self._work.cancel()  # Spark ends them
-            said = await self._are_cut()
+            reported = await self._are_cut()
         await self._reader.cancel()
         # Tasks know no cause, and take all of it: of two the one that they began with.
         grace_s = max(self._running.grace_s, self._work.settings.running.grace_s)
-        resting = asyncio.create_task(self._work.rest())
+        stopping = asyncio.create_task(self._work.rest())
         forced = asyncio.create_task(self.ending.forced.wait())
         await asyncio.wait(
-            (resting, forced), timeout=grace_s + LEAVE_S, return_when=asyncio.FIRST_COMPLETED
+            (stopping, forced), timeout=grace_s + LEAVE_S, return_when=asyncio.FIRST_COMPLETED
         )
         forced.cancel()
-        at_rest = resting.done()
-        resting.cancel()
+        at_rest = stopping.done()
+        stopping.cancel()
         self._working.cancel()
         await self._work.cancel()
-        return at_rest and said
+        return at_rest and reported
 
     async def _are_cut(self) -> bool:
         """Whether no task can be at work, or report anything, for their state was removed: without
@@ -347,7 +349,7 @@ class SparkDrain:
             if not still_open or monotonic() > until_s or self.ending.forced.is_set():
                 break
             await asyncio.sleep(self.look_s)
-        self._held.lock.stays = still_open > 0  # a call may go on there, until it is cut
+        self._context.lock.stays = still_open > 0  # a call may go on there, until it is cut
         if failed:
             return chain_errors(cause, not_closed(failed[0]))
         return cause
@@ -363,7 +365,7 @@ class SparkDrain:
             status,
             limits=replace(
                 status.limits,
-                auto=None if self._loans.search is None else auto_status(self._loans.search),
+                auto=None if self._quota.search is None else auto_status(self._quota.search),
                 read_cap=self._read_cap(status.timing.elapsed_s),
             ),
             health=HealthStatus(

@@ -107,13 +107,13 @@ class Carried(Exception):
     """Raised in a task for an error of drainer's: for people, and in a form to be read again."""
 
     def __init__(self, error: DrainerError) -> None:
-        said = said_of(error)
+        fields = error_as_json(error)
         text = str(error) if error.hint is None else f"{error}\nhint: {error.hint}"
-        # What can't be encoded would keep PySpark from telling any of it.
-        super().__init__(f"{encodable(text)}\n{_MARK}{json.dumps(said)}")
+        # What can't be encoded would keep PySpark from sending any of it.
+        super().__init__(f"{encodable(text)}\n{_MARK}{json.dumps(fields)}")
 
 
-def said_of(error: DrainerError) -> dict[str, Any]:
+def error_as_json(error: DrainerError) -> dict[str, Any]:
     """An error as JSON, from which ``error_of`` makes it again."""
     return {
         "class": next(cls.__name__ for cls in type(error).__mro__ if hasattr(errors, cls.__name__)),
@@ -123,11 +123,14 @@ def said_of(error: DrainerError) -> dict[str, Any]:
     }
 
 
-def error_of(said: Mapping[str, Any]) -> DrainerError:
-    """Raises LookupError, TypeError or AttributeError when it is nothing that ``said_of`` made."""
-    cause = None if said["cause"] is None else OnSpark(said["cause"])
-    error: DrainerError = getattr(errors, said["class"])(
-        said["message"], hint=said["hint"], cause=cause
+def error_of(fields: Mapping[str, Any]) -> DrainerError:
+    """Return the error that ``error_as_json`` wrote.
+
+    Raises LookupError, TypeError or AttributeError for anything else.
+    """
+    cause = None if fields["cause"] is None else OnSpark(fields["cause"])
+    error: DrainerError = getattr(errors, fields["class"])(
+        fields["message"], hint=fields["hint"], cause=cause
     )
     return error
 
@@ -180,18 +183,18 @@ def failure_of(raised: BaseException) -> DrainerError:
     found = _carried(text)
     if found is not None:
         return found
-    telling = _telling(text)
+    line = _message(text)
     cause = OnSpark(text[-_TRACE_MOST:])
     for symptoms, kind, message, hint in _KNOWN:
         if re.search(symptoms, text):
-            return kind(message.replace("{}", telling), hint=hint, cause=cause)
+            return kind(message.replace("{}", line), hint=hint, cause=cause)
     if isinstance(raised, ConnectionError | Py4JError) and not isinstance(raised, Py4JJavaError):
         return SparkBroke(
-            f"Spark's JVM is gone: {telling}",
+            f"Spark's JVM is gone: {line}",
             hint="Read its output above. Check if the system killed it, for example for memory.",
             cause=cause,
         )
-    return DrainerError(f"it failed on Spark: {telling}", cause=cause)
+    return DrainerError(f"it failed on Spark: {line}", cause=cause)
 
 
 def _trace(cause: BaseException | None) -> str | None:
@@ -220,7 +223,7 @@ def _carried(text: str) -> DrainerError | None:
     return None
 
 
-def _telling(text: str) -> str:
+def _message(text: str) -> str:
     """The line that says what happened: a Python exception's own, else the first."""
     _, traced, trace = text.rpartition("Traceback (most recent call last):")
     if traced:

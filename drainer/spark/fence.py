@@ -16,7 +16,7 @@ from drainer.errors import DrainerError, Interrupted, LockLost, StateLost
 from drainer.model.failures import FailureSettings
 from drainer.policy.failures import Totals
 from drainer.spark.lease import Lease, LeaseTimes
-from drainer.spark.state import Attempt, Control, Lent, State
+from drainer.spark.state import Attempt, Control, QuotaGrant, State
 
 CUT_LOOK_S = 0.1
 EXIT_CUT = 75  # of a Python worker: try again (EX_TEMPFAIL)
@@ -53,7 +53,7 @@ class Fence:
         self.lost: DrainerError | None = None
         self.trouble: str | None = None  # why the last look was not answered
         self.calls: Callable[[], int] = _no_calls  # how many calls are in the handler
-        self.lent = Lent()  # how many the driver lends, by the last look
+        self.lent = QuotaGrant()  # how many the driver lends, by the last look
         self.totals = Totals()  # what all tasks did, by the last look
         # Other settings than the task began with, by the last look.
         self.failures: FailureSettings | None = None
@@ -87,7 +87,7 @@ class Fence:
         self.calls = _no_calls
         return True
 
-    def insist_on_rest(self) -> None:
+    def ensure_at_rest(self) -> None:
         """Returns when no call of an earlier task goes on; those that do are cut."""
         while self.calls():
             self.end()
@@ -127,9 +127,9 @@ class Fence:
         begun_s = self.clock()
         try:
             if self._attempt is None:
-                self.state.insist_on_epoch(self.epoch)
+                self.state.ensure_epoch(self.epoch)
             else:
-                self.state.insist_on(self._attempt)
+                self.state.ensure_newest(self._attempt)
             control = self.state.control(self.epoch)
         except LockLost as error:
             self.lost = error

@@ -32,13 +32,13 @@ from drainer.operations.policy import letter_writers
 from drainer.policy.failures import Totals
 from drainer.spark.borrower import Borrower
 from drainer.spark.chunk import Row, decode
-from drainer.spark.failure import carrying, said_of
+from drainer.spark.failure import carrying, error_as_json
 from drainer.spark.lending import Borrowed
 from drainer.spark.python_worker import HandlerSpec, python_worker
 from drainer.spark.records import TaskRecords, TaskStatus
+from drainer.spark.sharding import Sharding
 from drainer.spark.slices import Manifest
 from drainer.spark.state import Attempt, State
-from drainer.spark.streams import Streams
 
 Place = tuple[int, int, int]  # the task's number, partition, offset: what chunks are sorted by
 Chunk = tuple[Place, tuple[int, int, bytes]]  # shard, sub-messages, body
@@ -49,7 +49,7 @@ STOP_S = 1.0
 DOES_IT_SHUFFLE = "Resume with the plan. Check the Spark settings that change how it shuffles."
 
 
-class Given(NamedTuple):
+class TaskInput(NamedTuple):
     """What a task is given of a stream: offsets ``[start, end)``, and how many sub-messages."""
 
     start: int
@@ -58,7 +58,7 @@ class Given(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Handling:
+class TaskRunner:
     """What handles a deal; sent to its tasks.
 
     ``plan`` is the drain's; ``given`` is what each task gets, by stream. In partitions of
@@ -69,8 +69,8 @@ class Handling:
     settings: LocalSettings  # of one task
     handler: HandlerSpec
     deal: int
-    streams: Streams
-    given: tuple[Mapping[int, Given], ...]
+    streams: Sharding
+    given: tuple[Mapping[int, TaskInput], ...]
     totals: Totals  # of the drain as the deal began: the fence has them with its next look
     behind: frozenset[int] = frozenset()
 
@@ -91,16 +91,16 @@ class Handling:
             outcome: Mapping[str, Any] = {}
             fence = python_worker().fence
             letters = ExitStack()
-            teller = _Teller(records)
+            reporter = _StatusReporter(records)
             try:
-                earlier = state.settle(attempt, self.handler.lease)
+                earlier = state.revoke_lease(attempt, self.handler.lease)
                 records.go_on_from(earlier)
                 plan = self._plan_of(given, earlier)
                 fence.guard(attempt)
                 writers = letters.enter_context(letter_writers(self.handler.client, plan))
                 running = replace(self.settings, plan_interval_s=NEVER_S)
                 running = replace(running, journal_interval_s=state.journal_interval_s)
-                held = DrainContext(
+                context = DrainContext(
                     plan=plan,
                     file=records,
                     handler=handler.borrowed(),
@@ -108,7 +108,7 @@ class Handling:
                     committer=NoCommitter(),  # the driver commits
                     lock=fence,
                     read_committed=dict,
-                    observe=teller.observe,
+                    observe=reporter.observe,
                     runtime=UNSIGNALLED,  # the driver is the one that a person asks to stop
                 )
                 ports = Ports(
@@ -117,30 +117,32 @@ class Handling:
                     open_letters=writers,
                     totals=lambda: max(self.totals, fence.totals, key=lambda each: each.done),
                 )
-                drain = self._drain_of(held, ports, attempt.borrower, teller)
+                drain = self._drain_of(context, ports, attempt.borrower, reporter)
                 summary = drain.run_on(python_worker().loop)
                 if isinstance(summary.cause, LockLost):
                     raise summary.cause  # how the task ends is another attempt's to say
-                outcome = _outcome(summary, drain.dispatcher, teller.told())
+                outcome = _outcome(summary, drain.dispatcher, reporter.task_status())
             finally:
                 letters.close()
                 if fence.leave():
-                    teller.over()
+                    reporter.over()
                     records.end()
         return outcome
 
-    def _drain_of(self, held: DrainContext, ports: Ports, name: str, shown: _Teller) -> LocalDrain:
+    def _drain_of(
+        self, context: DrainContext, ports: Ports, name: str, shown: _StatusReporter
+    ) -> LocalDrain:
         """The drain of a task, with as many calls at once as the driver lends to ``name``."""
         worker, fence = python_worker(), python_worker().fence
         borrower = Borrower(
             name,
-            held.plan.terms.failures,
+            context.plan.terms.failures,
             lent=lambda: fence.lent,
             failures=lambda: fence.failures,
-            obeyed=shown.tell,
+            obeyed=shown.report_quota,
             use_share=worker.use_share,
         )
-        drain = LocalDrain(held, replace(ports, quota=borrower))
+        drain = LocalDrain(context, replace(ports, quota=borrower))
         shown.borrowed = partial(borrower.borrowed, drain)
         drain.dispatcher.behind = self.behind
         for ledger in drain.dispatcher.ledgers.values():
@@ -148,7 +150,7 @@ class Handling:
         fence.calls = drain.calls
         return drain
 
-    def _plan_of(self, given: Mapping[int, Given], earlier: TaskRecord) -> OffsetPlan:
+    def _plan_of(self, given: Mapping[int, TaskInput], earlier: TaskRecord) -> OffsetPlan:
         """The plan of a task, with what earlier attempts finished; its partitions are streams."""
         found, claim = self.streams.changes(earlier.claims), {}
         for stream, (start, _, _) in given.items():
@@ -158,7 +160,7 @@ class Handling:
             self.plan.account,
             partitions={n: PartitionPlan(s, end, None, None) for n, (s, end, _) in given.items()},
             claims={ALL: claim},
-            ruled=self.streams.asked(self.plan.account.ruled, given),
+            ruled=self.streams.by_stream(self.plan.account.ruled, given),
         )
         account = account.without_pending().merge({}, earlier.parked, earlier.ruled)
         return OffsetPlan(self.plan.terms, account)
@@ -189,7 +191,7 @@ class _ChunkSource:
     trouble: str | None = None
 
     def __init__(
-        self, chunks: Iterable[Chunk], plan: OffsetPlan, given: Mapping[int, Given]
+        self, chunks: Iterable[Chunk], plan: OffsetPlan, given: Mapping[int, TaskInput]
     ) -> None:
         self._chunks = chunks
         self._left = {stream: each.subs for stream, each in given.items()}
@@ -246,7 +248,7 @@ class _ChunkSource:
                 # What begins before it came before, of all streams.
                 reached = dict.fromkeys(self._together[partition], offset)
                 self._put(_ChunkBatch(body, self._origins[stream], reached))
-            self._insist_on_all()  # or what is missing would be a hole
+            self._ensure_complete()  # or what is missing would be a hole
             self._put(_ChunkBatch(None, None, self._ends))
         except DrainerError as error:
             self.failure = error
@@ -259,7 +261,7 @@ class _ChunkSource:
             )
             self._notify()
 
-    def _insist_on_all(self) -> None:
+    def _ensure_complete(self) -> None:
         """Raises Interrupted when there were fewer, or more: nothing may count as read."""
         for stream, left in self._left.items():
             if left:
@@ -292,7 +294,7 @@ class _ChunkBatch:
         return decode(self._body, self._origin)
 
 
-class _Teller:
+class _StatusReporter:
     """Puts the engine's status among the records, for the driver to show."""
 
     def __init__(self, records: TaskRecords) -> None:
@@ -300,7 +302,7 @@ class _Teller:
         self._status: Status | None = None
         self._observed_s = self._began_s = 0.0
         self.borrowed: Callable[[], Borrowed | None] = Borrowed  # until there is a drain
-        records.status = self.told
+        records.status = self.task_status
 
     def observe(self, status: Status) -> None:
         if status.timing.latency_recent and status.timing.latency != (
@@ -314,7 +316,7 @@ class _Teller:
         with suppress(DrainerError):  # the next record will say so
             self._records.beat()
 
-    def tell(self) -> None:
+    def report_quota(self) -> None:
         """What is borrowed, at once: others wait for what this task has no more."""
         self._records.hurry()
         with suppress(DrainerError):  # the next record will say so
@@ -323,9 +325,9 @@ class _Teller:
     def over(self) -> None:
         """Nothing is borrowed any more."""
         self.borrowed = lambda: None
-        self.tell()
+        self.report_quota()
 
-    def told(self) -> TaskStatus | None:
+    def task_status(self) -> TaskStatus | None:
         """The last status."""
         status = self._status
         if status is None:
@@ -357,7 +359,7 @@ def _outcome(
     cause = summary.cause
     failed = cause is not None and not isinstance(cause, LanesParked)
     return {
-        "failure": said_of(cause) if cause is not None and failed else None,
+        "failure": error_as_json(cause) if cause is not None and failed else None,
         "parked": [] if failed else sorted(dispatcher.left_behind()),
         "parked_lanes": summary.parked.as_json(),
         "status": status,

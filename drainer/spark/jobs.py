@@ -19,12 +19,12 @@ from drainer.model.joins import Joins
 from drainer.model.ranges import Range
 from drainer.spark.chunk import Row
 from drainer.spark.failure import SparkBroke, carrying, spark_failures
-from drainer.spark.handling import DOES_IT_SHUFFLE, Handling, Placing
+from drainer.spark.handling import DOES_IT_SHUFFLE, Placing, TaskRunner
 from drainer.spark.python_worker import HandlerSpec, python_worker
 from drainer.spark.session import has_begun, slots_now, without_slots
+from drainer.spark.sharding import Sharding
 from drainer.spark.slices import Manifest, SliceTask
 from drainer.spark.state import State
-from drainer.spark.streams import Streams
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -48,7 +48,7 @@ class Checking:
             spec = self.handler
             state = State.open(spec.state, spec.drain_id)
             if state.epoch() is None:
-                raise elsewhere(state, "the driver writes to {}, and a task sees nothing of it")
+                raise state_error(state, "the driver writes to {}, and a task sees nothing of it")
             with python_worker().at_work(spec):
                 pass
             with Cluster.connect(spec.client) as cluster:
@@ -58,7 +58,7 @@ class Checking:
         yield name
 
 
-def insist_on_probes(state: State, names: list[str]) -> None:
+def ensure_probes(state: State, names: list[str]) -> None:
     """Raises StateRefused when what tasks wrote is not seen here."""
     if not names:
         raise Refused(
@@ -66,10 +66,10 @@ def insist_on_probes(state: State, names: list[str]) -> None:
         )
     for name in names:
         if not state.has(name):
-            raise elsewhere(state, "the tasks write to {}, and this process sees nothing of it")
+            raise state_error(state, "the tasks write to {}, and this process sees nothing of it")
 
 
-def elsewhere(state: State, what: str) -> StateRefused:
+def state_error(state: State, what: str) -> StateRefused:
     """What to raise for a state that is not the same place for all."""
     return StateRefused(
         f"{what.format(state.uri)}: it is not the same place everywhere",
@@ -97,7 +97,7 @@ class PreparedWave:
     delivered: Mapping[int, Sequence[Range]]  # the offsets of messages to account for, by partition
     # Sub-messages that are to be handled, by shard and partition.
     subs: Mapping[int, Mapping[int, int]]
-    streams: Streams  # by what the sub-keys are divided; ``joins`` are those that they go by
+    streams: Sharding  # by what the sub-keys are divided; ``joins`` are those that they go by
     joins: Joins | None = None
     manifests: Sequence[Manifest] = ()  # of its slices
     # Messages that ``split`` rejected, by partition.
@@ -144,7 +144,7 @@ class PreparedWave:
         """Whether it has all of its ranges: no partition stops before the end of its own."""
         return all(stop == self.ranges[n][1] for n, stop in self.stops.items())
 
-    def insist_on_ends(self) -> None:
+    def ensure_ends(self) -> None:
         """Raises Halted when it lacks what is behind a stop, which would count as holes."""
         if not self.stops_at_ends:
             raise Halted(
@@ -187,7 +187,7 @@ class Jobs:
         return PreparedWave.of(rows, manifests, task)
 
     def handle(
-        self, rows: Sequence[RDD[Any]], placings: Sequence[Placing], handling: Handling, name: str
+        self, rows: Sequence[RDD[Any]], placings: Sequence[Placing], handling: TaskRunner, name: str
     ) -> list[tuple[int, Mapping[str, Any]]]:
         """Handles parts of waves, each with its rows; gives the number of each task with its
         outcome.

@@ -41,7 +41,7 @@ class _Borrower:
         self.since: list[tuple[int, int]] = []
 
     @property
-    def held(self) -> int:
+    def reserved(self) -> int:
         return max([self.reported.in_flight, self.granted, *(grant for _, grant in self.since)])
 
 
@@ -94,11 +94,11 @@ class Lender(Generic[Task]):
         before = {task: borrower.granted for task, borrower in self._tasks.items()}
         for task, borrower in self._tasks.items():
             borrower.granted = min(borrower.granted, shares[task])
-        free = self.total - sum(borrower.held for borrower in self._tasks.values())
+        free = self.total - sum(borrower.reserved for borrower in self._tasks.values())
         for task, borrower in self._tasks.items():
-            held = borrower.held
-            borrower.granted = max(borrower.granted, min(shares[task], held + max(0, free)))
-            free -= max(0, borrower.granted - held)
+            reserved = borrower.reserved
+            borrower.granted = max(borrower.granted, min(shares[task], reserved + max(0, free)))
+            free -= max(0, borrower.granted - reserved)
         grants = {task: borrower.granted for task, borrower in self._tasks.items()}
         if grants != before or self._gone:  # one that is tried again is not to find the old ones
             self._gone = False

@@ -119,7 +119,7 @@ class Objects(ABC):
     def remove(self, prefix: str) -> None:
         """Removes an object, or all below a prefix; it need not be there. Raises StateLost."""
 
-    def insist_on_create(self) -> None:
+    def ensure_create(self) -> None:
         """Raises StateRefused when ``create`` writes over what is there, PlanNotWritten or
         StateLost."""
         name = f"probe-{token_hex(8)}"

@@ -64,7 +64,7 @@ class ReadOptions:
         Raises UsageError when one is unknown, makes no sense or contradicts another. Of unknown
         ones it shows no value: that may be a secret.
         """
-        found, said_by, properties = dict[str, Any](), dict[str, str](), dict[str, str]()
+        found, named_by, properties = dict[str, Any](), dict[str, str](), dict[str, str]()
         for name, text in options.items():
             if name.lower() not in _OPTIONS and not name.lower().startswith(KAFKA):
                 raise _unknown(name)
@@ -72,7 +72,7 @@ class ReadOptions:
                 continue
             of_client = (name.lower().removeprefix(KAFKA), None, "")
             about, parse, example = _OPTIONS.get(name.lower(), of_client)
-            if (other := said_by.setdefault(about, name)) != name:
+            if (other := named_by.setdefault(about, name)) != name:
                 raise UsageError(
                     f"{other} and {name} set the same thing", hint="Remove one of them."
                 )
@@ -94,7 +94,7 @@ class ReadOptions:
         if "group" in found:
             found = {"start": COMMITTED, "reader": found["group"], **found}
         # As Spark's source does, so that a query has the same rows from both.
-        if said_by["topics"].lower() != "topic" and "client_config" not in found:
+        if named_by["topics"].lower() != "topic" and "client_config" not in found:
             properties.setdefault(ISOLATION, "read_uncommitted")
         found.pop("loss", None)
         return cls(**found, properties=properties)
@@ -158,8 +158,8 @@ def plan_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
     for name, places in (("startingOffsets", options.start), ("endingOffsets", options.end)):
         if isinstance(places, Bound):
             continue
-        said = {(topic, number) for topic, found in places.items() for number in found}
-        if odd := [f"{topic}/{number}" for topic, number in sorted(said ^ read)]:
+        named = {(topic, number) for topic, found in places.items() for number in found}
+        if odd := [f"{topic}/{number}" for topic, number in sorted(named ^ read)]:
             raise UsageError(
                 f"{name} must name exactly the partitions to read; these differ: {listed(odd)}",
                 hint="Choose partitions with assign. Offset -2 is the start of a log, -1 its end.",

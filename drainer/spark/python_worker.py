@@ -96,7 +96,7 @@ class PythonWorker:
         """
         with self._lock:
             if self._fence is not None:  # an overtaken task may have left calls behind
-                self._fence.insist_on_rest()
+                self._fence.ensure_at_rest()
             if self._spec is not None and _whose(self._spec) != _whose(spec):
                 self._close()
             if self._handler is None:

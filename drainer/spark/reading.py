@@ -22,16 +22,16 @@ from drainer.model.status import CapStatus
 from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.schedule import HOT
+from drainer.spark.sharding import Sharding
 from drainer.spark.slices import BARRIERS_MOST, JOINED_MOST, Manifest, SliceTask
 from drainer.spark.slots import Slots
-from drainer.spark.streams import Streams
 from drainer.spark.waves import Waves, cut_at
 
 OUTAGE_S = 120.0  # of the broker, for those who read; as for the lock
 READ_AGAIN_S = 1.0
 CANCEL_S, CANCEL_AGAIN_S = 2.0, 0.2
 NO_JOINS = Joins({})
-ONE = Streams(1), NO_JOINS  # task's
+ONE = Sharding(1), NO_JOINS  # task's
 STRETCHES_MOST = 17  # of a wave: eight times messages with barriers; with more it is one task's
 JOINED_FEW = 16  # places: so few in one shard are no crowd
 LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024  # partitions, for the size of the first wave; of each
@@ -71,10 +71,10 @@ class Reader:
         self._waves = Waves(lefts, terms.wave_bytes, terms.message_bytes)
         self._components = Components()  # that the next wave is expected to fit
         self._largest = 0, 0  # of these: its least place, and how many it has
-        self._joins, self._streams = NO_JOINS, Streams(terms.shards)  # by them
+        self._joins, self._streams = NO_JOINS, Sharding(terms.shards)  # by them
         self._joins_made = max(plan.account.joins, default=0)
         self.joined = 0  # places that the plan has joins of
-        self._stretches: deque[tuple[Mapping[int, Range], Streams, Joins]] = deque()  # to be read
+        self._stretches: deque[tuple[Mapping[int, Range], Sharding, Joins]] = deque()  # to be read
         self._next: asyncio.Task[PreparedWave] | None = None  # until somebody has what it read
         self._ahead = False  # it is read while something else has its slots first
         self._starved = True  # tasks waited for what was read last
@@ -130,7 +130,7 @@ class Reader:
         if self._next is None:
             return None
         prepared = await asyncio.shield(self._next)  # else what it read would stay with Spark
-        self._insist_on_going_on()
+        self._ensure_running()
         self._next = None
         return prepared
 
@@ -151,7 +151,7 @@ class Reader:
             if reading.done() and not reading.cancelled() and reading.exception() is None:
                 await blocking_call(reading.result().release)
 
-    def _insist_on_going_on(self) -> None:
+    def _ensure_running(self) -> None:
         if self.stopped:
             raise Interrupted("something requested a stop")
 
@@ -187,7 +187,7 @@ class Reader:
         processor_s = sum(each.processor_s for each in found.manifests)
         if self._waves.took(found.ranges, found.log_bytes, processor_s, crowded=crowded):
             self._components, self._joins, self._largest = Components(), NO_JOINS, (0, 0)
-            self._streams = Streams(self._terms.shards)
+            self._streams = Sharding(self._terms.shards)
         return prepared
 
     async def _read_again(self) -> PreparedWave:
@@ -203,7 +203,7 @@ class Reader:
             )
         return prepared
 
-    def _cut(self, found: PreparedWave) -> list[tuple[Mapping[int, Range], Streams, Joins]]:
+    def _cut(self, found: PreparedWave) -> list[tuple[Mapping[int, Range], Sharding, Joins]]:
         barriers: dict[int, list[int]] = {}
         for each in found.manifests:
             barriers.setdefault(each.partition, []).extend(each.barriers)
@@ -223,10 +223,10 @@ class Reader:
             if each.joined is None or len(own) > JOINED_MOST:
                 return False
             own.add(each.joined)
-        both = Components()
-        both.add((*own.sets, *self._components.sets))
+        together = Components()
+        together.add((*own.sets, *self._components.sets))
         few = max(JOINED_FEW, 2 * own.largest[1])
-        for components in (both, own):
+        for components in (together, own):
             joins, largest = components.joins(shards), components.largest
             if largest[1] <= few and len(joins) + self.joined <= JOINS_MOST:
                 break
@@ -234,7 +234,7 @@ class Reader:
             return False
         if joins != self._joins:
             self._joins_made += 1
-            self._streams = Streams(shards, self._joins_made if joins else 0)
+            self._streams = Sharding(shards, self._joins_made if joins else 0)
         self._components, self._joins, self._largest = components, joins, largest
         return True
 
@@ -247,7 +247,7 @@ class Reader:
         return places > JOINED_FEW and own * shards > HOT * total
 
     async def _read(
-        self, ranges: Mapping[int, Range], streams: Streams, joins: Joins
+        self, ranges: Mapping[int, Range], streams: Sharding, joins: Joins
     ) -> PreparedWave:
         """Reads until no partition stops before the end of its range; each time it is shorter."""
         while True:
@@ -259,12 +259,12 @@ class Reader:
             ranges = {n: (start, stops.get(n, end)) for n, (start, end) in found.ranges.items()}
 
     async def _read_patiently(
-        self, ranges: Mapping[int, Range], streams: Streams, joins: Joins
+        self, ranges: Mapping[int, Range], streams: Sharding, joins: Joins
     ) -> PreparedWave:
         # Waits for a broker that doesn't answer, for it did when the tasks were looked at.
         since_s = monotonic()
         while True:
-            self._insist_on_going_on()
+            self._ensure_running()
             try:
                 prepared = await self._read_once(ranges, streams, joins)
             except BrokerUnreachable as error:
@@ -279,7 +279,7 @@ class Reader:
                 return prepared
 
     async def _read_once(
-        self, ranges: Mapping[int, Range], streams: Streams, joins: Joins
+        self, ranges: Mapping[int, Range], streams: Sharding, joins: Joins
     ) -> PreparedWave:
         plan, slots = self._plan, max(1, self._terms.slots.count)
         readers = slots

@@ -28,7 +28,7 @@ from drainer.model.rules import RuleAccount
 from drainer.model.status import NO_LOAD, FailureStatus, Load
 from drainer.spark.lending import Borrowed
 from drainer.spark.objects import Objects
-from drainer.spark.streams import Streams
+from drainer.spark.sharding import Sharding
 from drainer.store.journal import decode_line, encode_line
 
 # Between two records that have a status, at most, while ``beat`` is called. To an object store it
@@ -157,7 +157,7 @@ class TaskRecords:
     """
 
     def __init__(
-        self, objects: Objects, name: str, streams: Streams, starts: Mapping[int, int]
+        self, objects: Objects, name: str, streams: Sharding, starts: Mapping[int, int]
     ) -> None:
         self.path = f"{objects.uri}/{name}"  # for people
         # Asked, by whoever calls ``append`` or ``beat``, for what the task shows of itself.
@@ -205,13 +205,13 @@ class TaskRecords:
         """Reports what finished, next time again if it raises PlanNotWritten or StateLost."""
         if not self._objects.is_local:
             self.hurry()
-        self._tell(record.changes, record.parked, record.ruled, self._status_if_due())
+        self._report(record.changes, record.parked, record.ruled, self._status_if_due())
 
     def beat(self) -> None:
         """Reports that the task lives, and how it is, when the last time was a while ago."""
         status = self._status_if_due()
         if status is not None:
-            self._tell({}, status=status)
+            self._report({}, status=status)
 
     def hurry(self) -> None:
         """The next record has a status."""
@@ -227,7 +227,7 @@ class TaskRecords:
             newest = self._begun_at.get(plan.account.generation) == self._appended
             # What was appended since the plan's snapshot was taken knows more than it.
             if newest and claim != self._last:
-                self._tell(claim, plan.account.parked, plan.account.ruled or None, whole=True)
+                self._report(claim, plan.account.parked, plan.account.ruled or None, whole=True)
                 self._last = claim
         self._flush()
 
@@ -251,7 +251,7 @@ class TaskRecords:
         self._status_due_s = now_s + (STATUS_LOCAL_S if self._objects.is_local else STATUS_REMOTE_S)
         return self.status()
 
-    def _tell(
+    def _report(
         self,
         changes: Mapping[int, Progress],
         parked: Sequence[str] = (),

@@ -14,7 +14,7 @@ from heapq import heapreplace
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-from drainer.spark.streams import Streams
+from drainer.spark.sharding import Sharding
 
 WAVES_MOST = 4  # on disk, where a lane is hot
 DEALS_MOST = 8  # under way at once
@@ -46,7 +46,7 @@ class Deal:
 class _Wave:
     """One that is under way."""
 
-    streams: Streams
+    streams: Sharding
     subs: Mapping[int, int]  # by shard
     hot: float  # a shard that has more
     undealt: int  # parts
@@ -67,7 +67,7 @@ class Schedule:
         self._dealt = 0
         self._most = 0  # sub-messages of a wave
 
-    def add(self, wave: int, subs: Mapping[int, int], streams: Streams) -> None:
+    def add(self, wave: int, subs: Mapping[int, int], streams: Sharding) -> None:
         """Takes the next wave, as it was read: how many sub-messages each shard has of it.
 
         One that is divided otherwise than the wave before begins when all before it is done, for

@@ -45,16 +45,16 @@ LOCAL_CONF = {
 }
 LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
-_SAID_EACH_TIME = "WARNING: Using incubator modules"
+_PRINTED_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
 _AT = re.compile(r"(?:k8s|spark)://(?:https?://)?([^/]+)")
 EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2  # for executors to come; no more come, it seems
 FAILURES_MOST = 4  # of one task, as on a cluster
-TELL_S = 4.0  # without an answer of Spark's: then what is waited for is said
+ANSWER_S = 4.0  # without an answer of Spark's: then what is waited for is said
 REACH_S = 3.0  # for a master to take a connection
 
 T = TypeVar("T")
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def context_on(
     name: str,
     conf: Mapping[str, str] | None = None,
     *,
-    print_line: Say = lambda text: None,
+    print_line: PrintLine = lambda text: None,
     log: str = "off",
 ) -> Iterator[SparkContext]:
     """The context that runs in this process, as it is, or a new one that ends with the block and
@@ -80,7 +80,7 @@ def context_on(
         yield context
         return
     conf = {**(conf or {}), **(LOCAL_CONF if look.is_local else {}), **look.conf}
-    _insist_on_master(look.master)
+    _ensure_master(look.master)
 
     def start() -> SparkContext:
         return _started(look.master, name, conf, log, LOCAL_JAVA if look.is_local else "")
@@ -105,7 +105,7 @@ def context_on(
 
 @contextmanager
 def drain_context(
-    settings: SparkSettings, drain_id: str, print_line: Say
+    settings: SparkSettings, drain_id: str, print_line: PrintLine
 ) -> Iterator[tuple[SparkContext, Slots]]:
     """A context as ``context_on``, and its slots.
 
@@ -157,10 +157,12 @@ def without_slots(context: SparkContext) -> str:
     if executors or is_local(str(context.master)):
         return "no slot of Spark's is free: other jobs have them"
     conf = context.getConf()
-    asked = f"{conf.get('spark.executor.memory', '1g')} of memory"
+    needed = f"{conf.get('spark.executor.memory', '1g')} of memory"
     if cores := conf.get("spark.executor.cores", None):
-        asked = f"{cores} cores and {asked}"
-    return f"Spark has no executor yet: each needs {asked}; check that {context.master} has it free"
+        needed = f"{cores} cores and {needed}"
+    return (
+        f"Spark has no executor yet: each needs {needed}; check that {context.master} has it free"
+    )
 
 
 def _first_waits_for(context: SparkContext) -> str:
@@ -172,13 +174,13 @@ def _first_waits_for(context: SparkContext) -> str:
 def interruptible(
     call: Callable[[], T],
     why: Callable[[], str] = str,
-    print_line: Say = lambda text: None,
+    print_line: PrintLine = lambda text: None,
     interrupted: Callable[[], object] | None = None,
 ) -> T:
     """What a call of Spark's gives, which is made in another thread: so Ctrl-C is a
     KeyboardInterrupt here, where nothing of py4j's is torn by it; or ``interrupted`` is called.
 
-    ``print_line`` is given what ``why`` gives whenever that has changed, first after ``TELL_S``.
+    ``print_line`` is given what ``why`` gives whenever that has changed, first after ``ANSWER_S``.
     """
     answer: Future[T] = Future()
 
@@ -189,10 +191,10 @@ def interruptible(
             answer.set_exception(error)
 
     threading.Thread(target=run, name="spark-call", daemon=True).start()
-    told = ""
+    printed = ""
     while True:
         try:
-            return answer.result(TELL_S)
+            return answer.result(ANSWER_S)
         except TimeoutError:
             if answer.done():
                 raise
@@ -200,12 +202,12 @@ def interruptible(
             if interrupted is None:
                 raise
             interrupted()
-        if (text := why()) != told:
+        if (text := why()) != printed:
             print_line(text)
-            told = text
+            printed = text
 
 
-def _insist_on_master(master: str) -> None:
+def _ensure_master(master: str) -> None:
     """Raises Refused when nothing listens there: Spark itself would try for a minute."""
     found = _AT.match(master)
     failed: OSError | None = None
@@ -346,7 +348,7 @@ def _pass_on(said: int) -> None:
     """What the JVM writes to stderr, without what it says each time."""
     with open(said, encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            if not line.startswith(_SAID_EACH_TIME):
+            if not line.startswith(_PRINTED_EACH_TIME):
                 sys.stderr.write(line)
                 sys.stderr.flush()
 

@@ -55,7 +55,7 @@ class SparkLook:
 
     def __post_init__(self) -> None:
         _check_master(self.master)
-        check_conf(self.conf, said=True)
+        check_conf(self.conf, typed=True)
         if self.tasks is not None and not 1 <= self.tasks <= MOST_TASKS:
             raise UsageError(
                 f"--tasks {self.tasks} is not a number from 1 to {MOST_TASKS:,}",
@@ -74,10 +74,10 @@ class SparkLook:
         if self.is_local:
             most = os.cpu_count() or 1
             if not self.master.startswith("local-cluster"):
-                asked = most if "*" in self.master else next(iter(numbers), 1)
+                named = most if "*" in self.master else next(iter(numbers), 1)
             else:
-                asked = numbers[0] * numbers[1]
-            return min(most, asked, self.tasks or most)
+                named = numbers[0] * numbers[1]
+            return min(most, named, self.tasks or most)
         if self.tasks is not None:
             return self.tasks
         executors, each = conf.get("spark.executor.instances"), conf.get("spark.executor.cores")
@@ -145,28 +145,28 @@ class OnSpark:
     def session_s(self) -> float:
         return self.settings.lease.session_s
 
-    def __call__(self, held: LocalContext) -> Summary:
+    def __call__(self, context: LocalContext) -> Summary:
         # PySpark takes half a second to import, and a preview does without.
         from drainer.spark.driver import SparkDrain  # noqa: PLC0415
 
-        return SparkDrain(held, self.settings).run()
+        return SparkDrain(context, self.settings).run()
 
 
-def check_conf(conf: Mapping[str, str], *, said: bool = False) -> None:
-    """Make sure that settings of Spark, of a session or as a person has said them, leave drainer's
+def check_conf(conf: Mapping[str, str], *, typed: bool = False) -> None:
+    """Make sure that settings of Spark, of a session or as typed, leave drainer's
     laws whole.
 
     Raises UsageError when one does not; its text says why.
     """
     for name, value in conf.items():
-        if said and not name.startswith("spark."):
+        if typed and not name.startswith("spark."):
             raise UsageError(
                 f"--spark-conf {name} is not a Spark setting: those begin with spark.",
                 hint="Give a Hadoop setting as spark.hadoop.NAME, and a Kafka property with -X or"
                 " --client-config.",
             )
         barred, everywhere, reason = _BARRED.get(name.lower(), ("", False, ""))
-        if reason and (said or everywhere) and barred in (None, value.strip().lower()):
+        if reason and (typed or everywhere) and barred in (None, value.strip().lower()):
             shown = name if barred is None else f"{name}={barred}"
             raise UsageError(f"{shown} is not possible: {reason}", hint="Remove it.")
 

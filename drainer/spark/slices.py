@@ -28,7 +28,7 @@ from drainer.policy.redrive import selects
 from drainer.spark.chunk import ChunkWriter, Row, why_whole
 from drainer.spark.failure import carrying
 from drainer.spark.python_worker import HandlerSpec, python_worker
-from drainer.spark.streams import Streams
+from drainer.spark.sharding import Sharding
 from drainer.spark.waves import Slice
 from drainer.splitting import PAST, split_failed, split_or_reject
 
@@ -62,7 +62,7 @@ class Manifest(msgspec.Struct, frozen=True):
     stop: int | None = None
     log_bytes: int = 0  # of keys and values
     processor_s: float = 0.0  # what it took to read and to split
-    left_alone: dict[str, int] = {}  # by a redrive: why, and how many of the sub-messages
+    ignored: dict[str, int] = {}  # by a redrive: why, and how many of the sub-messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class SliceTask:
 
     handler: HandlerSpec
     order: Order
-    streams: Streams
+    streams: Sharding
     joins: Mapping[int, Joins]
     topic_id: str
     slices: tuple[Slice, ...]
@@ -119,7 +119,7 @@ class _SliceReader:
         self._delivered: list[int] = []
         self._subs: Counter[int] = Counter()
         self._subs_before = 0
-        self._left_alone: Counter[str] = Counter()
+        self._ignored: Counter[str] = Counter()
         self._undivided: int | None = None
         self._components = Components()
         self._barriers: list[int] = []
@@ -183,7 +183,7 @@ class _SliceReader:
                 stop=self._stop,
                 log_bytes=log_bytes,
                 processor_s=thread_time() - begun_s,
-                left_alone=dict(self._left_alone),
+                ignored=dict(self._ignored),
             ),
         )
 
@@ -205,7 +205,7 @@ class _SliceReader:
         if self._undivided is not None:
             return  # it is all to be read again
         if subs and not selects(subs[0]):  # all of a letter are, or none
-            self._left_alone[subs[0].payload] += sum(shard != DONE for shard in shards)
+            self._ignored[subs[0].payload] += sum(shard != DONE for shard in shards)
         writer.add(message, subs, keys, shards)
 
     def _shard_of(self, message: Message, unit: Unsplit) -> int:

@@ -17,7 +17,7 @@ class Slots:
 
     count: int  # how many tasks of any kind can run at once
     # How many are to handle at once, at most; None for most of those that can run.
-    asked: int | None = None
+    wanted: int | None = None
     grows: bool = False  # whether Spark starts executors for tasks that wait
     to_come: int = 0  # how many there are to be, about
     _since_s: float | None = None  # since when tasks wait, at this count
@@ -26,14 +26,14 @@ class Slots:
     @property
     def handling(self) -> int:
         """How many tasks are to handle at once."""
-        if self.asked is None:
+        if self.wanted is None:
             return max(1, self.count - max(1, self.count // READERS))
-        return max(1, min(self.asked, self.count)) if self.grows else self.asked
+        return max(1, min(self.wanted, self.count)) if self.grows else self.wanted
 
     @property
     def most(self) -> int:
         """As many as there may be, about."""
-        return max(self.count, self.asked or self.to_come)
+        return max(self.count, self.wanted or self.to_come)
 
     @property
     def trouble(self) -> str | None:
@@ -57,5 +57,5 @@ class Slots:
         """
         most = self.handling
         if self.grows and self._hopes:
-            most = max(most, min(2 * self.count, self.asked or sys.maxsize))
+            most = max(most, min(2 * self.count, self.wanted or sys.maxsize))
         return most - busy

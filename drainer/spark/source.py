@@ -219,11 +219,11 @@ def _pieces(batch: Batch, batch_bytes: int) -> Iterator[Sequence[Any]]:
     if batch.bytes <= batch_bytes:
         yield batch.records
         return
-    begin = held = 0
+    begin = filled = 0
     for place, record in enumerate(batch.records):
         size = len(record) + batch.beside
-        if held + size > batch_bytes and place > begin:
+        if filled + size > batch_bytes and place > begin:
             yield batch.records[begin:place]
-            begin, held = place, 0
-        held += size
+            begin, filled = place, 0
+        filled += size
     yield batch.records[begin:]

@@ -42,13 +42,13 @@ from drainer.policy.failures import Totals
 from drainer.spark.lease import LeaseTimes, Process, is_dead, this_process
 from drainer.spark.objects import Objects
 from drainer.spark.records import ENDED, Head, TaskRecords, decode_head, decode_record
-from drainer.spark.streams import Streams
+from drainer.spark.sharding import Sharding
 from drainer.store.journal import decode_line, encode_line
 from drainer.store.place import PlanPlace
 
 JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.5  # between two records of a task
 LIST_S = 5.0  # between two looks for new attempts, in an object store that is asked sparingly
-ASK_AT_ONCE = 16  # questions to an object store at the same time
+REQUESTS_AT_ONCE = 16  # questions to an object store at the same time
 
 EPOCHS, CONTROL, BEGUN = "epochs", "control", "begun"
 
@@ -65,7 +65,7 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
+class QuotaGrant:
     """How many of ``total`` calls each task may have in flight; ``number`` rises with changes."""
 
     number: Whole = 0
@@ -83,7 +83,7 @@ class Control:
 
     beat: Whole = 0
     stop: str | None = None
-    lent: Lent = field(default_factory=Lent)
+    lent: QuotaGrant = field(default_factory=QuotaGrant)
     totals: Totals = field(default_factory=Totals)
     failures: FailureSettings | None = None
 
@@ -157,7 +157,7 @@ class State:
         self._begun_s: dict[Attempt, float] = {}  # when others could see that
         self._followed: dict[Share, _Followed] = {}
         self._list_due_s = 0.0
-        self._askers: ThreadPoolExecutor | None = None
+        self._threads: ThreadPoolExecutor | None = None
 
     @classmethod
     def open(cls, uri: str, drain_id: str) -> State:
@@ -175,7 +175,7 @@ class State:
 
         Raises StateRefused where two drivers could both begin one.
         """
-        self.objects.insist_on_create()
+        self.objects.ensure_create()
         return self._create(f"{EPOCHS}/{epoch}", Epoch(uuid4().hex, times))
 
     def times(self, epoch: int) -> LeaseTimes | None:
@@ -192,7 +192,7 @@ class State:
         name = self._name(f"{epoch}/{CONTROL}")
         self.objects.put(name, encode_line(control), beside=control.beat > 0)
 
-    def insist_on_epoch(self, epoch: int) -> None:
+    def ensure_epoch(self, epoch: int) -> None:
         """Raises LockLost when a newer driver has taken over, or the state was removed."""
         newest = self.epoch()
         if newest is None:
@@ -207,13 +207,13 @@ class State:
 
     # --- what tasks report ---
 
-    def begin(self, attempt: Attempt, streams: Streams, starts: Mapping[int, int]) -> TaskRecords:
-        """Begins an attempt, whose streams begin at ``starts``; it is to ``settle`` before it
+    def begin(self, attempt: Attempt, streams: Sharding, starts: Mapping[int, int]) -> TaskRecords:
+        """Begins an attempt, whose streams begin at ``starts``; it is to ``revoke_lease`` before it
         handles anything.
 
         Raises LockLost when it is not to begin any more, StateRefused when it has begun before.
         """
-        self.insist_on_epoch(attempt.epoch)
+        self.ensure_epoch(attempt.epoch)
         if not self._create(f"{attempt.name}/{BEGUN}", this_process()):
             raise StateRefused(
                 f"{attempt} has begun before", hint="This is a bug in drainer: report it."
@@ -228,7 +228,7 @@ class State:
             Attempt(*each, n) for each in shares for n in self._numbers("/".join(map(str, each)))
         ]
 
-    def settle(self, attempt: Attempt, times: LeaseTimes) -> TaskRecord:
+    def revoke_lease(self, attempt: Attempt, times: LeaseTimes) -> TaskRecord:
         """Waits until all earlier attempts at the same share are over; gives what they finished.
 
         They are when they have ended, their process is dead, or so much time has passed since this
@@ -239,10 +239,10 @@ class State:
         """
         earlier = [a for a in self.attempts(attempt.share) if a.number < attempt.number]
         since_s = self._begun_s.get(attempt, boottime_s())
-        self._wait(earlier, since_s, times, lambda: self.insist_on(attempt))
-        return self.told(attempt.share).record
+        self._wait(earlier, since_s, times, lambda: self.ensure_newest(attempt))
+        return self.report(attempt.share).record
 
-    def settle_epochs(self, below: int, since_s: float, times: LeaseTimes) -> None:
+    def revoke_epochs(self, below: int, since_s: float, times: LeaseTimes) -> None:
         """Waits until no attempt of an epoch below this one does anything any more.
 
         ``since_s`` is when this one had begun, by ``boottime_s``.
@@ -251,20 +251,20 @@ class State:
         self._wait(earlier, since_s, times, lambda: None)
 
     def at_rest(self, below: int) -> bool:
-        """Whether ``settle_epochs`` has no attempt to wait for."""
+        """Whether ``revoke_epochs`` has no attempt to wait for."""
         return all(self._is_over(each) for each in self.attempts() if each.epoch < below)
 
-    def insist_on(self, attempt: Attempt) -> None:
+    def ensure_newest(self, attempt: Attempt) -> None:
         """Raises LockLost when a newer driver or attempt has taken over.
 
         Of a deal that was removed nothing is left to be done, so there is no attempt at it either.
         """
-        self.insist_on_epoch(attempt.epoch)
+        self.ensure_epoch(attempt.epoch)
         newest = max(self.attempts(attempt.share), default=None)
         if newest != attempt or not self.has(f"{attempt.name}/{BEGUN}"):
             raise LockLost(f"another attempt took over; this is {attempt}", hint=_NOTHING)
 
-    def told(self, share: Share) -> TaskReport:
+    def report(self, share: Share) -> TaskReport:
         """All that was reported of one share, as one record: by the last attempt that has said what
         it goes on from."""
         torn = False
@@ -284,7 +284,7 @@ class State:
 
     def reports_of(self, shares: Sequence[Share]) -> list[TaskReport]:
         """The same of each of these."""
-        return self._ask(self.told, shares)
+        return self._map(self.report, shares)
 
     def shares(self) -> list[Share]:
         """Every share that an attempt has begun at, sorted."""
@@ -316,12 +316,12 @@ class State:
             unsure = [share for share, each in followed.items() if each.attempt is None]
         else:
             self._list_due_s = boottime_s() + LIST_S
-        for share, attempts in zip(unsure, self._ask(self.attempts, unsure), strict=True):
+        for share, attempts in zip(unsure, self._map(self.attempts, unsure), strict=True):
             if attempts and attempts[-1] != followed[share].attempt:
                 followed[share].attempt, followed[share].read = attempts[-1], 0
         news: list[tuple[Attempt, Head]] = []
 
-        def ask(each: _Followed) -> list[bytes]:
+        def read_new(each: _Followed) -> list[bytes]:
             found: list[bytes] = []
             assert each.attempt is not None
             while data := self._record(each.attempt, each.read + len(found)):
@@ -331,7 +331,7 @@ class State:
             return found
 
         begun = [each for each in followed.values() if each.attempt is not None]
-        for each, records in zip(begun, self._ask(ask, begun), strict=True):
+        for each, records in zip(begun, self._map(read_new, begun), strict=True):
             assert each.attempt is not None
             for record in records:
                 try:
@@ -359,7 +359,7 @@ class State:
 
         Raises LockLost or Interrupted when the drain is over.
         """
-        self.insist_on_epoch(epoch)
+        self.ensure_epoch(epoch)
         control = self.control(epoch)
         if control is not None and control.stop is not None:
             raise Interrupted(control.stop)
@@ -406,11 +406,11 @@ class State:
         earlier: Sequence[Attempt],
         since_s: float,
         times: LeaseTimes,
-        insist: Callable[[], object],
+        check: Callable[[], object],
     ) -> None:
         left = list(earlier)
         while True:
-            insist()
+            check()
             left = [attempt for attempt in left if not self._is_over(attempt)]
             left_s = since_s + times.wait_s - boottime_s()
             if not left or left_s <= 0:
@@ -428,12 +428,12 @@ class State:
     def _record(self, attempt: Attempt, number: int) -> bytes | None:
         return self.objects.get(self._name(f"{attempt.name}/{number:08d}"))
 
-    def _ask(self, question: Callable[[Any], Any], about: Sequence[Any]) -> list[Any]:
+    def _map(self, question: Callable[[Any], Any], about: Sequence[Any]) -> list[Any]:
         if self.objects.is_local or len(about) < 2:
             return [question(each) for each in about]
-        if self._askers is None:
-            self._askers = ThreadPoolExecutor(ASK_AT_ONCE, thread_name_prefix="state")
-        return list(self._askers.map(question, about))
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="state")
+        return list(self._threads.map(question, about))
 
     def _numbers(self, prefix: str) -> list[int]:
         names = self.objects.children(self._name(prefix) if prefix else self.drain_id)
@@ -489,7 +489,7 @@ def take_over(
         since_s = boottime_s()
         if not state.at_rest(below=epoch):
             print_line("waiting until the tasks of the former driver have ended")
-        state.settle_epochs(epoch, since_s, times)
+        state.revoke_epochs(epoch, since_s, times)
     except (PlanNotWritten, StateLost) as error:
         raise StateRefused(
             f"can't stop tasks of the former driver: {error}",

@@ -59,8 +59,8 @@ class StoredPlan(SavedPlan):
 
     def acquire(self) -> None:
         with _refusing():
-            self._bucket.insist_on_create()
-            self._bucket.insist_on_replace()
+            self._bucket.ensure_create()
+            self._bucket.ensure_replace()
 
     @property
     def owner(self) -> str:

@@ -242,14 +242,14 @@ class TaskMonitor(MetricsSampler):
         """Adds up what an attempt said that is over: nothing waits in it any more."""
         if task.last is None:
             return
-        both = self._before, task.last
-        rules = _ruled(both)
+        attempts = self._before, task.last
+        rules = _ruled(attempts)
         self._before = TaskStatus(
-            latency=merge_latencies(each.latency for each in both),
+            latency=merge_latencies(each.latency for each in attempts),
             undecided=rules.undecided,
             why=rules.why,
-            began_s=max(each.began_s for each in both),
-            failures=FailureStatus.sum([each.failures for each in both]).past,
+            began_s=max(each.began_s for each in attempts),
+            failures=FailureStatus.sum([each.failures for each in attempts]).past,
         )
         task.last = None
 

@@ -27,9 +27,9 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.policy.failures import Totals
 from drainer.spark.aggregation import Aggregation
-from drainer.spark.control import Loans
+from drainer.spark.control import QuotaAllocator
 from drainer.spark.failure import error_of
-from drainer.spark.handling import Given, Handling, Placing
+from drainer.spark.handling import Placing, TaskInput, TaskRunner
 from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.reading import Reader, WaveSettings
 from drainer.spark.schedule import Schedule
@@ -70,7 +70,7 @@ class WaveRunner:
     checkpointer: Checkpointer
     end: Callable[[BaseException | None], None]
     take_news: Callable[[], Awaitable[None]]
-    loans: Loans
+    quota: QuotaAllocator
     settings: Settings
     totals: Callable[[], Totals]
 
@@ -135,7 +135,7 @@ class WaveRunner:
 
     async def _add(self, prepared: PreparedWave) -> None:
         """Takes a wave that was read, to be dealt."""
-        prepared.insist_on_ends()
+        prepared.ensure_ends()
         self._waves_read += 1
         number = self._waves_read
         self._waves[number] = prepared
@@ -145,7 +145,7 @@ class WaveRunner:
         if any(prepared.units.values()):
             await self.checkpointer.wait_until_written()
         for each in prepared.manifests:
-            self.ignored_letters.update(each.left_alone)
+            self.ignored_letters.update(each.ignored)
         self.monitor.begin_wave(number + self.reader.about, prepared.manifests)
         counts = {shard: sum(each.values()) for shard, each in prepared.subs.items()}
         self._schedule.add(number, counts, prepared.streams)
@@ -180,7 +180,7 @@ class WaveRunner:
         await self._release_done()
 
     def _deal_out(self) -> None:
-        free = min(self.terms.slots.room(self.busy), self.loans.room)
+        free = min(self.terms.slots.room(self.busy), self.quota.room)
         now_s = monotonic()
         self._free_since_s = (self._free_since_s or now_s) if free > 0 else None
         urgent = self._free_since_s is not None and now_s - self._free_since_s > FREE_S
@@ -193,9 +193,9 @@ class WaveRunner:
         if streams.shards == 1:  # there may be barriers
             at = self.aggregation.watermarks
             behind = {n for e in waves.values() for n, (s, _) in e.ranges.items() if at[n] < s}
-        given: tuple[Mapping[int, Given], ...] = tuple(
+        given: tuple[Mapping[int, TaskInput], ...] = tuple(
             {
-                Stream(n, part.shard): Given(*waves[part.wave].ranges[n], subs)
+                Stream(n, part.shard): TaskInput(*waves[part.wave].ranges[n], subs)
                 for part in parts
                 for n, subs in waves[part.wave].subs[part.shard].items()
             }
@@ -215,7 +215,7 @@ class WaveRunner:
             self._stopping[number] = set(map(all_of, self._waves[number].stops)) - self.parked
         self._under_way[deal.number] = _UnderWay(job, set(placings), len(parts))
         self._follow()
-        handling = Handling(
+        handling = TaskRunner(
             plan=self._plan_of_tasks(),
             settings=of_one_task(self.settings.running, self.terms.slots.handling),
             handler=self.terms.handler,
@@ -236,7 +236,7 @@ class WaveRunner:
         deal: int,
         rows: Sequence[RDD[Any]],
         placings: Sequence[Placing],
-        handling: Handling,
+        handling: TaskRunner,
         job: str,
     ) -> None:
         borrowers = {
@@ -245,7 +245,7 @@ class WaveRunner:
         }
         try:
             slots = self.terms.slots.count - self.busy + len(borrowers)
-            await self.loans.begin(borrowers, slots)
+            await self.quota.begin(borrowers, slots)
             outcomes = await blocking_call(self.jobs.handle, rows, placings, handling, job)
         except BaseException as error:
             del self._under_way[deal]
@@ -254,7 +254,7 @@ class WaveRunner:
                 raise
             meant = await self._meant(error)
             raise meant from (error.__cause__ if meant is error else error)
-        self.loans.end(borrowers)  # after an error they may still be at work
+        self.quota.end(borrowers)  # after an error they may still be at work
         whole = True
         try:
             await self.take_news()
@@ -269,8 +269,8 @@ class WaveRunner:
                     whole = False
                     self._end(await self._meant(error_of(outcome["failure"])))
             if whole:
-                self.insist_on_limit()
-                self._insist_on_room()
+                self.check_limit()
+                self._check_room()
             left = await self._end_deal(deal, whole=whole)
         finally:
             del self._under_way[deal]
@@ -293,7 +293,7 @@ class WaveRunner:
         reported = {task: each.record for task, each in zip(left, found, strict=True)}
         self.aggregation.take_all(deal, reported)
         if whole:
-            self.aggregation.insist_conserved(deal)
+            self.aggregation.ensure_conserved(deal)
         self.aggregation.end_deal(deal)
         self.monitor.end(deal)
         return left
@@ -339,7 +339,7 @@ class WaveRunner:
         terms = replace(self.plan.terms, failures=self.settings.failures)
         return OffsetPlan(terms, account.without_joins())
 
-    def insist_on_limit(self) -> None:
+    def check_limit(self) -> None:
         """Ends the drain when all tasks together gave too much up."""
         most = self.settings.failures.max_failures
         given_up = self.monitor.given_up
@@ -351,7 +351,7 @@ class WaveRunner:
                 )
             )
 
-    def _insist_on_room(self) -> None:
+    def _check_room(self) -> None:
         parked = len(self.parked)
         if parked > PARKED_MOST:
             self._end(lanes_parked(parked, read=False, behind_letters=False))

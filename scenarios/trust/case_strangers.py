@@ -16,8 +16,8 @@ from drainer.model.account import StateReference
 from drainer.model.progress import Counts, Progress
 from drainer.process import ProcessMark
 from drainer.spark.lease import LOCAL
+from drainer.spark.sharding import Sharding
 from drainer.spark.state import Attempt, State
-from drainer.spark.streams import Streams
 from drainer.store.plan_file import PlanFile
 from scenarios.trust.case import Broken, Stage, case, ensure
 from scenarios.trust.case_plantrust import change_plan, evil_library, untouched_address
@@ -118,8 +118,8 @@ def forged_state(stage: Stage) -> str:
     state = State.open(str(folder), known.terms.drain_id)
     state.begin_epoch(1, LOCAL)
     attempt = Attempt(1, 1, 0, 0)
-    records = state.begin(attempt, Streams(1), {0: 10})
-    records.go_on_from(state.settle(attempt, LOCAL))
+    records = state.begin(attempt, Sharding(1), {0: 10})
+    records.go_on_from(state.revoke_lease(attempt, LOCAL))
     records.append(Record({0: Progress(20, (), {}, Counts(10, 10), Counts(10, 10))}))
     records.end()
     change_plan(plan, state=StateReference(state.uri, 1, 1))

@@ -17,8 +17,8 @@ from drainer.model.account import StateReference
 from drainer.model.claims import Claim, key_hash
 from drainer.spark.lease import LOCAL
 from drainer.spark.records import TaskRecords
+from drainer.spark.sharding import Sharding
 from drainer.spark.state import Attempt, State
-from drainer.spark.streams import Streams
 from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
 
@@ -67,15 +67,15 @@ def test_what_tasks_told_is_not_handled_again(command: Command) -> None:
     topic = command.topic(values)
     path, state = interrupted(command, topic)
     task = Attempt(1, 1, 0, 0)
-    records = state.begin(task, Streams(SHARE.of), {0: 0})
-    records.go_on_from(state.settle(task, LOCAL))
+    records = state.begin(task, Sharding(SHARE.of), {0: 0})
+    records.go_on_from(state.revoke_lease(task, LOCAL))
     report(records, values, 20)
 
     running = command.start(*resume(command, path), "-o", "json")
     running.prints("waiting until the tasks of the former driver have ended")
     report(records, values, 30)  # it has not heard yet
     with pytest.raises(LockLost, match="another driver"):
-        state.insist_on(task)
+        state.ensure_newest(task)
     records.end()
     answer = running.ends(0).answer
 

@@ -48,12 +48,12 @@ from drainer.spark.aggregation import Aggregation
 from drainer.spark.objects import Objects
 from drainer.spark.records import Head, TaskRecords, decode_head, decode_record
 from drainer.spark.schedule import Deal, Schedule
-from drainer.spark.streams import Streams
+from drainer.spark.sharding import Sharding
 
 Sub = tuple[int, int, int]  # partition, offset, index
 Op = str | tuple[str, ...] | None  # a sub-key, several of them, or a barrier
 Row = tuple[int, int, int, int]  # partition, offset, shard, bits of its sub-messages
-ONE = Streams(1)
+ONE = Sharding(1)
 STATE = StateReference("/state", 1, 1)
 
 
@@ -125,7 +125,7 @@ def test_a_deal_that_does_not_add_up_makes_all_doubtful() -> None:
     aggregation.take(1, 1, head("1/2", 10, 2))
 
     with pytest.raises(DrainerError, match="task 1 of deal 1 was given 3"):
-        aggregation.insist_conserved(1)
+        aggregation.ensure_conserved(1)
     assert aggregation.unbalanced
 
 
@@ -146,7 +146,7 @@ def test_what_was_told_last_counts_where_news_of_it_never_came() -> None:
     aggregation.take(1, 0, head("0/2", 10, 3))
 
     aggregation.take_all(1, {1: told})
-    aggregation.insist_conserved(1)
+    aggregation.ensure_conserved(1)
     aggregation.end_deal(1)
 
     assert aggregation.counts()[1].done == 6
@@ -317,7 +317,7 @@ class Task:
     def __init__(
         self,
         draw: Random,
-        streams: Streams,
+        streams: Sharding,
         bounds: dict[int, Range],  # by stream
         rows: list[Row],
         backlog: Backlog,
@@ -437,7 +437,7 @@ class Wave:
     """What was read, by shard."""
 
     number: int
-    streams: Streams
+    streams: Sharding
     ranges: dict[int, Range]
     delivered: dict[int, list[int]]
     rows: dict[int, list[Row]] = field(default_factory=dict)
@@ -537,7 +537,7 @@ class Play:
         self.disk: dict[tuple[int, int], list[bytes]] = {}  # of the last attempt
         self.joins = dict(self.plan.account.joins)
         self._save()
-        self.streams = Streams(self.draw.choice((2, 3, 5)))
+        self.streams = Sharding(self.draw.choice((2, 3, 5)))
         self.at = dict(aggregation.watermarks)
         self.waves: list[Wave] = []
         self.schedule = Schedule()
@@ -601,7 +601,7 @@ class Play:
         counts = {shard: sum(subs.values()) for shard, subs in wave.subs.items()}
         self.schedule.add(wave.number, counts, wave.streams)
 
-    def _joined(self, ranges: dict[int, Range]) -> Streams:
+    def _joined(self, ranges: dict[int, Range]) -> Sharding:
         """What a wave is divided by that did not fit."""
         ops = [
             op
@@ -615,7 +615,7 @@ class Play:
         components.add(map(key_place, op) for op in ops if isinstance(op, tuple))
         number = max(self.joins, default=0) + 1
         self.joins[number] = components.joins(self.streams.shards)
-        self.streams = Streams(self.streams.shards, number)
+        self.streams = Sharding(self.streams.shards, number)
         return self.streams
 
     def _deal(self, deal: Deal) -> None:
@@ -667,7 +667,7 @@ class Play:
             for selector in self._take(number, place, heard):
                 self.schedule.done(number, place, Claim.parse(selector).number)
         if not tasks:
-            aggregation.insist_conserved(number)
+            aggregation.ensure_conserved(number)
             left = aggregation.unfinished(number)
             aggregation.take_all(number, {place: self._told(number, place) for place in left})
             aggregation.end_deal(number)
@@ -750,7 +750,7 @@ class Play:
             worst[outcome.value] += 1
         return counts(read=len(self.backlog.subs), **worst)
 
-    def _divided(self, ranges: dict[int, Range], streams: Streams) -> Wave | None:
+    def _divided(self, ranges: dict[int, Range], streams: Sharding) -> Wave | None:
         """What a slice's task does: the messages to account for, and the rows of each shard."""
         shard_map = ShardMap(Order.SUB_KEY, self.joins)
         wave = Wave(len(self.waves) + 1, streams, ranges, {n: [] for n in ranges})
@@ -793,7 +793,9 @@ class Play:
         if self.plan.terms.rules:
             ruled = replace(self.aggregation.ruled(), skipped_by={})
             ruled = ruled if earlier.ruled is None else ruled.merge(earlier.ruled)
-            rule_filter = Noting(self.plan.terms.rules, streams.asked(ruled, bounds), self.joins)
+            rule_filter = Noting(
+                self.plan.terms.rules, streams.by_stream(ruled, bounds), self.joins
+            )
         rows = sorted(row for shard, wave in parts for row in wave.rows[shard])
         task = Task(
             self.draw, streams, bounds, rows, self.backlog, earlier, behind, parked, rule_filter

@@ -16,7 +16,7 @@ from drainer.message import SubMessage
 from drainer.model.claims import key_hash
 from drainer.spark.lending import Borrowed, Lender
 from drainer.spark.schedule import DEALS_MOST, WAVES_MOST, Deal, Schedule
-from drainer.spark.streams import Streams
+from drainer.spark.sharding import Sharding
 
 
 @dataclass(eq=False)
@@ -38,7 +38,7 @@ class Course:
         self.subs: list[Placed] = []
         self.under_way: list[tuple[int, int, int]] = []  # deal, task and shard
 
-    def add(self, wave: int, lanes: Sequence[int], streams: Streams) -> None:
+    def add(self, wave: int, lanes: Sequence[int], streams: Sharding) -> None:
         shards = [(lane + streams.joins) % streams.shards for lane in lanes]
         self.subs += [Placed(lane, wave, at) for lane, at in zip(lanes, shards, strict=True)]
         self.schedule.add(wave, Counter(shards), streams)
@@ -72,7 +72,7 @@ def test_each_sub_message_is_dealt_once_and_lanes_keep_their_order(seed: int) ->
     draw = Random(seed)
     slots, course = draw.randint(1, 5), Course()
     schedule, under_way = course.schedule, course.under_way
-    divisions = [Streams(draw.randint(1, 6), draw.randint(0, 3)) for _ in range(2)]
+    divisions = [Sharding(draw.randint(1, 6), draw.randint(0, 3)) for _ in range(2)]
     waves = to_come = draw.randint(0, 6)
     while to_come or schedule.waves:
         if to_come and schedule.wants_to_read and draw.random() < 0.5:
@@ -97,7 +97,7 @@ def test_each_sub_message_is_dealt_once_and_lanes_keep_their_order(seed: int) ->
 
 
 def one_wave(schedule: Schedule, wave: int, *counts: int, joins: int = 0) -> None:
-    schedule.add(wave, dict(enumerate(counts)), Streams(len(counts), joins))
+    schedule.add(wave, dict(enumerate(counts)), Sharding(len(counts), joins))
 
 
 def dealt(schedule: Schedule, slots: int, *, urgent: bool = False, least: int = 1) -> Deal:
@@ -251,7 +251,7 @@ def drained_in(waves: list[list[str]]) -> int:
                 for key in waves[read]:
                     rows[read, key_hash(key) % SHARDS].append(key)
                 subs = dict(Counter(key_hash(key) % SHARDS for key in waves[read]))
-                schedule.add(read, subs, Streams(SHARDS))
+                schedule.add(read, subs, Sharding(SHARDS))
                 read, reading = read + 1, READING
         free = min(SLOTS - len(tasks), lender.room)
         if not free:

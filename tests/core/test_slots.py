@@ -15,9 +15,9 @@ from drainer.spark.slots import HOPE_AGAIN_S, HOPE_S, Slots
         (Slots(16), 14),  # one in eight reads ahead
         (Slots(2), 1),
         (Slots(0), 1),
-        (Slots(2, asked=12), 12),
-        (Slots(2, asked=12, grows=True), 2),
-        (Slots(20, asked=12, grows=True), 12),
+        (Slots(2, wanted=12), 12),
+        (Slots(2, wanted=12, grows=True), 2),
+        (Slots(20, wanted=12, grows=True), 12),
     ],
 )
 def test_most_slots_handle_unless_it_is_said_how_many(slots: Slots, handling: int) -> None:
@@ -57,10 +57,12 @@ def test_tasks_wait_for_executors_until_none_has_come_for_long() -> None:
     st.integers(1, 20),
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 40), st.floats(0, 200)), max_size=20),
 )
-def test_no_more_tasks_than_were_asked_for(asked: int, looks: list[tuple[int, int, float]]) -> None:
-    slots, now_s = Slots(1, asked, grows=True), 0.0
+def test_no_more_tasks_than_were_asked_for(
+    wanted: int, looks: list[tuple[int, int, float]]
+) -> None:
+    slots, now_s = Slots(1, wanted, grows=True), 0.0
     for count, busy, later_s in looks:
         now_s += later_s
         slots.look(count, busy, now_s)
-        assert busy + max(0, slots.room(busy)) <= max(asked, busy)
+        assert busy + max(0, slots.room(busy)) <= max(wanted, busy)
         assert slots.room(0) >= 1, "there is always one that asks for a slot"

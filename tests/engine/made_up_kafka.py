@@ -285,9 +285,9 @@ class MadeUpEngine(InProcess):
 
     run_pass: Callable[[DrainContext], Summary] | None = None
 
-    def __call__(self, held: DrainContext) -> Summary:
+    def __call__(self, context: DrainContext) -> Summary:
         assert self.run_pass is not None
-        return self.run_pass(held)
+        return self.run_pass(context)
 
 
 @dataclass

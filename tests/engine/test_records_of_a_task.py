@@ -42,18 +42,18 @@ from drainer.model.concurrency import Concurrency
 from drainer.model.failures import FailureSettings
 from drainer.model.status import Summary
 from drainer.spark.borrower import Borrower
-from drainer.spark.control import ControlChannel, Loans
+from drainer.spark.control import ControlChannel, QuotaAllocator
 from drainer.spark.fence import Fence
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.lending import Borrowed
 from drainer.spark.records import TaskStatus
-from drainer.spark.state import Attempt, Lent, State
-from drainer.spark.streams import Streams
+from drainer.spark.sharding import Sharding
+from drainer.spark.state import Attempt, QuotaGrant, State
 from fake_kafka import FakeSource, Log
 
 LOGS = {0: log_of(*(["a", f"b{n % 7}", f"c{n}"] for n in range(40)), start=100, holes=2)}
 FIRST = Attempt(1, 1, 0, 0)
-STREAMS = Streams(1)
+STREAMS = Sharding(1)
 
 
 TIMES = LeaseTimes(0.01, 0.01, 0, 60, lease_s=60, cut_s=0)
@@ -64,7 +64,7 @@ def state(tmp_path: Path) -> Iterator[State]:
     made = State.open(str(tmp_path / "state"), "d")
     driver = ControlChannel(made, 1, TIMES, boottime_s)
     driver.begin()
-    driver.lend(Lent(1, 4, {FIRST.borrower: 4}))
+    driver.lend(QuotaGrant(1, 4, {FIRST.borrower: 4}))
     yield made
     driver.end()
 
@@ -89,7 +89,7 @@ def handle_share(
 ) -> Summary:
     """What a task does: goes on from earlier attempts, and drains its share."""
     records = state.begin(attempt, STREAMS, {n: log.start for n, log in logs.items()})
-    taken = state.settle(attempt, replace(TIMES, lease_s=0))
+    taken = state.revoke_lease(attempt, replace(TIMES, lease_s=0))
     records.go_on_from(taken)
     fence = Fence(state, attempt.epoch, TIMES)
     fence.start()
@@ -156,7 +156,7 @@ def test_the_next_attempt_handles_what_was_not_told(state: State) -> None:
         (0, offset, index) for offset in range(100, 140) for index in range(3)
     )
     assert first.account.breaches == second.account.breaches == []
-    told = state.told(FIRST.share).record
+    told = state.report(FIRST.share).record
     assert told.claims["0/1"][0].finished == ((100, 142),)
     assert told.counts == {0: counts(done=120)}
 
@@ -240,7 +240,9 @@ def test_a_task_borrows_what_another_has_no_use_for_and_never_more_than_there_is
     state = State.open(str(tmp_path / "state"), "d")
     word = ControlChannel(state, 1, TIMES, boottime_s)
     word.begin()
-    loans = Loans(Concurrency.fixed(8), threads=kind is OnThreads, word=word, times=TIMES)
+    loans = QuotaAllocator(
+        Concurrency.fixed(8), threads=kind is OnThreads, channel=word, times=TIMES
+    )
     hot, wide = FIRST, replace(FIRST, task=1)
     logs = {hot: log_of(*[["a"]] * 100), wide: log_of(*([f"b{n}"] for n in range(1_000)))}
     calls, summaries = Calls(), dict[Attempt, Summary]()
@@ -283,7 +285,7 @@ def test_a_task_has_the_part_of_the_rate_that_it_has_of_the_calls(state: State) 
 
     word = ControlChannel(state, 2, TIMES, boottime_s)
     word.begin()
-    word.lend(Lent(1, 8, {FIRST.borrower: 2}))
+    word.lend(QuotaGrant(1, 8, {FIRST.borrower: 2}))
     task = replace(FIRST, epoch=2)
     logs = {0: log_of(*([f"a{n}"] for n in range(20)))}
     handle_share(state, task, OnTheLoop(note), logs=logs, rate=200)

@@ -29,10 +29,10 @@ from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.lease import LOCAL
 from drainer.spark.python_worker import HandlerSpec
 from drainer.spark.reading import Reader, WaveSettings
+from drainer.spark.sharding import Sharding
 from drainer.spark.shipping import Shipped
 from drainer.spark.slices import Manifest, SliceTask
 from drainer.spark.slots import Slots
-from drainer.spark.streams import Streams
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -371,11 +371,11 @@ def test_what_is_split_in_a_stretch_stops_nothing() -> None:
 
 def test_a_wave_that_lacks_what_is_behind_a_stop_is_refused() -> None:
     wave = PreparedWave(
-        cast("RDD[Any]", Rows()), {0: (0, 9)}, {0: [(0, 5)]}, {}, Streams(1), stops={0: 5}
+        cast("RDD[Any]", Rows()), {0: (0, 9)}, {0: [(0, 5)]}, {}, Sharding(1), stops={0: 5}
     )
 
     with pytest.raises(Halted, match="before the ends"):
-        wave.insist_on_ends()
+        wave.ensure_ends()
 
 
 def test_slices_that_are_not_those_asked_for_are_refused() -> None:

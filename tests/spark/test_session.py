@@ -175,7 +175,7 @@ def test_slots_that_other_jobs_have_are_waited_for_and_that_is_said(
     eventually(lambda: len(list(tmp_path.glob("held-*"))) == 2, "both slots are held")
     story.fill([["a"], ["b"]])
     story.said = Said()
-    monkeypatch.setattr(driver, "TELL_S", 0.2)
+    monkeypatch.setattr(driver, "ANSWER_S", 0.2)
 
     summary = story.run()
 

@@ -35,7 +35,7 @@ from drainer.limits.spark.traffic_coordinator import (
     TrafficOrder,
     connect,
 )
-from drainer.spark.failure import said_of
+from drainer.spark.failure import error_as_json
 from kafka.topic import Topic, eventually
 from scenarios.broker_limits.cases import limit_clients
 from scenarios.brokers import Broker
@@ -288,7 +288,7 @@ def test_an_order_reaches_a_task_at_once_and_its_failure_the_driver() -> None:
         assert order_for(task) == TrafficOrder(1)
         coordinator.give(TrafficOrder(7, POINT, 2))
         assert order_for(task) == TrafficOrder(7, POINT, 2)
-        failure = said_of(Refused("no room", hint="make some"))
+        failure = error_as_json(Refused("no room", hint="make some"))
         task.send_bytes(msgspec.json.encode({"failure": failure}))
         eventually(lambda: coordinator.lost is not None, "it is reported")
     assert isinstance(coordinator.lost, Refused)

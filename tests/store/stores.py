@@ -14,12 +14,12 @@ from drainer.model.ranges import Range
 from drainer.spark.bucket import Bucket
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.objects import Folder, Objects
+from drainer.spark.sharding import Sharding
 from drainer.spark.state import Control, State
-from drainer.spark.streams import Streams
 
 TEST_PATH = ":".join(map(str, Path(__file__).parents[:2]))  # for processes of a test
 DRAIN = "20260101-180000-abcdef"
-STREAMS = Streams(8)
+STREAMS = Sharding(8)
 AT_ONCE = LeaseTimes(0, 0, 0, 0, 0, 0)  # for who has nothing to wait for
 
 

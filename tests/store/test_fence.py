@@ -36,7 +36,7 @@ from drainer.spark import handling
 from drainer.spark.control import ControlChannel
 from drainer.spark.driver import SparkDrain
 from drainer.spark.fence import EXIT_CUT, Fence
-from drainer.spark.handling import Given, Handling
+from drainer.spark.handling import TaskInput, TaskRunner
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.python_worker import HandlerSpec, PythonWorker
 from drainer.spark.shipping import Shipped
@@ -250,12 +250,12 @@ def test_a_task_that_is_stopped_as_it_begins_says_that_it_ended(
     worker = PythonWorker()
     monkeypatch.setattr(handling, "python_worker", lambda: worker)
 
-    def settle(*_: object) -> NoReturn:
+    def revoke_lease(*_: object) -> NoReturn:
         channel.stop("interrupted by Ctrl-C")
         raise Interrupted("the drain was stopped")
 
-    monkeypatch.setattr(State, "settle", settle)
-    task = Handling(PLAN, LocalSettings(), spec, 1, STREAMS, ({0: Given(0, 1, 1)},), Totals())
+    monkeypatch.setattr(State, "revoke_lease", revoke_lease)
+    task = TaskRunner(PLAN, LocalSettings(), spec, 1, STREAMS, ({0: TaskInput(0, 1, 1)},), Totals())
     with pytest.raises(Interrupted, match="the drain was stopped"):
         task._handle(0, 0, [])
     assert state.has(f"{Attempt(1, 1, 0, 0).name}/ended")
@@ -280,7 +280,7 @@ def test_a_task_knows_what_the_drain_has_done_as_it_begins(
 
     monkeypatch.setattr(handling, "LocalDrain", Looks)
     done = Totals(done=5)
-    task = Handling(PLAN, LocalSettings(), spec, 1, STREAMS, ({0: Given(0, 1, 1)},), done)
+    task = TaskRunner(PLAN, LocalSettings(), spec, 1, STREAMS, ({0: TaskInput(0, 1, 1)},), done)
     with pytest.raises(Interrupted, match="that was all"):
         task._handle(0, 0, [])
     assert known == [done]
@@ -293,7 +293,7 @@ def test_others_are_kept_out_while_a_worker_may_be_in_a_call(
 ) -> None:
     """Whoever asks twice to stop does not wait for the workers."""
     drain = SparkDrain(held := Mock(), Mock())
-    drain._state, drain._epoch, drain._word = state, 1, Mock()
+    drain._state, drain._epoch, drain._channel = state, 1, Mock()
     drain._at_rest = True
     held.lock.stays, held.file.path = True, tmp_path / "orders.plan.json"
     name = state.opening(1)
@@ -429,7 +429,7 @@ attempt = Attempt(1, 1, 2, number)
 records = state.begin(attempt, stores.STREAMS, {0: 0})
 fence = Fence(state, 1, TIMES)
 fence.start()
-taken = state.settle(attempt, TIMES)
+taken = state.revoke_lease(attempt, TIMES)
 records.go_on_from(taken)
 at = Progress(0).merge(taken.claims["0/8"][0]).watermark if taken.claims else 0
 fence.guard(attempt)

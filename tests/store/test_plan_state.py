@@ -43,7 +43,7 @@ def tell(state: State, deal: int, shard: int, *told: dict[int, Progress], number
     attempt = Attempt(epoch, deal, shard, number)
     starts: dict[int, int] = {Stream(0, shard): 120, Stream(2, shard): 0}
     records = state.begin(attempt, STREAMS, starts)
-    records.go_on_from(state.settle(attempt, AT_ONCE))
+    records.go_on_from(state.revoke_lease(attempt, AT_ONCE))
     for changes in told:
         records.append(Record({Stream(n, shard): progress for n, progress in changes.items()}))
     records.end()
@@ -162,4 +162,4 @@ def test_a_plan_with_a_state_is_read_as_it_was_written(file: PlanFile, state: St
     tell(state, 3, 2, {0: done(123, count=3)})
     plan = file.load().plan
     assert OffsetPlan.decode(plan.encode()) == plan
-    assert plan == fold(plan_at(state), [state.told((2, 3, 2)).record])
+    assert plan == fold(plan_at(state), [state.report((2, 3, 2)).record])

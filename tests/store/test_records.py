@@ -47,7 +47,7 @@ def followed(state: State) -> State:
 @pytest.fixture
 def records(state: State) -> TaskRecords:
     begun = state.begin(ATTEMPT, STREAMS, STARTS)
-    begun.go_on_from(state.settle(ATTEMPT, AT_ONCE))
+    begun.go_on_from(state.revoke_lease(ATTEMPT, AT_ONCE))
     begun._flush()
     return begun
 
@@ -79,7 +79,7 @@ def test_a_plan_that_is_written_is_told_to_the_last(state: State, records: TaskR
     records.append(Record({0: done(103, count=3)}))
     records.start_journal(DRAIN, 2)
     records.write(plan_with({0: done(110, count=3)}, 2, parked=("'a'",)))
-    told = state.told((1, 1, 2)).record
+    told = state.report((1, 1, 2)).record
     assert told.claims["0/8"][0].finished == ((100, 110),)
     assert told.parked == ("'a'",)
 
@@ -98,7 +98,7 @@ def test_a_plan_whose_snapshot_is_older_than_a_record_tells_nothing(
     records.start_journal(DRAIN, 2)
     records.append(Record(LATE))
     records.write(plan_with({0: done(103, count=3)}, 2))
-    assert state.told((1, 1, 2)).record.counts == {0: counts(done=10)}
+    assert state.report((1, 1, 2)).record.counts == {0: counts(done=10)}
 
 
 def test_a_task_shows_itself_now_and_then(
@@ -148,7 +148,7 @@ def test_what_a_full_disk_did_not_take_goes_first_the_next_time(
     records.end()
     parked = [head.parked for _, head in state.news() if head.marks]
     assert parked[:2] == [("'a'",), ("'b'",)]
-    assert not state.told((1, 1, 2)).torn
+    assert not state.report((1, 1, 2)).torn
 
 
 def test_a_record_whose_answer_was_lost_is_written_again_as_it_was(

@@ -67,7 +67,7 @@ def followed(state: State) -> State:
 
 def begun(state: State, attempt: Attempt) -> tuple[TaskRecords, TaskRecord]:
     records = state.begin(attempt, STREAMS, STARTS)
-    earlier = state.settle(attempt, AT_ONCE)
+    earlier = state.revoke_lease(attempt, AT_ONCE)
     records.go_on_from(earlier)
     records._flush()
     return records, earlier
@@ -170,7 +170,7 @@ def test_a_driver_reads_no_more_than_heads(state: State) -> None:
     state.objects.put(name, head + b"\nnot to be decoded")
 
     assert marks(state.news()) == [(2, 0, 101)]
-    assert state.told((1, 1, 2)) == TaskReport(TaskRecord(), 1, torn=True)
+    assert state.report((1, 1, 2)) == TaskReport(TaskRecord(), 1, torn=True)
 
 
 def test_news_is_of_the_shares_that_are_followed(state: State) -> None:
@@ -220,7 +220,7 @@ def test_what_follows_a_spoilt_record_of_its_attempt_is_left_out(
     tell(records, *({0: done(100 + n, count=n)} for n in (1, 2, 3)))
     state.objects.put(f"{DRAIN}/1/1/2/0/00000002", spoilt)
 
-    told = state.told((1, 1, 2))
+    told = state.report((1, 1, 2))
     assert (told.count, told.torn) == (2, True)
     assert finished(told.record) == ((100, 101),)
     _, taken = begun(state, SECOND)
@@ -234,12 +234,12 @@ def test_of_a_task_that_has_come_to_rest_no_more_is_read_than_its_last_word(stat
     claim = {ALL: {0: done(102, (104, 105), count=3, partial={106: Partial(3, 9, 0b001)})}}
     records.start_journal(DRAIN, 1)
     records.write(changed(PLAN, claims=claim, generation=1, ruled=RuleAccount({"r": 1})))
-    before = state.told((1, 1, 2))
+    before = state.report((1, 1, 2))
     records.status = TaskStatus
     records.beat()
     records.end()
 
-    told = state.told((1, 1, 2))
+    told = state.report((1, 1, 2))
     assert (told.record, told.count) == (before.record, 2)
     assert told.record.claims["0/8"][0] == progress_at(
         0,
@@ -274,16 +274,16 @@ def test_an_attempt_goes_on_from_all_that_earlier_ones_told(state: State) -> Non
     assert (taken.claims["0/8"][0].partial, taken.counts) == ({}, {0: counts(done=16)})
     assert taken.parked == ("'a'", "'b'")
     assert taken.ruled == replace(ASKED, skipped_by={"r": 3})
-    assert state.told((1, 1, 2)).record == taken
+    assert state.report((1, 1, 2)).record == taken
 
 
 def test_nothing_below_its_share_is_said_to_be_finished(state: State) -> None:
     """A message below may be pending for a sub-message of a parked lane."""
     records, _ = begun(state, FIRST)
     tell(records, {0: done(100, (103, 104), count=1)})
-    assert finished(state.told((1, 1, 2)).record) == ((103, 104),)
+    assert finished(state.report((1, 1, 2)).record) == ((103, 104),)
     tell(records, {0: done(102, count=3)})
-    assert finished(state.told((1, 1, 2)).record) == ((100, 102), (103, 104))
+    assert finished(state.report((1, 1, 2)).record) == ((100, 102), (103, 104))
 
 
 def test_an_attempt_begins_once(state: State) -> None:
@@ -309,7 +309,7 @@ def test_a_driver_that_takes_over_as_an_attempt_begins_stops_it(state: State) ->
     state.begin(FIRST, STREAMS, STARTS)
     state.begin_epoch(2, LONG)
     with pytest.raises(LockLost, match="another driver"):
-        state.settle(FIRST, AT_ONCE)
+        state.revoke_lease(FIRST, AT_ONCE)
 
 
 def test_a_later_attempt_stops_one_that_waits_for_an_earlier_one(state: State) -> None:
@@ -317,7 +317,7 @@ def test_a_later_attempt_stops_one_that_waits_for_an_earlier_one(state: State) -
     state.begin(SECOND, STREAMS, STARTS)
     state.begin(THIRD, STREAMS, STARTS)
     with pytest.raises(LockLost, match="another attempt"):
-        state.settle(SECOND, LONG)
+        state.revoke_lease(SECOND, LONG)
 
 
 def test_what_an_overtaken_attempt_tells_late_counts_for_nobody(state: State) -> None:
@@ -331,7 +331,7 @@ def test_what_an_overtaken_attempt_tells_late_counts_for_nobody(state: State) ->
     assert (finished(taken), taken.counts) == (((100, 102),), {0: counts(done=6)})
     tell(first, {0: done(106, count=6)})
     tell(third, {0: done(103, count=1)})
-    told = state.told((1, 1, 2))
+    told = state.report((1, 1, 2))
     assert (finished(told.record), told.record.counts) == (((100, 103),), {0: counts(done=8)})
     assert (told.count, told.torn) == (2, False)
 
@@ -349,7 +349,7 @@ def test_nobody_waits_for_an_attempt_that_has_ended(state: State) -> None:
     first, _ = begun(state, FIRST)
     first.end()
     state.begin(SECOND, STREAMS, STARTS)
-    assert waited_s(lambda: state.settle(SECOND, LONG)) < 1
+    assert waited_s(lambda: state.revoke_lease(SECOND, LONG)) < 1
 
 
 def test_a_successor_waits_for_lease_and_cut(state: State) -> None:
@@ -357,7 +357,7 @@ def test_a_successor_waits_for_lease_and_cut(state: State) -> None:
 
     def begin_and_settle() -> None:  # the lease counts from when the second one began
         state.begin(SECOND, STREAMS, STARTS)
-        state.settle(SECOND, replace(LONG, lease_s=0.2, cut_s=0.1))
+        state.revoke_lease(SECOND, replace(LONG, lease_s=0.2, cut_s=0.1))
 
     assert 0.3 <= waited_s(begin_and_settle) < 5
 
@@ -367,7 +367,7 @@ def test_an_attempt_that_ends_meanwhile_is_waited_for_no_longer(state: State) ->
     state.begin(SECOND, STREAMS, STARTS)
     ending = threading.Timer(0.1, first.end)
     ending.start()
-    assert 0.05 < waited_s(lambda: state.settle(SECOND, replace(LONG, look_s=0.02))) < 10
+    assert 0.05 < waited_s(lambda: state.revoke_lease(SECOND, replace(LONG, look_s=0.02))) < 10
     ending.join()
 
 
@@ -381,7 +381,7 @@ def killed_process(state: State, attempt: Attempt) -> None:
         "state = State(getattr(stores, sys.argv[2])(Path(sys.argv[3])), stores.DRAIN)\n"
         "attempt = Attempt(*eval(sys.argv[4]))\n"
         "records = state.begin(attempt, stores.STREAMS, {0: 100})\n"
-        "records.go_on_from(state.settle(attempt, stores.AT_ONCE))\n"
+        "records.go_on_from(state.revoke_lease(attempt, stores.AT_ONCE))\n"
         "records.append(Record({0: stores.done(103, count=3)})); records._flush()\n"
         "print('there', flush=True); time.sleep(60)"
     )
@@ -407,7 +407,7 @@ def test_nobody_waits_for_a_process_that_was_killed(state: State) -> None:
     killed_process(state, FIRST)
     state.begin(SECOND, STREAMS, STARTS)
     taken: list[TaskRecord] = []
-    assert waited_s(lambda: taken.append(state.settle(SECOND, LONG))) < 1
+    assert waited_s(lambda: taken.append(state.revoke_lease(SECOND, LONG))) < 1
     assert finished(taken[0]) == ((100, 103),)
 
 
@@ -418,7 +418,7 @@ def test_a_driver_waits_for_live_tasks_of_the_one_before(state: State) -> None:
     driver.begin_epoch(2, LONG)
     since_s = boottime_s()
     assert not driver.at_rest(below=2)
-    driver.settle_epochs(2, since_s, replace(LONG, lease_s=0.2, cut_s=0.1))
+    driver.revoke_epochs(2, since_s, replace(LONG, lease_s=0.2, cut_s=0.1))
     assert boottime_s() - since_s >= 0.3
 
 

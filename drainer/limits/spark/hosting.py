@@ -30,7 +30,7 @@ from drainer.limits.kafka.traffic import (
 from drainer.limits.search.reading import TrafficReport
 from drainer.limits.search.trial import Point
 from drainer.limits.spark.traffic_coordinator import SILENCE_S, TrafficOrder, connect, driver_gone
-from drainer.spark.failure import carrying, said_of
+from drainer.spark.failure import carrying, error_as_json
 
 POLL_S = 0.05
 
@@ -81,7 +81,7 @@ class Host:
                     self._serve(line)
                 except DrainerError as error:
                     with suppress(Interrupted):  # Spark reports it, too, but later
-                        _send(line, {"failure": said_of(error)})
+                        _send(line, {"failure": error_as_json(error)})
                     raise
         finally:
             self._halt_producers()

@@ -16,7 +16,7 @@ from drainer.model.rules import RuleAccount
 
 
 @dataclass(frozen=True, slots=True)
-class Streams:
+class Sharding:
     """Goes from streams to claims of so many ``shards``, and back.
 
     ``joins`` is the number of the plan's joins by which they are divided; 0 for none.
@@ -44,16 +44,16 @@ class Streams:
             for number, progress in claim.items()
         }
 
-    def asked(self, ruled: RuleAccount, streams: Iterable[int]) -> RuleAccount:
+    def by_stream(self, ruled: RuleAccount, streams: Iterable[int]) -> RuleAccount:
         """An account for a task, whose ``asked_below`` is by stream."""
         below = {n: ruled.asked_below.get(Stream(n).partition, 0) for n in streams}
         return replace(ruled, asked_below=below)
 
     def ruled(self, ruled: RuleAccount) -> RuleAccount:
         """The account of a task, as others read it: by claim."""
-        asked_by = {selector: dict(asked) for selector, asked in ruled.asked_by.items()}
+        asked_by = {selector: dict(offsets) for selector, offsets in ruled.asked_by.items()}
         for stream, offset in ((Stream(n), offset) for n, offset in ruled.asked_below.items()):
-            asked = asked_by.setdefault(self.claim(stream.shard), {})
+            offsets = asked_by.setdefault(self.claim(stream.shard), {})
             number = stream.partition
-            asked[number] = max(offset, asked.get(number, 0))
+            offsets[number] = max(offset, offsets.get(number, 0))
         return replace(ruled, asked_below={}, asked_by=asked_by)
