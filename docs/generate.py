@@ -14,8 +14,7 @@ from typer.main import get_command
 
 from drainer.cli.app import PANELS, app
 from drainer.cli.parameter import declared_by
-from drainer.model.option import Option
-from drainer.model.values import ValueType
+from drainer.model.option import Option, ValueType
 
 FOLDER = Path(__file__).parent / "reference/cli"
 HEAD = "option | meaning | default | variable | profile key\n---|---|---|---|---"

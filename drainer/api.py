@@ -23,7 +23,7 @@ from drainer.handler import Handler
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler, load_handler
-from drainer.model.classes import PriorityClasses
+from drainer.model.account import PriorityClasses
 from drainer.model.failures import NEW_DRAIN, FailureSettings
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings

@@ -41,7 +41,7 @@ from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
 from drainer.mask import describe
 from drainer.message import Message, SubMessage
-from drainer.model.redrive import RedriveSettings
+from drainer.model.terms import RedriveSettings
 from drainer.policy.redrive import Redriven, Split, selects, split_letter
 from drainer.splitting import NOT_OF_HANDLERS, split_or_reject
 

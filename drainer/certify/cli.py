@@ -13,9 +13,8 @@ from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.options import HandlerArgument, RecordOptions, Yes
 from drainer.extensions import ensure_installed
 from drainer.loader import load_handler
-from drainer.model.option import option
+from drainer.model.option import number, option
 from drainer.model.settings import LocalSettings
-from drainer.model.values import number
 from drainer.view.terminal import Terminal
 
 

@@ -13,7 +13,7 @@ from drainer.kafka.settings import BootstrapMissing, ClientSettings
 from drainer.model.option import option
 from drainer.model.plan import OffsetPlan
 from drainer.ownership import NotOwn, read_own
-from drainer.store.saved_plan import SavedPlan
+from drainer.store.plan_file import SavedPlan
 from drainer.view.plan import show_before_connecting
 from drainer.view.terminal import Terminal
 

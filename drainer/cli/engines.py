@@ -11,8 +11,7 @@ from typing import Any
 from drainer.engine.preview import PROCESS, EngineChoice, EngineName
 from drainer.errors import UsageError
 from drainer.extensions import Extension
-from drainer.model.option import option
-from drainer.model.values import PAIRS, SIZE
+from drainer.model.option import PAIRS, SIZE, option
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
 from drainer.store.place import PlanPlace

@@ -15,8 +15,7 @@ import typer
 from drainer.cli.answer import LogFormat
 from drainer.engine.signals import signals_to
 from drainer.model.listed import round_duration
-from drainer.model.option import option
-from drainer.model.values import ADDRESS, DURATION
+from drainer.model.option import ADDRESS, DURATION, option
 from drainer.secret import secret_of
 from drainer.view.terminal import Terminal
 

@@ -13,17 +13,23 @@ from drainer.cli.connecting import ConnectionOptions
 from drainer.errors import UsageError
 from drainer.extensions import Extension, ensure_installed
 from drainer.loader import load_handler
-from drainer.model.classes import PriorityClasses
+from drainer.model.account import PriorityClasses
 from drainer.model.failures import FailureSettings
-from drainer.model.option import Option, option, options_of
+from drainer.model.option import (
+    Option,
+    ValueType,
+    each_once,
+    number,
+    option,
+    options_of,
+    parse_byte_rate,
+)
 from drainer.model.order import Order
 from drainer.model.rate_cap import CapCurve
 from drainer.model.rules import RuleSettings, SkipRule
 from drainer.model.settings import LocalSettings
-from drainer.model.values import ValueType, each_once, number, parse_byte_rate
 from drainer.operations.start import Request
-from drainer.policy.rules.rule_filter import RuleFilter
-from drainer.policy.rules.selection import Selection
+from drainer.policy.rules import RuleFilter, Selection
 from drainer.store.place import PlanPlace, parse_place
 from drainer.view.report.file import ReportFile
 

@@ -19,8 +19,7 @@ from drainer.model.option import Option
 from drainer.operations import plan as operation
 from drainer.operations.examine import Check, changes, examine, group_offsets
 from drainer.operations.plan import take_plan, undo_moves
-from drainer.store.plan_file import plan_at
-from drainer.store.saved_plan import NotOwnPlan
+from drainer.store.plan_file import NotOwnPlan, plan_at
 from drainer.view.page import Line
 from drainer.view.plan import history_page, plan_page, show_before_connecting, show_checks
 from drainer.view.terminal import Terminal

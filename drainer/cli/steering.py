@@ -27,9 +27,8 @@ from drainer.errors import EXIT_DONE, UsageError
 from drainer.model.codec import builtins
 from drainer.model.failures import FailureSettings
 from drainer.model.listed import listed
-from drainer.model.option import Option, options_of
+from drainer.model.option import DURATION, Option, ValueType, options_of, parse_pairs
 from drainer.model.settings import LocalSettings
-from drainer.model.values import DURATION, ValueType, parse_pairs
 from drainer.store.place import PlanPlace, parse_place
 from drainer.view.live import RunningLine, progress_view
 from drainer.view.page import Field, Line, Page

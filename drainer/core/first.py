@@ -31,8 +31,7 @@ from drainer.model.progress import (
 )
 from drainer.model.ranges import RangeSet, join_ranges
 from drainer.policy.redrive import LeftAlone
-from drainer.policy.rules.rule_filter import RuleFilter
-from drainer.policy.rules.selection import Selection
+from drainer.policy.rules import RuleFilter, Selection
 
 FILTER_BITS = 2**27  # 16 MiB, of which only pages in use take memory; 0.01% wrong at 2M lanes
 FATES_MOST = 10_000  # ranges, of all partitions; of more only sub-messages are counted exactly

@@ -19,7 +19,7 @@ from drainer.model.progress import (
     split_changed,
 )
 from drainer.model.ranges import Range, RangeSet
-from drainer.policy.rules.selection import Selection
+from drainer.policy.rules import Selection
 
 if TYPE_CHECKING:
     from drainer.model.plan import OffsetPlan

@@ -12,8 +12,7 @@ from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.demo.emergency import CONCURRENCY, MESSAGES, UPDATE_S
 from drainer.demo.story import Demo, Size, perform
 from drainer.kafka.settings import ClientSettings
-from drainer.model.option import Option
-from drainer.model.values import number
+from drainer.model.option import Option, number
 from drainer.view.terminal import Terminal
 
 

@@ -1,11 +1,12 @@
-"""Blame: whose fault the error of a call is, and the error to report for it."""
+"""Errors of calls: their kinds, whose fault each is, and the error to report for it."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import Callable
 
-from drainer.engine.kinds import TEXT_LENGTH
 from drainer.errors import DrainerError, HandleFailed, RecordUnsure, ValueNotShipped
 from drainer.escape import printable
 from drainer.handler import Fatal, GiveUp, Retry, Skip
@@ -13,6 +14,62 @@ from drainer.mask import describe
 from drainer.message import SubMessage, Unsplit
 from drainer.policy.fault import Fault, as_retry, fault_of
 from drainer.splitting import PAST, describe_with_line, split_failed
+
+TEXT_LENGTH = 160  # characters that are kept of an error
+KINDS_MOST = 50  # what comes then is counted by its type alone
+LENGTH = 500  # characters that are looked at: a pattern may take the square of it
+_VARYING = re.compile(
+    r"""
+    (?P<kept> (?i:\b(?:errno|status|code|http(?:/[\d.]+)?)\W{0,3}\d{1,3}\b)
+        | '?\b[1-5]\d\d(?:\s[A-Z][\w\s]*'|(?=\s[A-Z]|,\smessage=))  # of HTTP: '404 Not Found'
+        | (?<!\w)(?P<quote>['"])[A-Za-z_.]{1,40}(?P=quote)(?!\w) )  # a field, a type, a table
+    | (?<![\w+.-])[A-Za-z][\w+.-]*://[^\s'"<>]*[^\s'"<>.,:;)]       # a URL
+    | (?<!\w)'[^']*'(?!\w) | "[^"]*"
+    | (?<![\w@:/+.-])[\w@:/+.-]*\d[\w@:/+.-]*\b                     # a word with a digit: an id
+    """,
+    re.VERBOSE,
+)
+
+
+def kind_of(text: str) -> str:
+    """The text of an error with ``…`` for ids, numbers, URLs and quoted values.
+
+    HTTP statuses, error numbers and quoted names stay: they are different kinds.
+    """
+    return _VARYING.sub(lambda found: found["kept"] or "…", text[:LENGTH])
+
+
+def summary_of(error: BaseException) -> str:
+    """The beginning of an error's description, fit for the plan."""
+    return printable(describe(error))[:TEXT_LENGTH]
+
+
+class ErrorCounts:
+    """Counts of errors, by kind."""
+
+    def __init__(self) -> None:
+        self.attempts = 0  # that ended in an error
+        self.latest = ""  # the text of the last one
+        self._kinds = Counter[str]()
+        self._types = Counter[str]()
+
+    def count(self, error: BaseException) -> None:
+        """Counts the error of one more attempt."""
+        self.attempts += 1
+        self.latest = summary_of(error)
+        kind, name = kind_of(self.latest), type(error).__name__
+        self._kinds[kind if kind in self._kinds or len(self._kinds) < KINDS_MOST else name] += 1
+        self._types[name if name in self._types or len(self._types) < KINDS_MOST else "other"] += 1
+
+    @property
+    def kinds(self) -> tuple[tuple[str, int], ...]:
+        """The most frequent kinds of text, and how often each came."""
+        return tuple(self._kinds.most_common(KINDS_MOST))
+
+    @property
+    def types(self) -> tuple[tuple[str, int], ...]:
+        """Classes of errors, and how often each came."""
+        return tuple(self._types.items())
 
 
 def blame(

@@ -22,13 +22,11 @@ from drainer.errors import (
     PlanNotWritten,
     StateLost,
 )
-from drainer.model.account import Account, StateReference
+from drainer.model.account import Account, Event, ParkedLanes, StateReference
 from drainer.model.claims import Claims
-from drainer.model.event import Event
 from drainer.model.failures import FailureSettings
 from drainer.model.joins import Joins
 from drainer.model.latency import Latency, merge_latencies
-from drainer.model.parked import ParkedLanes
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Progress
 from drainer.model.rules import RuleAccount

@@ -16,14 +16,12 @@ from threading import Lock
 from typing import Any, ClassVar
 
 from drainer.errors import Refused, Signalled, UsageError
+from drainer.model.account import Event
 from drainer.model.codec import JsonRecord, builtins
-from drainer.model.concurrency import Concurrency
-from drainer.model.event import Event
 from drainer.model.failures import FailureSettings, OnFailure
-from drainer.model.option import option_name, options_of
+from drainer.model.option import Concurrency, clean_reason, option_name, options_of
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Paused
-from drainer.model.values import clean_reason
 
 EVENTS_SHOWN = 5
 PAUSE_MOST_S = 31 * 86_400.0

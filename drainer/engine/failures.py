@@ -11,8 +11,14 @@ from collections.abc import Callable, Sequence
 from drainer.core.admission import Admission, Rate, Retries
 from drainer.core.batches import Batch, Batcher, Batching
 from drainer.core.dispatch import Dispatcher
-from drainer.engine.blame import blame, halted_at, is_retryable, reason_to_skip
-from drainer.engine.kinds import ErrorCounts, summary_of
+from drainer.engine.blame import (
+    ErrorCounts,
+    blame,
+    halted_at,
+    is_retryable,
+    reason_to_skip,
+    summary_of,
+)
 from drainer.engine.letters import LetterDelivery
 from drainer.engine.outcome import lanes_parked, too_many_ignored
 from drainer.engine.ports import DeadLetters, Events
@@ -32,13 +38,14 @@ from drainer.model.status import FailureStatus
 from drainer.policy.failures import (
     BY_COMPARISON,
     HANDLER,
+    IN_DOUBT,
+    OTHERS_SUCCEED,
     UNSPLIT,
     Decision,
     FailurePolicy,
     Totals,
 )
 from drainer.policy.fault import Fault
-from drainer.policy.suspicion import IN_DOUBT, OTHERS_SUCCEED
 
 TICK_LEAST_S = 0.001
 OTHERS_S = 60.0  # without a success in another task: then there may be none at work

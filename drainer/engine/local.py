@@ -23,10 +23,10 @@ from drainer.errors import HandleFailed
 from drainer.handler import Context
 from drainer.mask import describe
 from drainer.model.claims import ALL
-from drainer.model.concurrency import Concurrency
+from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.status import Summary
-from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.policy.rules import RuleFilter
 
 
 class LocalDrain:

@@ -29,7 +29,7 @@ from drainer.engine.watchdog import Watchdog
 from drainer.engine.workers import Calls
 from drainer.errors import RecordsDeleted, ThreadsOverdue, chain_errors
 from drainer.mask import describe
-from drainer.model.concurrency import Concurrency
+from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Outcome
 from drainer.model.status import FailureStatus, HealthStatus, Status, Summary

@@ -10,10 +10,9 @@ from typing import Any
 
 from drainer.core.batches import Batching
 from drainer.model.codec import JsonRecord, builtins
-from drainer.model.concurrency import Concurrency
-from drainer.model.plan import OffsetPlan
+from drainer.model.option import Concurrency
+from drainer.model.plan import OffsetPlan, OpenTransaction
 from drainer.model.rate_cap import Cap
-from drainer.model.transaction import OpenTransaction
 
 
 @dataclass(frozen=True, slots=True)

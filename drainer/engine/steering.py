@@ -21,9 +21,9 @@ from drainer.engine.control import (
 from drainer.engine.ports import DrainContext
 from drainer.errors import DrainerError, Refused, Signalled
 from drainer.mask import describe
-from drainer.model.concurrency import Concurrency
-from drainer.model.event import Event, EventKind
+from drainer.model.account import Event, EventKind
 from drainer.model.listed import counted, round_duration
+from drainer.model.option import Concurrency
 from drainer.model.status import DeadlineStatus, Paused, Status
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from drainer.insight.measurement import Measured, Say, Teller
 from drainer.kafka.backlog import Backlog
 from drainer.mask import key_repr, masking
 from drainer.model.codec import builtins
-from drainer.model.concurrency import Concurrency
+from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.settings import LocalSettings
 from drainer.operations.start import Request

@@ -11,7 +11,7 @@ from drainer.insight.forecast.forecast import Forecast, Setting, bounds_of
 from drainer.insight.forecast.workload import Workload
 from drainer.message import Barrier, SubMessage
 from drainer.model.order import Order, lanes_of
-from drainer.policy.rules.selection import Selection
+from drainer.policy.rules import Selection
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,9 @@ from drainer.kafka.sample import sample_backlog
 from drainer.kafka.spans import Span, read_spans
 from drainer.loader import LoadedHandler
 from drainer.model.codec import builtins
+from drainer.model.plan import OpenTransaction
 from drainer.model.rules import RuleSettings
 from drainer.model.status import RuleStatus
-from drainer.model.transaction import OpenTransaction
 
 SAMPLE_MESSAGES, SAMPLE_MOST = 20_000, 500_000  # a sample lies in memory, half a KiB a message
 AGE_BINS = 10

@@ -24,7 +24,7 @@ from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.rules import LIMIT, RuleSettings
 from drainer.operations.start import Request
-from drainer.policy.rules.rule_filter import TOO_MANY_KEYS, RuleFilter
+from drainer.policy.rules import TOO_MANY_KEYS, RuleFilter
 from drainer.splitting import split_up
 
 SAMPLED_MOST = 50_000  # messages

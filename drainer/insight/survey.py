@@ -22,7 +22,7 @@ from drainer.message import Barrier, Message, SubMessage
 from drainer.model.identity import identify
 from drainer.model.rules import RuleSettings
 from drainer.model.status import RuleStatus
-from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.policy.rules import RuleFilter
 from drainer.splitting import split_up
 
 SHOWN = 10

@@ -11,8 +11,7 @@ from drainer.errors import OffsetMissing, Refused, UsageError
 from drainer.kafka.cluster import Cluster, LogBounds, TopicInfo
 from drainer.kafka.settings import Isolation
 from drainer.model.listed import counted, listed
-from drainer.model.plan import OffsetPlan
-from drainer.model.transaction import OpenTransaction, describe_open_transactions
+from drainer.model.plan import OffsetPlan, OpenTransaction, describe_open_transactions
 
 _TIME_HINT = "Write a time as @2026-11-20T18:00 (local) or @2026-11-20T18:00Z (UTC)."
 

@@ -12,7 +12,7 @@ from typing import Any
 from drainer.errors import EXIT_DONE, NotADeadLetter
 from drainer.letters.receipts import read_receipt
 from drainer.message import Message
-from drainer.model.redrive import LetterFilter
+from drainer.model.terms import LetterFilter
 from drainer.policy.dead_letter import Letter, Provenance, read_letter
 from drainer.policy.exact_json import Encoding
 

@@ -17,8 +17,8 @@ from drainer.model.claims import ALL
 from drainer.model.listed import counted, name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import RangeSet
-from drainer.model.redrive import RedriveSettings
 from drainer.model.settings import LocalSettings
+from drainer.model.terms import RedriveSettings
 from drainer.operations.examine import ensure_same_records
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.policy.dead_letter import From, default_dead_letter_topic

@@ -29,12 +29,13 @@ from drainer.limits.page import limits_page
 from drainer.limits.search.boundary import MB_PER_S_A_BROKER, TRIALS_MOST, LimitSettings, as_json
 from drainer.limits.search.overload import WINDOW_S_LEAST
 from drainer.limits.view import SearchView, show_leftovers, show_limits_action
-from drainer.model.option import Option, option
-from drainer.model.values import (
+from drainer.model.option import (
     DURATION,
     SIZE,
+    Option,
     ValueType,
     number,
+    option,
     parse_byte_rate,
     parse_duration,
     parse_size,

@@ -2,21 +2,173 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
 
 from drainer.errors import PlanRefused, UsageError
+from drainer.mask import mask_text, masking
 from drainer.model.claims import ALL, Claims, class_of, class_selector, joins_of
-from drainer.model.classes import PriorityClasses
 from drainer.model.codec import JsonRecord, Whole
-from drainer.model.event import Event, EventKind
+from drainer.model.facts import Predicate
 from drainer.model.joins import Joins
 from drainer.model.latency import Latency
-from drainer.model.parked import NONE_PARKED, ParkedLanes
-from drainer.model.predicate import Predicate
 from drainer.model.progress import Counts, Progress
 from drainer.model.ranges import Range, Ranges, RangeSet, join_ranges, subtract
 from drainer.model.rules import RuleAccount
+
+
+def clock(at: str) -> str:
+    """``18:32:07`` here, for a time as events have it."""
+    return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}"
+
+
+class EventKind(StrEnum):
+    """Kinds of events, by people and drains."""
+
+    BEGUN = "begun"
+    RESUMED = "resumed"
+    CHANGED = "changed"
+    PAUSED = "paused"
+    UNPAUSED = "unpaused"
+    ENDED = "ended"
+    UNDONE = "undone"
+    TAKEN = "taken"
+
+
+@dataclass(frozen=True, slots=True)
+class Event(JsonRecord):
+    """One event."""
+
+    at: str  # ISO 8601 with offset
+    what: EventKind
+    by: str  # who did it, as "user@host"
+    reason: str | None = None
+    # In words: the rules that it began with, each setting that changed, how it ended.
+    details: tuple[str, ...] = ()
+    # Where the group stood after it, by partition; empty where nothing moved it.
+    offsets: Mapping[Whole, Whole | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        datetime.fromisoformat(self.at)
+
+    def __str__(self) -> str:
+        """``changed by ana@db1: concurrency 500 → 50 (the database is slow)``."""
+        details = f": {', '.join(self.details)}" if self.details else ""
+        why = "" if self.reason is None else f" ({self.reason})"
+        return f"{self.what} by {self.by}{details}{why}"
+
+
+NAMED_MOST = 1_000  # by a plan; the others are counted
+SHOWN_MOST = 20
+KEY_LENGTH = 1_000  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedLane:
+    """One lane and what it waits for."""
+
+    key: str  # ``repr`` of its sub-key, or ``partition N`` when a barrier holds back all of one
+    # Of the sub-message that failed, as topic/partition/offset[index]. It is the first one pending,
+    # unless it became a dead letter.
+    place: str
+    error: str
+
+    def shown(self) -> dict[str, str]:
+        """The lane for people, masked if masking is on."""
+        error = self.error.partition(":")[0] if masking() else self.error
+        return {"key": mask_text(self.key), "place": self.place, "error": error}
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedLanes(JsonRecord):
+    """Lanes that a run left parked: the number, and the first of them by name."""
+
+    total: Whole = 0
+    first: tuple[ParkedLane, ...] = ()
+
+    def of(self, keys: Iterable[str]) -> tuple[ParkedLane, ...]:
+        """Named lanes that have one of these keys."""
+        known = {key[:KEY_LENGTH] for key in keys}
+        return tuple(lane for lane in self.first if lane.key in known)
+
+    def shown(self) -> list[dict[str, str]]:
+        """The lanes that a person is shown, masked if masking is on."""
+        return [lane.shown() for lane in self.first[:SHOWN_MOST]]
+
+    @property
+    def more(self) -> int:
+        """The number of lanes that ``shown`` leaves out."""
+        return max(0, self.total - len(self.first[:SHOWN_MOST]))
+
+    def merge(self, later: ParkedLanes) -> ParkedLanes:
+        """Merge with what another task left, or this one later; each lane is named once."""
+        lanes: dict[str, ParkedLane] = {}
+        for lane in (*self.first, *later.first):
+            lanes.setdefault(lane.key, lane)
+        return ParkedLanes(later.total, tuple(lanes.values())[:NAMED_MOST])
+
+
+NONE_PARKED = ParkedLanes()
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClass(JsonRecord):
+    """Sub-messages that an expression selects, counted over all passes that ended."""
+
+    where: str
+    # When nothing was left of it but what waits for the rest (ISO 8601); None before.
+    ended: str | None = None
+    held: Whole = 0  # how many wait for the rest, for they stand behind some of it
+    # Whether some of it was not read, for nothing more could be first: behind a barrier, or
+    # since too many wait.
+    cut: bool = False
+    sub_messages: Counts = field(default_factory=Counts)
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClasses(JsonRecord):
+    """Priority classes of a drain, in order; with ``only`` the rest is for a later run."""
+
+    each: tuple[PriorityClass, ...] = ()
+    only: bool = False
+
+    @property
+    def next(self) -> str | None:
+        """The expression of the one to be drained now; None when the rest is."""
+        return next((each.where for each in self.each if each.ended is None), None)
+
+    @property
+    def stops(self) -> bool:
+        """Whether the drain ends here, and leaves the rest."""
+        return self.only and self.next is None
+
+    @property
+    def left_over(self) -> tuple[str, ...]:
+        """Classes that ended with some of them left."""
+        return tuple(each.where for each in self.each if each.ended and (each.held or each.cut))
+
+    def requested(self, wheres: Sequence[str], *, only: bool) -> PriorityClasses:
+        """Make these the next ones, whatever was to come; drained ones stay known."""
+        known = {each.where: each for each in self.each}
+        ended = [each for each in self.each if each.ended and each.where not in wheres]
+        next_ = (replace(known.get(where, PriorityClass(where)), ended=None) for where in wheres)
+        return PriorityClasses((*ended, *next_), only)
+
+    def resumed(self) -> PriorityClasses:
+        """Continue in another run: what ``only`` left out is drained, too."""
+        return replace(self, only=False) if self.stops else self
+
+    def with_ended(self, where: str, at: str, held: int, *, cut: bool) -> PriorityClasses:
+        return replace(
+            self,
+            each=tuple(
+                replace(each, ended=at, held=held, cut=cut) if each.where == where else each
+                for each in self.each
+            ),
+        )
+
 
 EVENTS_FIRST, EVENTS_LAST = 100, 900  # of a history
 

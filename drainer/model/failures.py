@@ -11,8 +11,7 @@ from typing import Any
 
 from drainer.errors import UsageError
 from drainer.model.codec import JsonRecord, Whole
-from drainer.model.option import option
-from drainer.model.values import DURATION, RATE, ValueType, number
+from drainer.model.option import DURATION, RATE, ValueType, number, option
 
 JITTER = 0.5  # a delay is drawn between this share of itself and the whole
 SHARE_JUDGED_FROM = 1_000  # sub-messages; a share of fewer is no evidence

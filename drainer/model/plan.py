@@ -1,9 +1,9 @@
-"""The offset plan: the file that a drain is resumed from."""
+"""The offset plan: the file that a drain is resumed from, and what its backlog ends at."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,8 +12,33 @@ import msgspec
 from drainer.errors import PlanRefused
 from drainer.model import codec
 from drainer.model.account import Account, damaged
+from drainer.model.listed import listed
 from drainer.model.ranges import encode_ranges
 from drainer.model.terms import Terms
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """Records behind an open transaction, which no reader of committed records gets."""
+
+    topic: str
+    partition: int
+    offset: int  # the last stable offset, at which the first record of an open transaction stands
+    offsets: int  # how many there are from there on, of whatever producer
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition} from offset {self.offset} on ({self.offsets:,})"
+
+
+def describe_open_transactions(held: Sequence[OpenTransaction]) -> str:
+    """All of it in a sentence, with how to find the producer: no client can find it."""
+    count = sum(each.offsets for each in held)
+    return (
+        f"an open transaction holds back {count:,} offset{'' if count == 1 else 's'}, which are not"
+        f" part of this backlog: {listed(held)}. To find its producer, run kafka-transactions.sh"
+        " describe-producers"
+    )
+
 
 FORMAT = "drainer-plan/5"
 # Fields of terms and account in the order of the file.

@@ -8,9 +8,16 @@ from datetime import datetime
 from functools import partial
 
 from drainer.model.codec import JsonRecord
-from drainer.model.concurrency import Concurrency
-from drainer.model.option import option
-from drainer.model.values import CONCURRENCY, DEADLINE, DURATION, PAIRS, REASON, SIZE
+from drainer.model.option import (
+    CONCURRENCY,
+    DEADLINE,
+    DURATION,
+    PAIRS,
+    REASON,
+    SIZE,
+    Concurrency,
+    option,
+)
 
 JOURNAL_INTERVAL_S = 0.05
 

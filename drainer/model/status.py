@@ -11,14 +11,12 @@ from typing import Any, Protocol, runtime_checkable
 
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, EXIT_UNRESUMABLE, DrainerError, Unresumable
 from drainer.escape import command
+from drainer.model.account import NONE_PARKED, Event, ParkedLanes, clock
 from drainer.model.codec import JsonRecord, Whole, builtins
-from drainer.model.event import Event, clock
 from drainer.model.latency import Latency, merge_latencies
-from drainer.model.parked import NONE_PARKED, ParkedLanes
-from drainer.model.plan import OffsetPlan
+from drainer.model.plan import OffsetPlan, OpenTransaction
 from drainer.model.progress import Counts
 from drainer.model.ranges import Range
-from drainer.model.transaction import OpenTransaction
 
 
 class Repr(str):

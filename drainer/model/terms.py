@@ -1,7 +1,9 @@
-"""The terms of a drain: what was requested."""
+"""The terms of a drain: what was requested, and names made of its topic and group."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -11,8 +13,35 @@ from drainer.model.codec import JsonRecord, Whole
 from drainer.model.failures import FailureSettings
 from drainer.model.order import Order
 from drainer.model.rate_cap import CapCurve
-from drainer.model.redrive import RedriveSettings
 from drainer.model.rules import RuleSettings
+
+
+@dataclass(frozen=True, slots=True)
+class LetterFilter:
+    """Which dead letters are meant: those that fit each kind of text that is given."""
+
+    # Words that the reason is one of.
+    reasons: tuple[str, ...] = ()
+    # Texts that one of its sub-keys is, as ``key_text`` has it.
+    sub_keys: tuple[str, ...] = ()
+    # Texts that ``Type: text`` of its error contains; upper and lower case are one.
+    errors: tuple[str, ...] = ()
+    # Each of them is the topic that it comes from, or the group or the handler whose drain gave it
+    # up first.
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveSettings(JsonRecord):
+    """Which dead letters of a topic go to the handler again; the others stay pending.
+
+    One that was redriven ``max_redrives`` times already does not: it would go round in circles.
+    What no redrive could give the handler is skipped.
+    """
+
+    letters: LetterFilter = field(default_factory=LetterFilter)
+    max_redrives: Whole = 3
+
 
 _DrainId = Annotated[str, msgspec.Meta(pattern=r"^[\w-]+\Z")]  # names a folder, too
 _Isolation = Annotated[str, msgspec.Meta(pattern=r"^read_(un)?committed\Z")]
@@ -51,3 +80,22 @@ class Terms(JsonRecord):
     rules: RuleSettings = field(default_factory=RuleSettings)
     limits: CapCurve | None = None
     handler_code: str | None = None
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)  # of a group: in `a.b.c` the topic is `a.b`
+
+
+def name_of(topic: str, group: str, ending: str, most: int) -> str:
+    """``TOPIC.GROUP`` and the ending, or ``TOPIC.GROUP-DIGEST``, in at most so many characters.
+
+    The digest is there where the plain name is too long, or another topic and group could have it
+    as well: ``a.b`` and ``c`` that of ``a`` and ``b.c``, and ``b/c`` that of ``b-c``. Topics are
+    those that Kafka allows; a group may have any characters.
+    """
+    name = f"{topic}.{group}{ending}"
+    if _PLAIN.fullmatch(group) and len(name) <= most:
+        return name
+    both = f"{topic}\0{group}".encode("utf-8", "backslashreplace")
+    end = f"-{hashlib.sha256(both).hexdigest()[:16]}{ending}"
+    readable = "".join(c if _PLAIN.fullmatch(c) else "-" for c in group)
+    return f"{topic}.{readable}"[: most - len(end)] + end

@@ -30,7 +30,7 @@ from drainer.operations.policy import resolve_policy
 from drainer.operations.resume import resumed
 from drainer.operations.start import Prepared
 from drainer.store.place import PlanPlace, absolute
-from drainer.store.saved_plan import SavedPlan
+from drainer.store.plan_file import SavedPlan
 
 # Makes sure that no task of a former driver does anything any more, and gives what removes all that
 # they reported. Raises Refused when they can't be ended.

@@ -17,7 +17,7 @@ from drainer.kafka.writer import TopicWriter
 from drainer.model.status import Summary
 from drainer.operations.policy import letter_writers
 from drainer.policy.rate_cap import RateLimiter
-from drainer.store.saved_plan import SavedPlan
+from drainer.store.plan_file import SavedPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

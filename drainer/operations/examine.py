@@ -12,7 +12,7 @@ from drainer.kafka.loss import LogCheck
 from drainer.model.listed import counted, listed, name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.operations.group import check_inactive, committed_offsets
-from drainer.store.saved_plan import LoadedPlan
+from drainer.store.plan_file import LoadedPlan
 
 # One thing that was looked at: what it is, and why it does not hold; None where it does.
 Check = tuple[str, DrainerError | None]

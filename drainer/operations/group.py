@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock
 from drainer.model.plan import OffsetPlan
-from drainer.store.saved_plan import LoadedPlan, SavedPlan
+from drainer.store.plan_file import LoadedPlan, SavedPlan
 
 
 def check_inactive(cluster: Cluster, group: str) -> str:

@@ -15,11 +15,11 @@ from drainer.errors import (
 )
 from drainer.escape import command
 from drainer.kafka.cluster import Cluster
-from drainer.model.event import Event, EventKind
+from drainer.model.account import Event, EventKind
 from drainer.model.plan import OffsetPlan
 from drainer.operations.examine import ensure_same_place
 from drainer.operations.group import committed_offsets, locked
-from drainer.store.saved_plan import LoadedPlan, SavedPlan
+from drainer.store.plan_file import LoadedPlan, SavedPlan
 
 
 @dataclass(frozen=True, slots=True)

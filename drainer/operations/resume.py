@@ -12,21 +12,18 @@ from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster
 from drainer.loader import LoadedHandler, load_handler
 from drainer.mask import mask_text
-from drainer.model.account import Account, PartitionPlan
+from drainer.model.account import Account, Event, EventKind, PartitionPlan, PriorityClasses
 from drainer.model.claims import class_of
-from drainer.model.classes import PriorityClasses
-from drainer.model.event import Event, EventKind
 from drainer.model.listed import name_lost
-from drainer.model.plan import OffsetPlan
+from drainer.model.plan import OffsetPlan, describe_open_transactions
 from drainer.model.ranges import Range
 from drainer.model.settings import LocalSettings
 from drainer.model.terms import Terms
-from drainer.model.transaction import describe_open_transactions
 from drainer.operations.examine import changes, ensure_all, examine, group_offsets
 from drainer.operations.policy import resolve_policy
 from drainer.operations.start import Findings, Prepared, build_prepared
-from drainer.policy.rules.selection import Selection
-from drainer.store.saved_plan import LoadedPlan, SavedPlan
+from drainer.policy.rules import Selection
+from drainer.store.plan_file import LoadedPlan, SavedPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,29 +21,24 @@ from drainer.kafka.backlog import (
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.lock import lock_group
 from drainer.loader import LoadedHandler
-from drainer.model.account import Account, PartitionPlan
+from drainer.model.account import Account, Event, EventKind, PartitionPlan, PriorityClasses
 from drainer.model.claims import ALL
-from drainer.model.classes import PriorityClasses
-from drainer.model.concurrency import Concurrency
-from drainer.model.event import Event, EventKind
 from drainer.model.failures import FailureSettings
 from drainer.model.listed import listed
+from drainer.model.option import Concurrency
 from drainer.model.order import Order
-from drainer.model.plan import OffsetPlan
+from drainer.model.plan import OffsetPlan, OpenTransaction
 from drainer.model.progress import Progress
 from drainer.model.rate_cap import CapCurve
-from drainer.model.redrive import RedriveSettings
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
 from drainer.model.status import LimitStatus, PartitionResult, ProgressStatus, Status, Summary
-from drainer.model.terms import Terms
-from drainer.model.transaction import OpenTransaction
+from drainer.model.terms import RedriveSettings, Terms
 from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.group import check_inactive, committed_offsets
 from drainer.operations.policy import Policy, resolve_policy
 from drainer.store.place import PlanPlace, absolute, default_path
-from drainer.store.plan_file import plan_at
-from drainer.store.saved_plan import LoadedPlan, SavedPlan
+from drainer.store.plan_file import LoadedPlan, SavedPlan, plan_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from drainer.message import Barrier, HeadersUnreadable, Message, Origin, SubMess
 from drainer.model import codec
 from drainer.model.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
 from drainer.model.identity import is_sub_key
-from drainer.model.naming import name_of
-from drainer.model.redrive import LetterFilter
+from drainer.model.terms import LetterFilter, name_of
 from drainer.policy.exact_json import (
     Encoding,
     as_literal,

@@ -12,15 +12,14 @@ from dataclasses import dataclass, field, replace
 
 from drainer.core.merge import TaskRecord, count_in, undecided
 from drainer.errors import account_wrong
-from drainer.model.account import StateReference
+from drainer.model.account import ParkedLanes, StateReference
 from drainer.model.claims import ALL, Claims, joins_of
-from drainer.model.parked import ParkedLanes
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import OTHERWISE, Counts, OutcomeRanges, Progress, merge_outcomes
 from drainer.model.ranges import Range, count, encode_ranges, intersect, join_ranges, subtract
 from drainer.model.rules import RuleAccount, asked_beyond, greater
 from drainer.spark.records import Head
-from drainer.store.remote import kept
+from drainer.store.place import kept
 
 Part = tuple[int, str]  # what one claim has of a wave, by the number of that
 Changes = dict[str, dict[int, Progress]]  # by claim and partition

@@ -19,8 +19,8 @@ from drainer.cli.engines import EngineOptions
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import PlanRefused, Refused
 from drainer.kafka.cluster import Cluster
-from drainer.model.concurrency import Concurrency
 from drainer.model.failures import NEW_DRAIN, FailureSettings
+from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
@@ -33,8 +33,7 @@ from drainer.spark.engine_choice import resolve_on_spark, spark_settings
 from drainer.spark.session import interruptible
 from drainer.spark.settings import WAVE_BYTES, check_conf
 from drainer.store.place import absolute, parse_place
-from drainer.store.plan_file import plan_at
-from drainer.store.saved_plan import SavedPlan
+from drainer.store.plan_file import SavedPlan, plan_at
 from drainer.view.live import progress_view
 from drainer.view.preview import preview_page
 from drainer.view.summary import show_summary

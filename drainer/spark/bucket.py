@@ -19,7 +19,7 @@ from obstore.store import from_url
 
 from drainer.errors import StateRefused
 from drainer.spark.objects import REMOVE_TRIES, SECRET_WORDS, Objects, out_of_reach
-from drainer.store.remote import STORES
+from drainer.store.place import STORES
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta, PutMode, PutResult, UpdateVersion

@@ -23,8 +23,8 @@ from drainer.engine.limiter import auto_status
 from drainer.engine.loop import event_loop, spawn
 from drainer.engine.outcome import given_up_before, not_closed
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled, chain_errors
-from drainer.model.concurrency import Concurrency
 from drainer.model.latency import Latency
+from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.model.status import CapStatus, FailureStatus, HealthStatus, Status, Summary

@@ -22,7 +22,7 @@ from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
 from drainer.extensions import ensure_installed
 from drainer.ownership import NotOwn, ensure_own, read_own
 from drainer.store.atomic_file import NEW, new_beside, write_new
-from drainer.store.remote import STORES, is_folder, split
+from drainer.store.place import STORES, is_folder, split
 
 REMOVE_TRIES = 5  # while another process removes or writes there
 SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")

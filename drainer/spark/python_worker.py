@@ -25,7 +25,7 @@ from drainer.kafka.writer import TopicWriter
 from drainer.loader import LoadedHandler
 from drainer.mask import describe
 from drainer.model.rate_cap import CapCurve
-from drainer.model.redrive import RedriveSettings
+from drainer.model.terms import RedriveSettings
 from drainer.policy.rate_cap import RateLimiter
 from drainer.spark.fence import Fence
 from drainer.spark.lease import LeaseTimes

@@ -18,7 +18,7 @@ from drainer.secret import hides
 from drainer.spark import lease
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.objects import check_uri
-from drainer.store.remote import is_folder
+from drainer.store.place import is_folder
 
 EVERY_CORE = "local[*]"
 WAVE_BYTES = 2 * 1024**3

@@ -13,7 +13,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.spark.bucket import open_bucket
 from drainer.spark.objects import check_uri
 from drainer.store.place import PlanPlace
-from drainer.store.saved_plan import SavedPlan, no_plan
+from drainer.store.plan_file import SavedPlan, no_plan
 
 if TYPE_CHECKING:
     from obstore import UpdateVersion

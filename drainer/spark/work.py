@@ -19,10 +19,9 @@ from drainer.engine.outcome import lanes_parked, too_many_ignored
 from drainer.engine.pump import PARKED_MOST, RESTING_MOST
 from drainer.errors import DrainerError, Halted, LockLost, StateLost
 from drainer.message import Stream
-from drainer.model.account import Account
+from drainer.model.account import Account, ParkedLanes
 from drainer.model.claims import ALL, Claim
-from drainer.model.concurrency import Concurrency
-from drainer.model.parked import ParkedLanes
+from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.policy.failures import Totals

@@ -1,4 +1,4 @@
-"""The plan file: written whole or not at all, locked by one process, with its journals beside it.
+"""Saved plans, wherever they are kept; a file is written whole and locked by one process.
 
 Beside ``NAME`` lie ``NAME.journal-GENERATION`` while a drain runs, and ``.NAME.lock``.
 """
@@ -8,29 +8,285 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from contextlib import suppress
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
 import filelock
 
-from drainer.core.merge import Record
+from drainer.core.merge import Record, TaskReport, fold
 from drainer.errors import (
     DrainerError,
     PlanGone,
     PlanNotWritten,
     PlanRefused,
+    StateLost,
+    StateRefused,
+    UsageError,
 )
 from drainer.escape import command
 from drainer.extensions import Extension, ensure_installed
+from drainer.model.account import clock
+from drainer.model.listed import counted
 from drainer.model.plan import OffsetPlan
 from drainer.ownership import NotOwn, ensure_new_files_own, read_own, read_regular
 from drainer.store.atomic_file import write_to_last
-from drainer.store.journal import not_written
-from drainer.store.journals import JournalRecords, Journals
-from drainer.store.place import PlanPlace
-from drainer.store.saved_plan import NotOwnPlan, SavedPlan, no_plan
+from drainer.store.journal import JournalRecords, Journals, not_written
+from drainer.store.place import PlanPlace, kept, reached
+
+READ_TRIES = 10  # of a plan that is written meanwhile
+
+
+class NotOwnPlan(PlanRefused):
+    """Raised when another user could have written a plan or its journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPlan:
+    """A plan as the file has it (``written``) and with all that was reported since (``plan``).
+
+    ``records`` is how many records of its journal, and of its tasks, that adds. ``torn`` says that
+    one was lost or spoilt, or its journal, and left out with all behind it: ``left_out`` counts the
+    sub-messages that these are known to add. ``last_generation`` is the highest that the plan or a
+    journal beside it has.
+    """
+
+    path: PlanPlace = field(compare=False)  # of one plan, absolute here and relative there
+    written: OffsetPlan
+    plan: OffsetPlan
+    records: int
+    torn: bool
+    last_generation: int
+    left_out: int = 0
+
+    @property
+    def repeats(self) -> list[str]:
+        """A warning of what a resume handles again, besides the calls in flight."""
+        if not self.torn:
+            return []
+        known = f", {counted(self.left_out, 'sub-message')} at least" if self.left_out else ""
+        return [
+            f"the journal of {self.path} is damaged or missing: a resume repeats what was done"
+            f" after {clock(self.written.account.updated)} and is not in it{known}"
+        ]
+
+
+class SavedPlan(ABC):
+    """One plan, wherever it is kept. ``hold`` it before writing, and ``release`` it at the end.
+
+    A place without locks and journals inherits what they do from here.
+    """
+
+    # URIs that a person gave or agreed to: a state is read in their buckets alone.
+    named: tuple[str, ...] = ()
+
+    @property
+    @abstractmethod
+    def path(self) -> PlanPlace: ...
+
+    @property
+    @abstractmethod
+    def exists(self) -> bool: ...
+
+    @abstractmethod
+    def check_writable(self) -> str:
+        """Report that it can be written. Raises PlanRefused when it can't."""
+
+    @abstractmethod
+    def acquire(self) -> None:
+        """Keeps other processes off the plan, as far as its place can, until ``release`` or death.
+
+        Raises PlanRefused.
+        """
+
+    @property
+    @abstractmethod
+    def owner(self) -> str:
+        """A name that no other process has which works with this plan, while this one may live."""
+
+    def ensure_free(self) -> None:  # noqa: B027
+        """Raises PlanRefused when another process holds the plan; leaves it as it was."""
+
+    def release(self) -> None:  # noqa: B027
+        """Lets go of the plan."""
+
+    @abstractmethod
+    def write(self, plan: OffsetPlan) -> None:
+        """Writes the plan so that a crash leaves the old or the new one.
+
+        Raises PlanNotWritten, with the old plan in place, or LockLost when another process wrote
+        there.
+        """
+
+    def start_journal(self, drain_id: str, generation: int) -> None:  # noqa: B027
+        """Begins a file for what ``append`` is given."""
+
+    def append(self, record: Record) -> None:
+        raise NotImplementedError
+
+    def remove_journals(self) -> None:  # noqa: B027
+        """Remove the journals, once the plan has all of their records."""
+
+    @abstractmethod
+    def archive(self, plan: OffsetPlan) -> PlanPlace:
+        """Gives a finished drain's plan another name, so that a new one can have its name.
+
+        ``plan`` is the plan with its journal folded in. Raises PlanRefused.
+        """
+
+    def load(self, *, allow_foreign: bool = False, alone: bool = False) -> LoadedPlan:
+        """Load the plan, with its journal and with what tasks reported.
+
+        ``alone`` leaves out what tasks reported, which is wherever the plan has it. So does
+        ``allow_foreign``, which takes what other users may have written, to be shown to a person.
+
+        Raises PlanRefused when there is no plan here, or it can't be trusted.
+        """
+        for _ in range(READ_TRIES):
+            data = self._read(allow_foreign=allow_foreign)
+            refused = None
+            try:
+                loaded = self._loaded(data, allow_foreign=allow_foreign, alone=alone)
+            except PlanRefused as error:
+                refused = error
+            if self._read(allow_foreign=allow_foreign) == data:
+                break  # or a drain that runs has folded journals in, before they were all read
+        if refused is not None:
+            raise refused
+        return loaded
+
+    def state_to_confirm(self, plan: OffsetPlan) -> str | None:
+        """Location of the state that the plan alone names; None when a person named it, too.
+
+        Raises UsageError when it can't be understood.
+        """
+        if plan.account.state is None or reached(plan.account.state.uri, self.named) is not None:
+            return None
+        return kept(plan.account.state.uri)
+
+    def reaching(self, plan: OffsetPlan) -> OffsetPlan:
+        """A plan whose state can be opened. Raises UsageError, and PlanRefused when no person has
+        named its place."""
+        if plan.account.state is None:
+            return plan
+        uri = reached(plan.account.state.uri, self.named)
+        if uri is None:
+            raise PlanRefused(
+                f"{self.path} names a state at {kept(plan.account.state.uri)}, which drainer reads"
+                " only with your consent",
+                hint=f"Resume it, which asks: {command('resume', self.path)}",
+            )
+        state = replace(plan.account.state, uri=uri)
+        return OffsetPlan(plan.terms, replace(plan.account, state=state))
+
+    def ensure_unchanged(self, seen: LoadedPlan | None) -> None:
+        """Makes sure that the plan is what it was before it was held; None stands for no plan.
+
+        Raises PlanRefused when another process has worked with it meanwhile.
+        """
+        found = self.load() if self.exists else None
+        if found == seen:
+            return
+        if found and seen and found.written == seen.written and found.written.account.state:
+            return  # tasks of a dead driver wrote on; they are yet to be fenced off
+        what = "has appeared" if seen is None else "is gone" if found is None else "has changed"
+        raise PlanRefused(
+            f"{self.path} {what} meanwhile: another process uses it",
+            hint="Repeat the command to see the new state.",
+        )
+
+    def rollback(self, first: OffsetPlan, aside: PlanPlace | None) -> None:
+        """Removes the first plan of a drain that handled nothing; what was set aside returns.
+
+        Leaves all as it is when something was handled.
+        """
+        if self.exists and self.load().plan != first:
+            return
+        self._rollback(aside)
+
+    def _loaded(self, data: bytes, *, allow_foreign: bool, alone: bool) -> LoadedPlan:
+        """A plan, with what lies beside it now."""
+        with _named(self.path):
+            written = OffsetPlan.decode(data)
+        journals = self._journals_since(written, allow_foreign=allow_foreign)
+        reported = [] if allow_foreign or alone else self._reported(written)
+        plan = _merged(written, journals.records)
+        left_out = 0
+        with suppress(PlanRefused):  # they may be of another plan
+            more = _merged(plan, journals.left_out)
+            left_out = _finished(more) - _finished(plan)
+        if plan.account.state is not None:
+            plan = fold(plan, [each.record for each in reported])
+        with _named(self.path):
+            plan.account.check()
+        return LoadedPlan(
+            self.path,
+            written,
+            plan,
+            len(journals.records) + sum(each.count for each in reported),
+            journals.torn or any(each.torn for each in reported),
+            journals.last_generation,
+            max(0, left_out),
+        )
+
+    def _reported(self, written: OffsetPlan) -> list[TaskReport]:
+        """Reports of tasks that the plan has not."""
+        if written.account.state is None:
+            return []
+        try:
+            state = self.reaching(written).account.state
+            reports_since = Extension.SPARK_STATE.load().reports_since
+            found: list[TaskReport] = reports_since(state, written.terms.drain_id)
+        except (UsageError, StateRefused, StateLost) as error:
+            raise PlanRefused(
+                f"{self.path} names a state of its Spark tasks, but drainer can't read it: {error}",
+                hint="Give this machine access to the state. If its store has a private endpoint,"
+                " name it with --state. If it is lost, start again from the committed offset with"
+                " `drainer run` and another --plan.",
+            ) from error
+        return found
+
+    @abstractmethod
+    def _read(self, *, allow_foreign: bool) -> bytes: ...
+
+    def _journals_since(self, written: OffsetPlan, *, allow_foreign: bool) -> JournalRecords:
+        """Records that journals add to a plan."""
+        return JournalRecords([], [], torn=False, last_generation=written.account.generation)
+
+    @abstractmethod
+    def _rollback(self, aside: PlanPlace | None) -> None: ...
+
+
+def no_plan(path: PlanPlace) -> PlanRefused:
+    return PlanRefused(
+        f"the plan {path} does not exist",
+        hint="If it is lost, start again with `drainer run`. It starts at the committed offset, and"
+        " repeats what is done above it.",
+    )
+
+
+def _merged(plan: OffsetPlan, records: Iterable[Record]) -> OffsetPlan:
+    account = plan.account
+    for record in records:
+        account = account.merge(record.changes, record.parked, record.ruled, record.claim)
+    return OffsetPlan(plan.terms, account)
+
+
+@contextmanager
+def _named(path: PlanPlace) -> Iterator[None]:
+    try:
+        yield
+    except PlanRefused as error:
+        raise PlanRefused(f"{path}: {error}", hint=error.hint) from None
+
+
+def _finished(plan: OffsetPlan) -> int:
+    """Sub-messages that are finished."""
+    return plan.account.counts()[1].finished
 
 
 def plan_at(place: PlanPlace, state: str | None = None) -> SavedPlan:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
-from drainer.model.classes import PriorityClasses
-from drainer.model.event import clock
+from drainer.model.account import PriorityClasses, clock
 from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.plan import OffsetPlan
-from drainer.model.redrive import RedriveSettings
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
 from drainer.model.status import RuleStatus
+from drainer.model.terms import RedriveSettings
 from drainer.view import figures
 from drainer.view.page import Field, Tone, few
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from drainer.core.batches import Batching, BatchOf
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.escape import command
-from drainer.model.concurrency import Concurrency
+from drainer.model.option import Concurrency
 from drainer.model.rate_cap import Cap
 from drainer.view import figures
 from drainer.view.page import OK, Cell, Field, Item, Line, Page, Table, Tone, section

@@ -9,8 +9,8 @@ from heapq import nsmallest
 from threading import Lock
 
 from drainer.engine.history import History
+from drainer.model.account import Event, clock
 from drainer.model.codec import builtins
-from drainer.model.event import Event, clock
 from drainer.model.progress import OTHERWISE
 from drainer.model.status import (
     ClassStatus,

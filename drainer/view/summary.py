@@ -10,9 +10,8 @@ from datetime import datetime, timedelta
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.errors import DrainerError, Signalled
-from drainer.model.event import Event, clock
+from drainer.model.account import Event, ParkedLanes, clock
 from drainer.model.listed import name_lost
-from drainer.model.parked import ParkedLanes
 from drainer.model.progress import Counts
 from drainer.model.ranges import count
 from drainer.model.status import PartitionResult, Resuming, Status, Summary

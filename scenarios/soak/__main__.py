@@ -26,7 +26,7 @@ from pathlib import Path
 
 from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
-from drainer.model.values import parse_size
+from drainer.model.option import parse_size
 from scenarios.brokers import Broker
 
 HANDLER = Path(__file__).with_name("handler.py")

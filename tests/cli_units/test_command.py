@@ -14,8 +14,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from drainer.cli.command import ChangesTo, command, only, without
-from drainer.model.option import Option, option
-from drainer.model.values import SIZE
+from drainer.model.option import SIZE, Option, option
 from drainer.view.terminal import Terminal
 
 size = partial(option, panel="Sizes", kind=SIZE)

@@ -12,8 +12,8 @@ import typer
 from builders import changed
 from drainer.cli.app import app
 from drainer.cli.draining import resuming_with
+from drainer.model.option import parse_deadline
 from drainer.model.status import Resuming
-from drainer.model.values import parse_deadline
 from view.samples import plan
 
 PLAN = changed(plan(), client_config="/etc/kafka.properties")

@@ -10,8 +10,8 @@ import pytest
 
 from drainer.cli.steering import parse_settings, parse_user
 from drainer.errors import UsageError
-from drainer.model.concurrency import Concurrency
-from drainer.model.values import (
+from drainer.model.option import (
+    Concurrency,
     parse_byte_rate,
     parse_concurrency,
     parse_deadline,

@@ -10,8 +10,8 @@ import pytest
 
 from builders import a_plan, changed, progress_at
 from drainer.control.client import left_in
+from drainer.model.account import Event, EventKind
 from drainer.model.claims import ALL
-from drainer.model.event import Event, EventKind
 from drainer.model.plan import OffsetPlan
 from drainer.store.plan_file import PlanFile
 from drainer.view.running import found_as_json, running_page, state_of

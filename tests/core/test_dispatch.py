@@ -26,8 +26,8 @@ from drainer.message import (
     Stream,
     SubMessage,
 )
+from drainer.model.account import KEY_LENGTH, NAMED_MOST
 from drainer.model.order import Order
-from drainer.model.parked import KEY_LENGTH, NAMED_MOST
 from drainer.model.progress import ENDS, Outcome
 from drainer.model.ranges import ranges_of
 

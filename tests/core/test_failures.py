@@ -22,12 +22,12 @@ from drainer.model.failures import (
 )
 from drainer.policy.failures import (
     NOTHING_SUCCEEDED,
+    OTHERS_SUCCEED,
     OWN_ERROR,
     Decision,
     FailurePolicy,
 )
 from drainer.policy.fault import Fault
-from drainer.policy.suspicion import OTHERS_SUCCEED
 
 from .messages import message_at
 

@@ -16,15 +16,14 @@ from drainer.core.other_claims import ClassMap
 from drainer.errors import PlanRefused
 from drainer.insight.first import Dealing
 from drainer.message import Unsplit
-from drainer.model.account import Account
+from drainer.model.account import Account, PriorityClass, PriorityClasses
 from drainer.model.claims import ALL, class_selector
-from drainer.model.classes import PriorityClass, PriorityClasses
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Outcome
-from drainer.model.redrive import LetterFilter, RedriveSettings
+from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.policy.redrive import LeftAlone, Redriven, split_letter
-from drainer.policy.rules.selection import Selection
+from drainer.policy.rules import Selection
 
 WHERE = "key =~ 'c.*'"
 SMALL = 2**10  # bits

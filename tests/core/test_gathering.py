@@ -43,7 +43,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Outcome, Partial, checksum_keys
 from drainer.model.ranges import Range, ranges_of
 from drainer.model.rules import RuleAccount, RuleSettings
-from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter
+from drainer.policy.rules import KeyLimit, RuleFilter
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.objects import Objects
 from drainer.spark.records import Head, TaskRecords, decode_head, decode_record

@@ -26,7 +26,7 @@ from drainer.message import Message, SubMessage, Unsplit
 from drainer.model.order import Order
 from drainer.model.progress import ENDS, OTHERWISE, Outcome, Progress
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
-from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.policy.rules import RuleFilter
 
 from .messages import (
     Place,

@@ -25,8 +25,7 @@ from drainer.message import (
     Unsplit,
 )
 from drainer.model.expression import FUNCTIONS
-from drainer.model.facts import Undecided
-from drainer.model.predicate import Predicate
+from drainer.model.facts import Predicate, Undecided
 
 PAYLOAD = {
     "kind": "set_email",

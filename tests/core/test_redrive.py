@@ -17,10 +17,10 @@ from drainer.handler import Fatal, Handler
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.model.identity import identify
-from drainer.model.redrive import LetterFilter, RedriveSettings
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings
+from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.policy.redrive import LeftAlone, Redriven, selects, split_letter
-from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.policy.rules import RuleFilter
 from drainer.splitting import split_or_reject
 
 from .letters import DEAD, Sample, as_record, mutated_letters

@@ -18,14 +18,13 @@ from drainer.engine.first import with_class
 from drainer.engine.latencies import Latencies
 from drainer.engine.meter import LocalSampler, time_left
 from drainer.message import Barrier, SubMessage
-from drainer.model.account import Account
+from drainer.model.account import Account, PriorityClass, PriorityClasses
 from drainer.model.claims import ALL
-from drainer.model.classes import PriorityClass, PriorityClasses
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import ranges_of
 from drainer.model.rules import RuleSettings, SkipRule
 from drainer.model.status import Status
-from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.policy.rules import RuleFilter
 from drainer.view.status import share_finished
 
 WHERE = "key =~ 'c.*'"

@@ -17,8 +17,7 @@ from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.model.claims import key_hash
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule
 from drainer.policy.redrive import LeftAlone
-from drainer.policy.rules import rule_filter
-from drainer.policy.rules.rule_filter import KeyLimit, RuleFilter, limit_text
+from drainer.policy.rules import KeyLimit, RuleFilter, limit_text
 
 from .messages import message_at, take, take_all, written_and_read
 
@@ -207,7 +206,7 @@ def test_several_sub_keys_count_for_each_and_are_held_back_when_all_have_reached
 def test_a_limit_with_too_many_sub_keys_halts_before_the_next_message(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rule_filter, "LIMITED_KEYS_MOST", 2)
+    monkeypatch.setattr("drainer.policy.rules.LIMITED_KEYS_MOST", 2)
     first = ruled_by(limit=1)
     deliver(first, 0, "a", "b", "c", "c")
     with pytest.raises(Halted) as raised:

@@ -14,16 +14,21 @@ from builders import a_cap, a_partition, a_plan, a_summary, counts, progress_at
 from core.letters import Sample
 from drainer.core.merge import Record
 from drainer.letters.receipts import Receipt
-from drainer.model.account import StateReference
+from drainer.model.account import (
+    Event,
+    EventKind,
+    ParkedLane,
+    ParkedLanes,
+    PriorityClass,
+    PriorityClasses,
+    StateReference,
+)
 from drainer.model.claims import ALL
-from drainer.model.classes import PriorityClass, PriorityClasses
-from drainer.model.event import Event, EventKind
 from drainer.model.joins import Joins
 from drainer.model.latency import Latency
-from drainer.model.parked import ParkedLane, ParkedLanes
+from drainer.model.plan import OpenTransaction
 from drainer.model.progress import Counts, Outcome
 from drainer.model.rate_cap import CapCurve, CapPoint
-from drainer.model.redrive import RedriveSettings
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
 from drainer.model.status import (
     AutoStatus,
@@ -32,7 +37,7 @@ from drainer.model.status import (
     FailureStatus,
     RuleStatus,
 )
-from drainer.model.transaction import OpenTransaction
+from drainer.model.terms import RedriveSettings
 from drainer.policy.dead_letter import FORMAT as LETTER_FORMAT
 from drainer.policy.dead_letter import RECEIPT
 from drainer.store.journal import JournalHead, record_body

@@ -12,10 +12,9 @@ import pytest
 
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.expression import FUNCTIONS
-from drainer.model.facts import NAMES, Undecided
-from drainer.model.predicate import Predicate
+from drainer.model.facts import NAMES, Predicate, Undecided
 from drainer.model.rules import RuleSettings
-from drainer.policy.rules.rule_filter import LIMITED_KEYS_MOST, RuleFilter
+from drainer.policy.rules import LIMITED_KEYS_MOST, RuleFilter
 
 TEXT = (Path(__file__).parents[2] / "docs/reference/rules.md").read_text()
 PAYLOAD = json.loads(re.findall(r"```json\n(.+?)```", TEXT, re.DOTALL)[0])

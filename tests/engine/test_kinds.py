@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drainer.engine.kinds import kind_of
+from drainer.engine.blame import kind_of
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from made_up_kafka import OnTheLoop, Rehearsal, Spec, log_of
 from drainer.engine.control import Pause, Stop
 from drainer.errors import EXIT_CLASS_WAITS, EXIT_DONE, EXIT_HALTED, EXIT_INTERRUPTED, Refused
 from drainer.message import SubMessage
-from drainer.model.event import EventKind
+from drainer.model.account import EventKind
 from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.settings import LocalSettings
 

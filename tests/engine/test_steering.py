@@ -28,10 +28,10 @@ from made_up_kafka import (
 from drainer.engine.control import Change, ControlRequest, Pause, Stop, Unpause
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.message import SubMessage
+from drainer.model.account import EventKind
 from drainer.model.codec import builtins
-from drainer.model.concurrency import Concurrency
-from drainer.model.event import EventKind
 from drainer.model.failures import FailureSettings, OnFailure
+from drainer.model.option import Concurrency
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Summary
 from kafka.topic import eventually

@@ -36,7 +36,7 @@ from drainer.engine.local import LocalDrain
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import CommitDelayed, LockLost
 from drainer.message import SubMessage
-from drainer.model.event import Event, EventKind
+from drainer.model.account import Event, EventKind
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status

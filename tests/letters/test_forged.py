@@ -23,8 +23,8 @@ from drainer.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model import codec
 from drainer.model.failures import FailureSettings, Limit, OnFailure
-from drainer.model.redrive import RedriveSettings
 from drainer.model.settings import LocalSettings
+from drainer.model.terms import RedriveSettings
 from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, Request
 from drainer.policy.dead_letter import (

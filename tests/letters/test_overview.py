@@ -7,7 +7,7 @@ import pytest
 from core.letters import TIME, Sample, as_record
 from drainer.letters import overview
 from drainer.letters.overview import Overview, overview_of
-from drainer.model.redrive import LetterFilter
+from drainer.model.terms import LetterFilter
 
 
 def surveyed(samples: list[Sample], wanted: LetterFilter | None = None, limit: int = 3) -> Overview:

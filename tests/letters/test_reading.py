@@ -18,7 +18,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.letters.overview import overview_of
 from drainer.letters.reading import find_letter, read_letters
 from drainer.message import HeadersUnreadable, Message
-from drainer.model.redrive import LetterFilter, RedriveSettings
+from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.policy.dead_letter import read_letter
 from drainer.policy.redrive import Redriven, split_letter
 from kafka.raw import produce_with_header

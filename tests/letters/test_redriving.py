@@ -18,9 +18,9 @@ from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.failures import AfterDead, FailureSettings, OnFailure
-from drainer.model.redrive import LetterFilter, RedriveSettings
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Summary
+from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.operations.drain import drain
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Prepared, Request

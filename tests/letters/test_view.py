@@ -9,7 +9,7 @@ from drainer.letters.overview import Overview, overview_of
 from drainer.letters.receipts import RedriveProgress
 from drainer.letters.view import letter_page, overview_page
 from drainer.message import Barrier, SubMessage
-from drainer.model.redrive import LetterFilter
+from drainer.model.terms import LetterFilter
 from drainer.policy.dead_letter import read_letter
 from view import samples
 

@@ -6,12 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from builders import changed
-from drainer.model.event import Event, EventKind
+from drainer.model.account import Event, EventKind
 from drainer.operations.examine import changes
 from drainer.operations.resume import resumed
 from drainer.operations.start import Prepared
-from drainer.store.plan_file import PlanFile
-from drainer.store.saved_plan import LoadedPlan
+from drainer.store.plan_file import LoadedPlan, PlanFile
 from kafka.topic import WAIT_S, eventually
 from operations.conftest import Story
 from view import samples

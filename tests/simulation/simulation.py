@@ -21,9 +21,9 @@ from drainer.errors import (
 )
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
-from drainer.model.classes import PriorityClasses
-from drainer.model.concurrency import Concurrency
+from drainer.model.account import PriorityClasses
 from drainer.model.failures import AfterDead, Limit
+from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Outcome

@@ -27,7 +27,7 @@ from drainer.message import (
 )
 from drainer.model.identity import identify
 from drainer.model.progress import Outcome, checksum_keys
-from drainer.model.redrive import RedriveSettings
+from drainer.model.terms import RedriveSettings
 from drainer.policy.redrive import Redriven, split_letter
 from drainer.spark import chunk
 from drainer.spark.chunk import ChunkWriter, Row, decode

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from drainer.model.concurrency import Concurrency
+from drainer.model.option import Concurrency
 from spark.story import Story
 
 SLOTS, TAKES_S = 40, 0.02

@@ -10,14 +10,14 @@ from typing import Any
 import orjson
 
 from builders import a_partition, a_plan, changed, counts, progress_at
+from drainer.model.account import ParkedLane, ParkedLanes
 from drainer.model.claims import ALL
 from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.model.latency import Latency
-from drainer.model.parked import ParkedLane, ParkedLanes
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Partial, Progress
-from drainer.model.redrive import LetterFilter, RedriveSettings
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
+from drainer.model.terms import LetterFilter, RedriveSettings
 
 START, END = 100, 200
 

@@ -18,8 +18,8 @@ from builders import changed
 from core.messages import says_finished
 from drainer.core.merge import Record
 from drainer.errors import PlanNotWritten, PlanRefused
+from drainer.model.account import Event, EventKind
 from drainer.model.claims import ALL
-from drainer.model.event import Event, EventKind
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Partial
 from drainer.store.journal import Journal, read_journal

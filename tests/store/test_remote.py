@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drainer.errors import UsageError
-from drainer.store.remote import kept, reached
+from drainer.store.place import kept, reached
 
 EVIL = "endpoint=http://evil.example"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from builders import a_partition, a_plan, changed, counts, progress_at
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.model.claims import ALL
-from drainer.model.concurrency import Concurrency
+from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Partial
 from drainer.model.status import (

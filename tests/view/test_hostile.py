@@ -29,7 +29,7 @@ from drainer.insight.view.inspect import inspection_page
 from drainer.letters.overview import overview_of
 from drainer.letters.receipts import Receipt, RedriveProgress
 from drainer.letters.view import letter_page, overview_page
-from drainer.model.redrive import LetterFilter
+from drainer.model.terms import LetterFilter
 from drainer.testing import Certificate, Finding, Level
 from drainer.view.lines import LineView
 from drainer.view.live import LiveView, progress_view

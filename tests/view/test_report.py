@@ -19,7 +19,7 @@ from builders import a_status, a_summary, changed, counts
 from drainer.engine.history import History
 from drainer.errors import GroupJoined
 from drainer.escape import printable
-from drainer.model.event import Event, EventKind
+from drainer.model.account import Event, EventKind
 from drainer.model.latency import Latency
 from drainer.model.status import FailureStatus, PartitionResult, Summary
 from drainer.view.page import Curve, Curves, Page, Plot, Series

@@ -22,11 +22,11 @@ from drainer.errors import Halted
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
 from drainer.letters.view import letter_page, overview_page
-from drainer.model.concurrency import Concurrency
+from drainer.model.account import ParkedLane, ParkedLanes
 from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.model.latency import Latency
-from drainer.model.parked import ParkedLane, ParkedLanes
-from drainer.model.redrive import LetterFilter, RedriveSettings
+from drainer.model.option import Concurrency
+from drainer.model.plan import OpenTransaction
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule
 from drainer.model.status import (
     FailureStatus,
@@ -35,7 +35,7 @@ from drainer.model.status import (
     RuleStatus,
     Status,
 )
-from drainer.model.transaction import OpenTransaction
+from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.testing import Certificate
 from drainer.view.lines import start_line, status_line
 from drainer.view.live import drawn, frame

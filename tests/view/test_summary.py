@@ -17,7 +17,7 @@ from drainer.errors import (
     TopicGone,
 )
 from drainer.mask import VARIABLE, mask_text
-from drainer.model.parked import ParkedLane, ParkedLanes
+from drainer.model.account import ParkedLane, ParkedLanes
 from drainer.model.status import DeadlineStatus, FailureStatus, PartitionResult, Resuming
 from drainer.view.summary import show_summary, summary_page
 from drainer.view.terminal import Form

@@ -8,7 +8,7 @@ import pytest
 
 from builders import a_cap, a_status
 from drainer.control.wire import About, DrainReport
-from drainer.model.event import Event, EventKind
+from drainer.model.account import Event, EventKind
 from drainer.model.latency import Latency
 from drainer.model.status import (
     DeadlineStatus,

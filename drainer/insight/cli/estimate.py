@@ -41,9 +41,8 @@ from drainer.insight.view.estimate import canary_page, estimate_page, show_moves
 from drainer.kafka.backlog import Backlog, remaining
 from drainer.kafka.cluster import Cluster
 from drainer.model.failures import NEW_DRAIN, FailureSettings
-from drainer.model.option import Option
+from drainer.model.option import Option, number
 from drainer.model.settings import LocalSettings
-from drainer.model.values import number
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.spark.settings import EVERY_CORE, SparkLook

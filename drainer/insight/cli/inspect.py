@@ -16,9 +16,8 @@ from drainer.insight.inspection import inspect as look_at
 from drainer.insight.view.inspect import inspection_page
 from drainer.loader import load_handler
 from drainer.model.codec import builtins
-from drainer.model.option import as_field, option, options_of
-from drainer.model.values import number
-from drainer.policy.rules.rule_filter import RuleFilter
+from drainer.model.option import as_field, number, option, options_of
+from drainer.policy.rules import RuleFilter
 from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
 from drainer.view import figures
 from drainer.view.live import RunningLine

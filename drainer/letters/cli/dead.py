@@ -16,9 +16,8 @@ from drainer.letters.reading import find_letter, read_letters
 from drainer.letters.receipts import redrive_progress
 from drainer.letters.redrive import default_group
 from drainer.letters.view import letter_page, overview_page
-from drainer.model.option import Option
+from drainer.model.option import Option, number
 from drainer.model.ranges import RangeSet
-from drainer.model.values import number
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from drainer.model.option import option
-from drainer.model.redrive import LetterFilter
+from drainer.model.terms import LetterFilter
 
 _which = partial(option, panel="Which dead letters")
 

@@ -16,12 +16,11 @@ from drainer.cli.options import DryRun, HandlerOption, Limits, PriorityOptions, 
 from drainer.letters.cli.options import LetterOptions, LetterTopicOptions, RedriveOptions
 from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.loader import load_handler
-from drainer.model.classes import PriorityClasses
+from drainer.model.account import PriorityClasses
 from drainer.model.failures import NEW_DRAIN, FailureSettings, OnFailure
-from drainer.model.option import Option
-from drainer.model.redrive import RedriveSettings
+from drainer.model.option import Option, number
 from drainer.model.settings import LocalSettings
-from drainer.model.values import number
+from drainer.model.terms import RedriveSettings
 from drainer.operations.start import Request
 from drainer.view.terminal import Terminal
 

@@ -1,4 +1,4 @@
-"""The rule filter: checks each sub-message that is delivered, and keeps the rules' account."""
+"""Rules and classes: expressions and sub-keys that select sub-messages as they are delivered."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from drainer.errors import BadExpression
-from drainer.message import Barrier, Message, SubMessage
+from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.model.claims import Claim, ShardMap
-from drainer.model.facts import Facts, Undecided
+from drainer.model.facts import Facts, Predicate, Undecided
 from drainer.model.joins import Joins
 from drainer.model.order import Order, keys_of
-from drainer.model.predicate import Predicate
 from drainer.model.progress import Outcome
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule, asked_beyond, greater
 from drainer.policy.dead_letter import key_text
@@ -207,3 +206,45 @@ class _Test:
             return key_text(sub.key) in wanted
         keys = frozenset(map(key_text, sub.keys))
         return not wanted.isdisjoint(keys) and keys <= self._skipped
+
+
+class Selection:
+    """Sub-messages that an expression is true of, in every run the same ones.
+
+    Raises BadExpression when it can't be understood.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._predicate = Predicate(where)
+        # Whether it is the same for all sub-messages of a message.
+        self.of_message = self._predicate.of_message
+
+    def bits(self, subs: Sequence[SubMessage]) -> int:
+        """A bit for each of a message's sub-messages that is selected.
+
+        What ``split`` rejected always is: the first class that meets it accounts for it. A barrier
+        never is, for it comes after all before it; nor is a sub-message that the
+        expression can't be evaluated for. A dead letter is judged as what it was, whether this run
+        redrives it or leaves it alone.
+        """
+        found, of_message = 0, None
+        for index, sub in enumerate(subs):
+            if isinstance(sub, Barrier):
+                found |= isinstance(sub, Unsplit) << index
+                continue
+            selected = self._selects(sub) if of_message is None else of_message
+            if self.of_message:
+                of_message = selected
+            found |= selected << index
+        return found
+
+    def _selects(self, sub: SubMessage) -> bool:
+        redriven = sub.redriven if isinstance(sub, LeftAlone) else sub
+        if redriven is None:
+            return False
+        try:
+            return self._predicate.matches(
+                redriven.original if isinstance(redriven, Redriven) else redriven
+            )
+        except Undecided:
+            return False

@@ -1,1 +1,0 @@
-"""Rules: what of a backlog is left out on purpose."""
