@@ -19,7 +19,7 @@ from drainer.insight.estimate import Estimate, Question, make_estimate, most_at_
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.inspection import SAMPLE_MESSAGES, Inspection, InspectRequest, SurveyAll
 from drainer.insight.inspection import inspect as inspect_backlog
-from drainer.insight.measurement import backlog_of, look_at
+from drainer.insight.measurement import backlog_of, measure_backlog
 from drainer.kafka.cluster import Cluster
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
@@ -109,5 +109,5 @@ def estimate(
         )
     with Cluster.connect(client_settings(client)) as cluster:
         backlog, most = backlog_of(cluster, request), most_at_once(request, question.running)
-        measured = look_at(cluster, backlog, request, most, on_message)
+        measured = measure_backlog(cluster, backlog, request, most, on_message)
     return make_estimate(backlog, measured, request, question, on_message)

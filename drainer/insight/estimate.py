@@ -1,4 +1,4 @@
-"""Estimating a drain: its backlog is sampled, and the real lanes run on it on a virtual clock."""
+"""The estimate of a drain: the real lanes handle a sample of its backlog on a virtual clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import SIMULATED_MOST, Forecast, Setting, forecast
 from drainer.insight.forecast.on_spark import Cores, forecast_on_spark
 from drainer.insight.forecast.workload import Workload
-from drainer.insight.measurement import Measured, Say, Teller
+from drainer.insight.measurement import Measured, PrintLine, StepReporter
 from drainer.kafka.backlog import Backlog
 from drainer.mask import key_repr, masking
 from drainer.model.codec import builtins
@@ -23,7 +23,7 @@ from drainer.model.order import Order
 from drainer.model.settings import LocalSettings
 from drainer.operations.start import Request
 
-TABLE = (0.1, 0.2, 0.5, 1, 2, 5, 10)  # of the concurrency that is asked for
+TABLE = (0.1, 0.2, 0.5, 1, 2, 5, 10)  # times the concurrency of the request
 TABLE_MOST = 30_000  # sub-messages that are simulated for each of these, and for other orders
 ORDERS = (Order.SUB_KEY, Order.KEY, Order.PARTITION)
 UNKNOWN = (
@@ -34,16 +34,16 @@ LATE_S = 0.0004  # how late a sleep of 10 ms ends on an idle event loop, on aver
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked about a drain, beside the request for it."""
+    """A question about a drain, beside the request for it."""
 
     latency: Distribution
-    source: str  # where the latency is known from, in words
+    source: str  # of the latency, in words
     # Whether it was measured in a drain, so that what the event loop adds is in it.
     measured: bool = False
     running: LocalSettings = field(default_factory=LocalSettings)
     deadline: datetime | None = None
-    engine: EngineName = EngineName.PROCESS  # what it would run on; by AUTO on what is quicker
-    cores: Cores | None = None  # what Spark would give it; None where Spark is out of the question
+    engine: EngineName = EngineName.PROCESS  # where it would run; by AUTO where it is quicker
+    cores: Cores | None = None  # of Spark; None where Spark is out of the question
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,38 +65,36 @@ class DeadlineVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How long a drain will take."""
+    """The estimate of how long a drain will take."""
 
     request: Request
     question: Question
-    measured: Measured  # what the backlog is made of, and what it costs here
-    setting: Setting  # what it was simulated with
-    orders: dict[Order, Forecast]  # by order, at the concurrency that was asked for
-    table: tuple[Forecast, ...]  # other concurrencies, rising, at the order that was asked for
+    measured: Measured
+    setting: Setting  # of the simulation
+    orders: dict[Order, Forecast]  # by order, at the concurrency of the request
+    table: tuple[Forecast, ...]  # other concurrencies, rising, at the order of the request
     verdict: DeadlineVerdict | None  # on the deadline; None when there is none
-    notes: tuple[str, ...] = ()  # what it can't know here, a sentence each
+    notes: tuple[str, ...] = ()  # limits of the estimate, a sentence each
     engine: str = PROCESS
-    # Seconds on each that was looked at, as asked.
-    by_engine: Mapping[str, float] = field(default_factory=dict)
-    # What classes gain, and what they cost the rest; None without any.
-    first: FirstForecast | None = None
+    by_engine: Mapping[str, float] = field(default_factory=dict)  # seconds
+    first: FirstForecast | None = None  # with classes
 
     @property
     def seconds(self) -> float:
-        """Until all is drained, as it was asked for."""
-        return self.asked.seconds if self.first is None else self.first.seconds
+        """Seconds until all is drained, as requested."""
+        return self.requested.seconds if self.first is None else self.first.seconds
 
     @property
     def workload(self) -> Workload:
         return self.measured.workload
 
     @property
-    def asked(self) -> Forecast:
-        """The one for the order and the concurrency that were asked for."""
+    def requested(self) -> Forecast:
+        """The forecast for the order and the concurrency of the request."""
         return self.orders[self.request.order]
 
     def as_json(self) -> dict[str, object]:
-        """What ``-o json`` has as ``estimate``."""
+        """The object ``estimate`` of ``-o json``."""
         workload, setting, expiry = self.workload, self.setting, self.measured.expiry
         skipped = self.measured.skipped
         return {
@@ -104,7 +102,7 @@ class Estimate:
             "engine": self.engine,
             "by_engine": dict(self.by_engine),
             "order": self.request.order.value,
-            "concurrency": self.asked.concurrency,
+            "concurrency": self.requested.concurrency,
             "messages": workload.messages,
             "sub_messages": workload.sub_messages,
             "sampled_messages": workload.sampled_messages,
@@ -137,41 +135,40 @@ def make_estimate(
     measured: Measured,
     request: Request,
     question: Question,
-    print_line: Say = lambda text: None,
+    print_line: PrintLine = lambda text: None,
 ) -> Estimate:
-    """Simulates all that is asked; takes a few seconds."""
-    tell = Teller(print_line)
+    """Simulates the drain, and others to compare it with; takes a few seconds."""
+    report = StepReporter(print_line)
     workload = measured.workload
     setting = _setting(measured, request, question)
-    asked, order = most_at_once(request, question.running), request.order
+    concurrency, order = most_at_once(request, question.running), request.order
     ways: dict[str, Callable[..., Forecast]] = {PROCESS: forecast}
     if question.cores is not None:
         ways[SPARK] = partial(
             forecast_on_spark, cores=question.cores, message_bytes=measured.message_bytes
         )
+
+    def simulate(way: Callable[..., Forecast], order: Order, calls: int, most: int) -> Forecast:
+        report(f"simulating {order.value} order with {calls:,} at once")
+        return way(workload, setting, order, calls, most)
+
     with hurried_interpreter():
-        tell(f"simulating {order.value} order with {asked:,} at once")
         by_engine = {
-            name: way(workload, setting, order, asked, SIMULATED_MOST) for name, way in ways.items()
+            name: simulate(way, order, concurrency, SIMULATED_MOST) for name, way in ways.items()
         }
         engine = question.engine.value
         if question.engine is EngineName.AUTO:
             engine = min(by_engine, key=lambda name: by_engine[name].seconds)
         way, orders = ways[engine], {order: by_engine[engine]}
         for each in set(ORDERS) - {order}:
-            tell(f"simulating {each.value} order with {asked:,} at once")
-            orders[each] = way(workload, setting, each, asked, TABLE_MOST)
-        rows = [orders[order]]
-        for concurrency in {max(1, round(asked * times)) for times in TABLE} - {asked}:
-            tell(f"simulating {order.value} order with {concurrency:,} at once")
-            rows.append(way(workload, setting, order, concurrency, TABLE_MOST))
+            orders[each] = simulate(way, each, concurrency, TABLE_MOST)
+        others = {max(1, round(concurrency * times)) for times in TABLE} - {concurrency}
+        rows = [orders[order], *(simulate(way, order, calls, TABLE_MOST) for calls in others)]
     rows.sort(key=lambda each: each.concurrency)
     verdict, first, later_s = None, None, 0.0
-    if measured.dealt is not None:
-        rest = measured.dealt.passes[-1]
-        rest_s = way(rest, setting, order, asked, SIMULATED_MOST).seconds
-        wheres = [each.where for each in request.classes.each]
-        first = forecast_first(measured.dealt, wheres, setting, orders[order], rest_s)
+    if measured.rest is not None:
+        rest_s = way(measured.rest, setting, order, concurrency, SIMULATED_MOST).seconds
+        first = forecast_first(measured.classes, setting, orders[order], rest_s)
         later_s = first.later_s
     if question.deadline is not None:
         left_s = (question.deadline - datetime.now(UTC)).total_seconds()
@@ -194,7 +191,7 @@ def make_estimate(
 
 
 def most_at_once(request: Request, running: LocalSettings) -> int:
-    """The concurrency: where a drain that finds its own settles, only the drain knows."""
+    """The concurrency; of a drain that finds its own, the most."""
     return Concurrency.of(running.concurrency).most_for(threads=not request.handler.is_async)
 
 

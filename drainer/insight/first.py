@@ -1,4 +1,4 @@
-"""What a drain with classes takes: a sample is dealt out to its passes, and each is timed."""
+"""The time that a drain with classes takes: a sample is divided into its passes, each is timed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from drainer.policy.rules import Selection
 
 
 @dataclass(frozen=True, slots=True)
-class Dealt:
-    """What each pass has to handle, the rest last.
+class ClassWorkload:
+    """The pass of a class: its work, seconds to search a message for it, sub-messages that wait."""
 
-    ``look_s`` is what it takes to look for each class in a message; ``held`` is how many
-    sub-messages of each class wait for the rest.
-    """
-
-    passes: tuple[Workload, ...]
-    look_s: tuple[float, ...]
-    held: tuple[int, ...]
+    where: str
+    workload: Workload
+    search_s: float
+    deferred: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,54 +47,59 @@ class FirstForecast:
     later_s: float
 
 
-class Dealing:
-    """Deals the sub-messages of a sample out to the passes of a drain, in the order of the log."""
+class PassDivider:
+    """Divides the sub-messages of a sample into the passes of a drain, in the order of the log.
+
+    By class, ``search_s`` is how long the search for it took, and ``deferred`` how many
+    sub-messages of it wait for the rest.
+    """
 
     def __init__(self, wheres: Sequence[str], order: Order) -> None:
         self._lanes_of = lanes_of(order)
         self._classes = [(Selection(where), KeyBloom(), set[int]()) for where in wheres]
-        self.look_s = [0.0] * len(wheres)
-        self.held = [0.0] * len(wheres)
+        self.passes = len(wheres) + 1
+        self.search_s = [0.0] * len(wheres)
+        self.deferred = [0.0] * len(wheres)
 
-    def deal(
+    def divide(
         self, partition: int, subs: Sequence[SubMessage], stands_for: float = 1.0
     ) -> list[list[SubMessage]]:
-        """Those of one message, which stands for so many: for each pass its own."""
+        """Sub-messages of each pass, of one message, which stands for so many."""
         parts = []
         for number, (selection, waits, cut) in enumerate(self._classes):
             begun_s = time.perf_counter()
             bits = selection.bits(subs)
-            first, rest, held = [], [], 0
+            first, rest, deferred = [], [], 0
             for at, sub in enumerate(subs):
                 if partition in cut or isinstance(sub, Barrier):
                     cut.add(partition)
                     rest.append(sub)
-                    held += bits >> at & 1
+                    deferred += bits >> at & 1
                 elif bits >> at & 1 and not waits.has_any(partition, self._lanes_of(sub)):
                     first.append(sub)
                 else:
                     rest.append(sub)
                     waits.add(partition, self._lanes_of(sub))
-                    held += bits >> at & 1
-            self.held[number] += held * stands_for
-            self.look_s[number] += time.perf_counter() - begun_s
+                    deferred += bits >> at & 1
+            self.deferred[number] += deferred * stands_for
+            self.search_s[number] += time.perf_counter() - begun_s
             parts.append(first)
             subs = rest
         return [*parts, list(subs)]
 
 
 def forecast_first(
-    dealt: Dealt, wheres: Sequence[str], setting: Setting, without: Forecast, rest_s: float
+    found: Sequence[ClassWorkload], setting: Setting, without: Forecast, rest_s: float
 ) -> FirstForecast:
     """A pass takes what binds it most, for it reads all and handles little; ``rest_s`` is what the
     rest takes."""
     seconds, classes = 0.0, []
-    each = zip(wheres, dealt.passes, dealt.look_s, dealt.held, strict=False)
-    for where, work, look_s, held in each:
-        costs = replace(setting.costs, message_s=setting.costs.message_s + look_s)
+    for each in found:
+        costs = replace(setting.costs, message_s=setting.costs.message_s + each.search_s)
         of_pass = replace(setting, costs=costs)
-        bounds = bounds_of(work, of_pass, without.order, without.concurrency)
+        bounds = bounds_of(each.workload, of_pass, without.order, without.concurrency)
         seconds += costs.begin_s + max(bounds.values()) + setting.latency.mean_s
-        classes.append(ClassForecast(where, seconds, work.sub_messages, held))
+        count = each.workload.sub_messages
+        classes.append(ClassForecast(each.where, seconds, count, each.deferred))
     all_s = seconds + rest_s
     return FirstForecast(tuple(classes), all_s, all_s - without.seconds)

@@ -14,7 +14,7 @@ from core.messages import message_at, sub_of, take_all
 from drainer.core.first import KeyBloom, PriorityDispatcher
 from drainer.core.other_claims import ClassMap
 from drainer.errors import PlanRefused
-from drainer.insight.first import Dealing
+from drainer.insight.first import PassDivider
 from drainer.message import Unsplit
 from drainer.model.account import Account, PriorityClass, PriorityClasses
 from drainer.model.claims import ALL, class_selector
@@ -257,13 +257,13 @@ def test_a_message_that_was_rejected_and_given_up_holds_nothing_back_once_it_spl
     assert (resumed.deferred, resumed.complete) == (0, True)
 
 
-def test_an_estimate_counts_those_of_a_class_that_wait_for_the_rest() -> None:
-    dealing = Dealing([WHERE], Order.SUB_KEY)
+def test_an_estimate_counts_sub_messages_of_a_class_that_wait_for_the_rest() -> None:
+    divider = PassDivider([WHERE], Order.SUB_KEY)
     for specs in (["a", "c1"], [["a", "c2"], "c2"], [None, "c3"]):
         subs = [sub_of(spec) for spec in specs]
         message = message_at(0)
         for index, sub in enumerate(subs):
             sub.message, sub.index = message, index
-        first, _rest = dealing.deal(0, subs, 10.0)
+        first, _rest = divider.divide(0, subs, 10.0)
         assert [sub.key for sub in first] == (["c1"] if specs == ["a", "c1"] else [])
-    assert dealing.held == [20.0]  # c2 behind the one that waits for a, and c3 behind a barrier
+    assert divider.deferred == [20.0]  # c2 behind the one that waits for a, and c3 behind a barrier

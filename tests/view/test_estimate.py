@@ -15,8 +15,9 @@ from drainer.insight.forecast.forecast import CONCURRENCY, CPU, LANE, Forecast, 
 from drainer.insight.forecast.on_spark import Cores
 from drainer.insight.forecast.simulate import Costs
 from drainer.insight.forecast.workload import Hottest, Keys, Neighbours, Workload
-from drainer.insight.measurement import Measured, Skipped
+from drainer.insight.measurement import Measured
 from drainer.insight.retention import Expiry
+from drainer.insight.sample_split import Skipped
 from drainer.insight.view.estimate import estimate_page
 from drainer.loader import load_handler
 from drainer.message import SubMessage

@@ -36,7 +36,7 @@ from drainer.insight.estimate import (
 )
 from drainer.insight.forecast.distribution import Distribution, latency_from
 from drainer.insight.forecast.on_spark import Cores
-from drainer.insight.measurement import backlog_of, look_at
+from drainer.insight.measurement import backlog_of, measure_backlog
 from drainer.insight.view.estimate import canary_page, estimate_page, show_moves
 from drainer.kafka.backlog import Backlog, remaining
 from drainer.kafka.cluster import Cluster
@@ -187,7 +187,7 @@ def _estimated(
     terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, question: Question
 ) -> Estimate:
     concurrency = most_at_once(request, question.running)
-    measured = look_at(cluster, backlog, request, concurrency, terminal.print_line)
+    measured = measure_backlog(cluster, backlog, request, concurrency, terminal.print_line)
     return make_estimate(backlog, measured, request, question, terminal.print_line)
 
 

@@ -1,4 +1,4 @@
-"""The page of an estimate: how long by order, what binds, and what more workers would gain."""
+"""The page of an estimate: time by order and by concurrency, and what limits it."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ _BINDING = {
 
 
 def estimate_page(found: Estimate, plan: Path | str | None = None) -> Page:
-    """How long a drain will take, what binds, and what could be done.
+    """The page: the answer, then why, by order and by concurrency, and what it rests on.
 
-    The answer first, then why, by order and by concurrency, and what it rests on. Before all of it,
-    that retention would be quicker than the drain. ``plan`` is what a drain would resume from.
+    A warning comes first where retention would be quicker than the drain. ``plan`` is the plan that
+    a drain would resume from.
     """
     too_near = expiry_warning(found.measured.expiry, found.seconds)
     warnings = [] if too_near is None else [too_near]
@@ -70,7 +70,7 @@ def estimate_page(found: Estimate, plan: Path | str | None = None) -> Page:
             section(
                 "The answer",
                 None if found.verdict is None else _verdict(found, found.verdict),
-                Field("limited by", binding(found, found.asked)),
+                Field("limited by", binding(found, found.requested)),
                 _engine(found),
                 _skipped(found.measured),
             ),
@@ -104,12 +104,12 @@ def _first(estimate: Estimate) -> Table | None:
             rows.append(("    waiting for the rest", waiting, duration(found.seconds)))
     total = f"{about}{count(estimate.workload.sub_messages)}"
     rows.append(("  all", total, duration(found.seconds)))
-    rows.append(("  all, with nothing first", total, duration(estimate.asked.seconds)))
+    rows.append(("  all, with nothing first", total, duration(estimate.requested.seconds)))
     return Table((Column(""), "sub-messages", "drained after"), tuple(rows), shown=len(rows))
 
 
 def _engine(found: Estimate) -> Field | None:
-    """What it is an estimate for, and how long the other engine would take."""
+    """The engine, and how long the other one would take."""
     cores = found.question.cores
     if cores is None:
         return None
@@ -121,7 +121,7 @@ def _engine(found: Estimate) -> Field | None:
 
 
 def _skipped(measured: Measured) -> Field | None:
-    """What the rules leave out of the work, and by rule when there are several."""
+    """Sub-messages that rules leave out, by rule when there are several."""
     skipped = measured.skipped
     if skipped is None:
         return None
@@ -139,7 +139,7 @@ def _skipped(measured: Measured) -> Field | None:
 
 
 def canary_page(summary: Summary) -> Page:
-    """How the first messages went."""
+    """The page of a canary: its counts."""
     counted = figures.counted
     text = (
         f"canary done: {counted(summary.messages.done, 'message')},"
@@ -152,7 +152,7 @@ def canary_page(summary: Summary) -> Page:
 
 
 def show_moves(terminal: Terminal, before: OffsetPlan, path: PlanPlace, summary: Summary) -> None:
-    """What a canary changed, ended early or not: the group's offsets and the plan."""
+    """Prints what a canary changed, ended early or not: the group's offsets and the plan."""
     known = before.account.partitions
     moves = [
         f"partition {number}: {figures.offset(known[number].prior)} -> {part.committed}"
@@ -171,7 +171,7 @@ def show_moves(terminal: Terminal, before: OffsetPlan, path: PlanPlace, summary:
 
 
 def binding(estimate: Estimate, found: Forecast) -> str:
-    """What binds, in words, with the way out where there is one."""
+    """The limit in words, with the way out where there is one."""
     hottest = found.hottest
     if found.bound == f.LANE and hottest is not None:
         if found.order is Order.PARTITION:
@@ -192,14 +192,14 @@ def binding(estimate: Estimate, found: Forecast) -> str:
 
 
 def _headline(estimate: Estimate) -> Line:
-    asked, workload = estimate.asked, estimate.workload
+    requested, workload = estimate.requested, estimate.workload
     if not workload.messages:
         return Line("nothing to drain: the backlog is empty", Tone.STRONG)
     about = "" if workload.whole else "~"
     what = (
         f"{about}{figures.counted(workload.messages, 'message')},"
         f" {about}{figures.counted(workload.sub_messages, 'sub-message')},"
-        f" {figures.count(asked.concurrency)} at once, {asked.order.value} order"
+        f" {figures.count(requested.concurrency)} at once, {requested.order.value} order"
     )
     takes = f"takes about {figures.duration(estimate.seconds)}"
     return Line(takes, Tone.STRONG, more=f"  ({what})")
@@ -210,7 +210,7 @@ def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Line:
     least = found.least_concurrency
     if found.met:
         less = ""
-        if least is not None and least < estimate.asked.concurrency:
+        if least is not None and least < estimate.requested.concurrency:
             less = f"; {figures.count(least)} at once would be enough"
         spare = f"with {figures.duration(found.margin_s)} to spare"
         return Line(f"drained {by}, {spare}{less}", Tone.GOOD, OK)
@@ -224,7 +224,7 @@ def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Line:
 def _orders(estimate: Estimate) -> Table:
     rows = tuple(
         (
-            _asked(f"  {order.value} order", order is estimate.request.order),
+            _emphasised(f"  {order.value} order", order is estimate.request.order),
             figures.duration(found.seconds),
             figures.duration(found.serial_s),
             Cell(found.bound, Tone.QUIET),
@@ -238,19 +238,19 @@ def _table(estimate: Estimate) -> Table:
     longest = max(found.seconds for found in estimate.table)
     rows = tuple(
         (
-            _asked(figures.count(found.concurrency), asked),
-            _asked(figures.duration(found.seconds), asked),
+            _emphasised(figures.count(found.concurrency), requested),
+            _emphasised(figures.duration(found.seconds), requested),
             Cell("", bar=found.seconds / longest if longest else 0.0),
             Cell(found.bound, Tone.QUIET),
         )
         for found in estimate.table
-        for asked in [found.concurrency == estimate.asked.concurrency]
+        for requested in [found.concurrency == estimate.requested.concurrency]
     )
     return Table(("at once", "takes", "", Column("limited by")), rows, shown=len(rows))
 
 
-def _asked(text: str, asked: bool) -> Cell:
-    return Cell(text, Tone.STRONG if asked else Tone.PLAIN)
+def _emphasised(text: str, requested: bool) -> Cell:
+    return Cell(text, Tone.STRONG if requested else Tone.PLAIN)
 
 
 def _grounds(estimate: Estimate) -> list[Field]:
@@ -271,13 +271,13 @@ def _grounds(estimate: Estimate) -> list[Field]:
     for what, cap in (("read", setting.read_cap), ("written", setting.write_cap)):
         if cap is not None:
             lines.append(Field("limits", f"{figures.rate(cap)} messages/s", f"{what}, at most"))
-    asked, bundling = estimate.asked, setting.bundling
+    requested, bundling = estimate.requested, setting.bundling
     if bundling is not None:
-        folded = f"{figures.count(round(asked.folded))} coalesced into others"
+        folded = f"{figures.count(round(requested.folded))} coalesced into others"
         lines.append(
             Field(
                 "calls",
-                f"{figures.count(round(asked.calls))} for"
+                f"{figures.count(round(requested.calls))} for"
                 f" {figures.counted(estimate.workload.sub_messages, 'sub-message')}",
                 folded if bundling.coalesce is not None else "",
             )

@@ -1,0 +1,209 @@
+"""A sample of a backlog, split as a drain would: its workload, and what rules leave out."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from drainer.core.batches import FOLD_MOST, Coalesce, fold
+from drainer.errors import Refused, SplitFailed
+from drainer.insight.first import PassDivider
+from drainer.insight.forecast.workload import Keys, Neighbours, Shape, Workload
+from drainer.kafka.sample import Sample, SampleWindow
+from drainer.loader import LoadedHandler
+from drainer.message import Barrier, Message, SubMessage
+from drainer.model.rules import LIMIT, RuleSettings
+from drainer.policy.rules import TOO_MANY_KEYS, RuleFilter
+from drainer.splitting import split_up
+
+SPLIT_MOST = 1_000_000  # sub-messages
+FOLDED_MOST = 200_000  # where ``coalesce`` is called, which keeps the last of each sub-key
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Sub-messages that rules leave out, of so many: their number by the rule's name."""
+
+    sub_messages: int
+    by_rule: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_rule.values())
+
+
+class SampleSplit:
+    """A sample whose messages are split, and what rules and ``coalesce`` make of that.
+
+    A message that ``split`` rejects splits into nothing, and is counted. ``open`` is not called.
+    Raises SplitFailed when all are rejected, HandleFailed when ``coalesce`` fails, and Refused when
+    there are too many sub-keys for ``--max-per-key``.
+    """
+
+    def __init__(
+        self,
+        sample: Sample,
+        handler: LoadedHandler,
+        rules: RuleSettings,
+        divider: PassDivider | None = None,
+    ) -> None:
+        coalesce = None if handler.bundling is None else handler.bundling.coalesce
+        self._split = handler.split
+        self._error: SplitFailed | None = None  # the first
+        self._messages = self._subs = 0
+        self._sub_messages = self._rejected = self._split_s = self._rest_s = 0.0
+        self._folding = None if coalesce is None else _Folding(coalesce)
+        most = SPLIT_MOST if coalesce is None else FOLDED_MOST
+        self._share = min(1.0, most / max(1.0, self._first_fan_out(sample) * len(sample.messages)))
+        limit = rules.max_per_key if sample.whole and self._share == 1.0 else None
+        self._rule_filter = RuleFilter(replace(rules, max_per_key=limit)) if rules else None
+        names = [rule.name for rule in rules.skip] + ([LIMIT] if limit else [])
+        self._skipped = dict.fromkeys(names, 0.0)
+        self._divider = divider
+        self._keys = Keys()
+        # All that is left of each window, and its part for each pass of a drain with classes.
+        self._parts: list[list[Neighbours]] = [[]]
+        if divider is not None:
+            self._parts += [[] for _ in range(divider.passes)]
+        # Where a log has holes, its windows have them too.
+        read = Counter[int]()
+        for window in sample.windows:
+            read[window.partition] += window.end - window.start
+        for window in sample.windows:
+            start, end = sample.ranges[window.partition]
+            self._add(
+                window, len(window.messages) * ((end - start) / max(1, read[window.partition]))
+            )
+        if self._error is not None and not self._subs:
+            raise self._error
+
+    @property
+    def workload(self) -> Workload:
+        return Workload(self._parts[0], self._keys)
+
+    @property
+    def passes(self) -> tuple[Workload, ...]:
+        """The workload of each pass, the rest last; none without classes."""
+        return tuple(Workload(part, self._keys) for part in self._parts[1:])
+
+    @property
+    def messages(self) -> int:
+        """Messages that were split."""
+        return self._messages
+
+    @property
+    def split_s(self) -> float:
+        """Seconds that the handler's own ``split`` takes for one message."""
+        return self._split_s / max(1, self._messages)
+
+    @property
+    def rest_s(self) -> float:
+        """Seconds that rules and ``coalesce`` take for the sub-messages of one message."""
+        return self._rest_s / max(1, self._messages)
+
+    @property
+    def fan_out(self) -> float:
+        """Sub-messages of a message, with those that are left out."""
+        return self._subs / max(1, self._messages)
+
+    @property
+    def skipped(self) -> Skipped | None:
+        """Sub-messages of the backlog that rules leave out; None without rules."""
+        if self._rule_filter is None:
+            return None
+        by_rule = {name: round(number) for name, number in self._skipped.items()}
+        return Skipped(round(self._sub_messages), by_rule)
+
+    @property
+    def rejected(self) -> tuple[int, str]:
+        """Messages of the backlog that ``split`` rejects, and its first error."""
+        return round(self._rejected), str(self._error)
+
+    def _first_fan_out(self, sample: Sample) -> float:
+        some = sample.messages[:: max(1, len(sample.messages) // 100)]
+        return sum(len(self._split_up(message)) for message in some) / max(1, len(some))
+
+    def _split_up(self, message: Message, stands_for: float = 0.0) -> list[SubMessage]:
+        try:
+            return split_up(self._split, message)
+        except SplitFailed as error:
+            self._error = self._error or error
+            self._rejected += stands_for
+            return []
+
+    def _add(self, window: SampleWindow, stands_for: float) -> None:
+        messages = window.messages[: max(1, round(len(window.messages) * self._share))]
+        each_stands_for = stands_for / max(1, len(messages))
+        shapes = [self._add_message(message, each_stands_for) for message in messages]
+        for part, its in zip(self._parts, zip(*shapes, strict=True), strict=False):
+            part.append(Neighbours(window.partition, its, stands_for))
+
+    def _add_message(self, message: Message, stands_for: float) -> list[Shape]:
+        begun_s = time.perf_counter()
+        subs = self._split_up(message, stands_for)
+        split_at_s = time.perf_counter()
+        if self._split is not None:  # the default one is the engine's
+            self._split_s += split_at_s - begun_s
+        self._messages += 1
+        self._subs += len(subs)
+        self._sub_messages += len(subs) * stands_for
+        for index, sub in enumerate(subs):
+            sub.message, sub.index = message, index
+        if self._rule_filter is not None:
+            subs = self._without_skipped(self._rule_filter, subs, stands_for)
+        folds = frozenset[int]() if self._folding is None else self._folding.folded(subs)
+        if self._rule_filter is not None or self._folding is not None:
+            self._rest_s += time.perf_counter() - split_at_s
+        shapes = [self._keys.shape(message, subs, folds)]
+        if self._divider is not None:
+            for its in self._divider.divide(message.partition, subs, stands_for):
+                indexes = {n for n, sub in enumerate(its) if sub.index in folds}
+                shapes.append(self._keys.shape(message, its, indexes))
+        return shapes
+
+    def _without_skipped(
+        self, rule_filter: RuleFilter, subs: Sequence[SubMessage], stands_for: float
+    ) -> list[SubMessage]:
+        left = []
+        for sub in subs:
+            name = rule_filter.skips(sub)
+            if name is None:
+                left.append(sub)
+            else:
+                self._skipped[name] += stands_for
+        if rule_filter.full:
+            raise Refused(TOO_MANY_KEYS, hint="Remove --max-per-key: a drain with it would halt.")
+        return left
+
+
+class _Folding:
+    """Calls ``coalesce`` with each sub-message and what is before it in the lane of its sub-key.
+
+    As in a drain whose lanes are so long that a call is offered as much as it may take.
+    """
+
+    def __init__(self, coalesce: Coalesce) -> None:
+        self._coalesce = coalesce
+        # By sub-key: the operation so far, the first sub-message in it, and how many they are.
+        self._ends: dict[Hashable, tuple[SubMessage, SubMessage, int]] = {}
+
+    def folded(self, subs: Sequence[SubMessage]) -> frozenset[int]:
+        """Indexes of sub-messages that are folded. Raises HandleFailed when ``coalesce`` fails."""
+        folds = []
+        for index, sub in enumerate(subs):
+            if isinstance(sub, Barrier) or sub.keys is not None:
+                continue
+            before, first, count = self._ends.get(sub.key, (None, sub, FOLD_MOST))
+            into = None
+            if before is not None and count < FOLD_MOST:
+                into = fold(self._coalesce, before, sub, first)
+            if into is None:
+                self._ends[sub.key] = (sub, sub, 1)
+                continue
+            if into.message is None:
+                into.message, into.index = sub.message, sub.index
+            folds.append(index)
+            self._ends[sub.key] = (into, first, count + 1)
+        return frozenset(folds)
