@@ -1,1 +1,1 @@
-"""What a backlog is made of, and how long a drain of it takes. An extension."""
+"""Contents of a backlog, and the time that a drain of it takes. An extension."""

@@ -17,8 +17,13 @@ from drainer.api import (
 )
 from drainer.insight.estimate import Estimate, Question, make_estimate, most_at_once
 from drainer.insight.forecast.distribution import Distribution
-from drainer.insight.inspection import SAMPLE_MESSAGES, Inspection, InspectRequest, SurveyAll
-from drainer.insight.inspection import inspect as inspect_backlog
+from drainer.insight.inspection import (
+    SAMPLE_MESSAGES,
+    Inspection,
+    InspectRequest,
+    SurveyAll,
+    inspect_backlog,
+)
 from drainer.insight.measurement import backlog_of, measure_backlog
 from drainer.kafka.cluster import Cluster
 from drainer.model.rules import RuleSettings

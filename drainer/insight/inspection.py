@@ -1,4 +1,4 @@
-"""What is known of a backlog before it is drained: how bad it is, and why.
+"""The inspection of a backlog before it is drained: how large it is, and why.
 
 It is read, and neither handled nor committed.
 """
@@ -17,10 +17,10 @@ from drainer.insight.retention import (
     Expiry,
     Outlook,
     Retention,
-    earliest,
+    earliest_expiry,
     outlook,
 )
-from drainer.insight.sketch import Share
+from drainer.insight.sketch import ItemShare
 from drainer.insight.survey import NO_RULES, Contents, Skew, SplitFailures, Survey
 from drainer.kafka.backlog import Backlog, PartitionBacklog, freeze, parse_from, parse_until
 from drainer.kafka.cluster import Cluster, GroupInfo, Replicas
@@ -37,10 +37,10 @@ AGE_BINS = 10
 HOT_SHARE = 0.01  # of a sub-key: with a concurrency of 100, from there on its lane is what binds
 HOT_MESSAGES = 20  # read of it, or it may be chance
 
-Progress = Callable[[int, int], None]  # (offsets that are behind it, offsets in all)
+OnProgress = Callable[[int, int], None]  # (offsets that are behind it, offsets in all)
 SurveyAll = Callable[[Backlog], Survey]
 
-# What -o json has of an inspection beside its fields.
+# Properties that -o json has beside the fields.
 _FIGURES = (
     *("offsets", "messages", "bytes", "sub_messages", "lost", "hot", "age_s", "arrivals_per_s"),
     *("expiry", "retention_s", "offline", "under_replicated"),
@@ -67,12 +67,12 @@ class PartitionInspection(PartitionBacklog):
     # How old the oldest unprocessed message is; None when it has no timestamp.
     age_s: float | None = None
     arrivals_per_s: float = 0.0  # offsets added a second, over the last ``ARRIVALS_S`` seconds
-    # When retention may delete the head at the earliest; None when it won't, or that can't be told.
+    # When retention may delete the head at the earliest; None when it won't, or that is not known.
     expiry: Expiry | None = None
 
     @property
     def lost(self) -> int:
-        """How many offsets were deleted before the group handled them."""
+        """Offsets that were deleted before the group handled them."""
         return 0 if self.committed is None else max(0, self.log_start - self.committed)
 
     @property
@@ -86,7 +86,7 @@ class PartitionInspection(PartitionBacklog):
 
 @dataclass(frozen=True, slots=True)
 class ReadExtent:
-    """What was read of the backlog."""
+    """The part of the backlog that was read."""
 
     full: bool  # whether that is all of it
     offsets: int
@@ -120,32 +120,32 @@ class Inspection:
 
     @property
     def offsets(self) -> int:
-        """How many offsets the backlog spans: an upper bound for its messages."""
+        """Offsets that the backlog spans: an upper bound for its messages."""
         return sum(part.offsets for part in self.partitions)
 
     @property
     def messages(self) -> int:
-        """How many messages that are; estimated unless everything was read."""
+        """Number of messages; estimated unless everything was read."""
         return sum(part.messages for part in self.partitions)
 
     @property
     def bytes(self) -> int:
-        """What they have in keys and values; estimated unless everything was read."""
+        """Bytes of keys and values; estimated unless everything was read."""
         return sum(part.bytes for part in self.partitions)
 
     @property
     def sub_messages(self) -> int | None:
-        """How many sub-messages the backlog has, likewise; None without skew."""
+        """Number of sub-messages, likewise; None without skew."""
         return None if self.skew is None else round(self.skew.fan_out.mean * self.messages)
 
     @property
     def lost(self) -> int:
-        """How many offsets were deleted before the group handled them."""
+        """Offsets that were deleted before the group handled them."""
         return sum(part.lost for part in self.partitions)
 
     @property
     def age_s(self) -> float | None:
-        """How old the oldest unprocessed message is."""
+        """Age of the oldest unprocessed message."""
         return max((p.age_s for p in self.partitions if p.age_s is not None), default=None)
 
     @property
@@ -154,8 +154,8 @@ class Inspection:
 
     @property
     def expiry(self) -> Expiry | None:
-        """The head that retention may delete first; None when that can't be told."""
-        return earliest(part.expiry for part in self.partitions)
+        """The head that retention may delete first; None when that is not known."""
+        return earliest_expiry(part.expiry for part in self.partitions)
 
     @property
     def retention_s(self) -> float | None:
@@ -173,7 +173,7 @@ class Inspection:
         return [p.partition for p in self.partitions if p.under_replicated and not p.offline]
 
     @property
-    def hot(self) -> Share | None:
+    def hot(self) -> ItemShare | None:
         """The hottest sub-key, when it has so much of the work that it binds a drain."""
         hottest = self.skew.hottest[0] if self.skew and self.skew.hottest else None
         if hottest is None or hottest.share < HOT_SHARE or hottest.count < HOT_MESSAGES:
@@ -181,7 +181,7 @@ class Inspection:
         return hottest
 
     def as_json(self) -> dict[str, Any]:
-        """What ``-o json`` prints: the fields by their names, partitions by number, and figures."""
+        """The object of ``-o json``: fields by their names, partitions by number, and figures."""
         fields = builtins(self)
         del fields["rule_status"]
         return {
@@ -198,7 +198,7 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class InspectRequest:
-    """What is to be inspected. No partitions means all of them.
+    """A request to inspect a backlog. No partitions means all of them.
 
     ``messages`` is how many to read, None for all. ``rules`` are what would leave sub-messages out.
     """
@@ -214,36 +214,36 @@ class InspectRequest:
     rules: RuleSettings = NO_RULES
 
 
-def inspect(
+def inspect_backlog(
     cluster: Cluster,
-    look: InspectRequest,
-    progress: Progress = lambda *_: None,
+    request: InspectRequest,
+    progress: OnProgress = lambda *_: None,
     survey_all: SurveyAll | None = None,
 ) -> Inspection:
-    """Looks at a backlog; the group may be active meanwhile.
+    """Inspects a backlog; the group may be active meanwhile.
 
-    ``survey_all`` reads all of it somewhere else than here, and knows the look's handler and rules.
+    ``survey_all`` reads all of it elsewhere, and knows the handler and rules of the request.
 
     Raises:
         TopicMissing: when the topic or a partition does not exist.
         Refused: when nothing of it can be read.
         UsageError: when ``from_`` or ``until`` make no sense.
     """
-    if look.rules and look.handler is None:
+    if request.rules and request.handler is None:
         raise UsageError(
             "rules need sub-messages, and only a handler's split makes them",
             hint="Add --handler. With `count`, each message is one sub-message.",
         )
-    topic, group = cluster.topic(look.topic), cluster.group(look.group, right="DESCRIBE")
-    asked = look.partitions or topic.partitions
-    led = [number for number in asked if topic.leaders.get(number) != ""] or asked
-    from_, until = parse_from(look.from_), parse_until(look.until)
-    backlog = freeze(cluster, look.topic, look.group, led, from_, until, to_look=True)
-    ahead = outlook(cluster, backlog, cluster.topic_config(look.topic))
+    topic, group = cluster.topic(request.topic), cluster.group(request.group, right="DESCRIBE")
+    wanted = request.partitions or topic.partitions
+    led = [number for number in wanted if topic.leaders.get(number) != ""] or wanted
+    from_, until = parse_from(request.from_), parse_until(request.until)
+    backlog = freeze(cluster, request.topic, request.group, led, from_, until, to_look=True)
+    ahead = outlook(cluster, backlog, cluster.topic_config(request.topic))
     taken_ms = ahead.taken_ms
     dated = [head.timestamp for head in ahead.heads.values() if head.timestamp is not None]
     oldest_ms = min(dated, default=None)
-    survey, reading = _read(cluster, backlog, look, progress, survey_all)
+    survey, reading = _read(cluster, backlog, request, progress, survey_all)
     fraction = survey.offsets / backlog.offsets if backlog.offsets else 1.0
 
     def of(number: int) -> PartitionInspection:
@@ -254,14 +254,14 @@ def inspect(
         )
 
     return Inspection(
-        topic=look.topic,
+        topic=request.topic,
         topic_id=topic.topic_id,
         cluster_id=backlog.cluster_id,
         group=group,
         isolation=backlog.isolation,
-        handler=look.handler.absolute_reference if look.handler else None,
+        handler=request.handler.absolute_reference if request.handler else None,
         taken_ms=taken_ms,
-        partitions=tuple(of(number) for number in sorted(set(asked))),
+        partitions=tuple(of(number) for number in sorted(set(wanted))),
         ages=() if oldest_ms is None else _ages(cluster, backlog, oldest_ms, taken_ms),
         retention=ahead.retention,
         reading=reading,
@@ -277,18 +277,18 @@ def inspect(
 def _read(
     cluster: Cluster,
     backlog: Backlog,
-    look: InspectRequest,
-    progress: Progress,
+    request: InspectRequest,
+    progress: OnProgress,
     survey_all: SurveyAll | None,
 ) -> tuple[Survey, ReadExtent]:
-    full, begun_s = look.messages is None, time.monotonic()
-    survey = Survey(look.handler, look.rules)
+    full, begun_s = request.messages is None, time.monotonic()
+    survey = Survey(request.handler, request.rules)
     if survey_all is not None:
         survey = survey_all(backlog)
-    elif look.messages is None:
+    elif request.messages is None:
         _read_all(cluster, backlog, survey, progress)
     else:
-        sample = sample_backlog(cluster, backlog, look.messages, look.seed)
+        sample = sample_backlog(cluster, backlog, request.messages, request.seed)
         for window in sample.windows:
             survey.take(window.partition, window.messages, window.end - window.start)
             survey.end_window()
@@ -296,7 +296,7 @@ def _read(
     return survey, ReadExtent(full, survey.offsets, survey.read_s, survey.tasks)
 
 
-def _read_all(cluster: Cluster, backlog: Backlog, survey: Survey, progress: Progress) -> None:
+def _read_all(cluster: Cluster, backlog: Backlog, survey: Survey, progress: OnProgress) -> None:
     begun_s = time.monotonic()
     reached = {number: part.start for number, part in backlog.partitions.items()}
     spans = [Span(n, part.start, part.end) for n, part in backlog.partitions.items()]
@@ -329,7 +329,7 @@ def _inspected(
 def _ages(cluster: Cluster, backlog: Backlog, oldest_ms: int, now_ms: int) -> tuple[Bin, ...]:
     """The share of the backlog's offsets by age in seconds, the youngest first.
 
-    Kafka tells the first offset that is no older than a time. It is exact where timestamps rise
+    Kafka reports the first offset that is no older than a time. It is exact where timestamps rise
     with the offsets; where they don't, an offset counts as old as what stands before it.
     """
     step_s = (now_ms - oldest_ms) / 1000 / AGE_BINS

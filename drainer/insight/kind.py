@@ -1,4 +1,4 @@
-"""What kind of operation a sub-message is, as far as it can be seen without knowing the handler."""
+"""The kind of operation of a sub-message, as far as it shows without knowing the handler."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ BARRIER = "barrier"
 UNKNOWN = "no kind"
 
 
-def kind_of(sub: SubMessage) -> str:
-    """A short name; ``UNKNOWN`` when nothing tells.
+def operation_kind(sub: SubMessage) -> str:
+    """A short name; ``UNKNOWN`` when nothing shows it.
 
     In this order: a barrier; the name of the class that the handler derived from SubMessage; a
     field of the payload named as in ``FIELDS``, also when the payload is JSON in bytes or text.

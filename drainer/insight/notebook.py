@@ -52,7 +52,7 @@ class Inspected:
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """How long a drain would take; its tables are DataFrames of the session."""
+    """The estimate of a drain; its tables are DataFrames of the session."""
 
     estimate: Estimate
     session: SparkSession = field(repr=False)
@@ -78,11 +78,11 @@ def inspect(
 ) -> Inspected:
     """Inspect a backlog as ``drainer.inspect`` does, and show the page; ``full`` reads all of it,
     in tasks."""
-    look = InspectRequest(topic, group, None if handler is None else handler_of(handler))
+    request = InspectRequest(topic, group, None if handler is None else handler_of(handler))
     settings, context = client_settings(client), context_of(spark)
 
     def survey_all(backlog: Backlog) -> Survey:
-        return interruptible(partial(survey_on_spark, context, backlog, settings, look, tasks))
+        return interruptible(partial(survey_on_spark, context, backlog, settings, request, tasks))
 
     found = api.inspect(
         topic=topic,

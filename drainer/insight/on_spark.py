@@ -30,7 +30,7 @@ TASKS_PER_CORE = 16  # at most
 def survey_in_session(
     spark_look: SparkLook,
     settings: ClientSettings,
-    look: InspectRequest,
+    request: InspectRequest,
     print_line: Callable[[str], None],
     backlog: Backlog,
     *,
@@ -48,14 +48,14 @@ def survey_in_session(
     name, tasks = f"drainer inspect {backlog.topic}", spark_look.tasks
     with context_on(spark_look, name, print_line=print_line, log=log) as context:
         print_line(f"reading {backlog.offsets:,} offsets on Spark")
-        return interruptible(partial(survey_on_spark, context, backlog, settings, look, tasks))
+        return interruptible(partial(survey_on_spark, context, backlog, settings, request, tasks))
 
 
 def survey_on_spark(
     context: SparkContext,
     backlog: Backlog,
     settings: ClientSettings,
-    look: InspectRequest,
+    request: InspectRequest,
     tasks: int | None = None,
 ) -> Survey:
     """Reads and splits a whole backlog in tasks, by default as many as pay.
@@ -65,11 +65,11 @@ def survey_on_spark(
     begun_s = time.monotonic()
     tasks = tasks or _tasks(backlog.offsets, context.defaultParallelism)
     ranges = cut_evenly(ranges_of(backlog), tasks)
-    whole = Survey(look.handler)
+    whole = Survey(request.handler)
     if ranges:
         with spark_failures():
-            shipped = None if look.handler is None else ship(context, look.handler)
-            survey = partial(_survey_range, settings, shipped, look.rules)
+            shipped = None if request.handler is None else ship(context, request.handler)
+            survey = partial(_survey_range, settings, shipped, request.rules)
             context.setJobDescription(f"drainer inspect {backlog.topic}")
             whole.merge(context.parallelize(ranges, len(ranges)).map(survey).treeReduce(_merged))
     whole.tasks, whole.read_s = len(ranges), time.monotonic() - begun_s
@@ -84,7 +84,7 @@ def _tasks(offsets: int, cores: int) -> int:
 def _survey_range(
     settings: ClientSettings, shipped: Shipped | None, rules: RuleSettings, range_: OffsetRange
 ) -> Survey:
-    """What a task does. Raises ``Carried``."""
+    """Reads and surveys the range of a task. Raises ``Carried``."""
     with carrying():
         survey = Survey(None if shipped is None else shipped.load(), rules)
         number = range_.origin.partition

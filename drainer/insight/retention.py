@@ -1,6 +1,6 @@
-"""When retention may delete the head of a backlog, at the earliest.
+"""The earliest time at which retention may delete the head of a backlog.
 
-By what the topic is configured to and receives: no client is told where segments end.
+It follows from the topic's configuration and arrivals: no client can see where segments end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ READER = "drainer-inspect"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What a topic does with old records."""
+    """Retention settings of a topic."""
 
     # ``delete``, ``compact`` or both; empty when the user may not see the configuration.
     policy: str
@@ -78,7 +78,7 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What decides how long records stay: the configuration, the heads, and what came lately."""
+    """Facts that decide how long records stay: configuration, heads, and recent arrivals."""
 
     retention: Retention
     heads: Mapping[int, Message]  # by partition, the oldest unprocessed message
@@ -131,16 +131,16 @@ def outlook(cluster: Cluster, backlog: Backlog, config: Mapping[str, str]) -> Ou
 def first_expiry(
     cluster: Cluster, backlog: Backlog, bytes_of_offset: Mapping[int, float]
 ) -> Expiry | None:
-    """The partition's head that retention may delete first; None when that can't be told."""
+    """The partition's head that retention may delete first; None when that is not known."""
     if not backlog.offsets:
         return None
     found = outlook(cluster, backlog, cluster.topic_config(backlog.topic))
-    return earliest(
+    return earliest_expiry(
         found.expiry(part, bytes_of_offset.get(number, 0.0))
         for number, part in backlog.partitions.items()
     )
 
 
-def earliest(expiries: Iterable[Expiry | None]) -> Expiry | None:
-    """The one that comes first; None without any."""
+def earliest_expiry(expiries: Iterable[Expiry | None]) -> Expiry | None:
+    """The expiry that comes first; None without any."""
     return min(filter(None, expiries), key=lambda each: each.in_s, default=None)

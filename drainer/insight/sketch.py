@@ -1,4 +1,4 @@
-"""Counting within bounds of memory: what there is most of, how many differ, how large they are.
+"""Counts within bounds of memory: the most frequent, how many differ, how large they are.
 
 The sketches are those of Apache DataSketches. What is counted comes in clusters, the windows of a
 sample: messages that lie together resemble each other, so how far a share may be off is judged by
@@ -27,7 +27,7 @@ LEAST_CLUSTERS, STUDENT_T = 10, 2.262  # 97.5% of Student's t for so many: of mo
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ItemShare:
     """One of many things, and its share of the whole.
 
     Attributes:
@@ -45,7 +45,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How large numbers are: their mean, the middle one, one in a hundred, the largest.
+    """Sizes of numbers: their mean, the middle one, one in a hundred, the largest.
 
     The middle one and one in a hundred are rounded to two digits.
     """
@@ -62,7 +62,7 @@ def ratio(
     """The ratio of two sums over clusters, and how far it may be off (95%).
 
     ``fraction`` is how much of the population the clusters are: nothing is off when it is 1. The
-    error is None for fewer than ``LEAST_CLUSTERS``, which say little of how they differ.
+    error is None for fewer than ``LEAST_CLUSTERS``, which show little of how they differ.
     """
     whole = sum(wholes)
     if not whole:
@@ -79,9 +79,9 @@ def ratio(
 
 
 class Heavy:
-    """Counts things by what ``text`` says of them; knows those that came most, and how many differ.
+    """Counts things by their ``text``; has the most frequent ones, and how many differ.
 
-    Things are told apart by their text; those that are equal count as one, as lanes have it, until
+    Things differ by their text; those that are equal count as one, as lanes have it, until
     they go to the sketches. Memory is bounded. It can be pickled.
     """
 
@@ -99,27 +99,27 @@ class Heavy:
         """Raises TypeError when one of them is not hashable; some are counted then."""
         self._tally.update(things)
         if len(self._tally) > TALLIED:
-            self._settle()
+            self._flush()
 
     def end_cluster(self) -> None:
-        """What comes from now on is of another one."""
-        self._settle()
+        """Ends the cluster; another one begins."""
+        self._flush()
         self._clusters.append(dict(self._cluster.most_common(REMEMBERED)))
         self._cluster.clear()
 
     def merge(self, other: Heavy) -> None:
-        """What the other counted is counted here from now on; both have ended their clusters."""
+        """Adds the counts of the other; both have ended their clusters."""
         import datasketches  # noqa: PLC0415
 
         self._items.merge(other._items)
-        both = datasketches.hll_union(DISTINCT_LOG2)
-        both.update(self._distinct)
-        both.update(other._distinct)
-        self._distinct = both.get_result(datasketches.HLL_8)
+        union = datasketches.hll_union(DISTINCT_LOG2)
+        union.update(self._distinct)
+        union.update(other._distinct)
+        self._distinct = union.get_result(datasketches.HLL_8)
         self._clusters += other._clusters
 
     def __getstate__(self) -> dict[str, Any]:
-        self._settle()
+        self._flush()
         sketches = bytes(self._items.serialize()), bytes(self._distinct.serialize_compact())
         return {**self.__dict__, "_items": sketches[0], "_distinct": sketches[1]}
 
@@ -132,15 +132,15 @@ class Heavy:
 
     @property
     def distinct(self) -> int:
-        """How many different things came, to 1.6% (95%)."""
-        self._settle()
+        """Number of different things, to 1.6% (95%)."""
+        self._flush()
         estimate: float = self._distinct.get_estimate()
         return round(estimate)
 
-    def most(self, count: int, wholes: Sequence[int], fraction: float) -> tuple[Share, ...]:
-        """The things that came most, of clusters with so many in all.
+    def most(self, count: int, wholes: Sequence[int], fraction: float) -> tuple[ItemShare, ...]:
+        """The most frequent things, of clusters with so many in all.
 
-        To be asked when the last cluster has ended. ``fraction`` is how much was read.
+        The last cluster has ended. ``fraction`` is how much was read.
         """
         whole = sum(wholes)
         if not whole:
@@ -156,7 +156,7 @@ class Heavy:
             _, error = ratio(parts, wholes, fraction)
             error = 1.0 if error is None else error
             shares.append(
-                Share(
+                ItemShare(
                     name,
                     low,
                     low / whole,
@@ -166,7 +166,7 @@ class Heavy:
             )
         return tuple(shares)
 
-    def _settle(self) -> None:
+    def _flush(self) -> None:
         text, add, see = self._text, self._items.update, self._distinct.update
         cluster = self._cluster
         for thing, count in self._tally.items():
@@ -200,12 +200,12 @@ class Amounts:
         self._rounded.update(round(number, DIGITS - len(str(number))) for number in numbers)
 
     def end_cluster(self) -> None:
-        """What comes from now on is of another one."""
+        """Ends the cluster; another one begins."""
         self.counts.append(self.count - sum(self.counts))
         self.sums.append(self.total - sum(self.sums))
 
     def merge(self, other: Amounts) -> None:
-        """The numbers of the other are among these from now on; both have ended their clusters."""
+        """Adds the numbers of the other; both have ended their clusters."""
         self._rounded += other._rounded
         self._max = max(self._max, other._max)
         self.count += other.count

@@ -1,4 +1,4 @@
-"""A survey of messages as they are read: what they are like, and what they split into.
+"""A survey of messages as they are read: their sizes, keys, and sub-messages.
 
 It takes messages in windows and is finished once. Several of them, of other parts of a backlog and
 from other processes, make one. Its memory is bounded, whatever there is to be counted.
@@ -14,8 +14,8 @@ from typing import Any
 from zlib import crc32
 
 from drainer.errors import SplitFailed
-from drainer.insight.kind import kind_of
-from drainer.insight.sketch import Amounts, Heavy, Share, Spread
+from drainer.insight.kind import operation_kind
+from drainer.insight.sketch import Amounts, Heavy, ItemShare, Spread
 from drainer.loader import LoadedHandler
 from drainer.mask import mask_text
 from drainer.message import Barrier, Message, SubMessage
@@ -34,19 +34,19 @@ NO_RULES = RuleSettings()
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What was found of the messages that were read."""
+    """Contents of the messages that were read."""
 
     messages: int
     bytes: int  # their keys and values
     tombstones: int
     sizes: Spread
     message_keys: int  # how many different ones came, to 1.6%
-    hottest_keys: tuple[Share, ...]  # those with the most messages
+    hottest_keys: tuple[ItemShare, ...]  # those with the most messages
 
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """How the sub-messages of what was read are spread. Shares are of all sub-messages.
+    """Spread of the sub-messages that were read. Shares are of all sub-messages.
 
     A sub-message with several sub-keys counts for each of them, so those shares may add up to more
     than 1.
@@ -59,14 +59,14 @@ class Skew:
     fan_out: Spread  # sub-messages per message
     sub_keys: int  # how many different ones came in what was read, to 1.6%
     # The sub-keys with the most sub-messages, by Python's repr; the hottest first.
-    hottest: tuple[Share, ...]
-    kinds: tuple[Share, ...]  # of operations, the most frequent first
-    rules: tuple[Share, ...]  # what each rule would leave out
+    hottest: tuple[ItemShare, ...]
+    kinds: tuple[ItemShare, ...]  # of operations, the most frequent first
+    rules: tuple[ItemShare, ...]  # what each rule would leave out
 
 
 @dataclass(frozen=True, slots=True)
 class SplitFailures:
-    """Messages that ``split`` rejected: a drain does what ``--on-split-failure`` says of them."""
+    """Messages that ``split`` rejected; ``--on-split-failure`` decides what a drain does."""
 
     messages: int
     first: str
@@ -81,14 +81,14 @@ class Survey:
 
     Attributes:
         tasks: how many read it on Spark; None for this process.
-        read_s: how long reading and splitting took, as whoever did it says.
+        read_s: how long reading and splitting took.
     """
 
     def __init__(self, handler: LoadedHandler | None, rules: RuleSettings = NO_RULES) -> None:
         self._splits = handler is not None
         self._split = None if handler is None else handler.split
         self._rule_filter = rule_filter = RuleFilter(rules)
-        self._asks = bool(rules)
+        self._has_rules = bool(rules)
         self._undecided, self._why = rule_filter.undecided, rule_filter.why_undecided
         self._messages, self._offsets, self._bytes = Counter[int](), Counter[int](), Counter[int]()
         self._counts = Counter[str]()
@@ -101,7 +101,7 @@ class Survey:
 
     @property
     def offsets(self) -> int:
-        """How many offsets were read."""
+        """Number of offsets that were read."""
         return self._offsets.total()
 
     def take(self, partition: int, messages: Sequence[Message], offsets: int) -> None:
@@ -123,12 +123,12 @@ class Survey:
                     self._first = self._first or (place, str(error))
 
     def end_window(self) -> None:
-        """What comes from now on lies somewhere else."""
+        """Ends the window; the next messages lie somewhere else."""
         for part in self._parts():
             part.end_cluster()
 
     def merge(self, other: Survey) -> None:
-        """What the other found is in this one from now on."""
+        """Adds the findings of the other."""
         for mine, others in zip(self._parts(), other._parts(), strict=True):
             mine.merge(others)  # type: ignore[arg-type]
         for name in ("_messages", "_offsets", "_bytes", "_counts", "_undecided"):
@@ -189,7 +189,7 @@ class Survey:
 
     @property
     def rule_status(self) -> RuleStatus:
-        """What rules could not be told of."""
+        """Sub-messages that rules could not decide."""
         return RuleStatus(undecided=dict(self._undecided), why=dict(self._why))
 
     def _parts(self) -> tuple[Amounts | Heavy, ...]:
@@ -211,8 +211,8 @@ class Survey:
         self._fan_outs.add([len(subs)])
         self._counts["empty"] += not subs
         self._sub_keys.add(keys)
-        self._kinds.add(map(kind_of, subs))
-        if self._asks:
+        self._kinds.add(map(operation_kind, subs))
+        if self._has_rules:
             self._rules.add(filter(None, map(self._rule_filter.skips, subs)))
 
 
@@ -233,7 +233,7 @@ def sub_key_text(key: Hashable) -> str:
     return f"{text[: LONGEST_SUB_KEY // 2]}…{mark:08x}…{text[-LONGEST_SUB_KEY // 4 :]}"
 
 
-def _masked(shares: Sequence[Share]) -> tuple[Share, ...]:
+def _masked(shares: Sequence[ItemShare]) -> tuple[ItemShare, ...]:
     return tuple(
         share if share.name == NO_KEY else replace(share, name=mask_text(share.name))
         for share in shares

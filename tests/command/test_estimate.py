@@ -35,7 +35,7 @@ def estimated(command: Command, topic: Topic, *more: str, **options: object) -> 
     return found
 
 
-def test_it_tells_each_order_what_binds_it_and_the_serial_time(command: Command) -> None:
+def test_each_order_has_its_limit_and_its_serial_time(command: Command) -> None:
     topic = command.topic(distinct(500))
     found = estimated(command, topic, "--latency", "20ms", "-c", "50")
     assert found["messages"] == found["sub_messages"] == found["sampled_messages"] == 500
@@ -55,7 +55,7 @@ def test_it_tells_each_order_what_binds_it_and_the_serial_time(command: Command)
 
 
 @pytest.mark.parametrize(("deadline", "met", "least"), [("30s", True, 2), ("1s", False, None)])
-def test_a_deadline_is_met_or_missed_and_the_least_concurrency_told(
+def test_a_deadline_is_met_or_missed_and_the_least_concurrency_is_given(
     command: Command, deadline: str, met: bool, least: int | None
 ) -> None:
     topic = command.topic(same(100) + distinct(100))
@@ -111,7 +111,7 @@ def test_a_canary_goes_on_after_a_bad_message_by_the_policy_and_prints_what_it_c
     assert any("below the committed offset 40" in note for note in look["notes"])
 
 
-def test_a_canary_asks_first(command: Command) -> None:
+def test_a_canary_needs_a_confirmation(command: Command) -> None:
     topic = command.topic(distinct(10))
     what = [*command.what(topic), *command.options(), "--from", "earliest"]
     outcome = command("estimate", *what, "--canary", "5", code=3)
@@ -213,7 +213,7 @@ def first_of(output: str) -> str:
     return next(line for line in output.splitlines() if not line.endswith("…"))
 
 
-def test_retention_that_is_quicker_than_the_drain_is_told_before_all_else(command: Command) -> None:
+def test_retention_that_is_quicker_than_the_drain_comes_before_all_else(command: Command) -> None:
     topic = command.topic(distinct(300), config={"retention.ms": "3600000"})
     what = [*command.what(topic), "--from", "earliest", "--order", "partition"]
     for words in (("estimate",), ("run", *command.options(), "--dry-run")):
@@ -279,7 +279,7 @@ def test_a_latency_that_decides_nothing_is_refused(command: Command) -> None:
 
 
 @pytest.mark.long
-def test_a_drain_that_will_miss_its_deadline_says_so_once_and_why(command: Command) -> None:
+def test_a_drain_that_will_miss_its_deadline_warns_once_with_the_reason(command: Command) -> None:
     topic = command.topic(distinct(20))
     outcome = command.drain(topic, "--deadline", "8s", "-c", "2", pause_ms=1000)
     assert outcome.err.count("will miss its deadline") == 1

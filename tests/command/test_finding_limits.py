@@ -1,4 +1,4 @@
-"""``drainer limits`` as a person runs it: what is asked wrongly, and one whole run."""
+"""``drainer limits`` as a person runs it: wrong options, and one whole run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PATIENCE_S = 180.0
         (("--spark-conf", "spark.speculation=true"), "spark.speculation"),
     ],
 )
-def test_what_is_asked_wrongly_is_refused_before_anything_is_looked_at(
+def test_wrong_options_are_refused_before_anything_is_read(
     command: Command, words: tuple[str, ...], expected: str
 ) -> None:
     outcome = command("limits", *NOWHERE, *words, code=2)
@@ -52,7 +52,7 @@ def test_what_is_asked_wrongly_is_refused_before_anything_is_looked_at(
     assert command.left_behind == []
 
 
-def test_cleanup_lists_by_name_asks_and_removes(command: Command) -> None:
+def test_cleanup_lists_by_name_needs_a_confirmation_and_removes(command: Command) -> None:
     name = new_topic_name()
     create_test_topic(command.cluster, name, 1, 1024)
 
@@ -66,7 +66,7 @@ def test_cleanup_lists_by_name_asks_and_removes(command: Command) -> None:
     eventually(lambda: name not in find_test_topics(command.cluster), "it is gone")
 
 
-def test_each_combination_of_what_is_swept_is_asked_for_and_shown(command: Command) -> None:
+def test_each_combination_of_what_is_swept_is_measured_and_shown(command: Command) -> None:
     out = command.folder / "limits.json"
     for groups in (1, 5):
         LimitsFile(out).write(
@@ -139,7 +139,7 @@ def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(
     )
     assert command.left_behind == ["limits.html", "limits.json"]
 
-    again = command(*words)  # all is known: nothing is asked of the brokers any more
+    again = command(*words)  # all is known: nothing is measured any more
     assert "all boundaries, from 2 trials" in again.err
     assert again.took_s < PATIENCE_S / 2
 

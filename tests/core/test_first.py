@@ -1,4 +1,4 @@
-"""A class before the rest: what of it may be first, and what its claim says afterwards."""
+"""A class before the rest: what of it may be first, and its claim afterwards."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def finish_all(dispatcher: PriorityDispatcher) -> list[str]:
     return found
 
 
-def asked(plan: OffsetPlan) -> OffsetPlan:
+def with_class(plan: OffsetPlan) -> OffsetPlan:
     return advanced(changed(plan, classes=PriorityClasses((PriorityClass(WHERE),))), Account.begun)
 
 
@@ -58,7 +58,7 @@ def after(plan: OffsetPlan, dispatcher: PriorityDispatcher) -> OffsetPlan:
 
 
 def test_it_takes_what_matches_and_nothing_else() -> None:
-    plan = asked(a_plan(4))
+    plan = with_class(a_plan(4))
     dispatcher = first_of(plan)
     deliver(dispatcher, 0, "a", "c1")
     deliver(dispatcher, 1, "b")
@@ -76,8 +76,8 @@ def test_it_takes_what_matches_and_nothing_else() -> None:
 
 
 def test_what_stands_behind_what_does_not_match_waits() -> None:
-    dispatcher = first_of(asked(a_plan(9)), bits=2**20)
-    deliver(dispatcher, 0, ["a", "c1"])  # of several sub-keys; `key` can't tell
+    dispatcher = first_of(with_class(a_plan(9)), bits=2**20)
+    deliver(dispatcher, 0, ["a", "c1"])  # of several sub-keys; `key` decides nothing
     deliver(dispatcher, 1, "c1", "c2")
     deliver(dispatcher, 2, ["c2", "c1"], "c2")
     deliver(dispatcher, 3, "c1")
@@ -89,7 +89,7 @@ def test_what_stands_behind_what_does_not_match_waits() -> None:
 
 
 def test_a_barrier_ends_what_can_be_first() -> None:
-    dispatcher = first_of(asked(a_plan(6)))
+    dispatcher = first_of(with_class(a_plan(6)))
     deliver(dispatcher, 0, "c1")
     deliver(dispatcher, 1, "c2", None, "c3")
     deliver(dispatcher, 2, "c4")
@@ -99,7 +99,7 @@ def test_a_barrier_ends_what_can_be_first() -> None:
 
 
 def test_a_pass_that_is_resumed_reads_from_the_beginning_and_repeats_nothing() -> None:
-    plan = asked(a_plan(5))
+    plan = with_class(a_plan(5))
     before = first_of(plan)
     deliver(before, 0, "x", "c1")
     deliver(before, 1, "a")
@@ -108,12 +108,12 @@ def test_a_pass_that_is_resumed_reads_from_the_beginning_and_repeats_nothing() -
     assert dispatcher.ledgers[0].position == 0
     deliver(dispatcher, 0, "x", "c1")
     deliver(dispatcher, 1, "a")
-    deliver(dispatcher, 2, ["x", "c2"], "c2", "c1")  # `key` can't tell of several
+    deliver(dispatcher, 2, ["x", "c2"], "c2", "c1")  # `key` decides nothing of several
     assert finish_all(dispatcher) == ["2[2]"], "c2 waits, for it waits with x"
 
 
 def test_a_plan_stays_small_however_customers_are_interleaved() -> None:
-    plan = asked(a_plan(20_000))
+    plan = with_class(a_plan(20_000))
     dispatcher = first_of(plan, bits=2**22)
     for offset in range(20_000):
         deliver(dispatcher, offset, f"{'c' if offset % 40 == 7 else 'x'}{offset % 40}")
@@ -124,7 +124,7 @@ def test_a_plan_stays_small_however_customers_are_interleaved() -> None:
 
 
 def test_what_others_finished_neither_matches_nor_holds_back() -> None:
-    plan = asked(a_plan(3))
+    plan = with_class(a_plan(3))
     known = replace(plan.account.claims[ALL][0], watermark=0, finished=((1, 2),))
     plan = changed(plan, claims={**plan.account.claims, ALL: {0: known}})
     dispatcher = first_of(plan)
@@ -134,8 +134,8 @@ def test_what_others_finished_neither_matches_nor_holds_back() -> None:
     assert dispatcher.deferred == 0
 
 
-def test_a_map_has_what_other_claims_finished_for_these_may_be_told_by_none_else() -> None:
-    plan = asked(a_plan(2))
+def test_a_map_has_what_other_claims_finished_for_no_other_may_show_them() -> None:
+    plan = with_class(a_plan(2))
     other = replace(plan.account.claims[ALL][0], watermark=2)
     plan = changed(plan, claims={**plan.account.claims, class_selector("key == 'c1'"): {0: other}})
     dispatcher = first_of(plan)
@@ -147,7 +147,7 @@ def test_a_map_has_what_other_claims_finished_for_these_may_be_told_by_none_else
 
 def test_what_one_task_finished_of_all_is_known_beside_what_all_have() -> None:
     """Spark's single shard has the selector 0/1, and so has all."""
-    plan = asked(a_plan(3))
+    plan = with_class(a_plan(3))
     one = replace(plan.account.claims[ALL][0], watermark=2)
     plan = changed(plan, claims={**plan.account.claims, "0/1": {0: one}})
     dispatcher = first_of(plan)
@@ -161,13 +161,13 @@ def test_a_letter_is_judged_as_what_it_was_whether_it_is_redriven_or_not(where: 
     """Else a redrive of others would take one for finished that none has handled."""
     letter = as_record(Sample(key="a", payload={"customer": 7}).letter(), 0)
     some = RedriveSettings(LetterFilter(sub_keys=("b",)))
-    redriven, left_alone = (
+    redriven, ignored = (
         list(split_letter(RedriveSettings(), letter)),
         list(split_letter(some, letter)),
     )
-    assert (type(redriven[0]), type(left_alone[0])) == (Redriven, LeftAlone)
+    assert (type(redriven[0]), type(ignored[0])) == (Redriven, LeftAlone)
     selection = Selection(where)
-    assert selection.bits(redriven) == selection.bits(left_alone) == int("8" not in where)
+    assert selection.bits(redriven) == selection.bits(ignored) == int("8" not in where)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.text(max_size=3)), max_size=60))
@@ -194,7 +194,7 @@ def test_a_map_errs_only_towards_yes(
             offset = data.draw(st.integers(start, end - 1))
             map_.add(number, offset, True)
             assert map_.may_have(number, offset)
-            assert map_.may_have(number, start - 1), "what it was never asked about"
+            assert map_.may_have(number, start - 1), "an offset that was never added"
             assert map_.may_have(number, offset + 1), "what it has not come to"
 
 
@@ -213,14 +213,14 @@ def test_classes_of_a_plan_are_taken_in_their_order_and_may_be_named_anew() -> N
     assert classes.next == "a == 1"
     classes = classes.with_ended("a == 1", "2026-11-23T10:00:00+00:00", 3, cut=False)
     assert classes.next == "b == 1"
-    anew = classes.requested(("c == 1", "a == 1"), only=True)
-    assert [each.where for each in anew.each] == ["c == 1", "a == 1"]
-    assert anew.next == "c == 1"
+    again = classes.requested(("c == 1", "a == 1"), only=True)
+    assert [each.where for each in again.each] == ["c == 1", "a == 1"]
+    assert again.next == "c == 1"
     for where in ("c == 1", "a == 1"):
-        assert not anew.stops
-        anew = anew.with_ended(where, "2026-11-23T10:00:00+00:00", 0, cut=False)
-    assert anew.stops
-    assert not anew.resumed().stops, "a resume takes the rest"
+        assert not again.stops
+        again = again.with_ended(where, "2026-11-23T10:00:00+00:00", 0, cut=False)
+    assert again.stops
+    assert not again.resumed().stops, "a resume takes the rest"
 
 
 @pytest.mark.parametrize("where", ["key ==", "nonsense == 1", "1 == 1"])
@@ -240,7 +240,7 @@ def test_a_class_may_be_one_of_messages() -> None:
 
 
 def test_a_message_that_was_rejected_and_given_up_holds_nothing_back_once_it_splits() -> None:
-    plan = asked(a_plan(3))
+    plan = with_class(a_plan(3))
     dispatcher = first_of(plan, bits=2**20)
     message = message_at(0)
     assert dispatcher.wants(message)
@@ -248,7 +248,7 @@ def test_a_message_that_was_rejected_and_given_up_holds_nothing_back_once_it_spl
     unit = dispatcher.next_rejected()
     assert unit is not None
     dispatcher.finish(unit, Outcome.DEAD)
-    dispatcher.changes()  # as the journal asks
+    dispatcher.changes()  # as the journal does
     resumed = first_of(advanced(after(plan, dispatcher), Account.without_pending), bits=2**20)
     deliver(resumed, 0, ["c1", "a"])
     deliver(resumed, 1, "c1")

@@ -1,4 +1,4 @@
-"""What is told of latencies: sound after rounding, and right when runs are put together."""
+"""Latencies as they are reported: sound after rounding, and right when runs are put together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a survey says of the messages that it took holds against exact counts."""
+"""A survey of messages agrees with exact counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from drainer.handler import Handler
 from drainer.insight import sketch
-from drainer.insight.kind import UNKNOWN, kind_of
+from drainer.insight.kind import UNKNOWN, operation_kind
 from drainer.insight.sketch import Heavy, ratio
 from drainer.insight.survey import NO_KEY, NO_RULES, Contents, Skew, Survey
 from drainer.loader import LoadedHandler
@@ -26,14 +26,14 @@ Window = Sequence[Sequence[Hashable]]  # of messages, each a list of the sub-key
 
 
 def message(value: object, offset: int = 0, key: bytes | None = b"k") -> Message:
-    """One that ``Given`` splits into the value, where that is a list."""
+    """One that ``ValueHandler`` splits into the value, where that is a list."""
     made = Message(ORIGIN, offset, key, b"v", timestamp=1_000 + offset)
     made.value = value  # type: ignore[assignment]
     made.size = 2
     return made
 
 
-class Given(Handler):
+class ValueHandler(Handler):
     def split(self, message: Message) -> list[SubMessage]:
         given: Any = message.value
         made = [sub if isinstance(sub, SubMessage) else SubMessage(sub) for sub in given]
@@ -45,7 +45,7 @@ class Given(Handler):
         raise AssertionError("nothing is handled")
 
 
-GIVEN = LoadedHandler("given", Given)
+GIVEN = LoadedHandler("given", ValueHandler)
 
 
 def surveyed(*windows: Window, rules: RuleSettings = NO_RULES) -> Survey:
@@ -164,9 +164,9 @@ def test_what_a_window_holds_is_compared_whole_however_often_it_is_settled(
     assert found.hottest[0].high == pytest.approx(1 / 3)
 
 
-def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+def test_the_interval_has_the_truth_as_often_as_it_claims() -> None:
     chance = random.Random(7)
-    held = 0
+    within = 0
     for _ in range(300):
         # A backlog in which the share of the hot key drifts, and ten windows of it.
         shares = [0.2 + 0.4 * n / 10 for n in range(10)]
@@ -177,8 +177,8 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
             wholes.append(50)
         found, error = ratio(parts, wholes, 0.0)
         assert error is not None
-        held += abs(found - sum(shares) / 10) <= error
-    assert held >= 0.94 * 300
+        within += abs(found - sum(shares) / 10) <= error
+    assert within >= 0.94 * 300
 
 
 def test_several_sub_keys_barriers_and_kinds_are_counted() -> None:
@@ -210,8 +210,8 @@ def test_several_sub_keys_barriers_and_kinds_are_counted() -> None:
         (3, UNKNOWN),
     ],
 )
-def test_a_payload_tells_its_kind(payload: object, expected: str) -> None:
-    assert kind_of(SubMessage("a", payload)) == expected
+def test_a_payload_has_its_kind(payload: object, expected: str) -> None:
+    assert operation_kind(SubMessage("a", payload)) == expected
 
 
 def test_what_rules_would_leave_out_is_counted_by_rule_and_so_is_what_they_can_t_decide() -> None:
@@ -261,7 +261,7 @@ def test_sizes_and_tombstones_of_what_was_read() -> None:
     assert survey.mean_bytes(0) == survey.mean_bytes(7) == found.bytes / 101
 
 
-def test_message_keys_are_told_apart_and_what_came_equally_often_goes_by_name() -> None:
+def test_message_keys_differ_by_their_text_and_what_came_equally_often_goes_by_name() -> None:
     found = contents(b"", None, b"a", b"", b"\xff", b"k" * 300)
     assert found.message_keys == 5
     shown = {share.name: share.count for share in found.hottest_keys}

@@ -92,14 +92,14 @@ def test_what_is_scaled_is_near_what_is_simulated_as_a_whole() -> None:
         assert scaled.seconds == pytest.approx(exact.seconds, rel=0.08)
 
 
-def test_it_says_what_binds() -> None:
+def test_it_names_the_limit() -> None:
     workload = made_of(with_a_hot_key(2_000, 0.0))
     slow = Setting(Distribution.constant(0.01), Costs(sub_message_s=0.01))
-    held = Setting(Distribution.constant(0.01), rate=50.0)
+    limited = Setting(Distribution.constant(0.01), rate=50.0)
     assert forecast(workload, TEN_MS, Order.SUB_KEY, 10).bound == CONCURRENCY
     assert forecast(workload, TEN_MS, Order.KEY, 10).bound == LANE
     assert forecast(workload, slow, Order.SUB_KEY, 1000).bound == CPU
-    assert forecast(workload, held, Order.SUB_KEY, 1000).bound == RATE
+    assert forecast(workload, limited, Order.SUB_KEY, 1000).bound == RATE
 
 
 def folding(keys_of: list[str], folds: set[str]) -> Workload:
@@ -127,9 +127,9 @@ def test_a_hot_row_that_is_folded_is_no_serial_bound() -> None:
 
 
 def test_which_sub_key_folds_makes_the_difference() -> None:
-    both = ["hot", "warm"] * 1_000
+    keys = ["hot", "warm"] * 1_000
     for folds in ("hot", "warm"):
-        found = forecast(folding(both, {folds}), FOLDING, Order.SUB_KEY, 10)
+        found = forecast(folding(keys, {folds}), FOLDING, Order.SUB_KEY, 10)
         assert found.hottest is not None
         assert {found.hottest.key, folds} == {"hot", "warm"}
         assert found.serial_s == pytest.approx(10)
@@ -165,10 +165,10 @@ def test_sub_keys_that_recur_now_and_then_are_not_folded_for_being_drawn_again()
     windows = [shapes[at : at + 250] for at in range(0, 20_000, 250)]
     sampled = Workload([Neighbours(0, window, 250 * 10) for window in windows], keys)
     whole = Workload([Neighbours(0, shapes, 20_000)], keys)
-    told = forecast(sampled, FOLDING, Order.SUB_KEY, 100)
+    estimated = forecast(sampled, FOLDING, Order.SUB_KEY, 100)
     true = forecast(whole, FOLDING, Order.SUB_KEY, 100)
-    assert told.folded / 10 == pytest.approx(true.folded, rel=0.1)
-    assert told.seconds / 10 == pytest.approx(true.seconds, rel=0.03)
+    assert estimated.folded / 10 == pytest.approx(true.folded, rel=0.1)
+    assert estimated.seconds / 10 == pytest.approx(true.seconds, rel=0.03)
 
 
 def on_spark(workload: Workload, setting: Setting, cores: int, concurrency: int = 10) -> Forecast:

@@ -18,7 +18,7 @@ from drainer.message import SubMessage
 
 
 class CanaryRehearsal(Rehearsal):
-    """A rehearsal of which only the first messages are drained while ``first`` says how many."""
+    """A rehearsal of which only the first messages are drained by ``first``."""
 
     first: int | None = None
 

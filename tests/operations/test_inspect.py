@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from drainer.handler import Handler
-from drainer.insight.inspection import InspectRequest, inspect
-from drainer.insight.view.inspect import hot_row, warnings
+from drainer.insight.inspection import InspectRequest, inspect_backlog
+from drainer.insight.view.inspect import hot_row, inspection_warnings
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage
@@ -59,7 +59,7 @@ def test_a_whole_reading_is_exact(
     cluster.alter_committed("g", topic_name, {0: 100, 1: 0})
     seen: list[tuple[int, int]] = []
 
-    found = inspect(
+    found = inspect_backlog(
         cluster,
         InspectRequest(topic_name, "g", documents, messages=None),
         lambda done, total: seen.append((done, total)),
@@ -84,13 +84,13 @@ def test_a_whole_reading_is_exact(
     )
 
 
-def test_a_sample_is_told_with_bounds_that_hold(
+def test_a_sample_is_reported_with_bounds_that_hold(
     cluster: Cluster, bootstrap: str, topic_name: str, documents: LoadedHandler
 ) -> None:
     topic = Topic(bootstrap, topic_name)
     topic.produce(values(4000), key=b"customer")
 
-    found = inspect(
+    found = inspect_backlog(
         cluster, InspectRequest(topic_name, "g", documents, from_="earliest", messages=400)
     )
 
@@ -105,7 +105,7 @@ def test_a_sample_is_told_with_bounds_that_hold(
     assert found.sub_messages == 16_000
 
 
-def test_an_active_group_is_inspected_and_its_members_are_told(
+def test_an_active_group_is_inspected_and_its_members_are_named(
     cluster: Cluster, bootstrap: str, topic_name: str
 ) -> None:
     topic = Topic(bootstrap, topic_name)
@@ -114,7 +114,7 @@ def test_an_active_group_is_inspected_and_its_members_are_told(
     cluster.alter_committed(group, topic_name, {0: 4})
     member = topic.live_member(group, client_id="indexer-7")
     try:
-        found = inspect(cluster, InspectRequest(topic_name, group))
+        found = inspect_backlog(cluster, InspectRequest(topic_name, group))
         assert found.group.active
         assert [m.client_id for m in found.group.members] == ["indexer-7"]
         assert found.messages == 6
@@ -133,7 +133,7 @@ def test_ages_leave_out_what_the_group_has_handled(
     dated(topic, [now_ms - 7 * HOUR_MS // 2] * 50 + [now_ms - HOUR_MS // 2] * 10, partition=1)
     cluster.alter_committed("g", topic_name, {0: 0, 1: 50})
 
-    found = inspect(cluster, InspectRequest(topic_name, "g"))
+    found = inspect_backlog(cluster, InspectRequest(topic_name, "g"))
 
     assert [round(b.share * 40) for b in found.ages] == [10, *[0] * 8, 30]
     assert found.ages[-1].high == pytest.approx(5.5 * 3600, abs=60)
@@ -147,7 +147,7 @@ def test_size_takes_the_head_when_enough_follows_it(
     now_ms = round(time.time() * 1000)
     dated(topic, [now_ms - HOUR_MS] * 4 + [now_ms - 1000] * 6, "x" * 999)
 
-    found = inspect(cluster, InspectRequest(topic_name, "g", from_="earliest"))
+    found = inspect_backlog(cluster, InspectRequest(topic_name, "g", from_="earliest"))
 
     # 10,000 of 20,000 bytes are there, and 6,000 came in 300 s.
     assert found.retention_s == pytest.approx(500)
@@ -155,7 +155,7 @@ def test_size_takes_the_head_when_enough_follows_it(
     assert found.expiry.by == "retention.bytes"
 
 
-def test_records_that_retention_took_already_are_told_and_the_rest_is_inspected(
+def test_records_that_retention_took_already_are_reported_and_the_rest_is_inspected(
     cluster: Cluster, bootstrap: str, topic_name: str
 ) -> None:
     topic = Topic(bootstrap, topic_name, config={"retention.ms": "-1"})
@@ -163,13 +163,15 @@ def test_records_that_retention_took_already_are_told_and_the_rest_is_inspected(
     cluster.alter_committed("g", topic_name, {0: 2})
     topic.delete_before(7)
 
-    found = inspect(cluster, InspectRequest(topic_name, "g"))
+    found = inspect_backlog(cluster, InspectRequest(topic_name, "g"))
 
     assert (found.lost, found.messages) == (5, 3)
-    assert warnings(found)[0].startswith("retention deleted up to 5 records that group g")
+    assert inspection_warnings(found)[0].startswith(
+        "retention deleted up to 5 records that group g"
+    )
 
 
-def test_a_partition_without_a_leader_is_told_and_the_others_are_inspected(
+def test_a_partition_without_a_leader_is_reported_and_the_others_are_inspected(
     cluster: Cluster, bootstrap: str, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = Topic(bootstrap, topic_name, partitions=2, config={"retention.ms": "-1"})
@@ -182,11 +184,11 @@ def test_a_partition_without_a_leader_is_told_and_the_others_are_inspected(
 
     monkeypatch.setattr(Cluster, "topic", half_down)
 
-    found = inspect(cluster, InspectRequest(topic_name, "g", from_="earliest"))
+    found = inspect_backlog(cluster, InspectRequest(topic_name, "g", from_="earliest"))
 
     assert found.offline == [0]
     assert found.messages == 10
-    assert warnings(found) == ["partition 0: no leader, so drainer did not count it"]
+    assert inspection_warnings(found) == ["partition 0: no leader, so drainer did not count it"]
 
 
 def test_holes_are_not_counted_as_messages(
@@ -196,8 +198,10 @@ def test_holes_are_not_counted_as_messages(
     for part in range(10):
         topic.produce([f"{part}-{n}" for n in range(10)])
         topic.transact(["gone"] * 9, commit=False)
-    exact = inspect(cluster, InspectRequest(topic_name, "g", from_="earliest", messages=None))
-    sampled = inspect(
+    exact = inspect_backlog(
+        cluster, InspectRequest(topic_name, "g", from_="earliest", messages=None)
+    )
+    sampled = inspect_backlog(
         cluster, InspectRequest(topic_name, "g", from_="earliest", messages=40, seed=1)
     )
 
@@ -214,7 +218,9 @@ def test_an_empty_backlog_is_none(
     cluster.alter_committed("g", topic_name, {0: 1})
 
     for messages in (None, 100):
-        found = inspect(cluster, InspectRequest(topic_name, "g", documents, messages=messages))
+        found = inspect_backlog(
+            cluster, InspectRequest(topic_name, "g", documents, messages=messages)
+        )
         assert (found.messages, found.offsets, found.age_s, found.retention_s) == (0, 0, None, None)
         assert found.hot is None
 
@@ -226,7 +232,7 @@ def test_from_until_and_partition_choose_as_for_a_drain(
     for partition in range(3):
         topic.produce(values(20), partition=partition)
 
-    found = inspect(
+    found = inspect_backlog(
         cluster, InspectRequest(topic_name, "g", partitions=(1,), from_="5", until="15")
     )
 

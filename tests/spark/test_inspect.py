@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from drainer.errors import Refused
 from drainer.insight import notebook
-from drainer.insight.inspection import Inspection, InspectRequest, inspect
+from drainer.insight.inspection import Inspection, InspectRequest, inspect_backlog
 from drainer.insight.on_spark import survey_on_spark
 from drainer.insight.survey import NO_RULES, Survey
 from drainer.kafka.backlog import Backlog
@@ -61,7 +61,7 @@ class DiesOnce(Documents):
         return super().split(message)
 """
 
-# What tells when it was looked, or how long that took.
+# Fields with the time of the inspection, or its duration.
 _OF_THE_MOMENT = {"taken_ms", "age_s", "ages", "reading"}
 
 
@@ -91,10 +91,10 @@ class Looks:
         def survey(backlog: Backlog) -> Survey:
             return survey_on_spark(self._spark.sparkContext, backlog, settings, look, tasks)
 
-        return inspect(self._cluster, look, survey_all=survey)
+        return inspect_backlog(self._cluster, look, survey_all=survey)
 
     def in_process(self, reference: str | None, rules: RuleSettings = NO_RULES) -> Inspection:
-        return inspect(self._cluster, self._request(reference, rules))
+        return inspect_backlog(self._cluster, self._request(reference, rules))
 
     def _request(self, reference: str | None, rules: RuleSettings) -> InspectRequest:
         handler = load_handler(reference) if reference else None
@@ -199,7 +199,7 @@ def test_what_a_task_raises_comes_out_as_it_is(
         return survey_on_spark(spark.sparkContext, backlog, cluster.settings, looked)
 
     with pytest.raises(Refused, match=r"can't import the handler .*: OSError: not on this machine"):
-        inspect(cluster, looked, survey_all=survey)
+        inspect_backlog(cluster, looked, survey_all=survey)
 
 
 def test_a_password_goes_to_the_tasks_and_is_not_shown(

@@ -23,7 +23,7 @@ def items(page: Page) -> Iterator[Item]:
         yield from section.items
 
 
-def told(page: Page) -> dict[str, str]:
+def fields(page: Page) -> dict[str, str]:
     """The fields of a page by their labels: value, note and lines; of several alike the first."""
     found: dict[str, str] = {}
     for item in items(page):

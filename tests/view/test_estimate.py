@@ -25,7 +25,7 @@ from drainer.model.order import Order
 from drainer.operations.start import Request
 from drainer.view.page import Cell, Line, Tone
 
-from .facts import items, row, tables, told
+from .facts import fields, items, row, tables
 from .samples import ENDED, EVIL
 
 TEN_MS = Distribution.constant(0.01)
@@ -75,18 +75,18 @@ def by(left_s: float, margin_s: float, least: int | None) -> DeadlineVerdict:
 def test_how_long_and_what_binds_come_first() -> None:
     page = estimate_page(estimate())
     assert page.message.startswith("Draining orders for group indexer: takes about 16m 40s")
-    assert told(page)["limited by"].startswith("the hottest lane: sub-key")
+    assert fields(page)["limited by"].startswith("the hottest lane: sub-key")
 
 
 def test_the_processor_time_of_split_and_handle_is_shown_or_that_it_is_unknown() -> None:
     found = replace(estimate(), setting=Setting(TEN_MS, Costs(message_s=0.0003), split_s=0.0002))
-    unknown = told(estimate_page(found))["processor"]
+    unknown = fields(estimate_page(found))["processor"]
     assert unknown == "300µs per sub-message (measured; split 200µs, handle unknown)"
     known = replace(found.setting, latency=replace(TEN_MS, processor_s=0.004))
-    assert "handle 4.0ms" in told(estimate_page(replace(found, setting=known)))["processor"]
+    assert "handle 4.0ms" in fields(estimate_page(replace(found, setting=known)))["processor"]
 
 
-def test_the_engine_is_told_with_what_the_other_would_take() -> None:
+def test_the_engine_is_shown_with_what_the_other_would_take() -> None:
     found = replace(
         estimate(),
         question=Question(TEN_MS, "--latency 10ms", cores=Cores(4, 1)),
@@ -94,13 +94,13 @@ def test_the_engine_is_told_with_what_the_other_would_take() -> None:
         by_engine={"process": 3_000.0, "spark": 1_000.0},
     )
 
-    assert told(estimate_page(found))["runs on"].startswith("Spark on 4 cores")
-    assert "this process would take 50m" in told(estimate_page(found))["runs on"]
-    assert "runs on" not in told(estimate_page(estimate()))
+    assert fields(estimate_page(found))["runs on"].startswith("Spark on 4 cores")
+    assert "this process would take 50m" in fields(estimate_page(found))["runs on"]
+    assert "runs on" not in fields(estimate_page(estimate()))
 
 
 @pytest.mark.parametrize(
-    ("found", "tone", "says"),
+    ("found", "tone", "words"),
     [
         (
             (3_600, 2_600, 28),
@@ -112,12 +112,12 @@ def test_the_engine_is_told_with_what_the_other_would_take() -> None:
     ],
 )
 def test_a_deadline_is_met_or_not_and_what_would_do(
-    found: tuple[float, float, int | None], tone: Tone, says: str
+    found: tuple[float, float, int | None], tone: Tone, words: str
 ) -> None:
     page = estimate_page(estimate(verdict=by(*found)))
     (line,) = (item for item in items(page) if isinstance(item, Line))
     assert line.tone is tone
-    assert line.text.endswith(says)
+    assert line.text.endswith(words)
     assert "2026-03-14" in line.text
 
 
@@ -125,18 +125,18 @@ def test_every_order_and_concurrency_is_in_a_table() -> None:
     orders, concurrency = tables(estimate_page(estimate()))
     assert row(orders, 1) == ["  partition order", "14 days", "15m 00s", "hottest lane"]
     assert row(concurrency, 0) == ["10", "2h 30m", "", "concurrency"]
-    asked = concurrency.rows[1][0]
-    assert isinstance(asked, Cell)
-    assert asked.tone is Tone.STRONG
+    requested = concurrency.rows[1][0]
+    assert isinstance(requested, Cell)
+    assert requested.tone is Tone.STRONG
 
 
-def test_an_empty_backlog_is_told_and_nothing_is_drawn() -> None:
+def test_an_empty_backlog_is_reported_and_nothing_is_drawn() -> None:
     page = estimate_page(estimate(0))
     assert "nothing to drain" in page.message
     assert page.sections == ()
 
 
-def test_a_class_is_told_with_what_of_it_waits_for_the_rest() -> None:
+def test_a_class_is_shown_with_what_of_it_waits_for_the_rest() -> None:
     classes = (ClassForecast("k == 1", 3.0, 2_904, 1_236), ClassForecast("k == 2", 4.0, 10, 0))
     found = replace(estimate(), first=FirstForecast(classes, 1_004.0, 4.0))
     first = tables(estimate_page(found))[0]
@@ -145,13 +145,13 @@ def test_a_class_is_told_with_what_of_it_waits_for_the_rest() -> None:
     assert row(first, 2) == ["  k == 2", "~10", "4.0s"]
 
 
-def test_retention_that_is_quicker_and_what_rules_skip_are_told() -> None:
+def test_retention_that_is_quicker_and_what_rules_skip_are_shown() -> None:
     skipped = Skipped(1_000, {"e-mails": 300, "tests": 100})
     expiry = Expiry(3, 77, 60.0, "retention.ms")
     page = estimate_page(estimate(skipped=skipped, expiry=expiry))
     assert "in 1m 00s, and draining it takes" in page.warnings[0]
     assert "offset 77 of partition 3" in page.warnings[0]
-    assert told(page)["left out"].splitlines() == [
+    assert fields(page)["left out"].splitlines() == [
         "the rules skip ~400 of ~1,000 sub-messages",
         "~300 by e-mails",
         "~100 by tests",

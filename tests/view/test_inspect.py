@@ -7,7 +7,7 @@ from dataclasses import replace
 from drainer.handler import Handler
 from drainer.insight.inspection import Bin, Inspection, PartitionInspection, ReadExtent
 from drainer.insight.retention import Expiry, Retention
-from drainer.insight.sketch import Share
+from drainer.insight.sketch import ItemShare
 from drainer.insight.survey import SplitFailures, Survey
 from drainer.insight.view.inspect import inspection_page
 from drainer.kafka.cluster import GroupInfo, Member, Replicas
@@ -15,7 +15,7 @@ from drainer.loader import LoadedHandler
 from drainer.message import Message, Origin, SubMessage
 from drainer.view.page import Page
 
-from .facts import named, row, told
+from .facts import fields, named, row
 
 ORIGIN = Origin("orders", "id", 0)
 WINDOWS = 10
@@ -99,7 +99,7 @@ def test_the_hot_row_is_right_below_the_headline() -> None:
     assert "of the work: ~375 updates to 'app\\x1b[2Jadmin'. No concurrency" in page.message
 
 
-def test_a_backlog_that_splits_well_says_so() -> None:
+def test_a_backlog_that_splits_well_is_called_that() -> None:
     known = inspection().skew
     assert known is not None
     for share, shown in ((0.002, "0.2%"), (0.0004, "0.1%")):
@@ -108,14 +108,14 @@ def test_a_backlog_that_splits_well_says_so() -> None:
         assert f"the work splits well: no sub-key holds more than {shown} of it" in page.message
 
 
-def test_what_is_estimated_says_so_and_what_is_not_does_not() -> None:
+def test_estimates_are_marked_and_exact_figures_are_not() -> None:
     sampled, whole = page_of(), inspection_page(inspection(full=True))
 
-    assert told(sampled)["backlog"].startswith("~1,000 messages")
-    assert "20% of the backlog" in told(sampled)["read"]
+    assert fields(sampled)["backlog"].startswith("~1,000 messages")
+    assert "20% of the backlog" in fields(sampled)["read"]
     assert "±" in row(named(sampled)["hottest sub-keys"], 0)[2]
     assert row(named(whole)["hottest sub-keys"], 0)[2] == "38%  75"
-    everything = " ".join([whole.message, *told(whole).values()])
+    everything = " ".join([whole.message, *fields(whole).values()])
     assert "~" not in everything
     assert "±" not in everything
 
@@ -123,7 +123,10 @@ def test_what_is_estimated_says_so_and_what_is_not_does_not() -> None:
 def test_a_rare_kind_is_shown_and_the_other_is_not_all() -> None:
     found = inspection(full=True)
     assert found.skew is not None
-    kinds = (Share("sale", 79_973, 0.9997, 0.9997, 0.9997), Share("storno", 27, 3e-4, 3e-4, 3e-4))
+    kinds = (
+        ItemShare("sale", 79_973, 0.9997, 0.9997, 0.9997),
+        ItemShare("storno", 27, 3e-4, 3e-4, 3e-4),
+    )
     page = inspection_page(replace(found, skew=replace(found.skew, kinds=kinds)))
     table = named(page)["kinds of sub-messages"]
     assert row(table, 0)[2] == ">99.9%  79,973"
@@ -135,12 +138,12 @@ def test_a_count_of_many_sub_keys_is_an_estimate() -> None:
     assert found.skew is not None
     contents = replace(found.contents, message_keys=20_001)
     many = replace(found, skew=replace(found.skew, sub_keys=20_001), contents=contents)
-    assert told(inspection_page(many))["sub-keys"] == "~20,001 (in the backlog)"
+    assert fields(inspection_page(many))["sub-keys"] == "~20,001 (in the backlog)"
     keys = named(inspection_page(many))["hottest message keys"]
     assert keys.headings[2][0] == "~20,001 keys in the messages read"
 
 
-def test_trouble_is_told_in_the_order_of_its_urgency() -> None:
+def test_trouble_is_shown_in_the_order_of_its_urgency() -> None:
     gone = Expiry(0, 100, 600.0, "retention.ms")
     page = page_of(
         partition(0, expiry=gone),
@@ -170,10 +173,10 @@ def test_members_of_an_active_group_are_named() -> None:
     member = Member("id-1", "indexer-7", "10.0.0.1")
     page = page_of(group=GroupInfo("indexer", "stable", (member,)))
 
-    assert "indexer-7 on 10.0.0.1; a drain needs it empty" in told(page)["group"]
+    assert "indexer-7 on 10.0.0.1; a drain needs it empty" in fields(page)["group"]
 
 
-def test_ages_are_told_from_the_oldest_to_the_youngest() -> None:
+def test_ages_are_shown_from_the_oldest_to_the_youngest() -> None:
     half_s = 12 * 3600
     page = page_of(ages=[Bin(n * half_s, (n + 1) * half_s, 0.1) for n in range(10)])
 
@@ -181,14 +184,14 @@ def test_ages_are_told_from_the_oldest_to_the_youngest() -> None:
     assert labels[-3:] == ["36h 00m to 24h 00m", "24h 00m to 12h 00m", "12h 00m to 0s"]
 
 
-def test_the_skew_is_told_only_where_a_handler_tells_it() -> None:
-    assert "fan-out" in told(page_of())
+def test_the_skew_is_shown_only_with_a_handler() -> None:
+    assert "fan-out" in fields(page_of())
     without = page_of(skew=None, handler=None)
-    assert "fan-out" not in told(without)
+    assert "fan-out" not in fields(without)
     assert "hottest message keys" in named(without)
 
 
-def test_no_backlog_is_told_in_a_line() -> None:
+def test_no_backlog_is_shown_in_a_line() -> None:
     found = inspection(partition(0, 0, bytes=0, age_s=None), full=True)
     contents = replace(found.contents, messages=0, hottest_keys=())
     page = inspection_page(replace(found, ages=(), contents=contents, skew=None))

@@ -28,7 +28,7 @@ from drainer.view.report.file import MARK
 from drainer.view.report.page import html
 from drainer.view.summary import drain_page
 
-from .facts import items, named, plots, tables, told
+from .facts import fields, items, named, plots, tables
 from .samples import ENDED, action
 from .test_hostile import MARKUP, PAGES
 
@@ -94,7 +94,7 @@ def test_a_page_loads_nothing_says_so_and_has_all_facts_and_no_markup_from_elsew
     assert read.text.count(MARKUP) >= 4
     assert MARK in text.encode()[:1024]
     cells = [cell for table in tables(page) for row in table.rows for cell in row]
-    cells += [text for field in told(page).items() for text in field]
+    cells += [text for field in fields(page).items() for text in field]
     for cell in cells:
         for line in (cell if isinstance(cell, str) else cell.text).split("\n"):
             assert " ".join(printable(line).split()) in read.text
@@ -163,7 +163,7 @@ def test_the_plots_of_a_drain_tell_what_is_seen_in_them() -> None:
     assert "failing" in found
     assert any("no broker" in row for table in tables(page) for row in table.rows)
     assert [label for label, *_ in named(page)["sub-key"].rows] == ["'hot'", "'warm'"]
-    assert told(page)["cluster"].startswith("4L6g3nShT")
+    assert fields(page)["cluster"].startswith("4L6g3nShT")
     assert any("careful" in str(item) for item in items(page))
     assert "failing" not in plots(page_of())
 

@@ -23,7 +23,7 @@ from drainer.view.summary import show_summary, summary_page
 from drainer.view.terminal import Form
 
 from . import samples
-from .facts import shown, told
+from .facts import fields, shown
 
 HALF = {0: PartitionResult(1_000, 9_000, 5_000, 5_000)}
 STOPPED = a_summary(
@@ -42,7 +42,7 @@ def headline(**changes: object) -> str:
 
 
 def facts(**changes: object) -> dict[str, str]:
-    return told(summary_page(a_summary(1, **changes)))
+    return fields(summary_page(a_summary(1, **changes)))
 
 
 def test_a_drain_that_ended_well_proves_it_and_is_silent_when_quiet() -> None:
@@ -57,7 +57,7 @@ def test_a_drain_that_ended_well_proves_it_and_is_silent_when_quiet() -> None:
     row = next(line for line in text.splitlines() if "9000" in line)
     assert row.split() == ["0", "1000", "9000", "9000", "9000", "✓"]
     assert shown(page, quiet=True) == ""
-    assert not {"concurrency", "engine", "limits"} & set(told(page))
+    assert not {"concurrency", "engine", "limits"} & set(fields(page))
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_letters_that_may_be_there_twice_are_listed_beside_the_dead_letters() ->
     failures = FailureStatus(
         70, dead_letter_topic="d", doubled_letters=40 + 30, doubled_first=places
     )
-    page = told(summary_page(a_summary(failures=failures, sub_messages=counts(done=20, dead=70))))
+    page = fields(summary_page(a_summary(failures=failures, sub_messages=counts(done=20, dead=70))))
     assert page["maybe twice"].startswith("70 letters")
     assert "orders/0/4[0]" in page["maybe twice"]
     assert "and 65 more" in page["maybe twice"]
@@ -197,7 +197,7 @@ def test_parked_lanes_are_masked_if_asked_for(monkeypatch: pytest.MonkeyPatch) -
     lane = ParkedLane("'ann'", "t/0/0[0]", "ValueError: ann")
     monkeypatch.setenv(VARIABLE, "a secret of this test")
     summary = a_summary(parked=ParkedLanes(1, (lane,)))
-    text = told(summary_page(summary))["parked lanes"]
+    text = fields(summary_page(summary))["parked lanes"]
     assert f"{mask_text(lane.key)} at t/0/0[0]: ValueError" in text
     assert "ann" not in text + repr(summary.as_json()["parked_first"])
 

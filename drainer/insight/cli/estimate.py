@@ -55,7 +55,7 @@ from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
 NO_CORES = "drainer knows the cluster's cores only once Spark runs there"
-ASSUMED, ASSUMED_SOURCE = "10ms", "assumed"  # for a dry run that says no latency
+ASSUMED, ASSUMED_SOURCE = "10ms", "assumed"  # for a dry run without a latency
 
 
 @changing_when(lambda given: given.get("canary") is not None)
@@ -98,30 +98,19 @@ def estimate(
     - `drainer estimate --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --latency p50=8ms,p99=120ms -c 500 --deadline 08:00`
     - `drainer estimate --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --canary 1000`
     """  # noqa: E501 - an example has to be on one line to be copied
-    if not latency.is_given and canary is None:
+    if canary is not None:
+        _ensure_canary_fits(latency, priority, engines)
+    elif not latency.is_given:
         raise UsageError(
             "an estimate needs the time that the handler takes for one sub-message",
             hint="Add --latency 10ms, --latency-from PLAN of an earlier drain, or --canary 1000 to"
             " measure it on the first 1,000 messages.",
         )
-    if latency.is_given and canary is not None:
-        raise UsageError(
-            "--canary measures the latency, so --latency and --latency-from don't apply",
-            hint="Give one of them.",
-        )
-    if canary is not None and (priority.firsts or priority.onlys):
-        raise UsageError(
-            "--canary handles the first messages of the backlog, so --first and --only don't apply",
-            hint="Remove them, or replace --canary with --latency.",
-        )
     question = question_of(latency, running, engines)
-    on_spark = engines.engine is EngineName.SPARK
     if canary is not None:
-        if on_spark:
-            raise UsageError("--canary runs in this process", hint="Remove --engine.")
         question = replace(question, engine=EngineName.PROCESS, cores=None)
     elif engines.may_be_spark and question.cores is None:
-        if on_spark:
+        if engines.engine is EngineName.SPARK:
             raise UsageError(NO_CORES, hint="Add --tasks N.")
         terminal.warn(f"the estimate is for this process: {NO_CORES}; add --tasks N")
     settings = kafka.settings()
@@ -136,8 +125,26 @@ def estimate(
     return None
 
 
+def _ensure_canary_fits(
+    latency: LatencyOptions, priority: PriorityOptions, engines: EngineOptions
+) -> None:
+    """Raises UsageError for options that exclude a canary."""
+    if latency.is_given:
+        raise UsageError(
+            "--canary measures the latency, so --latency and --latency-from don't apply",
+            hint="Give one of them.",
+        )
+    if priority.firsts or priority.onlys:
+        raise UsageError(
+            "--canary handles the first messages of the backlog, so --first and --only don't apply",
+            hint="Remove them, or replace --canary with --latency.",
+        )
+    if engines.engine is EngineName.SPARK:
+        raise UsageError("--canary runs in this process", hint="Remove --engine.")
+
+
 def question_of(given: LatencyOptions, running: LocalSettings, engines: EngineOptions) -> Question:
-    """What is asked, as it was typed; without a latency one is assumed. Raises UsageError when
+    """The question of these options; without a latency one is assumed. Raises UsageError when
     both latencies were given, or one can't be understood."""
     if given.latency is not None and given.latency_from is not None:
         raise UsageError(
@@ -201,7 +208,7 @@ def estimate_dry_run(
 ) -> tuple[Preview, dict[str, object]]:
     """The preview and the estimate of a dry run; gives both as the object has them.
 
-    Looks before it shows anything, so that retention which is too near is the first to be said.
+    Measures before it shows anything, so that a warning of retention comes first.
     Without a latency one is assumed. A handler that can't split is a warning.
     """
     try:
@@ -229,7 +236,7 @@ def estimate_dry_run(
 def choose_engine(
     terminal: Terminal, cluster: Cluster, prepared: Prepared, request: Request, question: Question
 ) -> Prepared:
-    """What was prepared for Spark because a master is named, for the quicker engine."""
+    """Move what was prepared for Spark, because a master is named, to the quicker engine."""
     if question.cores is None:
         return prepared
     try:
@@ -270,7 +277,7 @@ def send_canary_and_estimate(
     *,
     yes: bool,
 ) -> int:
-    """Handles the first messages, once a person said yes, and estimates the rest from them.
+    """Handles the first messages, once that is confirmed, and estimates the rest from them.
 
     Gives the exit code.
     """

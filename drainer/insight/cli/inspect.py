@@ -11,8 +11,13 @@ from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.engines import EngineOptions
 from drainer.cli.options import BacklogOptions, Limits, RecordOptions, Report, RuleOptions
 from drainer.engine.preview import EngineName
-from drainer.insight.inspection import SAMPLE_MESSAGES, SAMPLE_MOST, InspectRequest, SurveyAll
-from drainer.insight.inspection import inspect as look_at
+from drainer.insight.inspection import (
+    SAMPLE_MESSAGES,
+    SAMPLE_MOST,
+    InspectRequest,
+    SurveyAll,
+    inspect_backlog,
+)
 from drainer.insight.view.inspect import inspection_page
 from drainer.loader import load_handler
 from drainer.model.codec import builtins
@@ -26,14 +31,14 @@ from drainer.view.preview import cap_fields
 from drainer.view.report.file import write_page
 from drainer.view.terminal import Terminal
 
-READING_S = 2.0  # between two lines that say how far it is, where nothing is redrawn
+READING_S = 2.0  # between two lines of progress, where nothing is redrawn
 
 _backlog = partial(option, panel="Backlog")
 
 
 @dataclass(frozen=True, kw_only=True)
 class InspectedOptions(RecordOptions):
-    """The backlog that is looked at."""
+    """The backlog that is inspected."""
 
     group: str = _backlog(
         "Consumer group of the backlog; it may be active.",
@@ -54,7 +59,7 @@ class InspectedOptions(RecordOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
-    """How much of it is read."""
+    """Options of the reading."""
 
     sample: int = option(
         "Messages to read, spread evenly over the backlog.",
@@ -79,8 +84,8 @@ class ReaderOptions(EngineOptions):
         "Spark tasks that read.", None, unset="drainer chooses", panel="Spark"
     )
 
-    def look(self, *, full: bool) -> SparkLook | None:
-        """Where on Spark the whole backlog is read; None for this process, which reads samples.
+    def place(self, *, full: bool) -> SparkLook | None:
+        """The Spark that reads the whole backlog; None for this process, which reads samples.
 
         Raises Refused when there is no Java.
         """
@@ -88,9 +93,8 @@ class ReaderOptions(EngineOptions):
         if not full or not (self.engine is EngineName.SPARK or named):
             return None
         master = EVERY_CORE if self.master is None else self.master.strip()
-        look = SparkLook(master, self.spark_conf, self.tasks)
         java_for_spark()
-        return look
+        return SparkLook(master, self.spark_conf, self.tasks)
 
 
 @command
@@ -117,10 +121,10 @@ def inspect(
     - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --full --engine spark`
     - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --skip "payload.kind == 'set_email'"`
     """  # noqa: E501 - an example has to be on one line to be copied
-    spark = readers.look(full=reading.full)
-    asked = replace(rules.over(), max_per_key=None)  # which shows in an estimate
-    RuleFilter(asked)  # a rule that can't be understood is refused before anything is read
-    look = InspectRequest(
+    spark = readers.place(full=reading.full)
+    kept = replace(rules.over(), max_per_key=None)  # which shows in an estimate
+    RuleFilter(kept)  # a rule that can't be understood is refused before anything is read
+    request = InspectRequest(
         topic=what.topic,
         group=what.group,
         handler=load_handler(what.handler) if what.handler else None,
@@ -129,7 +133,7 @@ def inspect(
         until=what.until,
         messages=None if reading.full else reading.sample,
         seed=reading.seed,
-        rules=asked,
+        rules=kept,
     )
     settings = kafka.settings()
     survey_all: SurveyAll | None = None
@@ -138,15 +142,15 @@ def inspect(
         from drainer.insight.on_spark import survey_in_session  # noqa: PLC0415
 
         survey_all = partial(
-            survey_in_session, spark, settings, look, terminal.print_line, verbose=terminal.debug
+            survey_in_session, spark, settings, request, terminal.print_line, verbose=terminal.debug
         )
     with connect(settings) as cluster, RunningLine(terminal, READING_S) as line:
 
         def show(read: int, of: int) -> None:
             line.draw(f"reading: {figures.count(read)} of {figures.counted(of, 'offset')}")
 
-        found = look_at(cluster, look, show, survey_all)
-    page, capped = inspection_page(found, asked), {}
+        found = inspect_backlog(cluster, request, show, survey_all)
+    page, capped = inspection_page(found, kept), {}
     if limits is not None and found.messages and found.bytes:
         cap = limits.cap(found.bytes / found.messages)
         capped = {"cap": builtins(cap)}

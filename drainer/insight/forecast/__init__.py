@@ -1,1 +1,1 @@
-"""How long a drain will take: the real lanes on a virtual clock."""
+"""The forecast of a drain: the real lanes on a virtual clock."""

@@ -1,4 +1,4 @@
-"""How long a handler takes for one sub-message: a distribution to draw from, typed or measured."""
+"""The latency of a handler: a distribution to draw from, typed or measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 from drainer.errors import UsageError
 from drainer.model.latency import Latency
 
-Point = tuple[float, float]  # share of the calls, 0 to 1, and the seconds that so many stay below
+Quantile = tuple[float, float]  # share of the calls, 0 to 1, and seconds that so many stay below
 
 STEPS = 20  # straight pieces between two quantiles that were named
 _EDGE = 1e-4  # what the share of a p0 or p100 is taken for
@@ -41,7 +41,7 @@ class Distribution:
     share are a step. ``processor_s`` is the processor time in a call, None where it is unknown.
     """
 
-    points: tuple[Point, ...]
+    points: tuple[Quantile, ...]
     processor_s: float | None = None
 
     @classmethod
@@ -71,7 +71,7 @@ class Distribution:
 
     @classmethod
     def measured(cls, latency: Latency) -> Distribution:
-        """As a drain measured it.
+        """The distribution that a drain measured.
 
         What lies between two percentiles is not known. All the calls there took as long as the one
         or the other, so many of each that the mean is right: a straight line would make of one very
@@ -131,7 +131,7 @@ class Distribution:
         }
 
 
-def _filled(points: dict[float, float], text: str) -> tuple[Point, ...]:
+def _filled(points: dict[float, float], text: str) -> tuple[Quantile, ...]:
     ordered = sorted(points.items())
     filled = [(0.0, ordered[0][1])]
     for (share, seconds), (behind, more) in itertools.pairwise(ordered):
@@ -145,7 +145,7 @@ def _filled(points: dict[float, float], text: str) -> tuple[Point, ...]:
     return tuple(filled)
 
 
-def _between(low: Point, high: Point) -> Iterator[Point]:
+def _between(low: Quantile, high: Quantile) -> Iterator[Quantile]:
     # The first of these points, and more on the curve of a log-normal distribution through both.
     yield low
     if not 0 < low[1] < high[1]:

@@ -1,4 +1,4 @@
-"""How long a backlog will take, and what binds: simulated as far as is worth it, and drawn on."""
+"""The time that a backlog takes, and its limit: simulated for a part, and extrapolated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from drainer.model.order import Order
 DRAWS = 10_007  # latencies that are drawn; no multiple of what sub-messages come in
 SEED = 1
 SIMULATED_MOST = 100_000  # sub-messages; what is behind goes on at the same pace
-PER_WORKER = 10  # sub-messages at least, so that ramp and tail are told from the pace
+PER_WORKER = 10  # sub-messages at least, so that ramp and tail show apart from the pace
 SIMULATED_PER_WORKER_MOST = 200_000
 MAKES_WORSE = 1.25  # of the largest bound; so much more is the doing of barriers and several keys
 
@@ -27,13 +27,13 @@ SPLIT, HANDLE, CPU, ORDER, SPARK, NOTHING = "split", "handle", "cpu", "order", "
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """How long a backlog takes in one order at one concurrency."""
+    """The time that a backlog takes in one order at one concurrency."""
 
     order: Order
     concurrency: int
     seconds: float  # never less than the largest of the bounds
-    # What binds: the name of that one, or ORDER for barriers and sub-messages with several sub-keys
-    # that hold others back.
+    # The limit: the name of that one, or ORDER for barriers and sub-messages with several sub-keys
+    # that others wait for.
     bound: str
     bounds: Mapping[str, float]  # by what sets it, the least time that it allows for, in seconds
     serial_s: float  # what the hottest lane takes, one after the other
@@ -44,14 +44,13 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a forecast is made for, beside order and concurrency."""
+    """Conditions of a forecast, beside order and concurrency."""
 
     latency: Distribution
     costs: Costs = field(default_factory=Costs)
     split_s: float = 0.0  # of a message, and in ``costs.message_s`` too
-    handle_s: float = (
-        0.0  # processor time of a call, in ``costs.sub_message_s`` and the latency too
-    )
+    # Processor time of a call, in ``costs.sub_message_s`` and the latency too.
+    handle_s: float = 0.0
     rate: float | None = None
     buffer_bytes: int = BUFFER_BYTES
     bundling: Batching | None = None  # of its coalesce only whether there is one

@@ -1,4 +1,4 @@
-"""How long a backlog takes on Spark, by what each of its steps costs.
+"""The time that a backlog takes on Spark, by the cost of each step.
 
 Tasks read, split and pack sub-messages into chunks, and tasks unpack and handle them. The lanes are
 those of one process, and so is what they wait for: calls, at most so many at once. What differs is
@@ -15,7 +15,7 @@ from drainer.insight.forecast.simulate import Costs
 from drainer.insight.forecast.workload import Workload
 from drainer.model.order import Order
 
-# Measured as docs/explanation/estimates.md says, "On Spark".
+# Measured as in docs/explanation/estimates.md, "On Spark".
 PACK_S = 2.8e-6  # of a sub-message, on its way into a chunk
 UNPACK_S = 2.2e-6  # and out of it again
 START_S = 9.4  # until there is a session
@@ -25,7 +25,7 @@ WAVE_S = 0.32  # of each further one
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """What Spark gives a drain."""
+    """Resources of Spark for a drain."""
 
     number: int  # cores, each with a task
     wave_bytes: int  # how much of the backlog is read, shuffled and handled at once
@@ -42,7 +42,7 @@ def forecast_on_spark(
     cores: Cores,
     message_bytes: float,
 ) -> Forecast:
-    """As ``forecast``, of tasks that run on so many cores."""
+    """Forecasts as ``forecast`` does, for tasks that run on so many cores."""
     shared = replace(
         setting,
         costs=_shared(setting.costs, cores.number),

@@ -1,4 +1,4 @@
-"""How long work takes, by running the real dispatcher and its lanes on a virtual clock.
+"""A simulation of a drain: the real dispatcher and its lanes run on a virtual clock.
 
 The engine's own rules are played: how far the pump reads ahead, in which slices, and that one event
 loop does all of it, one thing after the other.
@@ -25,12 +25,12 @@ SLICE_S = 0.005
 SLICE_CHECK = 32
 BUFFER_BYTES = 256 * 1024 * 1024
 
-Split = tuple[Message, Iterable[SubMessage]]
+SplitMessage = tuple[Message, Iterable[SubMessage]]
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What the process itself takes, in seconds, beside what the handler waits for.
+    """Seconds of the process itself, beside the waiting of the handler.
 
     ``sub_message_s`` is the event loop's for each sub-message, from delivery to its end. In a call
     with others the second and each further one costs ``together_s`` instead.
@@ -56,7 +56,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What a simulated drain took.
+    """Results of a simulated drain.
 
     ``calls`` of the handler had all sub-messages in them; ``folded`` were done by another one.
     """
@@ -69,7 +69,7 @@ class Simulated:
 
 
 def simulate(
-    messages: Iterable[Split],
+    messages: Iterable[SplitMessage],
     *,
     order: Order,
     concurrency: int,
@@ -80,7 +80,7 @@ def simulate(
 ) -> Simulated:
     """Drains split messages on a virtual clock, reading on as far as the engine would.
 
-    ``latency_s`` is asked once for each call: for a sub-message, or with ``bundling`` for a bundle.
+    ``latency_s`` is called once per call: with a sub-message, or with ``bundling`` with a bundle.
     """
     play = _Play(messages, order, concurrency, latency_s, costs, buffer_bytes, bundling)
     play.run()
@@ -92,7 +92,7 @@ class _Play:
 
     def __init__(
         self,
-        messages: Iterable[Split],
+        messages: Iterable[SplitMessage],
         order: Order,
         concurrency: int,
         latency_s: Callable[[Any], float],
@@ -104,7 +104,7 @@ class _Play:
         self.delivered = self.started = self.calls = self.folded = 0
         self._dispatcher = Dispatcher({}, order)
         self._lanes = self._dispatcher.lanes
-        self._unread: Iterator[Split] = iter(messages)
+        self._unread: Iterator[SplitMessage] = iter(messages)
         self._all_read = False
         self._latency_s = latency_s
         self._costs = costs
@@ -145,7 +145,7 @@ class _Play:
         )
 
     def _arrived(self) -> int:
-        """How many messages could be delivered now, up to a look at the clock."""
+        """Number of messages that could be delivered now, up to a check of the clock."""
         since_s = self.now - self._costs.begin_s
         if since_s < 0:
             return 0

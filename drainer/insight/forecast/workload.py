@@ -1,4 +1,4 @@
-"""What a backlog is made of: a sample of it, split, drawn on to the size of the whole or a part.
+"""The workload of a backlog: a sample of it, split, repeated to the size of the whole or a part.
 
 Only the keys of a sample are kept, as small numbers, so that a million sub-messages fit anywhere.
 """
@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice, repeat
-from typing import Any, cast
+from typing import cast
 
 from drainer.core.batches import FOLD_MOST, Batching, BatchOf
 from drainer.message import Barrier, Message, Origin, SubMessage
@@ -20,7 +20,9 @@ TURN_MESSAGES = 2000  # of a partition, before another one has its turn
 NO_KEY = "no key"
 FOLDS = True  # the payload of a drawn sub-message that is folded into the one before it
 
-Lanes = int | tuple[int, ...] | None  # of a sub-message: its sub-key, several of them, a barrier
+LaneNumbers = (
+    int | tuple[int, ...] | None
+)  # of a sub-message: its sub-key, several of them, a barrier
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Shape:
 
     key: int
     size: int
-    lanes: tuple[Lanes, ...]
+    lanes: tuple[LaneNumbers, ...]
     folds: Set[int] = frozenset()
 
 
@@ -121,7 +123,7 @@ class Workload:
         return Hottest(key, lanes[number], max(1.0, calls(number)))
 
     def draw(self, messages: int) -> Iterator[tuple[Message, list[SubMessage]]]:
-        """So many messages that are like the backlog; all of it when that is what was sampled.
+        """Draw so many messages that are like the backlog; all of it when that was sampled.
 
         Each stretch has its share, in its place, and is drawn again as often as it takes.
         Partitions take turns.
@@ -153,7 +155,7 @@ class Workload:
                 for shape in stretch.shapes[:left]:
                     key = shape.key + shift if shape.key in rare_keys else shape.key
                     message = Message(origin, offset, None, None)
-                    message.key = cast(Any, key)
+                    message.key = key  # type: ignore[assignment]
                     message.size = shape.size
                     offset += 1
                     subs = _sub_messages(shape, rare_sub_keys, shift)
@@ -174,7 +176,7 @@ class Workload:
         rare = frozenset() if order is Order.PARTITION else self._rare(counts)
         found: dict[int, float] = {}
         folded: dict[int, float] = {}
-        last: dict[int, Lanes] = {}
+        last: dict[int, LaneNumbers] = {}
         for stretch in self.stretches:
             share = stretch.messages / len(stretch.shapes)
             for shape in stretch.shapes:
@@ -207,7 +209,7 @@ class Keys:
     def shape(
         self, message: Message, subs: Iterable[SubMessage], folds: Set[int] = frozenset()
     ) -> Shape:
-        """What is kept of a message."""
+        """The shape of a message, for a workload."""
         number = self.number
         return Shape(
             # Of message keys only those of messages are compared, so they may share the numbers.
@@ -217,7 +219,7 @@ class Keys:
             folds,
         )
 
-    def _lanes(self, sub: SubMessage) -> Lanes:
+    def _lanes(self, sub: SubMessage) -> LaneNumbers:
         if isinstance(sub, Barrier):
             return None
         if sub.keys is None:
@@ -242,7 +244,7 @@ def as_sampled(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
     return later if later.payload is FOLDS else None
 
 
-def _sub_message(lanes: Lanes) -> SubMessage:
+def _sub_message(lanes: LaneNumbers) -> SubMessage:
     if type(lanes) is int:
         return SubMessage(lanes)
     if lanes is None:
@@ -250,7 +252,7 @@ def _sub_message(lanes: Lanes) -> SubMessage:
     return SubMessage(keys=cast(tuple[int, ...], lanes))
 
 
-def _shifted(lanes: Lanes, rare: frozenset[int], shift: int) -> Lanes:
+def _shifted(lanes: LaneNumbers, rare: frozenset[int], shift: int) -> LaneNumbers:
     if not isinstance(lanes, tuple):
         return lanes
     return tuple(each + shift if each in rare else each for each in lanes)

@@ -1,1 +1,1 @@
-"""What was found, on a terminal."""
+"""Pages of estimates and inspections."""

@@ -1,4 +1,4 @@
-"""The page of a backlog as it was found: what is urgent first, then figures, then what is in it."""
+"""The page of an inspection: urgent warnings first, then figures, then contents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from drainer.insight.inspection import HOT_SHARE, Inspection, PartitionInspection
 from drainer.insight.kind import UNKNOWN
 from drainer.insight.retention import ARRIVALS_S, Expiry
-from drainer.insight.sketch import DISTINCT_EXACT, Share
+from drainer.insight.sketch import DISTINCT_EXACT, ItemShare
 from drainer.insight.survey import NO_RULES
 from drainer.model.listed import listed
 from drainer.model.rules import RuleSettings
@@ -34,7 +34,7 @@ LEAST_SHOWN = 0.0005  # of a share in the lists of hot ones
 
 
 def inspection_page(found: Inspection, rules: RuleSettings = NO_RULES) -> Page:
-    """How bad a backlog is, why, what is in it, and what each rule would leave out."""
+    """The page: size of the backlog, its causes, its contents, and what each rule would skip."""
     return Page(
         _headline(found),
         (
@@ -47,7 +47,7 @@ def inspection_page(found: Inspection, rules: RuleSettings = NO_RULES) -> Page:
         ),
         subject=f"{found.topic}, for group {found.group.name}",
         details=tuple(_verdict(found)),
-        warnings=tuple(warnings(found)),
+        warnings=tuple(inspection_warnings(found)),
         hints=(found.failures.hint,) if found.failures else (),
         times=(datetime.fromtimestamp(found.taken_ms / 1000, UTC),),
         data=found.as_json(),
@@ -72,24 +72,24 @@ def _skips(found: Inspection, rules: RuleSettings) -> Iterator[Item]:
     yield from undecided_lines(found.rule_status)
 
 
-def warnings(found: Inspection) -> list[str]:
-    """What can't wait, the most urgent first."""
-    said: list[str] = []
+def inspection_warnings(found: Inspection) -> list[str]:
+    """Urgent warnings, the most urgent first."""
+    lines: list[str] = []
     if (too_near := expiry_warning(found.expiry)) is not None:
-        said.append(too_near)
-    said += found.remarks
+        lines.append(too_near)
+    lines += found.remarks
     if found.offline:
-        said.append(f"{_list(found.offline)}: no leader, so drainer did not count it")
+        lines.append(f"{_list(found.offline)}: no leader, so drainer did not count it")
     if found.under_replicated:
-        said.append(f"{_list(found.under_replicated)}: under-replicated")
+        lines.append(f"{_list(found.under_replicated)}: under-replicated")
     if found.failures is not None:
         many = figures.counted(found.failures.messages, "message")
-        said.append(f"split failed on {many}: {found.failures.first}")
-    return said
+        lines.append(f"split failed on {many}: {found.failures.first}")
+    return lines
 
 
 def expiry_warning(expiry: Expiry | None, drained_in_s: float | None = None) -> str | None:
-    """That the head of a backlog may go before it is drained; None when there is time.
+    """Warns that the head of a backlog may go before it is drained; None when there is time.
 
     ``drained_in_s`` is how long a drain takes, when that is known.
     """
@@ -273,12 +273,12 @@ def _shares(found: Inspection) -> Iterator[Section]:
     yield _bars("hottest message keys", _hot(contents.hottest_keys), f"{keys} in the messages read")
 
 
-def _hot(shares: Sequence[Share]) -> list[Share]:
+def _hot(shares: Sequence[ItemShare]) -> list[ItemShare]:
     # What came once or twice in a sample is no hot one.
     return [s for s in shares if s.share >= LEAST_SHOWN and s.low > 0]
 
 
-def _bars(title: str, shares: Sequence[Share], note: str) -> Section:
+def _bars(title: str, shares: Sequence[ItemShare], note: str) -> Section:
     if not shares:
         return section("")
     rows = []
@@ -288,7 +288,7 @@ def _bars(title: str, shares: Sequence[Share], note: str) -> Section:
     return section("", bars(title, note, rows))
 
 
-def _off(share: Share) -> str:
+def _off(share: ItemShare) -> str:
     # The wider side of it: near nothing and near all of it the other one is cut off.
     off = max(share.high - share.share, share.share - share.low)
     return f"±{max(off * 100, 0.1):.1f}%"

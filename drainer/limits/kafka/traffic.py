@@ -245,7 +245,7 @@ class PacedProducer:
 
 
 def no_test_topic(why: str) -> Interrupted:
-    """What to raise when clients lost the topic, or the right to use it."""
+    """The error when clients lost the topic, or the right to use it."""
     return Interrupted(
         f"can't use the test topic: {why}",
         hint="Check that it still exists, and this user's rights on it.",

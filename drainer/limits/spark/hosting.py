@@ -175,7 +175,7 @@ class Host:
         self._pacer = Pacer([])  # producers go with their last reference
 
     def _sent(self) -> tuple[int, int]:
-        """How many messages were acknowledged and refused, of producers that are gone as well."""
+        """Messages that were acknowledged and refused, of producers that are gone as well."""
         acknowledged, errors = self._past
         return acknowledged + self._pacer.acknowledged, errors + self._pacer.errors
 

@@ -56,7 +56,7 @@ class Cluster:
 
     @property
     def boundary_now(self) -> float:
-        """As of the last trial."""
+        """The boundary at the last trial."""
         return self.boundary * (1 + self.drift * max(0, self.trials - 1) / (TRIALS_MOST - 1))
 
     def signals(self, producers: int) -> Signals:
