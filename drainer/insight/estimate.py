@@ -14,7 +14,7 @@ from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import SIMULATED_MOST, Forecast, Setting, forecast
 from drainer.insight.forecast.on_spark import Cores, forecast_on_spark
 from drainer.insight.forecast.workload import Workload
-from drainer.insight.measurement import Measured, PrintLine, StepReporter
+from drainer.insight.measurement import Measured, StepReporter
 from drainer.kafka.backlog import Backlog
 from drainer.mask import key_repr, masking
 from drainer.model.codec import builtins
@@ -135,7 +135,7 @@ def make_estimate(
     measured: Measured,
     request: Request,
     question: Question,
-    print_line: PrintLine = lambda text: None,
+    print_line: Callable[[str], None] = lambda text: None,
 ) -> Estimate:
     """Simulates the drain, and others to compare it with; takes a few seconds."""
     report = StepReporter(print_line)

@@ -27,8 +27,6 @@ FIRST_WAIT_S = 10.0
 FETCH_BYTES = 64 * 1024 * 1024  # a default drain's
 QUIET_S = 1.5  # how long nothing needs to be reported
 
-PrintLine = Callable[[str], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -63,7 +61,7 @@ def measure_backlog(
     backlog: Backlog,
     request: Request,
     concurrency: int,
-    print_line: PrintLine = lambda text: None,
+    print_line: Callable[[str], None] = lambda text: None,
 ) -> Measured:
     """Samples and splits a backlog, and measures what fetch, split and engine cost here.
 
@@ -162,7 +160,7 @@ def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, 
 class StepReporter:
     """Prints the step that begins, once the steps before it took so long that it is worth it."""
 
-    def __init__(self, print_line: PrintLine) -> None:
+    def __init__(self, print_line: Callable[[str], None]) -> None:
         self._print_line = print_line
         self._printed_s = time.monotonic()
 
