@@ -92,7 +92,7 @@ def _not_own(descriptor: int) -> str:
     if not mode & stat.S_IWGRP:  # with an access list these bits are the most that it gives
         return ""
     listed = _access_list(descriptor)
-    where = ", as its access list says" if listed else f" (mode {mode:04o})"
+    where = ", by its access list" if listed else f" (mode {mode:04o})"
     for tag, permissions, number in listed or [(ACL_OWN_GROUP, ACL_WRITE, 0)]:
         if not permissions & ACL_WRITE:
             continue

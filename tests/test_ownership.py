@@ -94,7 +94,7 @@ def test_who_may_write_by_an_access_list_counts(
     monkeypatch.setattr(pwd, "getpwall", lambda: [pwd.getpwuid(0)])
     set_access_list(path, (tag, permissions, SOMEBODY), (0x04, 4, NO_ID), (0x10, 7, NO_ID))
     if who:
-        assert f"is writable by {who}, as its access list says" in refused(path)
+        assert f"is writable by {who}, by its access list" in refused(path)
     else:
         assert read_own(path) == b"content"
 
@@ -110,7 +110,7 @@ def test_with_an_access_list_the_group_has_what_that_gives_it(
     set_access_list(path, (0x02, 6, 0), (0x04, permissions, NO_ID), (0x10, 6, NO_ID))
     assert path.stat().st_mode & 0o777 == 0o664
     if refuses:
-        assert "is writable by group nogroup (gid 65534), as its access list says" in refused(path)
+        assert "is writable by group nogroup (gid 65534), by its access list" in refused(path)
     else:
         assert read_own(path) == b"content"
 

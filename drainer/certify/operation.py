@@ -37,7 +37,7 @@ def sample_of(
     sample = sample_backlog(cluster, backlog, most, seed)
     if not sample.messages:
         raise Refused(
-            f"topic {topic} holds no messages to try the handler on",
+            f"topic {topic} has no messages to try the handler on",
             hint="Name a topic or partitions with messages. To try made-up messages, use"
             " drainer.testing.",
         )

@@ -70,7 +70,7 @@ def ensure_confirmed(terminal: Terminal, question: str, *, yes: bool) -> None:
     if answer is None:
         raise Refused(
             "confirmation needs a terminal",
-            hint="If the preview above is what you want, add --yes.",
+            hint="Check the preview above, then add --yes.",
         )
     if not answer:
         raise Refused("not confirmed; nothing was touched")

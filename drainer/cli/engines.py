@@ -96,7 +96,7 @@ class EngineOptions:
         if spark is not None and not over:
             resolve = Extension.SPARK.load().resolve_on_spark
             return resolve(prepared, spark, by_master=not by_name)  # type: ignore[no-any-return]
-        why = "as --engine says" if by_name else NO_MASTER
+        why = "set by --engine" if by_name else NO_MASTER
         chosen = EngineChoice(PROCESS, why if spark is None else "nothing is left to handle")
         action = replace(prepared.action, engine=chosen)
         return replace(prepared, action=action, engine=IN_PROCESS)

@@ -128,7 +128,7 @@ class Demo:
             sub.key: sub.payload for _, subs in self._split() for sub in subs
         }  # of each document, in the backlog's order
         checks = [
-            ("the first run was interrupted and said so", first.exit_code == EXIT_INTERRUPTED),
+            ("the first run reported its interruption", first.exit_code == EXIT_INTERRUPTED),
             ("the account adds up", first.conserved and last.conserved),
             (f"{last.messages.done:,} messages are done", last.messages.done == size.messages),
             (

@@ -50,7 +50,7 @@ from drainer.policy.fault import Fault
 TICK_LEAST_S = 0.001
 OTHERS_S = 60.0  # without a success in another task: then there may be none at work
 
-_STUCK_HINT = "Find out what they wait for, then resume: that handles them again."
+_STUCK_HINT = "Find out why they block, then resume: drainer handles them again."
 
 
 class Failures:

@@ -51,7 +51,7 @@ class LetterDelivery:
             self._halt(
                 Halted(
                     f"{sub} was to be a dead letter, but dead letters were turned off meanwhile",
-                    hint="Resume: what is not done is decided by the settings of then.",
+                    hint="Resume: the settings of that run apply to it.",
                 )
             )
             return False

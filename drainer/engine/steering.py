@@ -86,7 +86,7 @@ class Steering:
         """The event of its end."""
         by, reason = self._control.stopper or (self._runtime.user(), None)
         first = self._drain.first
-        done = "done" if first is None else f"done with what comes first, {first}"
+        done = "done" if first is None else f"done with the class {first}"
         how = done if cause is None else str(cause)
         return Event(self._runtime.now(), EventKind.ENDED, by, reason, (how,))
 

@@ -35,7 +35,7 @@ class LeaseOver(Retry):
     """Raised in place of a call that may not begin now; it is no attempt."""
 
     def __init__(self) -> None:
-        super().__init__("another drain may be at work", after=ASK_AGAIN_S)
+        super().__init__("another drain may be running", after=ASK_AGAIN_S)
 
 
 class TimedOut(TimeoutError):

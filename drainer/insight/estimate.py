@@ -231,7 +231,9 @@ def _notes(workload: Workload, request: Request, question: Question) -> list[str
             f"from {workload.sampled_messages:,} messages read evenly over the backlog, a sample"
         )
         if request.rules.max_per_key is not None:
-            notes.append("what --max-per-key leaves out shows only in a whole backlog: it is in")
+            notes.append(
+                "the estimate ignores --max-per-key: only a whole backlog shows its effect"
+            )
     return notes
 
 

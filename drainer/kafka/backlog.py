@@ -294,7 +294,7 @@ class _Bounds:
             )
         if not log.start <= start <= log.high_watermark:
             raise Refused(
-                f"--from {self.from_} is outside {place}, which holds offsets {log.start} to"
+                f"--from {self.from_} is outside {place}, which has offsets {log.start} to"
                 f" {log.high_watermark}",
                 hint="Use --from committed-or-earliest.",
             )
@@ -327,7 +327,7 @@ class _Bounds:
         if self.from_ == COMMITTED:
             raise OffsetMissing(
                 remark,
-                hint="Check the group's name, or say where to start: --from committed-or-earliest,"
+                hint="Check the group's name, or choose a start: --from committed-or-earliest,"
                 " committed-or-end, earliest, OFFSET or @TIME.",
             )
         begins = "the end" if self.from_ == COMMITTED_OR_END else "the earliest record"

@@ -290,9 +290,9 @@ class GroupLock:
         if others or not (is_ours or self.confirmed_s < 0):
             who = _named(others) if others else "another drain, which is gone by now,"
             self._lose(
-                f"{who} took the lock on group {self._group}, while this process stood still or was"
-                " cut off",
-                "let that one finish; what both handled in between is handled twice",
+                f"{who} took the lock on group {self._group}, while this process was suspended or"
+                " disconnected",
+                "let that one finish; both may have handled some sub-messages",
             )
         elif members:
             self._membership = Membership.MEMBER

@@ -165,7 +165,7 @@ def recreated(topic: str) -> TopicGone:
     """The error for a topic of the same name with another id."""
     return TopicGone(
         f"topic {topic} was deleted and recreated during the read",
-        hint="The new topic holds other records. Start a new drain with another --plan.",
+        hint="The new topic has other records. Start a new drain with another --plan.",
     )
 
 

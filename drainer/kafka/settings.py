@@ -40,7 +40,7 @@ _OWNED_FOR = {
     "a drain never joins its group": """
         group.instance.id group.protocol group.remote.assignor partition.assignment.strategy
         max.poll.interval.ms""",
-    "a drain commits only what is done": """
+    "a drain commits only finished messages": """
         enable.auto.commit auto.commit.enable auto.commit.interval.ms enable.auto.offset.store
         offset.store.method""",
     "a drain never jumps to another offset": "auto.offset.reset",

@@ -44,8 +44,8 @@ RANGES_MOST = 1_000_000  # of a partition: 100 MB
 WRITE_S = 30.0
 
 ONLY_HERE = (
-    "without WRITE on {} drainer can't note there what it redrives: a redrive with another plan may"
-    " repeat letters"
+    "without WRITE on {} drainer can't record redriven letters there: a redrive with another plan"
+    " may repeat letters"
 )
 
 _Text = Annotated[str, Meta(max_length=4096)]
@@ -86,7 +86,7 @@ class RedriveProgress:
             host, resume = printable(told.host), command("resume", printable(told.plan))
             raise PlanRefused(
                 f"the redrive {printable(told.drain_id)} of group {self.group} has not ended: only"
-                " its plan has what it redrove",
+                " its plan lists its redriven letters",
                 hint=f"Wait for it, or resume it on {host}: {resume}. To redrive anyway, which may"
                 " repeat letters, add --accept-repeats.",
             )
@@ -227,8 +227,8 @@ def _end(held: LocalContext, open_: Sequence[int], *, noted: bool) -> None:
             held.print_line(ONLY_HERE.format(plan.terms.topic))
     except DrainerError as error:
         held.print_line(
-            f"could not note in {held.plan.terms.topic} what was redriven, only this plan has it:"
-            f" {error}"
+            f"could not record the redriven letters in {held.plan.terms.topic}; only this plan has"
+            f" them: {error}"
         )
 
 
@@ -282,6 +282,6 @@ def _add(ranges: list[Range], more: Iterable[Range], message: Message) -> None:
         ranges[:] = join_ranges(ranges)
         if len(ranges) > RANGES_MOST // 2:
             raise Refused(
-                f"up to {message}, what was redriven is in over {RANGES_MOST // 2:,} pieces",
-                hint="Redrive the rest with the plan of that redrive, or begin anew with --group.",
+                f"up to {message}, the redriven letters are in over {RANGES_MOST // 2:,} ranges",
+                hint="Redrive the rest with the plan of that redrive, or start again with --group.",
             )

@@ -31,7 +31,7 @@ def overview_page(found: Overview, redriven: RedriveProgress) -> Page:
     return Page(
         _headline(found),
         (
-            section("What they are of", _counts(found) if found.matching else None),
+            section("Origins", _counts(found) if found.matching else None),
             section("The newest", _newest(found) if found.matching and found.newest else None),
         ),
         details=(Line(source, Tone.QUIET),),

@@ -107,9 +107,7 @@ def read_login(path: str) -> tuple[str, str]:
     except OSError as error:
         raise UsageError(f"can't read {path}: {error.strerror}") from None
     except ValueError:
-        raise UsageError(
-            f"{path} does not hold a login", hint="Write one line: user password."
-        ) from None
+        raise UsageError(f"{path} has no login", hint="Write one line: user password.") from None
     return user, password
 
 

@@ -83,7 +83,7 @@ def limits_page(found: Sequence[tuple[Path, MeasuredLimits]]) -> Page:
         (
             section("Boundaries", curves(named), _boundaries(named)),
             section(
-                "What it is based on",
+                "Basis",
                 Field("safe", f"{figures.share(settings[0].safe_share)} of the boundary"),
                 *(Field("traffic", ", ".join(traffic_words(each))) for each in settings),
                 *(Field("decided by", each) for each in dict.fromkeys(map(decided_by, settings))),

@@ -16,11 +16,11 @@ from drainer.view.terminal import Terminal
 
 _VERDICTS = {Verdict.CLIENTS: "clients were the limit"}
 _ENDS = {
-    End.MOST: "lower bound: the most that was tried; raise --max-rate to try more",
+    End.MOST: "lower bound: the highest rate tried; raise --max-rate to try more",
     End.CLIENTS: "lower bound: clients could do no more; add executors, or cores",
     End.NONE: "no traffic was safe",
     End.UNCLEAR: "unclear: no trial gave a verdict",
-    End.WIDE: "wider than asked",
+    End.WIDE: "wider than --precision",
 }
 
 
@@ -168,8 +168,10 @@ def signal_words(signals: Signals, baseline_ms: float | None) -> str:
 def decided_by(settings: LimitSettings) -> str:
     """Sources of the signals, in words."""
     if settings.jmx:
-        return "request handlers of the brokers (JMX), in-sync replicas, and what clients see"
-    return "what clients see, and in-sync replicas; --jmx host:port adds request handlers"
+        return (
+            "request handlers of the brokers (JMX), in-sync replicas, and the clients' measurements"
+        )
+    return "the clients' measurements, and in-sync replicas; --jmx host:port adds request handlers"
 
 
 def _each_trial(prepared: PreparedLimits) -> Field:

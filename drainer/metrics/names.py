@@ -157,7 +157,7 @@ OF_STATUS = (
         "Time to spare before --deadline at the current rate; negative if it will be missed.",
     ),
     _gauge("in_flight", "limits.running", "Sub-messages in flight, on average over half a second."),
-    _gauge("concurrency", "limits.concurrency", "Most sub-messages in flight at once."),
+    _gauge("concurrency", "limits.concurrency", "Maximum sub-messages in flight."),
     _gauge("lanes", "limits.lanes", "Lanes with anything waiting or in flight."),
     _gauge("lanes_ready", "limits.lanes_ready", "Lanes that only wait for a worker."),
     _gauge("lanes_parked", "failures.parked_lanes", "Lanes parked behind a failure."),

@@ -65,7 +65,7 @@ class Expression:
             raise BadExpression(f"the expression is neither true nor false: {text}", hint=EXAMPLE)
         if not reads:
             raise BadExpression(
-                "the expression uses nothing of the sub-message, so it matches all or none:"
+                "the expression has no field of the sub-message, so it matches all or none:"
                 f" {text}",
                 hint=f"{EXAMPLE}. Use one of {', '.join(NAMES)}.",
             )

@@ -168,7 +168,7 @@ def _fields(value: Any) -> dict[str, Any]:
         with suppress(AttributeError, TypeError):
             fields |= object.__getattribute__(value, "__dict__")
     if not fields:
-        raise Undecided(f"{named(value)} is nothing that expressions can look at")
+        raise Undecided(f"{named(value)} is not a value that expressions can read")
     return {name: each for name, each in fields.items() if not str(name).startswith("_")}
 
 

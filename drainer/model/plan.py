@@ -34,7 +34,7 @@ def describe_open_transactions(held: Sequence[OpenTransaction]) -> str:
     """All of it in a sentence, with how to find the producer: no client can find it."""
     count = sum(each.offsets for each in held)
     return (
-        f"an open transaction holds back {count:,} offset{'' if count == 1 else 's'}, which are not"
+        f"an open transaction blocks {count:,} offset{'' if count == 1 else 's'}, which are not"
         f" part of this backlog: {listed(held)}. To find its producer, run kafka-transactions.sh"
         " describe-producers"
     )

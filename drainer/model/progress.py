@@ -269,7 +269,7 @@ def split_changed(message: Message, why: str) -> SplitFailed:
     """The error for a message that ``split`` rejects, although an earlier call of it did not."""
     return SplitFailed(
         f"split failed at {message}, which is done in part: {why}",
-        hint="Make `split` give what it gave before, then resume.",
+        hint="Make `split` return the same as before, then resume.",
     )
 
 

@@ -24,20 +24,20 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
     ``gap_accepted`` lets pending records be gone.
     """
     plan = loaded.plan
-    pending = "what is pending" if gap_accepted else "all that is pending"
+    pending = f"{'other' if gap_accepted else 'all'} pending messages are still in the log"
     added = f"the journal adds {counted(loaded.records, 'record')}"
     facts = [
         "the plan is whole: its digest matches",
-        added if loaded.records else "the journal has nothing to add",
+        added if loaded.records else "the journal has no newer progress",
     ]
     if plan.account.lost:
         lost = name_lost(plan.account.lost)
-        facts.append(f"it says what retention deleted before it was handled: {lost}")
+        facts.append(f"it lists the records that retention deleted unread: {lost}")
     looks: list[tuple[str, Callable[[Cluster, LoadedPlan], object]]] = [
         ("its account adds up", _account),
         (f"the cluster is the plan's ({plan.terms.cluster_id})", _cluster),
         (f"topic {plan.terms.topic} has the plan's id", _topic),
-        (f"{pending} is still in the log", partial(_log, gap_accepted=gap_accepted)),
+        (pending, partial(_log, gap_accepted=gap_accepted)),
         ("its records have not changed", ensure_same_records),
         (f"group {plan.terms.group} has no members", _group),
         ("the group is where this drain left it", group_offsets),

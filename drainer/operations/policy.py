@@ -50,8 +50,8 @@ class Policy:
         found = self._of_topic()
         if self.rules:
             found.append(
-                "what a rule skips counts as done: neither this drain nor the group's consumers"
-                " will handle it"
+                "skipped sub-messages count as done: neither this drain nor the group's consumers"
+                " will handle them"
             )
         return found
 

@@ -157,7 +157,7 @@ def _ensure_same_split(plan: OffsetPlan, handler: LoadedHandler) -> None:
         if not Selection(where).of_message:
             raise PlanRefused(
                 f"the code of {plan.terms.handler} has changed, but the class {where} is done in"
-                " part by what the old split gave",
+                " part, as the old split selected it",
                 hint="If split gives the same as before, add --same-split. If not, start again"
                 " from the committed offset with `drainer run` and another --plan: that handles the"
                 " class again.",
@@ -175,7 +175,7 @@ def _code_warning(plan: OffsetPlan, code: str | None) -> list[str]:
         return []
     return [
         f"the code of {plan.terms.handler} has changed since the last run: the new code handles"
-        " what is pending"
+        " the pending sub-messages"
     ]
 
 

@@ -196,7 +196,7 @@ class ConcurrencyLimit:
         elif below is None and enough > self.least:
             self._try(max(self.least, int(enough / self._step)), "trying fewer")
         elif below is not None and below < between < enough and enough > NEAR * below:
-            self._try(between, "looking for where throughput stops growing")
+            self._try(between, "searching where throughput stops growing")
         else:
             self._conclude(enough)
 
@@ -204,15 +204,15 @@ class ConcurrencyLimit:
         (best, worth), found = self._best, max(self._tried.values())
         worse = found < WORSE * worth
         if worse and best not in self._tried:
-            self._try(best, "trying again what did best")
+            self._try(best, "trying the best again")
             return
         longer_s = min(RECHECK_MOST_S, 2 * self._recheck_s)
         self._recheck_s = longer_s if limit == self.found else RECHECK_S
         if worse and self._tried[best] >= HOPELESS * found:
             limit, self._recheck_s = best, PATIENCE_S
-            why = "it did best before throughput fell"
+            why = "it was the best before throughput fell"
         elif limit == self.most:
-            why = "it may be no more"
+            why = "it is at its maximum"
         elif self._busy >= FULL:
             why = "this process has no more processor time"
         else:

@@ -206,7 +206,7 @@ def _locked() -> FileLock:
 def _require_unused(folder: Path) -> None:
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise SandboxRefused(
-            f"{folder} is not a sandbox: it holds other files",
+            f"{folder} is not a sandbox: it has other files",
             hint=f"Name an empty or new folder with {FOLDER_VARIABLE}.",
         )
 

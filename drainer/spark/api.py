@@ -151,7 +151,7 @@ def drain(
                 cluster, plan_at(absolute(place), state), request, running, failures, rules
             )
             prepared = resolve_on_spark(prepared, on_spark, by_master=False)
-            engine = replace(prepared.action.engine, why="as the session is")
+            engine = replace(prepared.action.engine, why="as in the session")
             prepared = replace(prepared, action=replace(prepared.action, engine=engine))
             terminal.preview(preview_page(prepared.action))
             if not prepared.action.resumes and not prepared.action.offsets:

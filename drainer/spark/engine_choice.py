@@ -44,7 +44,7 @@ def resolve_on_spark(prepared: Prepared, spark: SparkSettings, *, by_master: boo
     ``by_master`` says that only a master was named: what Spark can't do then runs in this process.
     Raises Refused when Spark itself is asked for and this drain can't run there, or without Java.
     """
-    why = "a master is named" if by_master else "as --engine says"
+    why = "a master is named" if by_master else "set by --engine"
     barred = unsuited(prepared.plan)
     if barred is not None:
         if not by_master or isinstance(prepared.action.plan_path, str):

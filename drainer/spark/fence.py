@@ -154,8 +154,8 @@ class Fence:
             late_s = self.clock() - self._lease.cut_at_s
             if late_s >= 0 and (calls := self.calls()):
                 sys.stderr.write(
-                    f"drainer: {calls:,} calls are cut off: the driver has not been seen to hold"
-                    f" its lock for {late_s + self.times.wait_s:.1f} s\n"
+                    f"drainer: {calls:,} calls are cut off: the driver has not confirmed its lock"
+                    f" for {late_s + self.times.wait_s:.1f} s\n"
                 )
                 sys.stderr.flush()
                 self.end_process()

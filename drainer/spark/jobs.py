@@ -48,7 +48,7 @@ class Checking:
             spec = self.handler
             state = State.open(spec.state, spec.drain_id)
             if state.epoch() is None:
-                raise state_error(state, "the driver writes to {}, and a task sees nothing of it")
+                raise state_error(state, "the driver writes to {}, but a task can't see it")
             with python_worker().at_work(spec):
                 pass
             with Cluster.connect(spec.client) as cluster:
@@ -66,13 +66,13 @@ def ensure_probes(state: State, names: list[str]) -> None:
         )
     for name in names:
         if not state.has(name):
-            raise state_error(state, "the tasks write to {}, and this process sees nothing of it")
+            raise state_error(state, "the tasks write to {}, but this process can't see it")
 
 
 def state_error(state: State, what: str) -> StateRefused:
     """What to raise for a state that is not the same place for all."""
     return StateRefused(
-        f"{what.format(state.uri)}: it is not the same place everywhere",
+        f"{what.format(state.uri)}: it must be the same place on all machines",
         hint="Use --state with a place that all executors and this machine reach: s3://, gs://,"
         " abfs://, or a folder mounted everywhere.",
     )

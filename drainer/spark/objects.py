@@ -62,7 +62,7 @@ def check_uri(uri: str) -> None:
         is_secret = is_secret or any(word in option.lower() for word in SECRET_WORDS)
     if is_secret:
         raise UsageError(
-            "the URI holds credentials, but drainer prints it and writes it into the plan",
+            "the URI contains credentials, but drainer prints it and writes it into the plan",
             hint="Remove them. Set them in the environment (AWS_ACCESS_KEY_ID, …), or use the"
             " machine's role.",
         )
@@ -189,7 +189,7 @@ class Folder(Objects):
                 raise out_of_reach(gone, self.uri) from error
             raise PlanNotWritten(
                 f"can't write the state in {self.uri}: {error.strerror or error}",
-                hint="Make room, or let this user write. Then resume: what is there is valid.",
+                hint="Make room, or let this user write. Then resume: the state is valid.",
             ) from error
 
     def get(self, name: str) -> bytes | None:
@@ -240,7 +240,7 @@ class Folder(Objects):
                 os.close(opened)
         except NotOwn as error:
             raise StateRefused(
-                f"the state at {self.uri} says what is done, but {error}",
+                f"the state at {self.uri} records what is done, but {error}",
                 hint="Name a folder of your own with --state. To resume from this one, check it and"
                 f" make it yours: chmod -R go-w {shlex.quote(self.uri)}",
             ) from None

@@ -133,7 +133,7 @@ def reports_since(reference: StateReference, drain_id: str) -> list[TaskReport]:
     """
     state = State.open(reference.uri, drain_id)
     if state.epoch() is None:
-        raise StateLost(f"{state.uri} holds no state of this drain")
+        raise StateLost(f"{state.uri} has no state of this drain")
     shares = [share for share in state.shares() if not reference.has_taken(*share[:2])]
     return state.reports_of(shares)
 
@@ -500,8 +500,6 @@ def take_over(
         try:
             state.remove(path)
         except StateLost as error:
-            print_line(
-                f"can't remove the state at {state.uri}, which nothing needs any more: {error}"
-            )
+            print_line(f"can't remove the state at {state.uri}, which is no longer needed: {error}")
 
     return forget

@@ -59,7 +59,7 @@ def show_before_connecting(
     state: str | None = None,
 ) -> None:
     """What a plan has this machine do, before any of it is done. Shown even when quiet."""
-    note = "as the plan says" if brokers == plan.terms.bootstrap_servers else ""
+    note = "from the plan" if brokers == plan.terms.bootstrap_servers else ""
     properties = str(client_config) if client_config else "no client properties"
     terminal.items(
         Field("plan", str(path), f"begun {plan.terms.created}"),

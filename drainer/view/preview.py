@@ -25,7 +25,7 @@ def preview_page(action: Preview) -> Page:
         Line(f"{figures.counted(action.offsets, 'offset')} in {parts}", Tone.STRONG),
         (
             section("Partitions", _partitions(action)),
-            section("What it runs", settings(action)),
+            section("Settings", settings(action)),
             section("Checks", (Line(check, mark=OK) for check in action.checks)),
             section(
                 "Plan",
@@ -57,7 +57,7 @@ def settings(action: Preview) -> Iterator[Item]:
     yield Field("concurrency", *_concurrency(action.concurrency, action.bundling))
     yield Field("engine", action.engine.title, action.engine.why)
     yield from (Field(name, text) for name, text in action.engine.settings.items())
-    yield Field("buffer", figures.size(action.buffer_bytes), "most that drainer reads ahead")
+    yield Field("buffer", figures.size(action.buffer_bytes), "maximum that drainer reads ahead")
     if action.cap:
         yield cap_field(action.cap)
 
@@ -65,7 +65,7 @@ def settings(action: Preview) -> Iterator[Item]:
 def cap_field(cap: Cap) -> Field:
     """What a drain may read."""
     mean = figures.size(round(cap.message_bytes))
-    return Field("limits", figures.cap(cap), f"most that drainer reads; {mean} per message")
+    return Field("limits", figures.cap(cap), f"maximum that drainer reads; {mean} per message")
 
 
 def cap_fields(cap: Cap, messages: float) -> Iterator[Field]:

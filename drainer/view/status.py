@@ -89,7 +89,7 @@ def _page(status: Status, now: datetime, history: History) -> Page:
             section("Diagnosis", causes(status)),
             section("Progress", facts(status)),
             section("Partitions", _partitions(status.progress.partitions)),
-            section("What failed", errors),
+            section("Errors", errors),
             section("Changes", changes),
             section("Charts", plots(history, begun, status.timing.latency)),
             section("Outages and pauses", troubles(history, begun)),
@@ -205,7 +205,7 @@ def verdict(status: Status) -> Line:
     if deadline is None or deadline.margin_s is None:
         words = f"{left} left" if known else "No estimate yet"
         if turn is not None and turn.eta_s is not None:
-            words = f"{figures.duration(turn.eta_s)} left for what comes first, {left} for all"
+            words = f"{figures.duration(turn.eta_s)} left for the class, {left} for all"
         return Line(words, Tone.STRONG)
     at = f"{deadline.at.astimezone():%d %b %H:%M}"
     margin = figures.duration(abs(deadline.margin_s))

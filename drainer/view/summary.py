@@ -85,7 +85,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
     what = "Drain" if action.plan.terms.redrive is None else "Redrive"
     drawn = plots(history, begun, summary.last.timing.latency)
     run = section(
-        "What was run",
+        "Settings",
         (Line(warning, Tone.WARN, WARN) for warning in action.warnings),
         settings(action),
         Field("exit code", str(summary.exit_code)),
@@ -110,7 +110,7 @@ def summary_page(summary: Summary) -> Page:
     head, last = _headline(summary), summary.last
     stands = section("Committed offsets", _partitions(summary))
     happened = section(
-        "What happened",
+        "Details",
         _classes(summary),
         _engine(summary),
         rule_lines(last.rules),
@@ -253,7 +253,7 @@ def _undelivered(summary: Summary) -> Iterator[Field]:
         held = figures.counted(sum(each.offsets for each in summary.open_transactions), "offset")
         lines = few([str(each) for each in summary.open_transactions], ERRORS_SHOWN)
         behind = f"{held} behind an open transaction"
-        yield Field("held back", behind, "not part of this drain", lines=lines)
+        yield Field("excluded", behind, "not part of this drain", lines=lines)
 
 
 def events(history: Sequence[Event]) -> Table | None:
@@ -294,7 +294,7 @@ def _headline(summary: Summary) -> Line:
             part, tone, mark = ("", Tone.GOOD, OK)
             if summary.cause is not None:
                 part, tone, mark = ("part of ", Tone.WARN, WARN)
-            return Line(f"Drained {part}what you asked for", tone, mark, done)
+            return Line(f"Drained {part}the selected sub-messages", tone, mark, done)
         case "interrupted":
             how = "Stopped on request" if isinstance(summary.cause, Signalled) else "Interrupted"
             left = _to_go(summary, "message", summary.last.progress.eta_s)

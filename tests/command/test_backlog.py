@@ -89,8 +89,8 @@ def test_an_open_transaction_ends_the_backlog_and_what_it_holds_back_is_told(
 
     (blocking,) = drained.answer["held"]
     assert (blocking["partition"], blocking["offset"], blocking["offsets"]) == (0, 5, 50)
-    assert "warning: an open transaction holds back 50 offsets" in looked.err
-    assert "warning: an open transaction holds back 50 offsets" in drained.err  # the preview
+    assert "warning: an open transaction blocks 50 offsets" in looked.err
+    assert "warning: an open transaction blocks 50 offsets" in drained.err  # the preview
     assert "Nothing to drain" in again.out
-    assert re.search("held back +50 offsets behind an open transaction", again.out)
+    assert re.search("excluded +50 offsets behind an open transaction", again.out)
     assert command.committed(topic) == {0: 5}

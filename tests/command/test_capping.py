@@ -48,7 +48,7 @@ def test_it_is_told_before_meanwhile_and_at_the_end(
 ) -> None:
     outcome = command.drain(topic, "--broker-limits", str(write), "-o", "json")
     printed = " ".join(outcome.err.split())
-    assert "1,000 messages/s, 98 KiB/s (most that drainer reads; 100 B per message" in printed
+    assert "1,000 messages/s, 98 KiB/s (maximum that drainer reads; 100 B per message" in printed
     cap = outcome.answer["read_cap"]
     of_cap = [cap[name] for name in ("messages_per_s", "bytes_per_s", "message_bytes")]
     assert of_cap == [1_000, 100_000, 100]

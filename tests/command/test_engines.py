@@ -37,7 +37,7 @@ def test_the_plan_of_action_says_what_spark_is_given(command: Command, topic: To
     )
 
     engine = outcome.answer["engine"]
-    assert (engine["title"], engine["why"]) == ("Spark on local[*]", "as --engine says")
+    assert (engine["title"], engine["why"]) == ("Spark on local[*]", "set by --engine")
     assert engine["settings"] == {
         "waves": "64 MiB each, handled by 4 tasks at once",
         "state": f"{command.plan(topic)}.state",

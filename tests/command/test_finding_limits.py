@@ -36,7 +36,7 @@ PATIENCE_S = 180.0
         (("--partitions", "0"), "--partitions 0 is not a number from 1 to 1,000"),
         (("--partitions", "1,10,1"), "--partitions has a value twice"),
         (("--window", "2s"), "--window 2s is too short"),
-        (("--jmx-login", "/dev/null"), "--jmx-login /dev/null does not hold a login"),
+        (("--jmx-login", "/dev/null"), "--jmx-login /dev/null has no login"),
         (("--max-rate", "inf"), "--max-rate 'inf' is not a rate like 50MB/s"),
         (("--master", "sc://here"), "Spark Connect"),
         (("--spark-conf", "spark.speculation=true"), "spark.speculation"),

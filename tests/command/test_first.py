@@ -59,7 +59,7 @@ def test_only_a_customer_and_the_rest_in_a_resume(command: Command) -> None:
     outcome = command.drain(topic, *ONLY)
     assert set(command.record.done()) == first
     assert command.committed(topic) == {0: 0}, "the front of the backlog is not done"
-    assert "Drained what you asked for" in outcome.out
+    assert "Drained the selected sub-messages" in outcome.out
     assert outcome.resume_words[:2] == ["resume", command.plan(topic).name]
     assert len(command.plan(topic).read_bytes()) < 6_000, "however the customers are interleaved"
 
@@ -96,7 +96,7 @@ def test_what_is_asked_for_in_one_pass_holds_in_the_next(command: Command) -> No
     plan = json.loads(command.plan(topic).read_text())
     deeds = [each["what"] for each in plan["history"]]
     assert deeds[:5] == ["begun", "changed", "paused", "unpaused", "ended"]
-    assert "done with what comes first" in plan["history"][4]["details"][0]
+    assert "done with the class" in plan["history"][4]["details"][0]
 
 
 def test_spark_takes_the_rest(command: Command, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_dry_run_and_an_estimate_tell_what_it_gains_and_costs(command: Command
         assert first["seconds"] == pytest.approx(without + first["later_s"])
         assert 0 < first["later_s"] < without
     shown = command("estimate", *what[:-2], *FIRST)
-    assert "all, with nothing first" in shown.err + shown.out
+    assert "all, in one pass" in shown.err + shown.out
 
 
 def test_the_class_is_shown_while_it_is_drained_and_after(command: Command) -> None:

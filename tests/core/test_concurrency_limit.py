@@ -155,7 +155,7 @@ def test_a_downstream_that_never_saturates_gets_the_most_and_no_more() -> None:
 
     assert seen.search.found == 500
     assert max(seen.limits) == 500
-    assert seen.search.why == "it may be no more"
+    assert seen.search.why == "it is at its maximum"
 
 
 # --- errors ---

@@ -150,7 +150,7 @@ def test_records_deleted_before_the_start_are_refused_and_counted(
         assert "--from committed-or-earliest" in (raised.value.hint or "")
     assert span(freeze(cluster, topic.name, group, from_=EARLIEST)) == (6, 10)
     for offset in (11, 2):
-        with pytest.raises(Refused, match="holds offsets 6 to 10"):
+        with pytest.raises(Refused, match="has offsets 6 to 10"):
             freeze(cluster, topic.name, group, from_=Bound(offset=offset))
 
 

@@ -65,7 +65,7 @@ def test_what_only_the_journal_knows_is_folded_in(story: Story) -> None:
 
     put_back(story)
 
-    assert ("the journal has nothing to add", None) in examine(story.cluster, story.file.load())
+    assert ("the journal has no newer progress", None) in examine(story.cluster, story.file.load())
     assert story.file.load().plan.account.watermark(0) == 25
     assert story.left == ["orders.plan.json"]
     assert is_accepted(story)

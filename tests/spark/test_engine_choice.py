@@ -93,9 +93,9 @@ def test_the_state_is_beside_a_plan_at_a_uri_unless_it_is_named() -> None:
     ("said", "name", "why"),
     [
         (EngineOptions(), "process", "no Spark master is named"),
-        (EngineOptions(engine=EngineName.PROCESS, tasks=7), "process", "as --engine says"),
-        (EngineOptions(engine=EngineName.PROCESS, master="yarn"), "process", "as --engine says"),
-        (BY_NAME, "spark", "as --engine says"),
+        (EngineOptions(engine=EngineName.PROCESS, tasks=7), "process", "set by --engine"),
+        (EngineOptions(engine=EngineName.PROCESS, master="yarn"), "process", "set by --engine"),
+        (BY_NAME, "spark", "set by --engine"),
         (BY_MASTER, "spark", "a master is named"),
     ],
 )

@@ -102,7 +102,7 @@ def test_spoilt_records_are_told(file: PlanFile, state: State) -> None:
 
 def test_a_state_that_is_gone_is_refused(file: PlanFile, state: State) -> None:
     state.remove()
-    with pytest.raises(PlanRefused, match="holds no state of this drain") as caught:
+    with pytest.raises(PlanRefused, match="has no state of this drain") as caught:
         file.load()
     assert "orders.plan.json" in str(caught.value)
     assert "drainer run" in (caught.value.hint or "")

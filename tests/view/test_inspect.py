@@ -105,7 +105,7 @@ def test_a_backlog_that_splits_well_is_called_that() -> None:
     for share, shown in ((0.002, "0.2%"), (0.0004, "0.1%")):
         even = replace(known.hottest[0], share=share)
         page = page_of(skew=replace(known, hottest=(even,)))
-        assert f"the work splits well: no sub-key holds more than {shown} of it" in page.message
+        assert f"the work splits well: no sub-key has more than {shown} of it" in page.message
 
 
 def test_estimates_are_marked_and_exact_figures_are_not() -> None:

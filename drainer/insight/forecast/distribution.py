@@ -180,7 +180,7 @@ def latency_from(path: Path) -> Distribution:
             raise UsageError(
                 f"--latency-from {path}: its latency is not valid: {error}", hint=_HINT
             ) from None
-    raise UsageError(f"--latency-from {path} holds no measured latency", hint=_HINT)
+    raise UsageError(f"--latency-from {path} has no measured latency", hint=_HINT)
 
 
 def _objects(text: str) -> list[Any]:

@@ -39,9 +39,9 @@ _BINDING = {
     f.LANE: "order: one sub-message at a time",
     f.FETCH: "reading: messages don't come faster from the broker",
     f.SPLIT: "split: this process spends its time there",
-    f.HANDLE: "the processor time of handle; more at once gains nothing",
-    f.CPU: "this process: its processor is full; more at once gains nothing",
-    f.ORDER: "order: barriers or sub-messages with several sub-keys hold others back",
+    f.HANDLE: "the processor time of handle; more concurrency does not help",
+    f.CPU: "this process: its processor is full; more concurrency does not help",
+    f.ORDER: "order: barriers or sub-messages with several sub-keys delay others",
     f.READ_CAP: "the brokers' limits on reading",
     f.WRITE_CAP: "the brokers' limits on writing",
     f.SPARK: "Spark's start: this process drains a small backlog before Spark has started",
@@ -74,10 +74,10 @@ def estimate_page(found: Estimate, plan: Path | str | None = None) -> Page:
                 _engine(found),
                 _skipped(found.measured),
             ),
-            section("What comes first", _first(found)),
+            section("Priority classes", _first(found)),
             section("By order", _orders(found)),
             section("By concurrency", _table(found)),
-            section("What it is based on", _grounds(found)),
+            section("Basis", _grounds(found)),
         ),
         subject=f"Draining {found.request.topic} for group {found.request.group}",
         warnings=tuple(warnings),
@@ -104,7 +104,7 @@ def _first(estimate: Estimate) -> Table | None:
             rows.append(("    waiting for the rest", waiting, duration(found.seconds)))
     total = f"{about}{count(estimate.workload.sub_messages)}"
     rows.append(("  all", total, duration(found.seconds)))
-    rows.append(("  all, with nothing first", total, duration(estimate.requested.seconds)))
+    rows.append(("  all, in one pass", total, duration(estimate.requested.seconds)))
     return Table((Column(""), "sub-messages", "drained after"), tuple(rows), shown=len(rows))
 
 

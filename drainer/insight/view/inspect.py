@@ -40,10 +40,10 @@ def inspection_page(found: Inspection, rules: RuleSettings = NO_RULES) -> Page:
         (
             section("In words", _fields(found)),
             section("Partitions", _partitions(found)),
-            section("What it is made of", _made_of(found)),
+            section("Contents", _made_of(found)),
             section("", _ages(found)),
             *_shares(found),
-            section("What rules would skip", _skips(found, rules)),
+            section("Skipped by rules", _skips(found, rules)),
         ),
         subject=f"{found.topic}, for group {found.group.name}",
         details=tuple(_verdict(found)),
@@ -108,7 +108,7 @@ def _verdict(found: Inspection) -> Iterator[Line]:
         yield Line(hot, Tone.WARN)
     elif found.skew and found.skew.hottest and (most := found.skew.hottest[0]).share < HOT_SHARE:
         share = figures.share(most.share).removeprefix("<")
-        yield Line(f"the work splits well: no sub-key holds more than {share} of it", Tone.GOOD)
+        yield Line(f"the work splits well: no sub-key has more than {share} of it", Tone.GOOD)
 
 
 def hot_row(found: Inspection) -> str | None:
@@ -120,7 +120,7 @@ def hot_row(found: Inspection) -> str | None:
     share = figures.share(hot.share) + ("" if exact else f" ({_off(hot)})")
     updates = figures.about(hot.share * subs)
     return (
-        f"one sub-key holds {share} of the work: {'' if exact else '~'}{updates} updates to"
+        f"one sub-key has {share} of the work: {'' if exact else '~'}{updates} updates to"
         f" {_short(hot.name)}. No concurrency is more than {1 / hot.share:,.1f} times faster than"
         " one worker"
     )
@@ -161,12 +161,12 @@ def _retention(found: Inspection) -> tuple[str, str]:
     if kept.deletes and kept.bytes is not None:
         words.append(f"beyond {figures.size(kept.bytes)} per partition")
     if "compact" in kept.policy:
-        return " ".join(words), "Kafka deletes a record when a later one has its key"
+        return " ".join(words), "Kafka keeps the last record of each key"
     if not kept.deletes:
         return "nothing is deleted", ""
     left = found.retention_s
     if left is None:
-        return " ".join(words), "drainer can't tell when it reaches the head of the backlog"
+        return " ".join(words), "drainer can't predict when it reaches the head of the backlog"
     note = f"Kafka keeps the head of the backlog for at least {figures.duration(left)}"
     return " ".join(words), note if left else "Kafka may delete its head at any moment"
 
@@ -174,7 +174,7 @@ def _retention(found: Inspection) -> tuple[str, str]:
 def _group(found: Inspection) -> tuple[str, str]:
     state, members = found.group.state, found.group.members
     if state == "dead":
-        return "none", "Kafka knows no group of this name"
+        return "none", "Kafka has no group of this name"
     if not found.group.active:
         return state, ""
     names = listed(members) or "members are joining"
@@ -235,7 +235,7 @@ def _made_of(found: Inspection) -> Iterator[Field]:
     spread = f"p50 {fan_out.p50:,}, p99 {fan_out.p99:,}, max {fan_out.max:,}"
     yield Field("fan-out", f"{fan_out.mean:,.1f} per message", spread)
     if skew.empty:
-        yield Field("empty", f"{figures.counted(skew.empty, 'message')} split into nothing")
+        yield Field("empty", f"{figures.counted(skew.empty, 'message')} split into no sub-messages")
     if skew.barriers:
         yield Field("barriers", figures.count(skew.barriers), "each runs alone")
     where = "in the backlog" if found.reading.full else "in the sample; the backlog may have more"
