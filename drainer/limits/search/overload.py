@@ -1,7 +1,7 @@
 """Detects whether a trial overloaded the brokers, and by which signals.
 
 Overload is what Dropbox took for it: request handler threads idle for less than a fifth of their
-time, or in-sync replicas that keep changing. Without JMX, the clients' measurements decides.
+time, or in-sync replicas that keep changing. Without JMX, the clients' measurements decide.
 """
 
 from __future__ import annotations
