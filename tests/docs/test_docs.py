@@ -118,11 +118,11 @@ def test_the_rights_of_every_command_are_documented() -> None:
     "attacker",
     [
         "Another user of your machine",
-        "Who writes to your topic",
-        "Who creates groups",
-        "Who sends you a plan",
-        "Who reads the metrics port",
-        "Whoever reads what drainer writes",
+        "Producers of your topic",
+        "Users who create groups",
+        "Senders of a plan",
+        "Readers of the metrics port",
+        "Readers of drainer's output",
     ],
 )
 def test_every_promise_about_an_attacker_names_a_case_that_tries_it(attacker: str) -> None:
