@@ -94,7 +94,7 @@ def test_the_hot_row_is_right_below_the_headline() -> None:
 
     assert page.message.startswith(
         "orders, for group indexer: ~1,000 messages behind, the oldest 1h 00m old; one sub-key"
-        " holds 38% (±"
+        " has 38% (±"
     )
     assert "of the work: ~375 updates to 'app\\x1b[2Jadmin'. No concurrency" in page.message
 
