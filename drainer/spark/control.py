@@ -105,16 +105,15 @@ class QuotaAllocator:
     def __init__(
         self,
         concurrency: Concurrency,
+        channel: ControlChannel,
         *,
         threads: bool,
-        channel: ControlChannel,
-        times: LeaseTimes,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._threads = threads
         self._lender = Lender[str](0)
         self._channel = channel
-        self._period_s = times.look_s
+        self._period_s = channel.times.look_s
         self._clock = clock
         self._due_s = 0.0
         self._dealt = set[str]()
@@ -122,12 +121,14 @@ class QuotaAllocator:
         # What finds the concurrency, when it is ``auto``.
         self.search: ConcurrencyLimit | None = None
         self._shared: SharedSearch[str] | None = None
-        self.total = 0  # how many calls are made at once by all tasks, unless it is paused
+        self.total = self.most = (
+            0  # how many calls are made at once by all tasks, unless it is paused
+        )
         self.use(concurrency)
 
     def use(self, concurrency: Concurrency) -> None:
         """Lends that many from now on; a search goes on from what is lent."""
-        most = concurrency.most_for(threads=self._threads)
+        self.most = most = concurrency.most_for(threads=self._threads)
         first = min(self.total or concurrency.first, most) if concurrency.is_auto else most
         self.search = ConcurrencyLimit(first, most) if concurrency.is_auto else None
         self.total = first

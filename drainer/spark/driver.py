@@ -11,7 +11,6 @@ import asyncio
 from asyncio import FIRST_COMPLETED
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial
 from time import monotonic
 
 from drainer.blocking import blocking_call
@@ -23,13 +22,11 @@ from drainer.engine.limiter import auto_status
 from drainer.engine.loop import event_loop, spawn
 from drainer.engine.outcome import given_up_before, not_closed
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled, chain_errors
-from drainer.model.latency import Latency
+from drainer.kafka.lock import GroupLock
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
-from drainer.model.settings import LocalSettings
 from drainer.model.status import CapStatus, FailureStatus, HealthStatus, Status, Summary
 from drainer.operations.engine import LocalContext
-from drainer.policy.failures import Totals
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.control import ControlChannel, QuotaAllocator
 from drainer.spark.failure import refusing
@@ -39,107 +36,107 @@ from drainer.spark.reading import Reader, WaveSettings, typical_bytes
 from drainer.spark.session import ANSWER_S, drain_context
 from drainer.spark.settings import SparkSettings
 from drainer.spark.shipping import Shipped, ship
+from drainer.spark.slots import Slots
 from drainer.spark.state import State, state_beside
 from drainer.spark.task_monitor import TaskMonitor
 from drainer.spark.work import WaveRunner, of_one_task, shards_for
 
 LEAVE_S = 5.0  # beyond the grace, for tasks to say that they have stopped
 SLOTS_S = 1.0  # between two looks at how many there are
+LOOK_S = 0.1
 CLOSE_S = 10.0  # for the handlers of all workers to be closed
 
 
-class SparkDrain:
-    """One run of a drain on Spark, from a plan on disk to a summary."""
+def run_on_spark(context: LocalContext, settings: SparkSettings) -> Summary:
+    """Drain on Spark until it ends, one way or another.
 
-    look_s = 0.1  # between two looks at what tasks reported
+    Raises Refused when Spark can't be started; else as ``Lifecycle.run``.
+    """
+    starting = drain_context(settings, context.plan.terms.drain_id, context.print_line)
+    with ExitStack() as opened:
+        try:
+            with refusing():
+                spark, slots = opened.enter_context(starting)
+        except KeyboardInterrupt:
+            raise Signalled("interrupted while Spark was starting; nothing was handled") from None
+        with event_loop() as loop:
+            shipped = ship(spark, context.handler, settings.archives)
+            run = SparkRun(context, settings, Jobs(spark), slots, shipped)
+            life = Lifecycle(context, run, run.checkpointer, run.ending)
+            return loop.run_until_complete(life.run())
 
-    def __init__(self, context: LocalContext, settings: SparkSettings) -> None:
+
+class SparkRun:
+    """One run of a drain on a session of Spark; the engine's ``Work``."""
+
+    look_s = LOOK_S  # between two checks of what tasks reported
+
+    def __init__(
+        self,
+        context: LocalContext,
+        settings: SparkSettings,
+        jobs: Jobs,
+        slots: Slots,
+        shipped: Shipped,
+    ) -> None:
+        plan, running = context.plan, context.running
         self._context = context
-        self._plan = context.plan
-        self._file = context.file
-        self._handler = context.handler
-        self._running = context.running
-        self._spark = settings
+        self._plan = plan
+        self._lease = settings.lease
+        self._jobs = jobs
+        self._slots = slots
         self.ending = Ending()
-        self.ending.call_at_once(self.begin_no_more)
-        self._taking = asyncio.Lock()
         self._at_rest = False  # all tasks have ended, and reported all of it
-
-    def run(self) -> Summary:
-        """Drains until it ends, one way or another.
-
-        Raises Refused when Spark can't be started; else as ``Lifecycle.run``.
-        """
-        with ExitStack() as opened:
-            try:
-                with refusing():
-                    starting = drain_context(
-                        self._spark, self._plan.terms.drain_id, self._context.print_line
-                    )
-                    on = opened.enter_context(starting)
-            except KeyboardInterrupt:
-                raise Signalled(
-                    "interrupted while Spark was starting; nothing was handled"
-                ) from None
-            context, self._slots = on
-            self._tasks = min(self._slots.handling, self._most(self._running))
-            self._jobs = Jobs(context)
-            with event_loop() as loop:
-                self._prepare_run(ship(context, self._handler, self._spark.archives))
-                life = Lifecycle(self._context, self, self._checkpointer, self.ending)
-                return loop.run_until_complete(life.run())
-
-    def _prepare_run(self, shipped: Shipped) -> None:
-        plan, running = self._plan, self._running
-        self._epoch = plan.account.generation  # which rises from run to run
-        uri = self._spark.state or state_beside(self._file.path)
-        self._file.named += (uri,)
+        uri = settings.state or state_beside(context.file.path)
+        context.file.named += (uri,)
         self._state = State.open(uri, plan.terms.drain_id)
-        times = self._spark.lease
-        lock = self._context.lock
-        self._channel = ControlChannel(self._state, self._epoch, times, lambda: lock.confirmed_s)
+        epoch = plan.account.generation
+        lock, threads = context.lock, not context.handler.is_async
+        self._channel = ControlChannel(self._state, epoch, settings.lease, lambda: lock.confirmed_s)
         concurrency = Concurrency.of(running.concurrency)
-        threads = not self._handler.is_async
-        self._quota = QuotaAllocator(
-            concurrency, threads=threads, channel=self._channel, times=times
+        self._quota = QuotaAllocator(concurrency, self._channel, threads=threads)
+        tasks = min(slots.handling, self._quota.most)
+        self._handler = _handler_spec(context, settings, shipped, uri, self._quota.most, tasks)
+        self._aggregation = Aggregation(plan, uri, epoch)
+        self._monitor = TaskMonitor(
+            self._aggregation,
+            given_up_before(context),
+            concurrency=self._quota.total,
+            buffer_bytes=of_one_task(running, tasks).buffer_bytes * tasks,
+            plan_path=str(context.file.path),
+            folds=context.handler.folds,
         )
-        spec = HandlerSpec(
-            shipped=shipped,
-            client=self._context.cluster.settings,
-            topic=plan.terms.topic,
-            group=plan.terms.group,
-            drain_id=plan.terms.drain_id,
-            epoch=self._epoch,
-            state=uri,
-            lease=times,
-            concurrency=self._most(running),
-            options=dict(running.options or {}),
-            limits=plan.terms.limits,
-            share=1 / self._tasks,
-            redrive=plan.terms.redrive,
+        self.checkpointer = Checkpointer(
+            context, self._aggregation, self._monitor.overall, self.ending.end
         )
-        self._aggregation = Aggregation(plan, uri, self._epoch)
-        self._checkpointer = Checkpointer(
-            self._context, self._aggregation, self.latency, self.ending.end
+        waves = WaveSettings(
+            self._handler,
+            settings.wave_bytes,
+            slots,
+            settings.shards or shards_for(slots.most),
+            typical_bytes(context.cluster.settings, plan),
         )
-        self._done_before = self._aggregation.counts()[1].done
+        self._reader = Reader(plan, self._aggregation.watermarks, waves, jobs)
+        self._work = WaveRunner(
+            self._reader,
+            self._state,
+            self._monitor,
+            self.checkpointer,
+            self._quota,
+            Settings(running, plan.terms.failures),
+            self.ending.end,
+        )
+        self._working: asyncio.Task[None] | None = None
         self._kept: set[int] = set()  # deals of which the state has something
         self._kept_to = 0  # the last that was among these
         self._news_due_s = self._slots_due_s = 0.0
-        self._terms = WaveSettings(
-            handler=spec,
-            wave_bytes=self._spark.wave_bytes,
-            slots=self._slots,
-            shards=self._spark.shards or shards_for(self._slots.most),
-            message_bytes=typical_bytes(self._context.cluster.settings, plan),
-        )
-        self._reader = Reader(plan, self._aggregation.watermarks, self._terms, self._jobs)
+        self.ending.call_at_once(self.begin_no_more)
 
     async def _look_at_tasks(self) -> None:
         """Raises Refused when the tasks could not work, or what stopped it meanwhile; nothing was
         handled then. The first wave is read meanwhile."""
         name = f"drainer {self._plan.terms.drain_id}: looking at the tasks"
-        checking = Checking(self._terms.handler, self._plan.terms.topic_id)
+        checking = Checking(self._handler)
         await blocking_call(self._channel.begin)
         try:
             # Whatever ends this process: tasks may still be at work then.
@@ -172,44 +169,18 @@ class SparkDrain:
     async def _remove_state(self) -> None:
         await blocking_call(self._channel.end)
         with suppress(DrainerError):
-            await blocking_call(self._state.remove, self._file.path)
-
-    def latency(self) -> Latency | None:
-        return self._monitor.overall()
+            await blocking_call(self._state.remove, self._context.file.path)
 
     async def begin(self) -> None:
         await self._look_at_tasks()
-        self._monitor = TaskMonitor(
-            self._aggregation,
-            given_up_before(self._context),
-            concurrency=self._quota.total,
-            buffer_bytes=of_one_task(self._running, self._tasks).buffer_bytes * self._tasks,
-            plan_path=str(self._file.path),
-            folds=self._handler.folds,
-        )
-        checkpointer = self._checkpointer
+        self._monitor.start()
         # The plan says where tasks write before the first of them does.
         try:
-            await checkpointer.save(commit=False)
+            await self.checkpointer.save(commit=False)
         except BaseException:
             await self._reader.cancel()
             raise
-        checkpointer.start()
-        self._work = WaveRunner(
-            self._plan,
-            self._terms,
-            self._jobs,
-            self._reader,
-            self._state,
-            self._aggregation,
-            self._monitor,
-            checkpointer,
-            self.ending.end,
-            self._take_news,
-            self._quota,
-            Settings(self._running, self._plan.terms.failures),
-            self._totals,
-        )
+        self.checkpointer.start()
         self._working = spawn(self._work.run(), "waves", self.ending.end)
 
     def pause(self, paused: bool) -> None:
@@ -218,10 +189,10 @@ class SparkDrain:
     async def check(self) -> None:
         if monotonic() >= self._news_due_s:
             self._news_due_s = monotonic() + self._state.journal_interval_s
-            await self._take_news(sparing=True)
+            await self._work.take_news(sparing=True)
         await self._quota.look()
         self._monitor.concurrency = self._quota.total
-        self._channel.totals = self._totals()
+        self._channel.totals = self._work.totals()
         self._work.check_limit()
         if monotonic() >= self._slots_due_s:
             self._slots_due_s = monotonic() + SLOTS_S
@@ -240,38 +211,19 @@ class SparkDrain:
             with suppress(DrainerError):  # the next beat says it too
                 await blocking_call(self._channel.change, settings.failures)
 
-    def _totals(self) -> Totals:
-        subs, skipped = self._aggregation.counts()[1], self._aggregation.ruled().skipped_by
-        return Totals(
-            subs.done - self._done_before,
-            self._monitor.given_up,
-            subs.finished - sum(skipped.values()),
-            self._monitor.began_s,
-        )
-
     async def _forget_deals(self) -> None:
         """Removes what tasks reported of deals that the plan has: it would grow for hours."""
-        reference = self._checkpointer.written.account.state
+        reference = self.checkpointer.written.account.state
         if reference is None:
             return
         self._kept.update(range(self._kept_to + 1, reference.next))
         self._kept_to = reference.next - 1
-        for deal in [each for each in self._kept if reference.has_taken(self._epoch, each)]:
+        for deal in [each for each in self._kept if reference.has_taken(self._handler.epoch, each)]:
             try:
-                await blocking_call(self._state.remove_deal, self._epoch, deal)
+                await blocking_call(self._state.remove_deal, self._handler.epoch, deal)
             except DrainerError:
                 return  # once more, soon
             self._kept.remove(deal)
-
-    async def _take_news(self, *, sparing: bool = False) -> None:
-        async with self._taking:
-            for attempt, head in await blocking_call(partial(self._state.news, sparing=sparing)):
-                deal, task = attempt.deal, attempt.task
-                for claim in self._aggregation.take(deal, task, head):
-                    self._work.part_done(deal, task, claim)
-                self._monitor.take(attempt, head.status)
-                if head.status is not None:
-                    self._quota.reported(attempt.borrower, head.status.borrowed)
 
     def begin_no_more(self) -> None:
         self._reader.stop()
@@ -285,7 +237,7 @@ class SparkDrain:
         reason = "the drain is over" if cause is None else f"the drain is stopping: {cause}"
         at_rest = await self._bring_to_rest(reason)
         try:
-            await self._take_news()
+            await self._work.take_news()
             if at_rest and not self._aggregation.unbalanced:
                 await self._work.end_deals()
         except DrainerError:
@@ -317,7 +269,7 @@ class SparkDrain:
             reported = await self._are_cut()
         await self._reader.cancel()
         # Tasks know no cause, and take all of it: of two the one that they began with.
-        grace_s = max(self._running.grace_s, self._work.settings.running.grace_s)
+        grace_s = max(self._context.running.grace_s, self._work.settings.running.grace_s)
         stopping = asyncio.create_task(self._work.rest())
         forced = asyncio.create_task(self.ending.forced.wait())
         await asyncio.wait(
@@ -326,7 +278,8 @@ class SparkDrain:
         forced.cancel()
         at_rest = stopping.done()
         stopping.cancel()
-        self._working.cancel()
+        if self._working is not None:
+            self._working.cancel()
         await self._work.cancel()
         return at_rest and reported
 
@@ -336,23 +289,14 @@ class SparkDrain:
         with suppress(DrainerError):
             if await blocking_call(self._state.epoch) is None:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._spark.lease.wait_s):
+                    async with asyncio.timeout(self._lease.wait_s):
                         await self.ending.forced.wait()
                 return not self.ending.forced.is_set()
         return False
 
     async def _close_handlers(self, cause: BaseException | None) -> BaseException | None:
-        """Waits for the workers to close their handlers, which they do once the drain is over."""
-        until_s = monotonic() + CLOSE_S
-        while True:
-            still_open, failed = await blocking_call(self._state.handlers, self._epoch)
-            if not still_open or monotonic() > until_s or self.ending.forced.is_set():
-                break
-            await asyncio.sleep(self.look_s)
-        self._context.lock.stays = still_open > 0  # a call may go on there, until it is cut
-        if failed:
-            return chain_errors(cause, not_closed(failed[0]))
-        return cause
+        state, epoch = self._state, self._handler.epoch
+        return await close_handlers(state, epoch, self._context.lock, self.ending.forced, cause)
 
     def failure_status(self) -> FailureStatus:
         topic = self._work.settings.failures.dead_letter_topic
@@ -386,6 +330,45 @@ class SparkDrain:
     def _read_cap(self, elapsed_s: float) -> CapStatus | None:
         return self._reader.cap(elapsed_s, waited_for=not self._work.handles)
 
-    def _most(self, settings: LocalSettings) -> int:
-        concurrency = Concurrency.of(settings.concurrency)
-        return concurrency.most_for(threads=not self._handler.is_async)
+
+def _handler_spec(
+    context: LocalContext,
+    settings: SparkSettings,
+    shipped: Shipped,
+    uri: str,
+    concurrency: int,
+    tasks: int,
+) -> HandlerSpec:
+    plan, options = context.plan, dict(context.running.options or {})
+    return HandlerSpec(
+        shipped=shipped,
+        client=context.cluster.settings,
+        terms=plan.terms,
+        epoch=plan.account.generation,  # which rises from run to run
+        state=uri,
+        lease=settings.lease,
+        concurrency=concurrency,
+        options=options,
+        share=1 / tasks,
+    )
+
+
+async def close_handlers(
+    state: State,
+    epoch: int,
+    lock: GroupLock,
+    forced: asyncio.Event,
+    cause: BaseException | None,
+) -> BaseException | None:
+    """Wait until the workers have closed their handlers, which they do once the drain is over.
+
+    Returns the cause, with what went wrong by that. The lock stays while a worker may be in a call.
+    """
+    until_s = monotonic() + CLOSE_S
+    while True:
+        still_open, failed = await blocking_call(state.handlers, epoch)
+        if not still_open or monotonic() > until_s or forced.is_set():
+            break
+        await asyncio.sleep(LOOK_S)
+    lock.stays = still_open > 0  # a call may go on there, until it is cut
+    return chain_errors(cause, not_closed(failed[0])) if failed else cause

@@ -83,7 +83,7 @@ class TaskRunner:
 
     def _handle(self, number: int, attempt_number: int, rows: Iterable[Chunk]) -> Mapping[str, Any]:
         given = self.given[number]
-        state = State.open(self.handler.state, self.handler.drain_id)
+        state = State.open(self.handler.state, self.handler.terms.drain_id)
         attempt = Attempt(self.handler.epoch, self.deal, number, attempt_number)
         with python_worker().at_work(self.handler) as handler:
             starts = {stream: each.start for stream, each in given.items()}

@@ -41,19 +41,18 @@ class Checking:
     """
 
     handler: HandlerSpec
-    topic_id: str
 
     def __call__(self, _: Iterable[int]) -> Iterator[str]:
         with carrying():
             spec = self.handler
-            state = State.open(spec.state, spec.drain_id)
+            state = State.open(spec.state, spec.terms.drain_id)
             if state.epoch() is None:
                 raise state_error(state, "the driver writes to {}, but a task can't see it")
             with python_worker().at_work(spec):
                 pass
             with Cluster.connect(spec.client) as cluster:
-                if cluster.topic(spec.topic).topic_id != self.topic_id:
-                    raise recreated(spec.topic)
+                if cluster.topic(spec.terms.topic).topic_id != spec.terms.topic_id:
+                    raise recreated(spec.terms.topic)
             name = state.probe(spec.epoch)
         yield name
 

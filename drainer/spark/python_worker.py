@@ -24,8 +24,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
 from drainer.loader import LoadedHandler
 from drainer.mask import describe
-from drainer.model.rate_cap import CapCurve
-from drainer.model.terms import RedriveSettings
+from drainer.model.terms import Terms
 from drainer.policy.rate_cap import RateLimiter
 from drainer.spark.fence import Fence
 from drainer.spark.lease import LeaseTimes
@@ -40,22 +39,18 @@ class HandlerSpec:
     """The handler of a drain, as a task needs it.
 
     ``concurrency`` is how many calls of ``handle`` one task makes at most. ``share`` is what of the
-    ``limits`` it may write until it has borrowed some. With ``redrive`` it gets dead letters.
+    ``limits`` of the terms it may write until it has borrowed some.
     """
 
     shipped: Shipped
     client: ClientSettings
-    topic: str
-    group: str
-    drain_id: str
+    terms: Terms
     epoch: int
     state: str
     lease: LeaseTimes
     concurrency: int
     options: Mapping[str, str] = field(default_factory=dict)
-    limits: CapCurve | None = None
     share: float = 1.0
-    redrive: RedriveSettings | None = None
 
 
 class PythonWorker:
@@ -109,12 +104,12 @@ class PythonWorker:
                 self._idle_since_s = monotonic()
 
     def _open(self, spec: HandlerSpec) -> None:
-        state = State.open(spec.state, spec.drain_id)
+        state = State.open(spec.state, spec.terms.drain_id)
         name = state.opening(spec.epoch)
         fence = Fence(state, spec.epoch, spec.lease, lambda: self._close_if_over(fence))
         fence.start()  # to be sure by the time that the first call is to begin
         try:
-            limits = spec.limits
+            limits = spec.terms.limits
             self._pace = None if limits is None else RateLimiter(limits, spec.share)
             loop, handler = _opened(spec, self._pace)
         except BaseException:
@@ -143,7 +138,7 @@ class PythonWorker:
         finally:
             loop.close()
         with suppress(DrainerError):  # the state is gone: nobody asks any more
-            State.open(spec.state, spec.drain_id).closed(self._name, failed)
+            State.open(spec.state, spec.terms.drain_id).closed(self._name, failed)
 
     def _close_if_over(self, fence: Fence) -> None:
         idle = monotonic() - self._idle_since_s > IDLE_S
@@ -181,13 +176,13 @@ def _opened(
     spec: HandlerSpec, pace: RateLimiter | None
 ) -> tuple[asyncio.AbstractEventLoop, LoadedHandler]:
     handler = spec.shipped.load()
-    if spec.redrive is not None:
-        handler = handler.redriving(spec.redrive)
+    if spec.terms.redrive is not None:
+        handler = handler.redriving(spec.terms.redrive)
     loop = new_event_loop()
     context = Context(
-        topic=spec.topic,
-        group=spec.group,
-        drain_id=spec.drain_id,
+        topic=spec.terms.topic,
+        group=spec.terms.group,
+        drain_id=spec.terms.drain_id,
         concurrency=spec.concurrency,
         options=dict(spec.options),
         write_to=partial(TopicWriter, spec.client, pace=pace),
@@ -201,4 +196,4 @@ def _opened(
 
 
 def _whose(spec: HandlerSpec) -> tuple[str, int]:
-    return spec.drain_id, spec.epoch
+    return spec.terms.drain_id, spec.epoch

@@ -15,7 +15,6 @@ from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, SplitFa
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
 from drainer.model.joins import JOINS_MOST, Components, Joins
-from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Range, count
 from drainer.model.status import CapStatus
@@ -61,17 +60,17 @@ class Reader:
     """
 
     def __init__(
-        self, plan: OffsetPlan, watermarks: Mapping[int, int], terms: WaveSettings, jobs: Jobs
+        self, plan: OffsetPlan, watermarks: Mapping[int, int], settings: WaveSettings, jobs: Jobs
     ) -> None:
-        self._plan = plan
+        self.plan = plan
         self.failures = plan.terms.failures  # as they are now
-        self._terms = terms
-        self._jobs = jobs
+        self.settings = settings
+        self.jobs = jobs
         lefts = {n: (watermarks[n], part.end) for n, part in plan.account.partitions.items()}
-        self._waves = Waves(lefts, terms.wave_bytes, terms.message_bytes)
+        self._waves = Waves(lefts, settings.wave_bytes, settings.message_bytes)
         self._components = Components()  # that the next wave is expected to fit
         self._largest = 0, 0  # of these: its least place, and how many it has
-        self._joins, self._streams = NO_JOINS, Sharding(terms.shards)  # by them
+        self._joins, self._streams = NO_JOINS, Sharding(settings.shards)  # by them
         self._joins_made = max(plan.account.joins, default=0)
         self.joined = 0  # places that the plan has joins of
         self._stretches: deque[tuple[Mapping[int, Range], Sharding, Joins]] = deque()  # to be read
@@ -101,7 +100,7 @@ class Reader:
 
     def cap(self, elapsed_s: float, *, waited_for: bool) -> CapStatus | None:
         """How the reading of all tasks stands to its cap, by the waves that were read."""
-        limits = self._plan.terms.limits
+        limits = self.plan.terms.limits
         if limits is None or not self._messages:
             return None
         cap = limits.reading.cap(max(1.0, self._bytes / self._messages))
@@ -146,7 +145,7 @@ class Reader:
         with suppress(DrainerError):  # Spark itself may be what is gone
             while not reading.done() and monotonic() < until_s:
                 if self._job is not None:  # Spark may not know it yet
-                    await blocking_call(self._jobs.cancel, self._job)
+                    await blocking_call(self.jobs.cancel, self._job)
                 await asyncio.wait({reading}, timeout=CANCEL_AGAIN_S)
             if reading.done() and not reading.cancelled() and reading.exception() is None:
                 await blocking_call(reading.result().release)
@@ -158,7 +157,7 @@ class Reader:
     async def _read_next(self, behind: str | None) -> PreparedWave:
         if behind is not None:
             await blocking_call(
-                self._jobs.wait_until_begun, behind, lambda: self.stopped or not self._ahead
+                self.jobs.wait_until_begun, behind, lambda: self.stopped or not self._ahead
             )
         prepared = await (self._read_again() if self._stretches else self._read_wave())
         self._leave_behind(prepared.stops)
@@ -187,7 +186,7 @@ class Reader:
         processor_s = sum(each.processor_s for each in found.manifests)
         if self._waves.took(found.ranges, found.log_bytes, processor_s, crowded=crowded):
             self._components, self._joins, self._largest = Components(), NO_JOINS, (0, 0)
-            self._streams = Sharding(self._terms.shards)
+            self._streams = Sharding(self.settings.shards)
         return prepared
 
     async def _read_again(self) -> PreparedWave:
@@ -218,7 +217,7 @@ class Reader:
     def _join(self, manifests: Sequence[Manifest]) -> bool:
         """Makes joins of what a wave connects, and of what those before connected if that makes no
         crowd; False when they are too many."""
-        own, shards = Components(), self._terms.shards
+        own, shards = Components(), self.settings.shards
         for each in manifests:
             if each.joined is None or len(own) > JOINED_MOST:
                 return False
@@ -281,33 +280,28 @@ class Reader:
     async def _read_once(
         self, ranges: Mapping[int, Range], streams: Sharding, joins: Joins
     ) -> PreparedWave:
-        plan, slots = self._plan, max(1, self._terms.slots.count)
+        plan, slots = self.plan, max(1, self.settings.slots.count)
         readers = slots
-        if (
-            plan.terms.limits is not None
-        ):  # those that wait for a cap leave room for those that handle
+        if plan.terms.limits is not None:  # what waits for a cap leaves room for handling
             readers = max(1, slots // 2)
         elif self._ahead and not self._starved:  # what is dealt meanwhile would wait behind them
-            readers = max(1, slots - self._terms.slots.handling)
+            readers = max(1, slots - self.settings.slots.handling)
         slices = tuple(self._waves.slices(ranges, readers))
         task = SliceTask(
-            handler=self._terms.handler,
-            order=Order(plan.terms.order),
+            handler=self.settings.handler,
             streams=streams,
             joins={**plan.account.joins, streams.joins: joins}
             if streams.joins
             else plan.account.joins,
-            topic_id=plan.terms.topic_id,
             slices=slices,
             known=plan.account.claims,
-            rules=plan.terms.rules,
             failures=self.failures,
             share=1 / max(1, min(len(slices), slots)),
-            message_bytes=self._terms.message_bytes,
+            message_bytes=self.settings.message_bytes,
         )
         self._job = name = f"drainer {plan.terms.drain_id}: reading {_shown(ranges)}"
         try:
-            return await blocking_call(self._jobs.read, task, name)
+            return await blocking_call(self.jobs.read, task, name)
         finally:
             self._job = None
 

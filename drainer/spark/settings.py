@@ -147,9 +147,9 @@ class OnSpark:
 
     def __call__(self, context: LocalContext) -> Summary:
         # PySpark takes half a second to import, and a preview does without.
-        from drainer.spark.driver import SparkDrain  # noqa: PLC0415
+        from drainer.spark.driver import run_on_spark  # noqa: PLC0415
 
-        return SparkDrain(context, self.settings).run()
+        return run_on_spark(context, self.settings)
 
 
 def check_conf(conf: Mapping[str, str], *, typed: bool = False) -> None:

@@ -22,7 +22,6 @@ from drainer.model.joins import JOINS_MOST, Components, Joins
 from drainer.model.order import LANE_OF, Order
 from drainer.model.progress import Partial, Progress
 from drainer.model.ranges import Range, RangeSet, ranges_of
-from drainer.model.rules import RuleSettings
 from drainer.policy.rate_cap import RateLimiter
 from drainer.policy.redrive import selects
 from drainer.spark.chunk import ChunkWriter, Row, why_whole
@@ -77,19 +76,16 @@ class SliceTask:
     """
 
     handler: HandlerSpec
-    order: Order
     streams: Sharding
     joins: Mapping[int, Joins]
-    topic_id: str
     slices: tuple[Slice, ...]
     known: Claims
-    rules: RuleSettings
     failures: FailureSettings
     share: float = 1.0
     message_bytes: float = 1.0  # of what was read before, on average
 
     def pace(self) -> RateLimiter | None:
-        curve = self.handler.limits
+        curve = self.handler.terms.limits
         return None if curve is None else RateLimiter(curve.reading, self.share, self.message_bytes)
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[Row | tuple[int, Manifest]]:
@@ -104,17 +100,18 @@ class _SliceReader:
     def __init__(self, task: SliceTask, part: Slice) -> None:
         number = part.partition
         before = task.known.get(ALL, {}).get(number) or Progress(part.start)
-        self._task = task
+        self._task, terms = task, task.handler.terms
+        order = Order(terms.order)
         self._slice = part
-        self._origin = Origin(task.handler.topic, task.topic_id, number)
+        self._origin = Origin(terms.topic, terms.topic_id, number)
         self._watermark = before.watermark
         self._finished = RangeSet(before.finished)
         self._partial: Mapping[int, Partial] = before.partial
         others = {name: claim for name, claim in task.known.items() if name != ALL}
-        self._shard_map = ShardMap(task.order, task.joins)
+        self._shard_map = ShardMap(order, task.joins)
         self._shards, self._joins = task.streams.shards, task.streams.joins
         self._moved = task.joins[self._joins].shards if self._joins else {}
-        self._by_sub_key = task.order not in LANE_OF
+        self._by_sub_key = order not in LANE_OF
         self._other_claims = OtherClaims(others, self._shard_map) if others else None
         self._delivered: list[int] = []
         self._subs: Counter[int] = Counter()
@@ -138,7 +135,7 @@ class _SliceReader:
                 yield row
 
         with python_worker().at_work(self._task.handler) as handler:
-            whole = why_whole(handler, self._task.rules) is not None
+            whole = why_whole(handler, self._task.handler.terms.rules) is not None
             writer = ChunkWriter(self._origin, whole_messages=whole)
             add = (
                 partial(self._add, writer, handler.split)
@@ -150,7 +147,7 @@ class _SliceReader:
                 self._origin,
                 part.start,
                 part.end,
-                reader=self._task.handler.group,
+                reader=self._task.handler.terms.group,
                 prefetch_bytes=READ_AHEAD_BYTES,
                 pace=self._task.pace(),
             ):

@@ -53,7 +53,7 @@ class TaskMonitor(MetricsSampler):
 
     def __init__(self, aggregation: Aggregation, given_up_before: int = 0, **named: Any) -> None:
         """``given_up_before`` sub-messages were so by former runs."""
-        self._aggregation = aggregation
+        self.aggregation = aggregation
         super().__init__(**named)
         self._tasks: dict[tuple[int, int], _Task] = {}  # by deal, and the number there
         # Of deals and attempts that are over.
@@ -70,8 +70,12 @@ class TaskMonitor(MetricsSampler):
         self._wave_began_s = self._dealt_s = self._clock()
         self.tasks_most = 0
 
+    def start(self) -> None:
+        """Measure from now on: the tasks have been checked."""
+        self._started = self._wave_began_s = self._dealt_s = self._clock()
+
     def counts(self) -> tuple[Counts, Counts]:
-        return self._aggregation.counts()
+        return self.aggregation.counts()
 
     def begin_wave(self, about: int, manifests: Iterable[Manifest]) -> None:
         """The next wave is to be handled, of about so many; ``manifests`` are of its slices."""
@@ -127,7 +131,7 @@ class TaskMonitor(MetricsSampler):
         return max(each.began_s for each in self._ever)
 
     def rules(self) -> RuleStatus:
-        ruled, found = self._aggregation.ruled(), _ruled(self._ever)
+        ruled, found = self.aggregation.ruled(), _ruled(self._ever)
         return replace(found, skipped_by=ruled.skipped_by, skipped_for=ruled.skipped_for)
 
     @property
@@ -140,9 +144,9 @@ class TaskMonitor(MetricsSampler):
 
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
         """``ahead`` says whether the next wave is being read."""
-        watermarks, now = self._aggregation.watermarks, self._now
+        watermarks, now = self.aggregation.watermarks, self._now
         loads = [e.last.processor for e in self._tasks.values() if e.last and not e.ended]
-        subs, left = self._aggregation.sub_messages, self._remainder(plan)
+        subs, left = self.aggregation.sub_messages, self._remainder(plan)
         hottest = sorted(
             ((Repr(text), waiting) for each in now for text, waiting in each.hottest),
             key=lambda each: -each[1],
@@ -181,7 +185,7 @@ class TaskMonitor(MetricsSampler):
         )
 
     def _remainder(self, plan: OffsetPlan) -> Remainder:
-        aggregation, known = self._aggregation, self._known
+        aggregation, known = self.aggregation, self._known
         samples = {}
         for n, position in self._positions.items():
             bounds = known[ALL][n].watermark, position, plan.account.partitions[n].end
@@ -214,7 +218,7 @@ class TaskMonitor(MetricsSampler):
             name: each for name, each in self._tasks.items() if each.attempt and not each.ended
         }
         last_s = max((each.at_s for each in at_work.values()), default=now_s)
-        done = {name: self._aggregation.share_done(*name) for name in self._tasks}
+        done = {name: self.aggregation.share_done(*name) for name in self._tasks}
         behind = BEHIND * sum(done.values()) / max(1, len(done))
         return SparkStatus(
             self.waves,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +26,11 @@ from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.policy.failures import Totals
-from drainer.spark.aggregation import Aggregation
 from drainer.spark.control import QuotaAllocator
 from drainer.spark.failure import error_of
 from drainer.spark.handling import Placing, TaskInput, TaskRunner
-from drainer.spark.jobs import Jobs, PreparedWave
-from drainer.spark.reading import Reader, WaveSettings
+from drainer.spark.jobs import PreparedWave
+from drainer.spark.reading import Reader
 from drainer.spark.schedule import Schedule
 from drainer.spark.state import State
 from drainer.spark.task_monitor import TaskMonitor
@@ -45,13 +45,11 @@ SHARDS_LEAST, SHARDS_MOST = 16, 1024
 TASK_BUFFER_LEAST = 16 * 1024 * 1024
 
 
-@dataclass(eq=False)
 class WaveRunner:
-    """Runs the jobs of a drain, and folds what they did into ``gathering``.
+    """Runs the jobs of a drain, and folds what they did into the account of ``monitor``.
 
     ``checkpointer`` writes down what sub-keys are divided by before tasks work by it. ``end`` is
-    called when nothing is left to do, or with what ends the drain; ``take_news`` takes
-    in all that tasks have reported.
+    called when nothing is left to do, or with what ends the drain.
 
     Attributes:
         settings: of tasks that are yet to begin.
@@ -59,21 +57,27 @@ class WaveRunner:
         ignored_letters: by a redrive: why, and how many records.
     """
 
-    plan: OffsetPlan
-    terms: WaveSettings
-    jobs: Jobs
-    reader: Reader
-    state: State
-    aggregation: Aggregation
-    monitor: TaskMonitor
-    checkpointer: Checkpointer
-    end: Callable[[BaseException | None], None]
-    take_news: Callable[[], Awaitable[None]]
-    quota: QuotaAllocator
-    settings: Settings
-    totals: Callable[[], Totals]
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        state: State,
+        monitor: TaskMonitor,
+        checkpointer: Checkpointer,
+        quota: QuotaAllocator,
+        settings: Settings,
+        end: Callable[[BaseException | None], None],
+    ) -> None:
+        self.reader = reader
+        self.plan, self.terms, self.jobs = reader.plan, reader.settings, reader.jobs
+        self.state = state
+        self.monitor = monitor
+        self.aggregation = monitor.aggregation
+        self.checkpointer = checkpointer
+        self.quota = quota
+        self.settings = settings
+        self.end = end
+        self._taking = asyncio.Lock()
+        self._done_before = self.aggregation.counts()[1].done
         self._schedule = Schedule()
         self._waves: dict[int, PreparedWave] = {}  # of which something is to be handled
         self._waves_read = 0
@@ -127,10 +131,27 @@ class WaveRunner:
                 return
             await self._add(prepared)
 
-    def part_done(self, deal: int, task: int, claim: str) -> None:
-        """A task has told all of a part."""
-        if deal in self._under_way:
-            self._schedule.done(deal, task, Claim.parse(claim).number)
+    async def take_news(self, *, sparing: bool = False) -> None:
+        """Take in all that tasks have reported; with ``sparing`` as ``State.news``."""
+        async with self._taking:
+            for attempt, head in await blocking_call(partial(self.state.news, sparing=sparing)):
+                deal, task = attempt.deal, attempt.task
+                for claim in self.aggregation.take(deal, task, head):
+                    if deal in self._under_way:
+                        self._schedule.done(deal, task, Claim.parse(claim).number)
+                self.monitor.take(attempt, head.status)
+                if head.status is not None:
+                    self.quota.reported(attempt.borrower, head.status.borrowed)
+
+    def totals(self) -> Totals:
+        """What all tasks did in this run."""
+        subs, skipped = self.aggregation.counts()[1], self.aggregation.ruled().skipped_by
+        return Totals(
+            subs.done - self._done_before,
+            self.monitor.given_up,
+            subs.finished - sum(skipped.values()),
+            self.monitor.began_s,
+        )
 
     async def _add(self, prepared: PreparedWave) -> None:
         """Takes a wave that was read, to be dealt."""

@@ -240,9 +240,7 @@ def test_a_task_borrows_what_another_has_no_use_for_and_never_more_than_there_is
     state = State.open(str(tmp_path / "state"), "d")
     word = ControlChannel(state, 1, TIMES, boottime_s)
     word.begin()
-    loans = QuotaAllocator(
-        Concurrency.fixed(8), threads=kind is OnThreads, channel=word, times=TIMES
-    )
+    loans = QuotaAllocator(Concurrency.fixed(8), word, threads=kind is OnThreads)
     hot, wide = FIRST, replace(FIRST, task=1)
     logs = {hot: log_of(*[["a"]] * 100), wide: log_of(*([f"b{n}"] for n in range(1_000)))}
     calls, summaries = Calls(), dict[Attempt, Summary]()

@@ -23,6 +23,7 @@ from drainer.limits.search.boundary import cap_curve
 from drainer.message import Barrier, SubMessage
 from drainer.model.claims import ShardMap, key_hash
 from drainer.model.joins import Components
+from drainer.model.order import Order
 from drainer.model.ranges import Range
 from drainer.spark import reading
 from drainer.spark.jobs import Jobs, PreparedWave
@@ -37,7 +38,7 @@ from drainer.spark.slots import Slots
 if TYPE_CHECKING:
     from pyspark import RDD
 
-SPEC = HandlerSpec(Shipped("h.py:H"), ClientSettings("x:1"), "t", "g", "d", 1, "/state", LOCAL, 1)
+SPEC = HandlerSpec(Shipped("h.py:H"), ClientSettings("x:1"), a_plan(0).terms, 1, "/state", LOCAL, 1)
 TERMS = WaveSettings(SPEC, 2**20, Slots(3, 2), 64)
 
 
@@ -184,7 +185,7 @@ class ModelledJobs:
         return PreparedWave.of(cast("RDD[Any]", Rows()), manifests, task)
 
     def _manifest(self, task: SliceTask, start: int, end: int) -> Manifest:
-        shard_map, components = ShardMap(task.order, task.joins), Components()
+        shard_map, components = ShardMap(Order(task.handler.terms.order), task.joins), Components()
         subs, barriers, undivided = Counter[int](), list[int](), None
         for offset in range(start, end):
             keys = self.backlog[offset]
@@ -406,10 +407,8 @@ def test_a_split_that_joins_others_at_the_second_reading_is_found_out() -> None:
 
 def test_tasks_read_at_their_share_of_what_groups_read() -> None:
     curve = cap_curve([measured({100: 1_000.0}, groups=5)])
-    handler, rest = replace(SPEC, limits=curve), cast("Any", None)
-    task = SliceTask(
-        handler, rest, rest, {}, "", (), {}, rest, rest, share=0.5, message_bytes=100.0
-    )
+    handler, rest = replace(SPEC, terms=replace(SPEC.terms, limits=curve)), cast("Any", None)
+    task = SliceTask(handler, rest, {}, (), {}, rest, share=0.5, message_bytes=100.0)
 
     pace = task.pace()
 

@@ -34,7 +34,7 @@ from drainer.model.settings import LocalSettings
 from drainer.policy.failures import Totals
 from drainer.spark import handling
 from drainer.spark.control import ControlChannel
-from drainer.spark.driver import SparkDrain
+from drainer.spark.driver import close_handlers
 from drainer.spark.fence import EXIT_CUT, Fence
 from drainer.spark.handling import TaskInput, TaskRunner
 from drainer.spark.lease import LeaseTimes
@@ -77,6 +77,7 @@ def is_sure(fence: Fence) -> bool:
     return boottime_s() < fence.sure_until_s
 
 
+TERMS = replace(PLAN.terms, drain_id=DRAIN)
 Drive = Callable[..., tuple[State, ControlChannel, Lock]]
 
 
@@ -220,7 +221,7 @@ def test_calls_that_a_task_left_behind_are_over_when_the_next_one_of_its_worker_
 ) -> None:
     """Its driver may be another one: sessions outlive drains."""
     uri, shipped = folder(tmp_path).uri, Shipped("orders:Nothing", source=Nothing)
-    spec = HandlerSpec(shipped, ClientSettings("x:1"), "t", "g", DRAIN, 1, uri, QUICK, 1)
+    spec = HandlerSpec(shipped, ClientSettings("x:1"), TERMS, 1, uri, QUICK, 1)
     drive(Failing(folder(tmp_path)))
     worker = PythonWorker()
     going_on = [None] * 3
@@ -245,7 +246,7 @@ def test_a_task_that_is_stopped_as_it_begins_says_that_it_ended(
 ) -> None:
     """Else the driver would wait for it."""
     uri, shipped = folder(tmp_path).uri, Shipped("orders:Nothing", source=Nothing)
-    spec = HandlerSpec(shipped, ClientSettings("x:1"), "t", "g", DRAIN, 1, uri, QUICK, 1)
+    spec = HandlerSpec(shipped, ClientSettings("x:1"), TERMS, 1, uri, QUICK, 1)
     state, channel, _ = drive(Failing(folder(tmp_path)))
     worker = PythonWorker()
     monkeypatch.setattr(handling, "python_worker", lambda: worker)
@@ -267,7 +268,7 @@ def test_a_task_knows_what_the_drain_has_done_as_it_begins(
 ) -> None:
     """Else the first failures of an outage would be taken for a broken handler."""
     uri, shipped = folder(tmp_path).uri, Shipped("orders:Nothing", source=Nothing)
-    spec = HandlerSpec(shipped, ClientSettings("x:1"), "t", "g", DRAIN, 1, uri, QUICK, 1)
+    spec = HandlerSpec(shipped, ClientSettings("x:1"), TERMS, 1, uri, QUICK, 1)
     drive(Failing(folder(tmp_path)))
     worker, known = PythonWorker(), []
     monkeypatch.setattr(handling, "python_worker", lambda: worker)
@@ -292,21 +293,15 @@ def test_others_are_kept_out_while_a_worker_may_be_in_a_call(
     closed: bool, state: State, tmp_path: Path
 ) -> None:
     """Whoever asks twice to stop does not wait for the workers."""
-    drain = SparkDrain(held := Mock(), Mock())
-    drain._state, drain._epoch, drain._channel = state, 1, Mock()
-    drain._at_rest = True
-    held.lock.stays, held.file.path = True, tmp_path / "orders.plan.json"
+    lock, forced = Mock(stays=True), asyncio.Event()
     name = state.opening(1)
     if closed:
         state.closed(name, None)
+    forced.set()
 
-    async def end() -> None:
-        drain.ending.forced.set()
-        await drain.close(None)
-        await drain.forget()
+    asyncio.run(close_handlers(state, 1, lock, forced, None))
 
-    asyncio.run(end())
-    assert held.lock.stays is not closed
+    assert lock.stays is not closed
 
 
 def test_a_task_that_wakes_up_after_its_deal_is_over_begins_nothing(
