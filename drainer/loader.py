@@ -35,8 +35,8 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import Any, cast
 
-from drainer.blocking import BlockingCall, blocking_call
 from drainer.core.batches import Batch, Batching, BatchOf
+from drainer.engine.loop import BlockingCall, blocking_call
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
 from drainer.mask import describe

@@ -30,6 +30,8 @@ EXCEPTIONS: dict[tuple[str, str], str] = {  # by rule and name: the reason
     ("many-parameters", "resume"): "keywords of the Python API",
     ("many-parameters", "estimate"): "keywords of the Python API",
     ("many-parameters", "inspect"): "keywords of the Python API",
+    ("many-parameters", "run"): "one record of settings each, which the command line fills",
+    ("many-parameters", "redrive"): "the same",
     ("duplicate-function", "drain"): "for programs, on Spark, and the operation itself",
     ("duplicate-function", "estimate"): "for programs, on Spark, and the operation itself",
     ("duplicate-function", "inspect"): "for programs, on Spark, and the operation itself",

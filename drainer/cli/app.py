@@ -15,7 +15,6 @@ from drainer import __version__
 from drainer.cli import end_interrupted
 from drainer.cli.help import Command, Group
 from drainer.cli.parameter import completing
-from drainer.cli.usage import usage_error
 from drainer.errors import DrainerError
 
 # The callback or group of each command, by panels of the help and in their order.
@@ -110,6 +109,7 @@ def _answering(args: list[str]) -> Iterator[None]:
         if type(error).__name__ == "NoArgsIsHelpError":  # it carries the help
             raise
         from drainer.cli.answer import reporting_errors  # noqa: PLC0415 - half as long as --help
+        from drainer.cli.usage import usage_error  # noqa: PLC0415
         from drainer.view.terminal import Form, Terminal  # noqa: PLC0415
 
         found = re.search(r"(?:^| )(?:-o|--output)[ =]?(json|yaml)\b", " ".join(args))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from drainer.errors import UsageError
-from drainer.model.option import Option
 
-Declared = Mapping[str, Option]  # by the names of fields or parameters
+if TYPE_CHECKING:
+    from drainer.model.option import Option
+
+Declared: TypeAlias = "Mapping[str, Option]"  # by the names of fields or parameters
 
 
 def signature(declared: Declared, *more: inspect.Parameter) -> inspect.Signature:

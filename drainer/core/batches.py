@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
 
-from drainer.core.lanes import Lanes
+from drainer.core.admission import Admission
+from drainer.core.dispatch import Dispatcher
 from drainer.errors import HandleFailed
 from drainer.mask import error_text, key_repr
 from drainer.message import Barrier, SubMessage
@@ -90,27 +90,10 @@ class Batch:
         return repr(self.members[0])
 
 
-class Inner(Protocol):
-    """Whom the bundler asks for work: the dispatcher, or the admission before it."""
-
-    @property
-    def lanes(self) -> Lanes: ...
-
-    @property
-    def ready(self) -> int: ...
-
-    def take(self) -> Any: ...
-
-    def take_next_in_lane(self, sub: SubMessage) -> SubMessage | None:
-        """Starts what is behind a started sub-message, if it may start now."""
-
-    def finish(self, sub: Any) -> None: ...
-
-
 class Batcher:
     """Gives bundles where the dispatcher gives sub-messages, and takes them apart again."""
 
-    def __init__(self, inner: Inner, bundling: Batching) -> None:
+    def __init__(self, inner: Admission | Dispatcher, bundling: Batching) -> None:
         self._bundling = bundling
         self._looks_behind = bundling.folds
         self.calls = 0  # that have done their work
@@ -192,8 +175,7 @@ class Batcher:
             isinstance(urgent, Barrier) or len(bundle.members) >= self._most(urgent)
         ):
             return None
-        taken: SubMessage | None = self._inner.take()
-        return taken
+        return self._inner.take()
 
     def _go_on_behind(self, lead: SubMessage, bundle: Batch, most: int) -> None:
         """Adds an operation for a lead, and what is behind it as far as it fits."""

@@ -9,11 +9,11 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
+from drainer.engine.failures import Failures
 from drainer.engine.loop import CANCEL_S, spawn
 from drainer.engine.ports import Events
 from drainer.engine.workers import (
     Calls,
-    FailureHandler,
     LeaseOver,
     TimedOut,
     Workers,
@@ -36,7 +36,7 @@ class AsyncWorkers(Workers):
     """
 
     def __init__(
-        self, source: WorkSource, calls: Calls, failures: FailureHandler, events: Events
+        self, source: WorkSource, calls: Calls, failures: Failures, events: Events
     ) -> None:
         super().__init__(source, calls, failures, events)
         self._gaps: list[int] = []  # by worker, between two attempts that are measured

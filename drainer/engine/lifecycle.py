@@ -4,14 +4,13 @@ and is summed up."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
-from drainer.engine.ending import Ending
 from drainer.engine.loop import spawn
 from drainer.engine.outcome import final_outcome, may_continue
 from drainer.engine.ports import DrainContext
@@ -38,8 +37,64 @@ from drainer.model.status import (
 )
 
 STATUS_INTERVAL_S = 0.5
+AT_ONCE_S = 0.5  # what a second Ctrl-C leaves to each step of the end
 
 NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)  # then nothing may be committed
+
+
+class Ending:
+    """Why a drain ends: by the first cause that is reported, on its event loop.
+
+    Attributes:
+        has_come: whether it is ending.
+        cause: what it ends by; None when all is done.
+        forced: set when a person wants to wait no longer.
+        takes_signals: whether signals come as requests to stop; before that, Ctrl-C is a
+            KeyboardInterrupt.
+    """
+
+    def __init__(self) -> None:
+        self.has_come = False
+        self.cause: BaseException | None = None
+        self.forced = asyncio.Event()
+        self.takes_signals = False
+        self._come = asyncio.Event()
+        self._at_once: list[Callable[[], None]] = []
+
+    def call_at_once(self, stop: Callable[[], None]) -> None:
+        """Have ``stop`` called first of all when a cause comes: not one call begins after that."""
+        self._at_once.append(stop)
+
+    def end(self, cause: BaseException | None) -> None:
+        """Report a cause; None when all is done."""
+        if self.has_come:
+            return
+        self.has_come, self.cause = True, cause
+        self._come.set()
+        for stop in self._at_once if cause is not None else ():
+            stop()
+
+    async def wait(self) -> BaseException | None:
+        """Return the cause once there is one, or all is done."""
+        await self._come.wait()
+        return self.cause
+
+    async def within(self, work: Awaitable[object], most_s: float | None = None) -> bool:
+        """Wait for ``work`` that long at most, and no longer than a moment once ``forced`` is set.
+
+        Whether it has ended; else it is cancelled. Raises what it raised.
+        """
+        task = asyncio.ensure_future(work)
+        forced = asyncio.ensure_future(self.forced.wait())
+        await asyncio.wait((task, forced), timeout=most_s, return_when=asyncio.FIRST_COMPLETED)
+        if forced.done():
+            await asyncio.wait((task,), timeout=AT_ONCE_S)
+        forced.cancel()
+        if not task.done():
+            task.cancel()
+            return False
+        task.result()
+        return True
 
 
 class Work(Protocol):

@@ -14,13 +14,11 @@ from drainer.core.lanes import look_ahead
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
 from drainer.engine.coroutines import AsyncWorkers
-from drainer.engine.ending import Ending
 from drainer.engine.failures import Failures
-from drainer.engine.first import with_class
 from drainer.engine.latencies import Latencies
-from drainer.engine.limiter import Limiter, auto_status
+from drainer.engine.lifecycle import Ending
 from drainer.engine.loop import spawn
-from drainer.engine.meter import LocalSampler, cap_status
+from drainer.engine.meter import LocalSampler, auto_status, cap_status, with_class
 from drainer.engine.outcome import given_up_before, not_closed
 from drainer.engine.ports import DeadLetters, DrainContext, Ports
 from drainer.engine.pump import Pump
@@ -33,6 +31,7 @@ from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Outcome
 from drainer.model.status import FailureStatus, HealthStatus, Status, Summary
+from drainer.policy.concurrency_limit import ConcurrencyLimit, LoadSample
 
 
 class Pipeline:
@@ -58,7 +57,7 @@ class Pipeline:
         self._is_paused = False
         self._letters: dict[str, DeadLetters] = {}  # by topic
         self._cut_off: RecordsDeleted | None = None  # what keeps the rest from being read
-        self._limiter: Limiter | None = None  # when the concurrency is not fixed
+        self._search: ConcurrencyLimit | None = None  # when the concurrency is not fixed
         self._limiting: asyncio.Task[None] | None = None
         latencies = Latencies(self._runtime.monotonic)
         self.checkpointer = Checkpointer(context, dispatcher, latencies.overall, ending.end)
@@ -134,7 +133,7 @@ class Pipeline:
             await self.close(None)
             raise
         self._end_if_over()  # a plan may have nothing left
-        self._search()
+        self._begin_search()
 
     def pause(self, paused: bool) -> None:
         self._is_paused = paused
@@ -168,7 +167,7 @@ class Pipeline:
             first, most = self._first_and_most()
             now = self._meter.concurrency  # a search goes on from there
             self.limit(min(now, most) if concurrency.is_auto else first)
-            self._search()
+            self._begin_search()
         if settings.failures != before.failures:
             self._workers.use_timeout(settings.failures.timeout_s)
             self._failures.change(
@@ -292,20 +291,31 @@ class Pipeline:
         most = concurrency.most_for(threads=not self._handler.is_async)
         return min(concurrency.first, most), most
 
-    def _search(self) -> None:
+    def _begin_search(self) -> None:
         """Look for the best concurrency, if it is not fixed."""
-        self._limiter = self._limiting = None
+        self._search = self._limiting = None
         if Concurrency.of(self.settings.running.concurrency).is_auto:
             _, most = self._first_and_most()
-            self._limiter = Limiter(self._runtime.search(self._meter.concurrency, most), self)
-            self._limiting = spawn(self._limiter.run(), "limiter", self._ending.end)
+            self._search = self._runtime.search(self._meter.concurrency, most)
+            self._limiting = spawn(self._limit_by(self._search), "limiter", self._ending.end)
 
-    @property
-    def idle(self) -> int:
-        """Workers that find nothing to do."""
-        return self._workers.idle
+    async def _limit_by(self, search: ConcurrencyLimit) -> None:
+        """Check several times a second what was done meanwhile; it costs no sub-message."""
+        last, running = self._measured(), 0
+        while True:
+            await asyncio.sleep(search.look_s)
+            now, limit = self._measured(), search.limit
+            seconds, done, failed, calls, busy_s = (
+                after - before for before, after in zip(last, now, strict=True)
+            )
+            before, running, last = running, limit - self._workers.idle, now
+            if seconds > 0:
+                load = ((before + running) / 2, busy_s / seconds)
+                sample = LoadSample(seconds, int(done), int(failed), *load, int(calls))
+                if (found := search.observe(sample)) != limit:
+                    self.limit(found)
 
-    def measured(self) -> tuple[float, int, int, int, float]:
+    def _measured(self) -> tuple[float, int, int, int, float]:
         """Return the time, sub-messages done, failed attempts, calls that ended well, and the
         processor seconds that were used or waited for."""
         done, calls, failed = self.work_done
@@ -343,7 +353,7 @@ class Pipeline:
             status,
             limits=replace(
                 status.limits,
-                auto=None if self._limiter is None else auto_status(self._limiter.search),
+                auto=None if self._search is None else auto_status(self._search),
                 read_cap=cap_status(self._ports.read_pace, status.timing.elapsed_s),
                 write_cap=cap_status(self._ports.write_pace, status.timing.elapsed_s),
             ),

@@ -8,10 +8,10 @@ from contextlib import suppress
 from math import inf
 from queue import Empty
 
+from drainer.engine.failures import Failures
 from drainer.engine.ports import Events
 from drainer.engine.workers import (
     Calls,
-    FailureHandler,
     LeaseOver,
     Workers,
     WorkSource,
@@ -32,7 +32,7 @@ class ThreadWorkers(Workers):
     """
 
     def __init__(
-        self, source: WorkSource, calls: Calls, failures: FailureHandler, events: Events
+        self, source: WorkSource, calls: Calls, failures: Failures, events: Events
     ) -> None:
         super().__init__(source, calls, failures, events)
         self._begun: dict[int, tuple[SubMessage, float]] = {}  # what each thread is at, since when

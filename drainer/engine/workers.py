@@ -11,17 +11,19 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from drainer.core.lanes import Lanes
 from drainer.engine.loop import spawn
 from drainer.engine.ports import Events, Lock
 from drainer.engine.runtime import Runtime
 from drainer.handler import Retry
-from drainer.message import SubMessage
+
+if TYPE_CHECKING:
+    from drainer.engine.failures import Failures
 
 WATCH_SHARE = 0.1  # of the timeout between two looks at who is overdue
 ASK_AGAIN_S = 0.1  # after the lease was over
@@ -62,20 +64,6 @@ class WorkSource(Protocol):
     def finish_and_take(self, work: Work) -> Work | None: ...
 
 
-class FailureHandler(Protocol):
-    """Decides what becomes of calls that do not end well."""
-
-    @property
-    def late(self) -> Collection[SubMessage]:
-        """Sub-messages that are overdue, and still in their threads."""
-
-    def failed(self, work: Work, error: BaseException) -> None: ...
-
-    def overdue(self, calls: Sequence[Work], *, stuck: bool) -> None: ...
-
-    def returned(self, work: Work) -> None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
     """How workers call a handler.
@@ -98,7 +86,7 @@ class Workers(ABC):
     """What coroutines and threads have in common; ``limit`` says how many there are to be."""
 
     def __init__(
-        self, source: WorkSource, calls: Calls, failures: FailureHandler, events: Events
+        self, source: WorkSource, calls: Calls, failures: Failures, events: Events
     ) -> None:
         self._source = source
         self._handle = calls.handle

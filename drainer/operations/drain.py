@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from drainer.control.server import ControlServer
 from drainer.control.wire import About
 from drainer.engine.control import Control
 from drainer.engine.runtime import THIS_PROCESS, Runtime
@@ -31,6 +31,9 @@ from drainer.operations.resume import resumed
 from drainer.operations.start import Prepared
 from drainer.store.place import PlanPlace, absolute
 from drainer.store.plan_file import SavedPlan
+
+if TYPE_CHECKING:
+    from drainer.control.server import ControlServer
 
 # Makes sure that no task of a former driver does anything any more, and gives what removes all that
 # they reported. Raises Refused when they can't be ended.
@@ -169,6 +172,8 @@ def _resolve_failures(
 def _control_server(
     prepared: Prepared, control: Control, give_up: Callable[[], None], runtime: Runtime
 ) -> ControlServer:
+    from drainer.control.server import ControlServer  # noqa: PLC0415 - with http, half as long as --help
+
     place, plan = absolute(prepared.action.plan_path), prepared.plan
     engine = prepared.action.engine.name
     about = About(

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from drainer.blocking import blocking_call
+from drainer.engine.loop import blocking_call
 from drainer.engine.runtime import boottime_s
 from drainer.errors import DrainerError, PlanRefused
 from drainer.model.failures import FailureSettings

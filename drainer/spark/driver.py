@@ -13,13 +13,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from time import monotonic
 
-from drainer.blocking import blocking_call
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
-from drainer.engine.ending import Ending
-from drainer.engine.lifecycle import Lifecycle
-from drainer.engine.limiter import auto_status
-from drainer.engine.loop import event_loop, spawn
+from drainer.engine.lifecycle import Ending, Lifecycle
+from drainer.engine.loop import blocking_call, event_loop, spawn
+from drainer.engine.meter import auto_status
 from drainer.engine.outcome import given_up_before, not_closed
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled, chain_errors
 from drainer.kafka.lock import GroupLock

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 
-from drainer.blocking import blocking_call
+from drainer.engine.loop import blocking_call
 from drainer.engine.meter import capped
 from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, SplitFailed
 from drainer.kafka.settings import ClientSettings

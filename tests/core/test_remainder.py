@@ -14,9 +14,8 @@ from drainer.core.first import PriorityDispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.other_claims import other_claims
 from drainer.core.remainder import Remainder, Sample, unread_subs
-from drainer.engine.first import with_class
 from drainer.engine.latencies import Latencies
-from drainer.engine.meter import LocalSampler, time_left
+from drainer.engine.meter import LocalSampler, time_left, with_class
 from drainer.message import Barrier, SubMessage
 from drainer.model.account import Account, PriorityClass, PriorityClasses
 from drainer.model.claims import ALL

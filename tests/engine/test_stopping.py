@@ -30,7 +30,7 @@ from made_up_kafka import (
 )
 
 from core.messages import Place, place_of
-from drainer.engine import checkpointer, ending, lifecycle
+from drainer.engine import checkpointer, lifecycle
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.local import LocalDrain
 from drainer.engine.runtime import THIS_PROCESS
@@ -139,7 +139,7 @@ def test_two_signals_during_a_slow_write_of_the_plan_begin_no_other_beside_it(
 
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, replace(PATIENT, plan_interval_s=0.05))
     monkeypatch.setattr(PlanFile, "write", slow_write)
-    monkeypatch.setattr(ending, "AT_ONCE_S", 0.05)
+    monkeypatch.setattr(lifecycle, "AT_ONCE_S", 0.05)
     handler, _ = staying(OnTheLoop, lambda: None)
 
     summary = rehearsal.drain(handler)
@@ -156,7 +156,7 @@ def test_a_signal_while_the_end_is_written_down(
     signals: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One lets it finish, for it is nearly done; two say that not all of it was."""
-    monkeypatch.setattr(ending, "AT_ONCE_S", 0.05)
+    monkeypatch.setattr(lifecycle, "AT_ONCE_S", 0.05)
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
     sent: list[int] = []
 
@@ -272,7 +272,7 @@ def test_a_sighup_beside_another_signal_is_not_asking_twice(
     signals: tuple[signal.Signals, signal.Signals], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """systemd sends both, and so does a terminal that is closed after a Ctrl-C."""
-    monkeypatch.setattr(ending, "AT_ONCE_S", 0.01)
+    monkeypatch.setattr(lifecycle, "AT_ONCE_S", 0.01)
     monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
     first, second = signals
 

@@ -76,7 +76,7 @@ class Threads:
             self.loop.call_soon(self._switch, me, waiters.pop(me))
 
     def blocking_call(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
-        """Stands in for ``drainer.blocking.blocking_call``."""
+        """Stands in for ``drainer.engine.loop.blocking_call``."""
         future: asyncio.Future[T] = self.loop.create_future()
 
         def tell(tell_it: Callable[[], None]) -> None:
