@@ -43,7 +43,7 @@ def test_what_is_typed_comes_behind_the_file_and_takes_the_place_of_what_was_kno
     [
         ({"skips": ("key = 'a'",)}, "from character 5 on"),
         ({"skips": ("kye == 'a'",)}, "there is no kye"),
-        ({"skips": ("true",)}, "uses nothing"),
+        ({"skips": ("true",)}, "has no field"),
         ({"skips": ("",)}, "empty"),
         ({"rules": Path("gone.toml")}, "can't read the rules file gone.toml"),
         ({"rules": Path("spoilt.toml")}, "can't read the rules file spoilt.toml"),

@@ -124,4 +124,4 @@ def test_what_can_not_be_begun_is_refused(
 
 
 def test_an_empty_topic_certifies_nothing(certify: Certify, command: Command) -> None:
-    assert "holds no messages" in certify("Documents", command.topic(), code=3).error
+    assert "has no messages" in certify("Documents", command.topic(), code=3).error

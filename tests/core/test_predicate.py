@@ -225,7 +225,7 @@ def test_of_an_object_only_what_it_holds_in_public_is_shown(name: str) -> None:
         ("", "empty"),
         ("payload.kind = 'a'", "from character 14 on, \"= 'a'\""),
         ("index == 1 and paylod.x", "there is no paylod"),
-        ("true", "uses nothing"),
+        ("true", "has no field"),
         ("index + 1", "neither true nor false"),
         ("payload.x =~ 'a(?=b)'", "'a(?=b)' is not an RE2 regular expression"),
         ("{'a': 1} == payload", "a whole mapping"),

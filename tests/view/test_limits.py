@@ -110,7 +110,7 @@ def test_nothing_is_offered_of_a_search_that_found_nothing_yet() -> None:
 
 def test_a_lower_bound_is_shown_as_one_and_why(limits: MeasuredLimits) -> None:
     for end, why in (
-        (End.MOST, "lower bound: the most that was tried; raise --max-rate"),
+        (End.MOST, "lower bound: the highest rate tried; raise --max-rate"),
         (End.WIDE, "lower bound: no trial overloaded the brokers"),
         (End.CLIENTS, "lower bound: clients could do no more; add executors, or cores: round trip"),
     ):
