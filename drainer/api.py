@@ -157,6 +157,8 @@ def resume(
     terms = replace(
         known, failures=failures or known.failures, rules=known.rules if rules is None else rules
     )
+    if not isinstance(client, Mapping):
+        terms = replace(terms, client_config=str(Path(client).absolute()))
     with Cluster.connect(client_settings(client)) as cluster:
         prepared = prepare_resume(
             *(cluster, file, loaded, settings, ResumeRequest(terms, accept_gap=accept_gap)),
@@ -171,7 +173,8 @@ def _asynchronous(function: Callable[P, Summary]) -> Callable[P, Coroutine[Any, 
     @wraps(function)
     async def run(*args: P.args, **options: P.kwargs) -> Summary:
         settings: Any = options.get("settings", DEFAULTS)
-        control: Any = options.setdefault("control", Control(settings))
+        control: Any = options.get("control") or Control(settings)
+        options["control"] = control
         work = asyncio.ensure_future(asyncio.to_thread(function, *args, **options))
         try:
             return await asyncio.shield(work)
@@ -259,6 +262,7 @@ def _finish(
     control: Control | None,
 ) -> Summary:
     control = Control(settings) if control is None else control
+    control.began = control.running = settings
     interrupts, show = _Interrupts(), _Callback(on_status, control)
     callbacks = Callbacks(show, on_message)
     summary = run_drain(

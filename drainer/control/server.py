@@ -37,6 +37,7 @@ ANSWER_S = 60.0  # for a request that needs the brokers
 WAIT_S = 5.0  # between two reports to a watcher, at most
 ENDED_S = 1.0  # to report the end to all watchers
 BODY_MOST = 1 << 20  # bytes of a request
+LENGTH_DIGITS = 9
 JSON, LINES = "application/json", "application/x-ndjson"
 NO_PATH = "GET /status or /watch, or POST " + ", ".join(f"/{name}" for name in REQUESTS) + "."
 BUG = "This is a bug in drainer: report it. The drain itself continues."
@@ -224,8 +225,7 @@ class _Handler(QuietHandler):
 
     def _answer(self) -> None:
         """Raises UsageError or Refused."""
-        length = self.headers.get("Content-Length", "")
-        body = self.rfile.read(min(int(length), BODY_MOST) if length.isdecimal() else 0)
+        body = self._body()
         match self.command, self.path:
             case "GET", "/status":
                 self.reply(HTTPStatus.OK, JSON, self._drain.report().encoded())
@@ -238,6 +238,21 @@ class _Handler(QuietHandler):
                 self.reply(HTTPStatus.OK, JSON, encode(Done(done)))
             case _:
                 raise UsageError(f"a drain has no {self.command} {self.path}", hint=NO_PATH)
+
+    def _body(self) -> bytes:
+        """The request's body. Raises UsageError unless all of it is there: a request without its
+        body would mean another one."""
+        length = self.headers.get("Content-Length", "0")
+        known = length.isdecimal() and len(length) <= LENGTH_DIGITS
+        if not known or int(length) > BODY_MOST or "Transfer-Encoding" in self.headers:
+            raise UsageError(
+                "the request's body has no length, or too much of it",
+                hint=f"Send Content-Length, up to {BODY_MOST:,}.",
+            )
+        body = self.rfile.read(int(length))
+        if len(body) < int(length):
+            raise UsageError("the request's body is cut short", hint="Send all of it.")
+        return body
 
     def _refuse(self, status: HTTPStatus, error: str, hint: str | None) -> None:
         self.reply(status, JSON, encode(Refusal(error, hint)))

@@ -326,6 +326,27 @@ def test_a_request_that_makes_no_sense_is_refused(
     assert list(server.control.taken(changes=False)) == []
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b'Transfer-Encoding: chunked\r\n\r\nd\r\n{"now": true}\r\n0\r\n\r\n',
+        b'Content-Length: all\r\n\r\n{"now": true}',
+        b"Content-Length: 9999999999999\r\n\r\n{",
+        b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n{",
+        b"Content-Length: 13\r\n\r\n",
+    ],
+)
+def test_a_request_whose_body_is_not_all_there_is_refused(
+    server: ControlServer, folder: Path, sent: bytes
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(str(folder / socket_name(PLAN)))
+        connection.sendall(b"POST /stop HTTP/1.1\r\nHost: drain\r\n" + sent)
+        connection.shutdown(socket.SHUT_WR)
+        assert b" 400 " in connection.makefile("rb").readline()
+    assert list(server.control.taken(changes=False)) == []
+
+
 def test_a_stop_is_kept_for_a_drain_that_is_still_starting(server: ControlServer) -> None:
     assert "still starting" in client.request(PLAN, Stop())[0]
     [kept] = server.control.taken(changes=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -107,6 +108,33 @@ def test_a_drain_outside_of_the_main_thread_leaves_signals_alone(backlog: dict[s
     assert set(found) == {before}
 
 
+def test_the_settings_of_a_drain_apply_whatever_its_control_was_made_with(
+    backlog: dict[str, Any],
+) -> None:
+    control, seen = drainer.Control(drainer.LocalSettings()), list[int]()
+    settings = drainer.LocalSettings(concurrency=3)
+    drainer.drain(
+        handler=Slow,
+        settings=settings,
+        control=control,
+        on_status=lambda status: seen.append(status.limits.concurrency),
+        **backlog,
+    )
+    assert set(seen) == {3}
+
+
+def test_the_plan_keeps_the_client_s_file_of_a_resume(
+    backlog: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(Halted):
+        drainer.drain(handler=Broken, **backlog)
+    client = tmp_path / "client.properties"
+    client.write_text("".join(f"{name}={text}\n" for name, text in backlog["client"].items()))
+    client.chmod(0o600)
+    drainer.resume(backlog["plan"], client=client, handler=Slow)
+    assert json.loads(backlog["plan"].read_text())["client_config"] == str(client)
+
+
 def test_cancelling_a_task_stops_its_drain_safely(backlog: dict[str, Any]) -> None:
     async def cancel_and_resume() -> drainer.Summary:
         begun = asyncio.Event()
@@ -116,7 +144,9 @@ def test_cancelling_a_task_stops_its_drain_safely(backlog: dict[str, Any]) -> No
             if status.progress.messages.done:
                 loop.call_soon_threadsafe(begun.set)
 
-        task = asyncio.create_task(drainer.drain_async(handler=Slow, on_status=look, **backlog))
+        task = asyncio.create_task(
+            drainer.drain_async(handler=Slow, on_status=look, control=None, **backlog)
+        )
         await begun.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
